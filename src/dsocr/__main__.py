@@ -1,0 +1,5 @@
+"""`python -m dsocr` is `dsocr`."""
+
+from dsocr.cli import main
+
+main()

@@ -1,0 +1,252 @@
+"""What each command does: call one function of the library, print what it made and what to run next."""
+
+import json as json_
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dsocr.console import Printer, spoken_time
+from dsocr.errors import ConfigError
+from dsocr.samples import Split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dsocr.data.checks import Finding
+    from dsocr.data.prepare import PrepareReport
+    from dsocr.training.callbacks import Report, TrainingProgress
+    from dsocr.training.train import TrainResult
+
+
+def prepare_command(
+    printer: Printer,
+    source: Path,
+    out: Path,
+    *,
+    format: str | None,
+    writer: str | None,
+    page: str | None,
+    split: str,
+    split_by: str | None,
+    seed: int,
+    columns: Sequence[str],
+    strict: bool,
+    overwrite: bool,
+) -> None:
+    """`dsocr prepare`."""
+    from dsocr.data.prepare import prepare
+
+    with printer.progress("preparing", "images") as tell:
+        report = prepare(
+            source,
+            out,
+            format=format,
+            writer=writer,
+            page=page,
+            split=split,
+            split_by=_split_by(split_by),  # type: ignore[arg-type]
+            seed=seed,
+            columns=_columns(columns),
+            strict=strict,
+            overwrite=overwrite,
+            progress=tell,
+        )
+    _print_prepared(printer, report)
+
+
+def _split_by(name: str | None) -> str | None:
+    if name not in (None, "writer", "page", "text"):
+        raise ConfigError(f"--split-by: must be writer, page or text, not {name!r}")
+    return name
+
+
+def _columns(pairs: Sequence[str]) -> Mapping[str, str]:
+    if bad := [pair for pair in pairs if not pair.partition("=")[2]]:
+        raise ConfigError(f"--column: {bad[0]!r} does not read kind=NAME", hint="for example --column text=label")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def _print_prepared(printer: Printer, report: "PrepareReport") -> None:
+    card = report.card
+    printer.say(f"{'split':<12}{'samples':>9}{'writers':>9}{'pages':>8}{'characters':>12}")
+    for split, part in card.splits.items():
+        row = f"{split:<12}{part.samples:>9}{part.writers:>9}{part.pages:>8}{part.characters:>12}"
+        printer.say(row)
+    printer.say(f"read as {card.source_format}; split by {card.split_by}")
+    for reason, left_out in card.left_out.items():
+        printer.say(f"left out, {reason}: {left_out.count}")
+        for example in left_out.examples[:3]:
+            printer.say(f"  {example}")
+    for kind, unmatched in card.unmatched.items():
+        printer.say(f"no {kind} found in the name of {unmatched.count}, e.g. {unmatched.examples[0]}")
+    printer.result(f"dataset: {report.dataset}")
+    printer.say(f"next:    dsocr check {report.dataset}")
+
+
+def check_command(printer: Printer, path: Path, *, base: str, max_text_tokens: int, json: bool) -> int:
+    """`dsocr check`: 1 where there are errors, else 0."""
+    from dsocr.config import load_config
+    from dsocr.data.checks import check_dataset
+    from dsocr.data.dataset import Dataset
+    from dsocr.model.loading import load_encoder
+
+    resolution, prompt, folder = None, "free_ocr", path
+    if path.suffix in (".yaml", ".yml"):
+        config = load_config(path)
+        base, max_text_tokens, folder = config.base, config.training.max_text_tokens, config.dataset
+        resolution, prompt = config.input.resolution, config.input.prompt
+    encoder = load_encoder(base, resolution, prompt)
+    with Printer(quiet=printer.quiet or json).progress("checking", "samples") as tell:
+        findings = check_dataset(
+            Dataset.open(folder),
+            unknown_characters=encoder.unknown_characters,
+            count_tokens=lambda text: len(encoder.text_ids(text)),
+            max_text_tokens=max_text_tokens,
+            progress=tell,
+        )
+    errors = sum(finding.count for finding in findings if finding.severity == "error")
+    if json:
+        printer.result(json_.dumps([asdict(finding) for finding in findings], ensure_ascii=False, indent=2))
+        return 1 if errors else 0
+    for finding in findings:
+        _print_finding(printer, finding)
+    counts = ", ".join(f"{sum(f.count for f in findings if f.severity == kind)} {kind}s" for kind in _SEVERITIES)
+    printer.result(f"{folder}: {counts}" if findings else f"{folder}: nothing to complain about")
+    if not errors:
+        printer.say("next: dsocr train CONFIG (configs/ holds recipes to copy)")
+    return 1 if errors else 0
+
+
+_SEVERITIES = ("error", "warning", "note")
+
+
+def _print_finding(printer: Printer, finding: "Finding") -> None:
+    times = f" ({finding.count} times)" if finding.count > 1 else ""
+    printer.result(f"{finding.severity}: {finding.where}: {finding.message}{times} [{finding.code}]")
+    for example in finding.examples[1:4]:
+        printer.say(f"    {example}")
+
+
+def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, overwrite: bool) -> None:
+    """`dsocr train`."""
+    from dsocr.config import load_config
+    from dsocr.training.train import train
+
+    quiet_libraries()
+    config = load_config(path, overrides)
+    printer.say(f"training {config.run} on {config.dataset} from {config.base}")
+    with _training_progress(printer) as report:
+        result = train(
+            config, overwrite=overwrite, report=report, warn=lambda finding: _print_finding(printer, finding)
+        )
+    _print_trained(printer, result)
+    printer.say(f"next:    dsocr evaluate {result.run.path}")
+
+
+def _print_trained(printer: Printer, result: "TrainResult") -> None:
+    if result.resumed_from:
+        printer.say(f"resumed from step {result.resumed_from}")
+    if result.excluded:
+        printer.say(f"excluded as longer than max_text_tokens: {result.excluded} samples")
+    best = "" if result.best_cer is None else f", best validation CER {result.best_cer:.2%} at step {result.best_step}"
+    printer.say(f"{result.steps} steps in {spoken_time(result.seconds)}{best}")
+    printer.result(f"adapter: {result.run.adapter}")
+    printer.say(f"curves:  tensorboard --logdir {result.run.tensorboard}")
+
+
+@contextmanager
+def _training_progress(printer: Printer) -> "Iterator[Report]":
+    with printer.progress("training", "steps") as tell:
+
+        def report(progress: "TrainingProgress") -> None:
+            facts = [
+                None if progress.loss is None else f"loss {progress.loss:.3f}",
+                None if progress.learning_rate is None else f"lr {progress.learning_rate:.1e}",
+                None if progress.cer is None else f"CER {progress.cer:.1%}",
+                f"{progress.samples_per_second:.0f} lines/s",
+            ]
+            tell(progress.step, progress.steps, "  ".join(fact for fact in facts if fact))
+
+        yield report
+
+
+def evaluate_command(
+    printer: Printer,
+    path: Path,
+    *,
+    dataset: Path | None,
+    split: Split,
+    limit: int | None,
+    with_base: bool,
+    json: bool,
+) -> None:
+    """`dsocr evaluate`."""
+    from dsocr.evaluation.evaluate import evaluate
+    from dsocr.evaluation.table import render_table
+    from dsocr.runs import RunFolder
+
+    quiet_libraries()
+    run = RunFolder.open(path)
+    with printer.progress("reading", "lines") as tell:
+        card = evaluate(run, dataset=dataset, split=split, limit=limit, with_base=with_base, progress=tell)
+    if json:
+        printer.result(json_.dumps(card.as_dict(), ensure_ascii=False, indent=2))
+        return
+    printer.result(render_table(card))
+    printer.say(f"scorecard: {run.scorecard}")
+    printer.say(f"lines:     {run.lines}")
+    printer.say(f"next:      dsocr transcribe {path} SCANS -o texts.jsonl")
+
+
+def transcribe_command(
+    printer: Printer, path: Path, images: Sequence[Path], out: Path, *, strict: bool, overwrite: bool
+) -> None:
+    """`dsocr transcribe`."""
+    from dsocr.inference.transcribe import transcribe
+    from dsocr.runs import RunFolder
+
+    quiet_libraries()
+    with printer.progress("reading", "images") as tell:
+        report = transcribe(RunFolder.open(path), images, out, strict=strict, overwrite=overwrite, progress=tell)
+    for refusal in report.refused:
+        printer.complain(f"refused: {refusal}")
+    counts = f"{report.images} images read, {len(report.refused)} refused"
+    printer.say(f"{counts}; {report.empty} empty, {report.truncated} cut off before their end")
+    printer.result(f"texts: {report.out}")
+
+
+def demo_command(printer: Printer, out: Path) -> None:
+    """`dsocr demo`."""
+    from dsocr.config import load_config
+    from dsocr.evaluation.evaluate import evaluate
+    from dsocr.evaluation.table import render_table
+    from dsocr.shipped import shipped
+    from dsocr.training.train import train
+
+    quiet_libraries()
+    settings = {"run": out, "dataset": shipped("examples/handwriting")}
+    config = load_config(shipped("configs/demo.yaml")).model_copy(update=settings)
+    printer.say("The demo trains a small DeepSeek-OCR network (`nano`) on 330 shipped lines in three hands.")
+    with _training_progress(printer) as report:
+        trained = train(config, overwrite=True, report=report)
+    _print_trained(printer, trained)
+    with printer.progress("reading", "lines") as tell:
+        card = evaluate(trained.run, progress=tell)
+    printer.result(render_table(card))
+    printer.say(f"scorecard: {trained.run.scorecard}")
+    printer.say(f"next:      dsocr transcribe {out} examples/handwriting/test -o {out / 'texts.txt'}")
+    printer.say("           dsocr prepare YOUR_SCANS -o data/yours   (the README has the whole way)")
+
+
+def quiet_libraries() -> None:
+    """Keep the libraries' own bars and advice off the screen; their errors still come."""
+    import warnings
+
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    # PEFT asks transformers for a property under its old name; nothing a user could do about it.
+    warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)

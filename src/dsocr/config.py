@@ -1,0 +1,233 @@
+"""What one training run is told: the settings, their defaults and their help texts, read from a YAML file.
+
+The docstring under a setting is its help text. Knows nothing about torch, and neither opens nor makes the folders
+it names: relative paths are relative to the current directory, not to the file they stand in.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PlainSerializer,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from dsocr.errors import ConfigError
+from dsocr.settings import override, problems_in, read_yaml
+
+ScopeName = Literal["decoder", "decoder+experts", "decoder+vision"]
+
+
+def _scope(scope: str) -> str:
+    if scope in get_args(ScopeName):
+        return scope
+    if not (scope.startswith("^") and scope.endswith("$")):
+        raise ValueError(f"must be {', '.join(get_args(ScopeName))} or a pattern from ^ to $, not {scope!r}")
+    try:
+        re.compile(scope)
+    except re.error as error:
+        raise ValueError(f"is not a regular expression: {error}") from error
+    return scope
+
+
+Text = Annotated[str, Field(min_length=1)]
+Folder = Annotated[Path, PlainSerializer(Path.as_posix)]  # forward slashes, so that a run can change machines
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Section(BaseModel):
+    """A part of the configuration: it cannot change, and a key it does not know is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_a_truth_value_as_number(cls, value: object, info: ValidationInfo) -> object:
+        # YAML reads `yes` and `on` as true, which pydantic would take for the number 1.
+        if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation is not bool:
+            raise ValueError(f"must not be {'true' if value else 'false'}")
+        return value
+
+
+class InputSection(Section):
+    """What the model is shown."""
+
+    resolution: Text | None = None
+    """How an image enters the model, by name; the base's own default where it is not given."""
+    prompt: Text = "free_ocr"
+    """The name of a prompt, or the prompt itself."""
+
+
+class AdapterSection(Section):
+    """The LoRA weights that are learnt."""
+
+    scope: Annotated[str, AfterValidator(_scope)] = "decoder"
+    """Which layers get an adapter: decoder, decoder+experts, decoder+vision, or a pattern from ^ to $ of names."""
+    rank: PositiveInt = 8
+    """Rank of the adapter: more learns more, needs more memory and memorises sooner."""
+    alpha: PositiveInt = 16
+    """Scale of the adapter: its output is multiplied by alpha / rank."""
+    dropout: Fraction = 0.0
+    """Part of the adapter's inputs zeroed while training."""
+
+
+class TrainingSection(Section):
+    """The optimization schedule."""
+
+    epochs: PositiveFloat | None = None
+    """Times every training sample is seen; 10 where neither epochs nor steps is given."""
+    steps: PositiveInt | None = None
+    """Optimizer steps, in place of epochs."""
+    samples_per_step: PositiveInt = 32
+    """Samples per optimizer step, over all devices and accumulation."""
+    samples_per_forward: PositiveInt = 8
+    """Samples that are in memory at once on one device; divides samples_per_step."""
+    learning_rate: PositiveFloat = 2e-4
+    """Peak learning rate, after warmup."""
+    warmup: Fraction = 0.05
+    """Fraction of all steps in which the learning rate rises to its peak."""
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    """How the learning rate falls after the warmup."""
+    weight_decay: NonNegativeFloat = 0.01
+    """Weight decay of AdamW."""
+    max_gradient_norm: PositiveFloat = 1.0
+    """Gradients longer than this are shortened to it."""
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"
+    """Number format of the frozen base; auto takes bf16 where the device has it, and fp32 on a CPU."""
+    gradient_checkpointing: bool = False
+    """Compute activations twice to hold fewer of them: slower, less memory."""
+    long_text: Literal["error", "exclude"] = "error"
+    """What to do with a transcription over max_text_tokens: stop, or leave the sample out and count it."""
+    max_text_tokens: PositiveInt = 512
+    """Longest transcription, in tokens; never cut."""
+    workers: NonNegativeInt = 0
+    """Processes that prepare images beside the training; 0 prepares them in the training process."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _some_length(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and values.get("epochs") is None and values.get("steps") is None:
+            return {**values, "epochs": 10}
+        return values
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError("epochs and steps exclude each other: set one of them to null")
+        if self.samples_per_step % self.samples_per_forward:
+            a_forward, a_step = self.samples_per_forward, self.samples_per_step
+            raise ValueError(f"samples_per_forward ({a_forward}) must divide samples_per_step ({a_step})")
+        return self
+
+
+class ValidationSection(Section):
+    """How the validation split is watched during training."""
+
+    every_steps: PositiveInt = 100
+    """Steps between two readings of the validation split."""
+    samples: PositiveInt | None = 200
+    """Samples that are read each time; null reads the whole split."""
+    patience: NonNegativeInt = 5
+    """Readings without a better CER before training stops early; 0 never stops early."""
+
+
+class CheckpointsSection(Section):
+    """The state from which an interrupted run goes on."""
+
+    every_steps: PositiveInt = 200
+    """Steps between two checkpoints."""
+    keep: PositiveInt = 2
+    """Checkpoints that are kept, the latest ones."""
+
+
+class GenerationSection(Section):
+    """How text is generated, in validation and in transcription."""
+
+    max_new_tokens: PositiveInt = 256
+    """Tokens after which a transcription is cut off and counted as truncated."""
+    no_repeat_ngram_size: NonNegativeInt = 20
+    """Tokens in a row that may not come twice, against loops; 0 is off."""
+    no_repeat_ngram_window: PositiveInt = 90
+    """How many tokens back a repetition is looked for."""
+    samples_per_batch: PositiveInt = 16
+    """Samples that are read at once."""
+
+
+class RunConfig(Section):
+    """Everything one training run is told."""
+
+    base: Text = "nano"
+    """The base model: nano (ships with the package), a Hub id, or a local folder."""
+    base_revision: Text | None = None
+    """The commit, tag or branch of a Hub id; the newest where it is not given."""
+    dataset: Folder
+    """The dataset folder that `dsocr prepare` wrote."""
+    run: Folder
+    """The run folder: made by training, and resumed where it is there."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 17
+    """Seed of everything that is drawn."""
+    input: InputSection = InputSection()
+    """What the model is shown."""
+    adapter: AdapterSection = AdapterSection()
+    """The LoRA weights that are learnt."""
+    training: TrainingSection = TrainingSection()
+    """The optimization schedule."""
+    validation: ValidationSection = ValidationSection()
+    """How the validation split is watched during training."""
+    checkpoints: CheckpointsSection = CheckpointsSection()
+    """The state from which an interrupted run goes on."""
+    generation: GenerationSection = GenerationSection()
+    """How text is generated, in validation and in transcription."""
+
+    def to_yaml(self) -> str:
+        """Every setting, defaults included; `load_config` reads the same configuration back."""
+        return yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True)
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """The configuration in a YAML file, with `section.key=value` overrides on top; all problems in one error.
+
+    The value of an override is read as YAML, and a section that is left empty holds its defaults.
+    """
+    settings = read_yaml(path)
+    problems = [problem for text in overrides for problem in override(settings, text)]
+    for name, section in _sections():
+        if name in settings and settings[name] is None:
+            settings[name] = section()
+    try:
+        config = RunConfig.model_validate(settings)
+    except ValidationError as error:
+        problems += problems_in(error, config_keys())
+    if problems:
+        raise ConfigError.listing(problems, where=path)
+    return config
+
+
+def config_keys() -> list[str]:
+    """Every key of the configuration, `section.key` where it stands in a section, in the order of the file."""
+    sections = dict(_sections())
+    keys: list[str] = []
+    for name in RunConfig.model_fields:
+        inner = sections[name].model_fields if name in sections else ()
+        keys += [name, *(f"{name}.{key}" for key in inner)]
+    return keys
+
+
+def _sections() -> Iterator[tuple[str, type[Section]]]:
+    for name, field in RunConfig.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            yield name, field.annotation

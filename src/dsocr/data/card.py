@@ -1,0 +1,101 @@
+"""The card of a dataset folder, `dataset.json`: where the data came from, how it was split, and what is in it."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from dsocr.data.paths import CARD_FILE
+from dsocr.errors import DataError
+from dsocr.samples import Split
+
+METADATA_FILE = "metadata.jsonl"
+FORMAT_VERSION = 1
+
+SplitBy = Literal["writer", "page", "text", "given"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class SplitCard(_Part):
+    """What one split holds, and the hash of it all."""
+
+    samples: int
+    writers: int
+    pages: int
+    characters: int
+    sha256: str
+
+
+class LeftOutCard(_Part):
+    """How many things of a kind there were, and the first of them."""
+
+    count: int
+    examples: list[str]
+
+
+class Card(_Part):
+    """A dataset's provenance and counts.
+
+    `split_by` says what is never shared between splits; "given" ones were the source's own. `crossing` counts the
+    writers, pages and texts that stand in more than one split. `unmatched` counts, per pattern, the names it did not
+    match; their samples are kept with an unknown writer or page.
+    """
+
+    format: Literal["dsocr-dataset"] = "dsocr-dataset"
+    format_version: int = FORMAT_VERSION
+    dsocr_version: str
+    created: str
+    source: str
+    source_format: str
+    writer: str | None
+    page: str | None
+    split_by: SplitBy
+    fractions: dict[Split, float] | None
+    seed: int | None
+    text_policy: dict[str, str]
+    splits: dict[Split, SplitCard]
+    crossing: dict[str, int]
+    left_out: dict[str, LeftOutCard]
+    unmatched: dict[str, LeftOutCard]
+
+    def write(self, folder: Path) -> None:
+        """Writes `dataset.json`."""
+        text = json.dumps(self.model_dump(mode="json"), ensure_ascii=False, indent=2) + "\n"
+        (folder / CARD_FILE).write_text(text, encoding="utf-8", newline="\n")
+
+
+def read_card(folder: Path) -> Card:
+    """The card of a dataset folder; an error says what is wrong with it, or that there is none."""
+    path = folder / CARD_FILE
+    if not path.is_file():
+        raise DataError(
+            "not a dataset folder: it has no dataset.json", where=folder, hint="make one with dsocr prepare"
+        )
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"the card cannot be read: {error}", where=path) from error
+    version = content.get("format_version") if isinstance(content, dict) else None
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        message = f"the dataset has format version {version}, and {FORMAT_VERSION} is the newest known here"
+        raise DataError(message, where=path, hint="update dsocr")
+    try:
+        return Card.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the card"
+        raise DataError(f"not a card of a dataset: {place}: {first['msg'].lower()}", where=path) from error
+
+
+def split_hash(metadata: bytes, digests: Iterable[str]) -> str:
+    """SHA-256 over a split's `metadata.jsonl` and, in its order, the SHA-256 of each image file."""
+    whole = hashlib.sha256(metadata)
+    for digest in digests:
+        whole.update(bytes.fromhex(digest))
+    return whole.hexdigest()

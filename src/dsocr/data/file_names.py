@@ -1,0 +1,33 @@
+"""File names for a dataset's images that every system takes, and that are each used once."""
+
+import hashlib
+import unicodedata
+from collections.abc import Iterable
+
+_LONGEST = 60
+_RESERVED = {"con", "prn", "aux", "nul"} | {f"{port}{number}" for port in ("com", "lpt") for number in range(10)}
+
+
+def unique_stems(names: Iterable[str]) -> list[str]:
+    """A file stem for each name, no two alike where upper and lower case are the same."""
+    taken: set[str] = set()
+    stems = []
+    for name in names:
+        stem = free = safe_stem(name)
+        number = 1
+        while free.casefold() in taken:
+            number += 1
+            free = f"{stem}-{number}"
+        taken.add(free.casefold())
+        stems.append(free)
+    return stems
+
+
+def safe_stem(name: str) -> str:
+    """Letters of any script, digits, `-` and `_`; a name that had to be shortened ends with its own hash."""
+    letters = unicodedata.normalize("NFKC", name)
+    stem = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in letters)
+    if len(stem.encode("utf-8", "replace")) > _LONGEST:
+        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+        stem = f"{stem.encode()[:_LONGEST].decode('utf-8', 'ignore')}-{digest}"
+    return f"{stem}_" if stem.casefold() in _RESERVED else stem or "_"

@@ -1,0 +1,160 @@
+"""The one way an image file is opened, in training, checking and transcription alike.
+
+Whatever the file holds, the result is an upright 8-bit picture, RGB or L (grey), with nothing transparent in it. What
+cannot be opened faithfully is refused with a sentence. Knows nothing about datasets or models.
+"""
+
+import io
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from dsocr.errors import DataError
+
+FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF")
+"""What is opened, judged by the content of a file and not by its name."""
+
+IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp", ".gif"})
+"""What counts as an image file when a folder is searched; lower case."""
+
+MAX_PIXELS = 40_000_000
+MAX_BYTES = 512 * 1024 * 1024
+
+_ORIENTATION = 0x0112
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+# What Pillow's decoders are known to raise on damaged files.
+_DAMAGE = (
+    *(
+        OSError,
+        EOFError,
+        SyntaxError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        LookupError,
+        ArithmeticError,
+        RuntimeError,
+    ),
+    *(struct.error, zlib.error),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedImage:
+    """A picture, the format its file had, and whether the file shows it as it is, so that it may be copied."""
+
+    image: Image.Image
+    format: str
+    as_stored: bool
+
+
+def open_image(path: Path, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """The picture in a file: upright, RGB or L, fully decoded."""
+    return decode_image(read_bytes(path), name=path, max_pixels=max_pixels).image
+
+
+def read_bytes(path: Path) -> bytes:
+    """An image file's bytes; refuses what is missing or larger than any picture we accept."""
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise DataError(f"the image file is larger than {MAX_BYTES // 2**20} MB", where=path)
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise DataError(f"the image cannot be read: {_reason(error)}", where=path) from error
+
+
+def decode_image(data: bytes, *, name: object, max_pixels: int = MAX_PIXELS) -> DecodedImage:
+    """The picture in `data`; `name` stands in the sentence where it is refused."""
+    if not data:
+        raise DataError("the image file is empty", where=name)
+    try:
+        with _opened(data, name, max_pixels) as file:
+            file.load()
+            image = _eight_bit(_upright(file))
+            format_ = "JPEG" if file.format == "MPO" else str(file.format)
+    except _DAMAGE as error:
+        raise DataError(f"the image is damaged: {_reason(error)}", where=name) from error
+    return DecodedImage(image, format_, as_stored=image is file)
+
+
+def _opened(data: bytes, name: object, max_pixels: int) -> Image.Image:
+    """The file with only its header read, once size and frames are known to be acceptable."""
+    try:
+        file = Image.open(io.BytesIO(data), formats=FORMATS)
+    except UnidentifiedImageError:
+        raise DataError(f"not an image of a format that is read ({', '.join(FORMATS)})", where=name) from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise _too_large("more", max_pixels, name) from None
+    if file.width * file.height > max_pixels:
+        raise _too_large(f"{file.width}x{file.height}", max_pixels, name)
+    # An MPO file is a photograph with a preview behind it; its first frame is the picture.
+    frames = 1 if file.format == "MPO" else getattr(file, "n_frames", 1)
+    if frames > 1:
+        raise DataError(f"the file holds {frames} images, not one", where=name, hint="save each image as its own file")
+    return file
+
+
+def _too_large(size: str, max_pixels: int, name: object) -> DataError:
+    allowed = f"{max_pixels / 1_000_000:g} megapixels"
+    return DataError(f"the image is too large: {size} where {allowed} are allowed", where=name, hint="scale it down")
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """The picture as a camera's orientation tag says it was held."""
+    turn = _UPRIGHT.get(image.getexif().get(_ORIENTATION, 1))
+    return image if turn is None else image.transpose(turn)
+
+
+def _eight_bit(image: Image.Image) -> Image.Image:
+    """The picture as RGB or L, on white where it was transparent."""
+    if image.mode.startswith("I") or image.mode == "F":
+        return _from_deep_grey(image)
+    if image.has_transparency_data:
+        return _on_white(image)
+    if image.mode in {"RGB", "L"}:
+        return image
+    return image.convert("L" if image.mode == "1" else "RGB")
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    coloured = image.convert("RGBA")
+    paper = Image.new("RGBA", image.size, "white")
+    flat = Image.alpha_composite(paper, coloured)
+    return flat.convert("L" if image.mode in {"L", "LA", "La", "1"} else "RGB")
+
+
+def _from_deep_grey(image: Image.Image) -> Image.Image:
+    """Grey of 16 or 32 bits brought to 8; Pillow's own conversion would clip nearly all of it to white."""
+    values = np.asarray(image).astype(np.float32)
+    if not np.isfinite(values).all():
+        raise ValueError("it has pixels that are not numbers")
+    white = _white_level(image.mode, float(values.max()))
+    return Image.fromarray(np.clip(values * (255.0 / white) + 0.5, 0, 255).astype(np.uint8))
+
+
+def _white_level(mode: str, brightest: float) -> float:
+    """The value that stands for white: 16-bit modes define it, 32-bit ones are judged by their brightest pixel."""
+    if mode.startswith("I;16"):
+        return 65535.0
+    levels = (1.0, 255.0, 65535.0) if mode == "F" else (255.0, 65535.0)
+    return next((level for level in levels if brightest <= level), brightest)
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong in the decoder's words, without the path, which stands in front anyway."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error) or type(error).__name__

@@ -1,0 +1,48 @@
+"""What `prepare` met on its way that is not in the dataset, or is there with something unknown."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from dsocr.data.sources.layout import LeftOut, SourceImage
+from dsocr.errors import DataError
+
+
+@dataclass
+class Notes:
+    """What was left out, and which names a pattern did not match; with `strict`, the first fault is raised instead."""
+
+    strict: bool
+    left_out: list[LeftOut] = field(default_factory=list)
+    unmatched: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, item: LeftOut) -> None:
+        """Notes that something is left out."""
+        if self.strict and item.reason.is_fault:
+            raise DataError(f"{item.reason}: {item.message}", where=item.where)
+        self.left_out.append(item)
+
+    def add_unmatched(self, kind: str, pattern: str, name: str) -> None:
+        """Notes that an image's writer or page stays unknown."""
+        if self.strict:
+            raise DataError(f"the {kind} pattern {pattern!r} does not match", where=name)
+        self.unmatched[kind].append(name)
+
+    def sifted(self, items: Iterable[SourceImage | LeftOut]) -> list[SourceImage]:
+        """The images among what a source yields; the rest is noted."""
+        images = []
+        for item in items:
+            if isinstance(item, LeftOut):
+                self.add(item)
+            else:
+                images.append(item)
+        return images
+
+    def told(self) -> str:
+        """The reasons, counted, and the first place, to follow a sentence that says nothing is left."""
+        if not self.left_out:
+            return ": the source holds none"
+        counts = Counter(item.reason for item in self.left_out)
+        reasons = "".join(f"\n  {count} x {reason}" for reason, count in counts.most_common())
+        first = self.left_out[0]
+        return f"; left out:{reasons}\n  first: {first.where}: {first.message}"

@@ -1,0 +1,209 @@
+"""Tables that name an image and its text in each row: TSV, CSV and JSONL, with or without a header.
+
+Column names are guessed from the usual ones and can be given. TSV knows no quotes; a CSV's delimiter is the one its
+first line has most of. Columns without a header are called 1, 2, 3, ...
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from dsocr.data.images import IMAGE_SUFFIXES
+from dsocr.data.paths import list_files, relative
+from dsocr.data.sources.layout import LeftOut, Reason, SourceImage, SourceLine
+from dsocr.data.sources.pictures import Pictures
+from dsocr.data.sources.texts import read_text
+from dsocr.data.splits import split_called, split_of_folder
+from dsocr.errors import DataError
+from dsocr.samples import Split
+
+Columns = Mapping[str, str]
+"""Role -> column name, for the roles below that are not to be guessed."""
+
+USUAL_NAMES = {
+    "image": ("file_name", "image", "im", "image_path", "path", "img", "file", "filename"),
+    "text": ("text", "transcription", "label", "ground_truth", "gt", "sentence"),
+    "writer": ("writer", "writer_id", "author", "hand", "scribe"),
+    "page": ("page", "page_id", "document"),
+    "split": ("split", "stage", "subset", "set"),
+}
+_SUFFIXES = frozenset({".tsv", ".csv", ".jsonl"})
+
+Row = tuple[int, dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table file with its columns known: `roles` says which column is the image, the text, ..."""
+
+    path: Path
+    roles: dict[str, str]
+    rows: list[Row]
+
+
+def find_tables(source: Path, columns: Columns) -> list[Path]:
+    """The table files whose columns are understood, and those that cannot be read, so that they are reported."""
+    return [path for path in _table_files(source) if _is_understood(path, columns)]
+
+
+def read_tables(source: Path, columns: Columns) -> Iterator[SourceImage | LeftOut]:
+    """The rows of all tables of a folder, or of one table file, each an image with its text."""
+    files = find_tables(source, columns)
+    if not files:
+        # None is understood: the first one says why.
+        files = _table_files(source)[:1]
+        for path in files:
+            open_table(path, columns)
+    root = source.parent if source.is_file() else source
+    pictures = Pictures(root)
+    for path in files:
+        try:
+            table = open_table(path, columns)
+        except DataError as error:
+            yield LeftOut(Reason.BAD_SOURCE, relative(path, root), error.message)
+            continue
+        yield from (_source_image(table, row, root, pictures) for row in table.rows)
+
+
+def _table_files(source: Path) -> list[Path]:
+    return [source] if source.is_file() else list_files(source, _SUFFIXES)
+
+
+def _is_understood(path: Path, columns: Columns) -> bool:
+    try:
+        header = _rows(path, columns)[0]
+    except DataError:
+        return True
+    return {"image", "text"} <= _roles(header, columns).keys()
+
+
+def open_table(path: Path, columns: Columns) -> Table:
+    """A table whose image and text columns are known; an error lists the columns it has where they are not."""
+    header, rows = _rows(path, columns)
+    roles = _roles(header, columns)
+    missing = [role for role in ("image", "text") if role not in roles]
+    missing += [f"{role} ({columns[role]!r})" for role in columns if role not in roles and role not in missing]
+    if missing:
+        message = f"no column is known to hold: {', '.join(missing)}; the columns are: {', '.join(header)}"
+        raise DataError(message, where=path, hint="name the columns, e.g. image=scan text=words")
+    return Table(path, roles, rows)
+
+
+def check_roles(columns: Columns) -> None:
+    """Refuses a role that does not exist."""
+    unknown = sorted(set(columns) - set(USUAL_NAMES))
+    if unknown:
+        raise DataError(f"unknown column role {unknown[0]!r}; the roles are: {', '.join(USUAL_NAMES)}")
+
+
+def _roles(header: list[str], columns: Columns) -> dict[str, str]:
+    """Role -> column, as given or guessed; roles without a column are absent."""
+    known = {name.strip().lower(): name for name in reversed(header)}
+    roles = {}
+    for role, usual in USUAL_NAMES.items():
+        candidates = [columns[role]] if role in columns else usual
+        found = next((known[name.lower()] for name in candidates if name.lower() in known), None)
+        if found is not None:
+            roles[role] = found
+    return roles if header[:1] != ["1"] else {"image": "1", "text": "2"} | roles
+
+
+def _source_image(table: Table, row: Row, root: Path, pictures: Pictures) -> SourceImage | LeftOut:
+    number, cells = row
+    where = f"{relative(table.path, root)}:{number}"
+    known = {role: cells.get(column, "").strip() for role, column in table.roles.items() if role != "text"}
+    try:
+        image = pictures.find(known["image"], near=table.path.parent, folder=table.path.stem)
+    except DataError as error:
+        return LeftOut(Reason.NO_IMAGE, where, error.message)
+    return SourceImage(
+        image=image,
+        name=relative(image.with_suffix(""), root),
+        where=where,
+        lines=(SourceLine(cells.get(table.roles["text"], ""), where),),
+        writer=known.get("writer") or None,
+        page=known.get("page") or None,
+        split=_split(table, known, image, root),
+        columns=cells,
+    )
+
+
+def _split(table: Table, known: Mapping[str, str], image: Path, root: Path) -> Split | None:
+    """By the row, else the table's name (`train.tsv`), else a folder's."""
+    if "split" in known:
+        return split_called(known["split"])
+    place = table.path.relative_to(root)
+    return (
+        split_called(table.path.stem)
+        or split_of_folder(place.parent)
+        or split_of_folder(image.relative_to(root).parent)
+    )
+
+
+def _rows(path: Path, columns: Columns) -> tuple[list[str], list[Row]]:
+    """Column names, and line number and cells of every row that is not blank."""
+    text = read_text(path)
+    if path.suffix.lower() == ".jsonl":
+        return _json_rows(path, text)
+    lines = _tab_lines(text) if path.suffix.lower() == ".tsv" else _csv_lines(path, text)
+    if not lines:
+        raise DataError("the table is empty", where=path)
+    header = lines[0][1]
+    if _is_header(header, columns):
+        lines = lines[1:]
+    else:
+        header = [str(place) for place in range(1, len(header) + 1)]
+    return header, [(number, _cells(header, cells)) for number, cells in lines]
+
+
+def _is_header(cells: list[str], columns: Columns) -> bool:
+    """A first row is a header unless a cell of it names an image."""
+    if set(columns.values()) & set(cells):
+        return True
+    return not any(PurePosixPath(cell.strip()).suffix.lower() in IMAGE_SUFFIXES for cell in cells)
+
+
+def _cells(header: list[str], cells: list[str]) -> dict[str, str]:
+    """Cells by column; missing ones are empty, and a tab or comma too many belongs to the last column."""
+    return dict(zip(header, cells + [""] * (len(header) - len(cells)), strict=False))
+
+
+def _tab_lines(text: str) -> list[tuple[int, list[str]]]:
+    lines = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1)]
+    lines = [(number, line) for number, line in lines if line.strip()]
+    columns = lines[0][1].count("\t") if lines else 0
+    return [(number, line.split("\t", columns)) for number, line in lines]
+
+
+def _csv_lines(path: Path, text: str) -> list[tuple[int, list[str]]]:
+    delimiter = max(",;\t|", key=text.partition("\n")[0].count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    try:
+        return [(reader.line_num, cells) for cells in reader if any(cells)]
+    except csv.Error as error:
+        raise DataError(f"line {reader.line_num} cannot be read: {error}", where=path) from error
+
+
+def _json_rows(path: Path, text: str) -> tuple[list[str], list[Row]]:
+    rows = [
+        (number, _json_cells(line, number, path))
+        for number, line in enumerate(text.split("\n"), start=1)
+        if line.strip()
+    ]
+    if not rows:
+        raise DataError("the table is empty", where=path)
+    return list(rows[0][1]), rows
+
+
+def _json_cells(line: str, number: int, path: Path) -> dict[str, str]:
+    """The strings and numbers of a row; nested values are nothing that a role could use."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"line {number} is not JSON: {error}", where=path) from error
+    if not isinstance(row, dict):
+        raise DataError(f"line {number} is not a JSON object", where=path)
+    return {key: str(value) for key, value in row.items() if isinstance(value, str | int | float)}

@@ -1,0 +1,57 @@
+"""Every error a user can meet, as sentences for the person at the keyboard.
+
+    DsocrError
+    |-- ConfigError     a YAML file or a command-line setting cannot be used
+    |-- DataError       an image, a transcription, a source or a dataset folder cannot be used
+    |-- ModelError      a base model or an adapter cannot be used
+    `-- RunError        a run folder is missing, incomplete or in use
+
+The command line prints them without a traceback and exits with 2; anything else that escapes is a bug of ours
+and keeps its traceback.
+"""
+
+from collections.abc import Sequence
+
+
+class DsocrError(Exception):
+    """A mistake the user can repair: what is wrong, where, and what to do about it.
+
+    `str(error)` is the whole sentence, e.g. `letters.jsonl:17: transcription is empty`; `hint` is told apart so that
+    it can be printed on a line of its own.
+    """
+
+    def __init__(self, message: str, *, where: object = None, hint: str | None = None) -> None:
+        self.message = message
+        self.where = None if where is None else str(where)
+        self.hint = hint
+        super().__init__(message if self.where is None else f"{self.where}: {message}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions rebuild themselves from `args`; ours carry keywords, and worker processes must send them whole.
+        return (_rebuild, (type(self), self.message, self.where, self.hint))
+
+
+def _rebuild(kind: type[DsocrError], message: str, where: str | None, hint: str | None) -> DsocrError:
+    return kind(message, where=where, hint=hint)
+
+
+class ConfigError(DsocrError):
+    """A configuration cannot be used; all its problems are listed in one message."""
+
+    @classmethod
+    def listing(cls, problems: Sequence[str], *, where: object = None) -> "ConfigError":
+        """One error for several problems: a count, then a line each."""
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        return cls(count + "".join(f"\n  {problem}" for problem in problems), where=where)
+
+
+class DataError(DsocrError):
+    """An image, a transcription, a source or a dataset folder cannot be used."""
+
+
+class ModelError(DsocrError):
+    """A base model or an adapter cannot be used."""
+
+
+class RunError(DsocrError):
+    """A run folder is missing, incomplete or in use."""

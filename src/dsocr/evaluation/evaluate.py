@@ -1,0 +1,97 @@
+"""The recipe of an evaluation: a split read by base and adapter, and the card that sets them side by side."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from PIL import Image
+
+from dsocr.config import load_config
+from dsocr.data.dataset import Dataset
+from dsocr.data.images import open_image
+from dsocr.errors import DataError
+from dsocr.evaluation.scorecard import Scorecard, make_scorecard
+from dsocr.evaluation.scores import LineScore, hands_by_writer, score_lines
+from dsocr.inference.transcriber import Transcriber
+from dsocr.runs import RunFolder, writing_whole
+from dsocr.samples import Sample, Split
+
+Progress = Callable[[int, int], None]
+"""Told after each line: how many are read, and how many there are, base and adapter together."""
+
+
+def evaluate(
+    run: RunFolder,
+    *,
+    dataset: Path | None = None,
+    split: Split = Split.TEST,
+    limit: int | None = None,
+    with_base: bool = True,
+    progress: Progress | None = None,
+) -> Scorecard:
+    """Score a finished run on a split of its own dataset, or of another; writes the run's scorecard and lines.
+
+    `limit` reads the first so many samples only, and the card says so.
+    """
+    opened = Dataset.open(dataset or load_config(run.config).dataset)
+    samples = opened.samples(split)[:limit]
+    if not samples:
+        raise DataError(f"has no {split} split to score", where=opened.folder)
+    transcriber = Transcriber.of_run(run)
+    writers = [sample.writer for sample in samples]
+    hands = hands_by_writer({sample.writer for sample in opened.samples(Split.TRAIN)}, writers)
+
+    done = 0
+
+    def read(*, adapter: bool) -> tuple[list[LineScore], float]:
+        nonlocal done
+        started, predictions = time.monotonic(), {}
+        with nullcontext() if adapter else transcriber.without_adapter():
+            for prediction in transcriber.read(_images(samples)):
+                predictions[prediction.id] = prediction
+                done += 1
+                if progress is not None:
+                    progress(done, len(samples) * (2 if with_base else 1))
+        return score_lines(samples, predictions, hands), time.monotonic() - started
+
+    base, base_seconds = read(adapter=False) if with_base else (None, None)
+    lines, adapter_seconds = read(adapter=True)
+    card = make_scorecard(
+        split,
+        base,
+        lines,
+        base_seconds=base_seconds,
+        adapter_seconds=adapter_seconds,
+        dataset={name.value: part.sha256 for name, part in opened.card.splits.items()},
+        settings=_settings(transcriber, opened, len(samples), limit),
+    )
+    _write_lines(run.lines, base, lines)
+    card.save(run.scorecard)
+    return card
+
+
+def _images(samples: Sequence[Sample]) -> Iterator[tuple[str, Image.Image]]:
+    for sample in samples:
+        yield sample.id, open_image(sample.image)
+
+
+def _settings(transcriber: Transcriber, dataset: Dataset, lines: int, limit: int | None) -> dict[str, object]:
+    return {
+        "prompt": transcriber.encoder.prompt,
+        "resolution": transcriber.encoder.resolution.name,
+        "generation": transcriber.generation.as_dict(),
+        "text_policy": transcriber.text_policy.as_dict(),
+        "split_by": dataset.card.split_by,
+        "lines": lines,
+        "limit": limit,
+    }
+
+
+def _write_lines(path: Path, base: Sequence[LineScore] | None, adapter: Sequence[LineScore]) -> None:
+    """Every line with both predictions, for whoever wants to look further than the card."""
+    with writing_whole(path) as file:
+        for model, lines in (("base", base or ()), ("adapter", adapter)):
+            for line in lines:
+                file.write(json.dumps({"model": model, **line.as_dict()}, ensure_ascii=False) + "\n")

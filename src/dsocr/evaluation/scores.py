@@ -1,0 +1,177 @@
+"""What one model is worth: a score per line, and lines pooled into one score.
+
+Knows nothing about how predictions were made, nor where scores are kept.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol, Self
+
+from dsocr.errors import DataError
+from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_exact, is_runaway, word_errors
+
+Hand = Literal["known", "new", "unknown"]
+"""Whether training saw other lines of a line's writer, saw none, or nobody can tell."""
+
+
+class Reference(Protocol):
+    """The side of a line that is known, such as a `Sample`."""
+
+    @property
+    def id(self) -> str: ...  # noqa: D102
+    @property
+    def text(self) -> str: ...  # noqa: D102
+    @property
+    def writer(self) -> str | None: ...  # noqa: D102
+
+
+class Prediction(Protocol):
+    """The side of a line that was read; `truncated` where the model was cut off before its end."""
+
+    @property
+    def text(self) -> str: ...  # noqa: D102
+    @property
+    def truncated(self) -> bool: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class LineScore:
+    """One line as it was written and as it was read."""
+
+    id: str
+    reference: str
+    prediction: str
+    cer: ErrorRate
+    wer: ErrorRate
+    exact: bool
+    empty: bool
+    runaway: bool
+    writer: str | None = None
+    hand: Hand = "unknown"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The line as JSON holds it; a rate is a pair of counts, `errors` and `length`."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The line that `as_dict` wrote."""
+        return cls(**{**values, "cer": ErrorRate(**values["cer"]), "wer": ErrorRate(**values["wer"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Lines pooled; `seconds` is the time it took to read them, where it was measured."""
+
+    cer: ErrorRate
+    wer: ErrorRate
+    lines: int
+    exact: int
+    empty: int
+    runaway: int
+    seconds: float | None = None
+
+    @classmethod
+    def of(cls, lines: Sequence[LineScore], seconds: float | None = None) -> Self:
+        """The pooled score of some lines."""
+        return cls(
+            cer=sum((line.cer for line in lines), ErrorRate()),
+            wer=sum((line.wer for line in lines), ErrorRate()),
+            lines=len(lines),
+            exact=sum(line.exact for line in lines),
+            empty=sum(line.empty for line in lines),
+            runaway=sum(line.runaway for line in lines),
+            seconds=seconds,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The score as JSON holds it: `cer` and `wer` are fractions (null over an empty reference), the rest counts."""
+        return {
+            "cer": _finite(self.cer.rate),
+            "wer": _finite(self.wer.rate),
+            "characters": self.cer.length,
+            "character_errors": self.cer.errors,
+            "words": self.wer.length,
+            "word_errors": self.wer.errors,
+            "lines": self.lines,
+            "exact_lines": self.exact,
+            "empty_lines": self.empty,
+            "runaway_lines": self.runaway,
+            "seconds": self.seconds,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The score that `as_dict` wrote, rebuilt from its counts."""
+        return cls(
+            cer=ErrorRate(values["character_errors"], values["characters"]),
+            wer=ErrorRate(values["word_errors"], values["words"]),
+            lines=values["lines"],
+            exact=values["exact_lines"],
+            empty=values["empty_lines"],
+            runaway=values["runaway_lines"],
+            seconds=values["seconds"],
+        )
+
+
+def hands_by_writer(training: Iterable[str | None], writers: Iterable[str | None]) -> dict[str | None, Hand]:
+    """Whose hand the adapter has seen, for each of the writers, given the writer of every training sample.
+
+    Where some training samples do not name their writer, a writer who is not among the named ones may still have
+    been seen, so nobody is new.
+    """
+    seen = set(training)
+    other: Hand = "unknown" if None in seen else "new"
+    hands: dict[str | None, Hand] = {writer: "known" if writer in seen else other for writer in writers}
+    return hands | {None: "unknown"}
+
+
+def score_lines(
+    references: Sequence[Reference],
+    predictions: Mapping[str, Prediction],
+    hands: Mapping[str | None, Hand] | None = None,
+) -> list[LineScore]:
+    """A score per reference, in their order; `predictions` are by id and must match the references one to one.
+
+    A writer who is not in `hands` has an unknown hand.
+    """
+    _demand_a_pair_each([reference.id for reference in references], predictions)
+    return [_score(line, predictions[line.id], (hands or {}).get(line.writer, "unknown")) for line in references]
+
+
+def _score(line: Reference, prediction: Prediction, hand: Hand) -> LineScore:
+    return LineScore(
+        id=line.id,
+        reference=line.text,
+        prediction=prediction.text,
+        cer=character_errors(line.text, prediction.text),
+        wer=word_errors(line.text, prediction.text),
+        exact=is_exact(line.text, prediction.text),
+        empty=is_empty(prediction.text),
+        runaway=is_runaway(line.text, prediction.text, prediction.truncated),
+        writer=line.writer,
+        hand=hand,
+    )
+
+
+def _demand_a_pair_each(ids: Sequence[str], predictions: Mapping[str, Prediction]) -> None:
+    if not ids:
+        raise DataError("there is no line to score")  # an error rate over nothing would look perfect
+    wanted = set(ids)
+    if len(wanted) < len(ids):
+        twice = [name for name, count in Counter(ids).items() if count > 1]
+        raise DataError(f"two references have the same id: {_some(twice)}")
+    if missing := [name for name in ids if name not in predictions]:
+        raise DataError(f"no prediction for {len(missing)} of {len(ids)} lines: {_some(missing)}")
+    if extra := [name for name in predictions if name not in wanted]:
+        raise DataError(f"predictions that belong to no line, {len(extra)} in all: {_some(extra)}")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def _finite(rate: float) -> float | None:
+    return rate if math.isfinite(rate) else None

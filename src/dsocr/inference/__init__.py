@@ -1,0 +1,1 @@
+"""From images to text with a base or a run."""

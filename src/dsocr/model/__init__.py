@@ -1,0 +1,1 @@
+"""The model: bases, adapters, and how an image and a prompt become its inputs."""

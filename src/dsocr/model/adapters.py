@@ -1,0 +1,107 @@
+"""LoRA adapters on the native network: which layers get one, and how its tensors reach the disk and come back.
+
+On disk the decoder's tensors carry the checkpoint's original names (`model.layers.N...`), because PEFT applies the
+base model's key conversions when it loads, which doubles the native names and leaves every such tensor at its fresh
+start with no more than a warning. Loading goes through `load_tensors`, which demands that every key matches both ways.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from dsocr.errors import ConfigError, ModelError
+
+WEIGHTS = "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
+
+_DECODER = r"language_model\.layers\.\d+\.(self_attn\.[qkvo]_proj|mlp\.(shared_experts\.)?(gate|up|down)_proj)"
+_SAM = r"vision_tower\.sam_encoder\.layers\.\d+\.(attn\.(qkv|proj)|mlp\.lin[12])"
+_CLIP = r"vision_tower\.vision_encoder\.encoder\.layers\.\d+\.(self_attn\.(q|k|v|out)_proj|mlp\.fc[12])"
+_PROJECTOR = "multi_modal_projector"
+
+_PATTERN_BY_SCOPE = {
+    "decoder": rf"model\.{_DECODER}",
+    "decoder+experts": rf"model\.{_DECODER}",
+    "decoder+vision": rf"model\.({_DECODER}|{_SAM}|{_CLIP}|{_PROJECTOR})",
+}
+_EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+
+_NATIVE_DECODER = "model.language_model.layers."
+_ORIGINAL_DECODER = "model.layers."
+
+
+def attach_adapter(
+    network: PreTrainedModel, *, base: str, revision: str | None, scope: str, rank: int, alpha: int, dropout: float
+) -> PeftModel:
+    """The network with a fresh adapter, which changes nothing until it is trained; only the adapter has gradients.
+
+    `scope` is a name or an anchored pattern over module names. Raises ConfigError where it matches no layer.
+    """
+    pattern = _PATTERN_BY_SCOPE.get(scope, scope)
+    names = [name for name, module in network.named_modules() if hasattr(module, "weight")]
+    if not any(re.fullmatch(pattern, name) for name in names):
+        raise ConfigError(
+            f"adapter.scope: {scope!r} matches no layer of the network",
+            hint=f"scopes are {', '.join(_PATTERN_BY_SCOPE)}; a layer is called, for example, {names[-2]}",
+        )
+    config = LoraConfig(
+        base_model_name_or_path=base,
+        revision=revision,
+        r=rank,
+        lora_alpha=alpha,
+        lora_dropout=dropout,
+        target_modules=pattern,
+        target_parameters=_EXPERTS if scope == "decoder+experts" else None,
+    )
+    return get_peft_model(network, config)
+
+
+def save_adapter(model: PeftModel, folder: Path) -> None:
+    """Write the adapter's config and weights into an existing folder, for us, for PEFT and for vLLM alike."""
+    config = model.peft_config["default"].to_dict() | {"inference_mode": True}
+    content = {key: sorted(value) if isinstance(value, set) else value for key, value in config.items()}
+    (folder / CONFIG).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8", newline="\n")
+    save_file(adapter_tensors(model), folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def load_adapter(network: PreTrainedModel, folder: Path) -> PeftModel:
+    """The network with a saved adapter. Raises ModelError where a file is missing or a tensor does not match."""
+    if not (folder / WEIGHTS).is_file() or not (folder / CONFIG).is_file():
+        raise ModelError(f"is not an adapter: it needs {CONFIG} and {WEIGHTS}", where=folder)
+    model = get_peft_model(network, LoraConfig.from_pretrained(str(folder)))
+    load_tensors(model, load_file(folder / WEIGHTS), where=folder / WEIGHTS)
+    return model.eval()
+
+
+def adapter_tensors(model: PeftModel) -> dict[str, Tensor]:
+    """The adapter's tensors under the names they have on disk."""
+    # Embeddings are never trained here; asked to find out, PEFT would look the base up on a hub.
+    tensors = get_peft_model_state_dict(model, save_embedding_layers=False)
+    return {name.replace(_NATIVE_DECODER, _ORIGINAL_DECODER): tensor.contiguous() for name, tensor in tensors.items()}
+
+
+def load_tensors(model: PeftModel, tensors: Mapping[str, Tensor], *, where: object) -> None:
+    """Fill the adapter from tensors named as on disk; a missing, unexpected or misshapen one is an error."""
+    own = adapter_tensors(model)
+    problems = [f"missing: {name}" for name in own.keys() - tensors.keys()]
+    problems += [f"unexpected: {name}" for name in tensors.keys() - own.keys()]
+    problems += [
+        f"{name}: shape {tuple(tensors[name].shape)}, not {tuple(tensor.shape)}"
+        for name, tensor in own.items()
+        if name in tensors and tensors[name].shape != tensor.shape
+    ]
+    if problems:
+        shown = "".join(f"\n  {problem}" for problem in sorted(problems)[:20])
+        raise ModelError(
+            f"{len(problems)} tensors of the adapter do not match the network{shown}",
+            where=where,
+            hint="was it trained on another base model, or with another scope or rank?",
+        )
+    for name, tensor in own.items():
+        tensor.data.copy_(tensors[name])

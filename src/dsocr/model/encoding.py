@@ -1,0 +1,116 @@
+"""One sample as model inputs: the only place where an image and a prompt become ids and pixels.
+
+Training and transcription both call `Encoder.encode` and `collate`, so they cannot drift apart.
+Shapes: `B` batch, `T` tokens, `S` side of the canvas.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from dsocr.errors import ModelError
+from dsocr.model.prompts import IMAGE
+from dsocr.model.resolution import Resolution
+from dsocr.model.views import normalize, view_pixels
+
+IGNORED = -100
+"""The label of a position that is not learnt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A sample the model can take: `prompt_ids` with one id an image slot, `answer_ids` with the end token.
+
+    `answer_ids` is empty for transcription. `pixels` is (3, S, S) bytes.
+    """
+
+    prompt_ids: tuple[int, ...]
+    answer_ids: tuple[int, ...]
+    pixels: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """Turns images and texts into `Encoded`, for one base at one resolution with one prompt."""
+
+    tokenizer: PreTrainedTokenizerBase
+    image_token_id: int
+    resolution: Resolution
+    prompt: str
+
+    @property
+    def pad_id(self) -> int:
+        """The id that fills a batch."""
+        return int(self.tokenizer.pad_token_id)
+
+    def prompt_ids(self) -> tuple[int, ...]:
+        """Begin token, the image's slots and the words of the prompt; no end token, no space at the end."""
+        before, after = self.prompt.split(IMAGE)
+        slots = (self.image_token_id,) * self.resolution.slots
+        return (int(self.tokenizer.bos_token_id), *self.text_ids(before), *slots, *self.text_ids(after))
+
+    def text_ids(self, text: str) -> tuple[int, ...]:
+        """The ids of a text, special tokens neither added nor understood."""
+        if not text:
+            return ()
+        return tuple(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+
+    def answer_ids(self, text: str) -> tuple[int, ...]:
+        """What the model learns to write for a transcription: its ids and the end token."""
+        return (*self.text_ids(text), int(self.tokenizer.eos_token_id))
+
+    def encode(self, image: Image.Image, text: str | None = None) -> Encoded:
+        """Model inputs for one image; with its transcription for training, without for transcription."""
+        answer = () if text is None else self.answer_ids(text)
+        return Encoded(self.prompt_ids(), answer, view_pixels(image, self.resolution))
+
+    def unknown_characters(self, text: str) -> str:
+        """The characters of the text that the tokenizer cannot write, each once, in their order."""
+        unknown = self.tokenizer.unk_token_id
+        if unknown is None:  # a byte-level tokenizer writes everything
+            return ""
+        return "".join(c for c in dict.fromkeys(text) if unknown in self.text_ids(c))
+
+
+def collate(
+    samples: Sequence[Encoded],
+    pad_id: int,
+    *,
+    padding: Literal["left", "right"],
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> dict[str, Tensor]:
+    """A batch: `input_ids`, `attention_mask` (B, T) and `pixel_values` (B, 3, S, S), and for training `labels` (B, T).
+
+    Only the transcription and its end token are learnt; prompt, image slots and padding are `IGNORED`. Training pads
+    right, generation left. Samples with and without transcription do not mix.
+    """
+    if len({bool(sample.answer_ids) for sample in samples}) != 1:
+        raise ModelError("a batch needs samples, and all of them with a transcription or none")
+    rows = [(*sample.prompt_ids, *sample.answer_ids) for sample in samples]
+    longest = max(map(len, rows))
+    batch = {
+        "input_ids": _padded(rows, pad_id, longest, padding),
+        "attention_mask": _padded([(1,) * len(row) for row in rows], 0, longest, padding),
+        "pixel_values": torch.from_numpy(np.stack([sample.pixels for sample in samples])),
+    }
+    if samples[0].answer_ids:
+        learnt = [(*(IGNORED,) * len(sample.prompt_ids), *sample.answer_ids) for sample in samples]
+        batch["labels"] = _padded(learnt, IGNORED, longest, padding)
+    batch = {name: tensor.to(device) for name, tensor in batch.items()}
+    batch["pixel_values"] = normalize(batch["pixel_values"]).to(dtype)
+    return batch
+
+
+def _padded(rows: Sequence[Sequence[int]], value: int, longest: int, side: Literal["left", "right"]) -> Tensor:
+    filler = [(value,) * (longest - len(row)) for row in rows]
+    return torch.tensor(
+        [(*fill, *row) if side == "left" else (*row, *fill) for row, fill in zip(rows, filler, strict=True)]
+    )

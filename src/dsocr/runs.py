@@ -1,0 +1,173 @@
+"""What a run folder contains, and the ways files get into it; knows nothing about models, data or training."""
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, Self, TextIO
+from uuid import uuid4
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from dsocr.errors import RunError
+from dsocr.settings import problems_in
+from dsocr.text import TextPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Where everything one training leaves behind lies; nothing is made or read by asking."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """A finished run, one that can transcribe; `adapter/` is written whole, so its presence says so."""
+        run = cls(path)
+        if not path.is_dir():
+            raise RunError("no such run folder", where=path, hint="give the folder that `run:` names in the config")
+        if not run.config.is_file():
+            raise RunError("is not a run folder: it has no config.yaml", where=path)
+        if not run.adapter.is_dir():
+            resume = f"run `dsocr train {run.config.as_posix()}` again to resume"
+            raise RunError("is not finished: it has no adapter/", where=path, hint=resume)
+        return run
+
+    @property
+    def config(self) -> Path:
+        """Every setting of the run, as `load_config` reads it."""
+        return self.path / "config.yaml"
+
+    @property
+    def provenance(self) -> Path:
+        """What the run was made with: versions, commit, dataset hashes, machine."""
+        return self.path / "provenance.json"
+
+    @property
+    def adapter(self) -> Path:
+        """The folder with the best weights and, in reading.json, how to read with them."""
+        return self.path / "adapter"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder with the states from which training can go on."""
+        return self.path / "checkpoints"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON object a line for every logged step and every reading of the validation split."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def log(self) -> Path:
+        """What training printed."""
+        return self.path / "train.log"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The folder with TensorBoard's event files."""
+        return self.path / "tensorboard"
+
+    @property
+    def scorecard(self) -> Path:
+        """What the adapter is worth beside its base."""
+        return self.path / "scorecard.json"
+
+    @property
+    def lines(self) -> Path:
+        """Every scored line with its predictions, one JSON object each."""
+        return self.path / "lines.jsonl"
+
+    @property
+    def report(self) -> Path:
+        """The scorecard, to look at in a browser."""
+        return self.path / "report.html"
+
+
+@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
+class ReadingSettings:
+    """How to read with an adapter: the settings that travel with its weights, in `reading.json` beside them.
+
+    `prompt` is the prompt itself, not its name. `generation` holds the keys of the configuration's section.
+    """
+
+    base: str
+    base_revision: str | None
+    prompt: str
+    resolution: str
+    text_policy: TextPolicy
+    generation: dict[str, Any]
+
+    @classmethod
+    def load(cls, adapter: Path) -> Self:
+        """The settings that lie in an adapter's folder; a key too many or too few is an error."""
+        path = adapter / "reading.json"
+        try:
+            return cls.from_json(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            hint = "give the adapter/ folder of a run, whole"
+            raise RunError("no such file", where=path, hint=hint) from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise RunError(f"cannot be read: {error}", where=path) from error
+        except RunError as error:
+            raise RunError(error.message, where=path, hint=error.hint) from error
+
+    def save(self, adapter: Path) -> None:
+        """Lay the settings into an adapter's folder."""
+        write_atomically(adapter / "reading.json", self.to_json())
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The settings that `to_json` wrote."""
+        try:
+            return TypeAdapter(cls).validate_python(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise RunError(f"is not JSON: {error}") from error
+        except ValidationError as error:
+            raise RunError("; ".join(problems_in(error, _READING_KEYS))) from error
+
+    def to_json(self) -> str:
+        """The settings as an indented JSON object."""
+        return to_json(asdict(self))
+
+
+_READING_KEYS = [field.name for field in fields(ReadingSettings)]
+_READING_KEYS += [f"text_policy.{field.name}" for field in fields(TextPolicy)]
+
+
+def to_json(value: object) -> str:
+    """Indented JSON for people and programs: letters stay letters, and NaN or infinity is a bug of ours."""
+    return json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+
+
+@contextmanager
+def writing_whole(path: Path) -> Iterator[TextIO]:
+    """A UTF-8 file to write to, which takes its place when all of it is written, and leaves no trace if not."""
+    temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a UTF-8 file that is either the old one or, whole, the new one, whatever happens meanwhile."""
+    with writing_whole(path) as file:
+        file.write(text)
+
+
+def append_jsonl(path: Path, row: Mapping[str, object]) -> None:
+    """Add one object to a file of JSON lines; a number that is not finite, such as a lost loss, becomes null."""
+    finite = {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()
+    }
+    with path.open("a", encoding="utf-8", newline="\n") as file:
+        file.write(json.dumps(finite, ensure_ascii=False, allow_nan=False) + "\n")

@@ -1,0 +1,33 @@
+"""The nouns of the domain: a sample and the split it belongs to."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+
+class Split(StrEnum):
+    """A part of a dataset."""
+
+    TRAIN = "train"
+    VALIDATION = "validation"
+    TEST = "test"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One image with its transcription: a line, a sheet, a region or a page.
+
+    `id` is unique in its dataset and survives renumbering (the image's path inside the dataset folder, with forward
+    slashes). `writer`, `page` and `source` are None where they are not known. `geometry` tells where on the page the
+    image was cut: any of `bbox` (left, top, right, bottom; page pixels), `polygon` and `baseline` (lists of [x, y]).
+    """
+
+    id: str
+    image: Path
+    text: str
+    split: Split
+    writer: str | None = None
+    page: str | None = None
+    source: str | None = None
+    geometry: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""Teaching an adapter."""

@@ -1,0 +1,66 @@
+"""One mapping from the run's configuration to the Trainer's arguments."""
+
+import math
+
+import torch
+from transformers import TrainingArguments
+
+from dsocr.config import RunConfig
+
+
+def training_arguments(
+    config: RunConfig, *, samples: int, device: torch.device, dtype: torch.dtype, processes: int = 1
+) -> TrainingArguments:
+    """What the Trainer is told for a training split of `samples`, with the base's weights in `dtype` on `device`.
+
+    Saving, logging and validation are left to our callbacks and `AdapterTrainer`.
+    """
+    training = config.training
+    per_device = training.samples_per_forward
+    return TrainingArguments(
+        output_dir=str(config.run),
+        max_steps=total_steps(config, samples, processes),
+        per_device_train_batch_size=per_device,
+        gradient_accumulation_steps=max(1, training.samples_per_step // (per_device * processes)),
+        learning_rate=training.learning_rate,
+        lr_scheduler_type=training.schedule,
+        warmup_steps=math.ceil(training.warmup * total_steps(config, samples, processes)),
+        weight_decay=training.weight_decay,
+        max_grad_norm=training.max_gradient_norm,
+        optim="adamw_torch",
+        bf16=dtype is torch.bfloat16,
+        fp16=dtype is torch.float16,
+        # "Activation checkpointing" is what transformers now calls it. Reentrant, it finds no gradient to follow where
+        # the embeddings are frozen.
+        activation_checkpointing=training.gradient_checkpointing,
+        activation_checkpointing_kwargs={"use_reentrant": False} if training.gradient_checkpointing else None,
+        dataloader_num_workers=training.workers,
+        dataloader_pin_memory=device.type == "cuda",
+        remove_unused_columns=False,
+        label_names=["labels"],
+        seed=config.seed,
+        data_seed=config.seed,
+        use_cpu=device.type == "cpu",
+        logging_strategy="steps",
+        logging_steps=_log_every(total_steps(config, samples, processes)),
+        logging_nan_inf_filter=False,
+        save_strategy="steps",
+        save_steps=config.checkpoints.every_steps,
+        eval_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+
+
+def total_steps(config: RunConfig, samples: int, processes: int = 1) -> int:
+    """Optimizer steps of the whole run; an epoch's last, smaller step counts."""
+    if config.training.steps is not None:
+        return config.training.steps
+    assert config.training.epochs is not None
+    forwards = math.ceil(samples / (config.training.samples_per_forward * processes))
+    accumulated = max(1, config.training.samples_per_step // (config.training.samples_per_forward * processes))
+    return max(1, math.ceil(config.training.epochs * math.ceil(forwards / accumulated)))
+
+
+def _log_every(steps: int) -> int:
+    return max(1, min(10, steps // 50))

@@ -1,0 +1,144 @@
+"""What a training leaves for people and machines while it runs: metrics.jsonl, TensorBoard, a log, and progress."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.tensorboard import SummaryWriter
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from dsocr.runs import RunFolder, append_jsonl
+from dsocr.training.validation import ValidationReading
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingProgress:
+    """Where a training stands. `cer` is the last reading of the validation split, None before the first."""
+
+    step: int
+    steps: int
+    loss: float | None
+    learning_rate: float | None
+    cer: float | None
+    samples_per_second: float
+    seconds_left: float
+
+
+Report = Callable[[TrainingProgress], None]
+
+
+class Recorder(TrainerCallback):
+    """Writes every logged step and every reading of the validation split to wherever people look."""
+
+    def __init__(self, run: RunFolder, *, samples_per_step: int, report: Report | None = None) -> None:
+        self._run = run
+        self._samples_per_step = samples_per_step
+        self._report = report
+        self._log = training_log(run)
+        self._board: SummaryWriter | None = None
+        self._started, self._first_step = 0.0, 0
+        self._loss: float | None = None
+        self._learning_rate: float | None = None
+        self._cer: float | None = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Start the clock; a resumed training counts only the steps it makes itself."""
+        self._started, self._first_step = time.monotonic(), state.global_step
+        self._board = SummaryWriter(str(self._run.tensorboard), purge_step=state.global_step + 1)
+        self._log.info("training from step %d to step %d", state.global_step, state.max_steps)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Tell where the training stands."""
+        if self._report is not None:
+            self._report(self._progress(state))
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Record one logged step; the Trainer's closing summary holds no loss of a step and is left out."""
+        if not logs or "loss" not in logs:
+            return
+        self._loss, self._learning_rate = logs["loss"], logs["learning_rate"]
+        rate = self._progress(state).samples_per_second
+        row = {
+            "loss": logs["loss"],
+            "learning_rate": logs["learning_rate"],
+            "gradient_norm": logs.get("grad_norm"),
+            "samples_per_second": rate,
+        }
+        append_jsonl(self._run.metrics, {"kind": "train", "step": state.global_step, "epoch": state.epoch, **row})
+        self._draw("train", row, state.global_step)
+        self._log.info("step %d: loss %.4f, learning rate %.2e", state.global_step, *list(row.values())[:2])
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Close the files."""
+        self._log.info("training ended at step %d", state.global_step)
+        if self._board is not None:
+            self._board.close()
+
+    def record_validation(self, reading: ValidationReading) -> None:
+        """Record one reading of the validation split."""
+        self._cer = reading.cer
+        append_jsonl(self._run.metrics, {"kind": "validation", **reading.as_dict()})
+        self._draw("validation", {"loss": reading.loss, "cer": reading.cer}, reading.step)
+        self._log.info(
+            "step %d: validation loss %.4f, CER %.2f %%, %d empty, %d runaway of %d%s",
+            reading.step,
+            reading.loss,
+            100 * reading.cer,
+            reading.empty,
+            reading.runaway,
+            reading.samples,
+            ", the best so far" if reading.best else "",
+        )
+
+    def _draw(self, group: str, row: dict[str, Any], step: int) -> None:
+        if self._board is not None:
+            for name, value in row.items():
+                if value is not None:
+                    self._board.add_scalar(f"{group}/{name}", value, step)
+
+    def _progress(self, state: TrainerState) -> TrainingProgress:
+        seconds = time.monotonic() - self._started
+        steps_made = max(state.global_step - self._first_step, 1)
+        per_step = seconds / steps_made
+        return TrainingProgress(
+            state.global_step,
+            state.max_steps,
+            self._loss,
+            self._learning_rate,
+            self._cer,
+            self._samples_per_step / max(per_step, 1e-9),
+            per_step * (state.max_steps - state.global_step),
+        )
+
+
+def training_log(run: RunFolder) -> logging.Logger:
+    """The run's own log file with time stamps, the same logger for the same run folder."""
+    logger = logging.getLogger(f"dsocr.run.{run.path.resolve().as_posix()}")
+    if not logger.handlers:
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+        handler = logging.FileHandler(run.log, encoding="utf-8")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        logger.addHandler(handler)
+    return logger
+
+
+def close_training_log(run: RunFolder) -> None:
+    """Close the run's log file."""
+    logger = logging.getLogger(f"dsocr.run.{run.path.resolve().as_posix()}")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+        handler.close()

@@ -1,0 +1,249 @@
+"""The recipe of a training: from a configuration to a run folder with the best adapter in it."""
+
+import json
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from transformers import PrinterCallback, set_seed
+
+from dsocr import __version__
+from dsocr.config import RunConfig, load_config
+from dsocr.data.checks import Finding, check_dataset
+from dsocr.data.dataset import Dataset
+from dsocr.errors import DataError, RunError
+from dsocr.inference.decoding import Generation
+from dsocr.model.adapters import attach_adapter, save_adapter
+from dsocr.model.encoding import Encoder
+from dsocr.model.loading import choose_device, choose_dtype, load_base, load_encoder
+from dsocr.runs import ReadingSettings, RunFolder, to_json, write_atomically
+from dsocr.samples import Sample, Split
+from dsocr.text import TextPolicy
+from dsocr.training.arguments import training_arguments
+from dsocr.training.callbacks import Recorder, Report, close_training_log, training_log
+from dsocr.training.checkpoints import TRAINER_STATE, latest_checkpoint
+from dsocr.training.collator import Collator, EncodedSamples
+from dsocr.training.trainer import AdapterTrainer
+from dsocr.training.validation import Validation, chosen_samples
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """What a training made. `best_cer` is None where there was no validation split to read."""
+
+    run: RunFolder
+    steps: int
+    best_step: int | None
+    best_cer: float | None
+    seconds: float
+    excluded: int
+    resumed_from: int
+
+
+def train(
+    config: RunConfig,
+    *,
+    overwrite: bool = False,
+    report: Report | None = None,
+    warn: Callable[[Finding], None] | None = None,
+) -> TrainResult:
+    """Train the adapter that the configuration describes, or go on where an earlier call was interrupted.
+
+    `report` is told after each step where the training stands, `warn` of each doubtful thing in the dataset. Raises
+    DataError where the dataset has errors, RunError where the run folder holds another or a finished run.
+    """
+    started = time.monotonic()
+    run = _open_run(config, overwrite=overwrite)
+    try:
+        dataset = Dataset.open(config.dataset)
+        encoder = load_encoder(config.base, config.input.resolution, config.input.prompt)
+        _check(dataset, encoder, config, warn)
+        samples, excluded = _within_budget(dataset.samples(Split.TRAIN), encoder, config)
+        _write_provenance(run, config, dataset)
+        training_log(run).info("%d training samples, %d excluded as too long", len(samples), excluded)
+
+        trainer, validation = _trainer(config, run, dataset, samples, report)
+        checkpoint = latest_checkpoint(run.checkpoints)
+        if checkpoint is not None:
+            _restore_validation(validation, checkpoint)
+            training_log(run).info("resuming from %s", checkpoint.name)
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        _finish(run, config, dataset, encoder, trainer.model, validation)
+        return TrainResult(
+            run=run,
+            steps=trainer.state.global_step,
+            best_step=validation.best_step if validation else None,
+            best_cer=validation.best_cer if validation else None,
+            seconds=time.monotonic() - started,
+            excluded=excluded,
+            resumed_from=0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2]),
+        )
+    finally:
+        close_training_log(run)
+
+
+def _open_run(config: RunConfig, *, overwrite: bool) -> RunFolder:
+    """The run folder, new or to be resumed; refuses a finished run and one of another configuration."""
+    run = RunFolder(config.run)
+    if overwrite and run.config.is_file():
+        shutil.rmtree(run.path)
+    if run.path.is_dir() and any(run.path.iterdir()) and not run.config.is_file():
+        raise RunError("is not empty and not a run folder", where=run.path, hint="give `run:` another folder")
+    if run.adapter.is_dir():
+        raise RunError(
+            "holds a finished run", where=run.path, hint="name another folder with --set run=..., or give --overwrite"
+        )
+    if run.config.is_file() and (different := _differences(config, load_config(run.config))):
+        raise RunError(
+            f"holds an unfinished run with other settings: {', '.join(different)}",
+            where=run.path,
+            hint=f"resume it with `dsocr train {run.config.as_posix()}`, or give --overwrite",
+        )
+    run.checkpoints.mkdir(parents=True, exist_ok=True)
+    write_atomically(run.config, config.to_yaml())
+    return run
+
+
+def _differences(config: RunConfig, other: RunConfig) -> list[str]:
+    ours, theirs = config.model_dump(), other.model_dump()
+    ours.pop("run"), theirs.pop("run")
+    return [f"{key}" for key in ours if ours[key] != theirs[key]]
+
+
+def _check(dataset: Dataset, encoder: Encoder, config: RunConfig, warn: Callable[[Finding], None] | None) -> None:
+    """Refuse a dataset with errors; what is merely doubtful is passed on."""
+    strict_length = config.training.long_text == "error"
+    findings = check_dataset(
+        dataset,
+        unknown_characters=encoder.unknown_characters,
+        count_tokens=lambda text: len(encoder.text_ids(text)),
+        max_text_tokens=config.training.max_text_tokens if strict_length else None,
+    )
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        shown = "".join(f"\n  {finding.where}: {finding.message} ({finding.count})" for finding in errors)
+        raise DataError(
+            f"the dataset has errors{shown}", where=dataset.folder, hint=f"see `dsocr check {dataset.folder}`"
+        )
+    if warn is not None:
+        for finding in findings:
+            warn(finding)
+
+
+def _within_budget(samples: Sequence[Sample], encoder: Encoder, config: RunConfig) -> tuple[list[Sample], int]:
+    """The samples whose transcription fits, and how many do not."""
+    budget = config.training.max_text_tokens
+    fitting = [sample for sample in samples if len(encoder.text_ids(sample.text)) <= budget]
+    if not fitting:
+        raise DataError("no training sample is left", where=config.dataset, hint="see `dsocr check`")
+    return fitting, len(samples) - len(fitting)
+
+
+def _trainer(
+    config: RunConfig, run: RunFolder, dataset: Dataset, samples: Sequence[Sample], report: Report | None
+) -> tuple[AdapterTrainer, Validation | None]:
+    device = choose_device()
+    dtype = choose_dtype(config.training.precision, device)
+    set_seed(config.seed)
+    base = load_base(config.base, config.base_revision, dtype=dtype, device=device)
+    encoder = base.encoder(config.input.resolution, config.input.prompt)
+    adapter = config.adapter
+    model = attach_adapter(
+        base.network,
+        base=base.name,
+        revision=base.revision,
+        scope=adapter.scope,
+        rank=adapter.rank,
+        alpha=adapter.alpha,
+        dropout=adapter.dropout,
+    )
+    recorder = Recorder(run, samples_per_step=config.training.samples_per_step, report=report)
+    callbacks: list[Any] = [recorder]
+    validation = _validation(config, run, dataset, encoder, recorder)
+    if validation is not None:
+        callbacks.append(validation)
+    trainer = AdapterTrainer(
+        model=model,
+        args=training_arguments(config, samples=len(samples), device=device, dtype=dtype),
+        data_collator=Collator(encoder.pad_id),
+        train_dataset=EncodedSamples(samples, encoder),
+        callbacks=callbacks,
+        folder=run.checkpoints,
+        keep=config.checkpoints.keep,
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer, validation
+
+
+def _validation(
+    config: RunConfig, run: RunFolder, dataset: Dataset, encoder: Encoder, recorder: Recorder
+) -> Validation | None:
+    samples = chosen_samples(dataset.samples(Split.VALIDATION), config.validation.samples, config.seed)
+    if not samples:
+        training_log(run).warning("there is no validation split: the last weights are kept, not the best")
+        return None
+    return Validation(
+        samples,
+        encoder,
+        Generation(**config.generation.model_dump()),
+        every_steps=config.validation.every_steps,
+        patience=config.validation.patience,
+        best=run.checkpoints / "best",
+        report=recorder.record_validation,
+    )
+
+
+def _restore_validation(validation: Validation | None, checkpoint: Path) -> None:
+    state = json.loads((checkpoint / TRAINER_STATE).read_text(encoding="utf-8"))
+    if validation is not None and Validation.__name__ in state["stateful_callbacks"]:
+        validation.restore(state["stateful_callbacks"][Validation.__name__])
+
+
+def _finish(
+    run: RunFolder, config: RunConfig, dataset: Dataset, encoder: Encoder, model: Any, validation: Validation | None
+) -> None:
+    """Lay the best adapter, with the settings to read with, into the run folder: its presence says the run is whole."""
+    beside = run.path / ".adapter.tmp"
+    shutil.rmtree(beside, ignore_errors=True)
+    best = run.checkpoints / "best"
+    if validation is not None and best.is_dir():
+        shutil.copytree(best, beside)
+    else:
+        beside.mkdir()
+        save_adapter(model, beside)
+    ReadingSettings(
+        base=config.base,
+        base_revision=config.base_revision,
+        prompt=encoder.prompt,
+        resolution=encoder.resolution.name,
+        text_policy=TextPolicy(**dataset.card.text_policy),  # type: ignore[arg-type]
+        generation=config.generation.model_dump(),
+    ).save(beside)
+    beside.rename(run.adapter)
+
+
+def _write_provenance(run: RunFolder, config: RunConfig, dataset: Dataset) -> None:
+    """What the run was made with; written once, when it begins."""
+    if run.provenance.is_file():
+        return
+    packages = ("torch", "transformers", "peft", "accelerate", "Pillow", "numpy")
+    provenance = {
+        "begun_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "dsocr_version": __version__,
+        "base": config.base,
+        "base_revision": config.base_revision,
+        "dataset": {split.value: card.sha256 for split, card in dataset.card.splits.items()},
+        "dataset_source": dataset.card.source,
+        "python": sys.version.split()[0],
+        "packages": {name: version(name) for name in packages},
+        "machine": f"{platform.system()} {platform.machine()}",
+        "device": str(choose_device()),
+    }
+    write_atomically(run.provenance, to_json(provenance))

@@ -1,0 +1,137 @@
+"""Reading the validation split during training: its loss, its CER, the best weights so far, and when to stop."""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import ExportableState
+
+from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_runaway
+from dsocr.inference.decoding import Generation, decode
+from dsocr.model.adapters import save_adapter
+from dsocr.model.encoding import Encoder, collate
+from dsocr.samples import Sample
+from dsocr.training.collator import EncodedSamples
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationReading:
+    """One reading of the validation split; rates are fractions."""
+
+    step: int
+    loss: float
+    cer: float
+    empty: int
+    runaway: int
+    samples: int
+    seconds: float
+    best: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """The reading as a row of metrics.jsonl."""
+        return asdict(self)
+
+
+def chosen_samples(samples: Sequence[Sample], count: int | None, seed: int) -> list[Sample]:
+    """The samples that are read each time: all, or `count` of them drawn once, in their order."""
+    if count is None or count >= len(samples):
+        return list(samples)
+    chosen = sorted(random.Random(seed).sample(range(len(samples)), count))  # noqa: S311
+    return [samples[index] for index in chosen]
+
+
+class Validation(TrainerCallback, ExportableState):
+    """Reads the samples every so many steps, keeps the best adapter in `best`, stops after `patience` worse ones."""
+
+    def __init__(
+        self,
+        samples: Sequence[Sample],
+        encoder: Encoder,
+        generation: Generation,
+        *,
+        every_steps: int,
+        patience: int,
+        best: Path,
+        report: Callable[[ValidationReading], None],
+    ) -> None:
+        self._samples = samples
+        self._encoded = EncodedSamples(samples, encoder)
+        self._encoder = encoder
+        self._generation = generation
+        self._every_steps = every_steps
+        self._patience = patience
+        self._best = best
+        self._report = report
+        self.best_cer = float("inf")
+        self.best_step = 0
+        self.readings_without_better = 0
+        self.last_step = -1
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint remembers, so that a resumed training stops where an undisturbed one does."""
+        names = ("best_cer", "best_step", "readings_without_better", "last_step")
+        return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint's `state`."""
+        for name, value in state["attributes"].items():
+            setattr(self, name, value)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Read when it is time."""
+        if state.global_step % self._every_steps == 0 or state.global_step == state.max_steps:
+            self.read(kwargs["model"], state.global_step)
+            if self._patience and self.readings_without_better >= self._patience:
+                control.should_training_stop = True
+
+    def read(self, model: Any, step: int) -> None:
+        """One reading: report it, and keep the adapter if it is the best."""
+        started = time.monotonic()
+        cer, empty, runaway = self._read_texts(model)
+        better = cer < self.best_cer
+        if better:
+            self.best_cer, self.best_step, self.readings_without_better = cer, step, 0
+            self._best.mkdir(parents=True, exist_ok=True)
+            save_adapter(model, self._best)
+        else:
+            self.readings_without_better += 1
+        self.last_step = step
+        loss = self._loss(model)
+        seconds = time.monotonic() - started
+        self._report(ValidationReading(step, loss, cer, empty, runaway, len(self._samples), seconds, better))
+
+    def _read_texts(self, model: Any) -> tuple[float, int, int]:
+        pooled, empty, runaway = ErrorRate(), 0, 0
+        for start in range(0, len(self._samples), self._generation.samples_per_batch):
+            indices = range(start, min(start + self._generation.samples_per_batch, len(self._samples)))
+            images = [replace(self._encoded[index], answer_ids=()) for index in indices]
+            for index, reading in zip(indices, decode(model, self._encoder, images, self._generation), strict=True):
+                reference = self._samples[index].text
+                pooled += character_errors(reference, reading.text)
+                empty += is_empty(reading.text)
+                runaway += is_runaway(reference, reading.text, reading.truncated)
+        return pooled.rate, empty, runaway
+
+    @torch.no_grad()
+    def _loss(self, model: Any) -> float:
+        """Mean loss of a learnt token over the samples."""
+        model.eval()
+        total, tokens = 0.0, 0
+        for start in range(0, len(self._samples), self._generation.samples_per_batch):
+            indices = range(start, min(start + self._generation.samples_per_batch, len(self._samples)))
+            batch = collate(
+                [self._encoded[index] for index in indices],
+                self._encoder.pad_id,
+                padding="right",
+                device=model.device,
+                dtype=model.dtype,
+            )
+            learnt = int((batch["labels"] >= 0).sum())
+            total += float(model(**batch).loss) * learnt
+            tokens += learnt
+        return total / max(tokens, 1)

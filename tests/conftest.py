@@ -1,0 +1,66 @@
+"""A small dataset and a small run that many tests share; both are made from scratch, offline, in seconds."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image, ImageDraw, ImageFont
+
+from dsocr.config import RunConfig
+from dsocr.data.prepare import prepare
+from dsocr.model.loading import BaseModel, load_base
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+torch.set_num_threads(1)
+
+TEXTS = ["Привет, мир", "ёжик 25", "Bonjour", "щука и Эхо", "съезд № 7", "the end", "фраза!", "1905 г."]
+
+
+def draw_line(path: Path, text: str) -> None:
+    """A line image with the text in Pillow's own font."""
+    image = Image.new("L", (26 * len(text) + 20, 60), 240)
+    ImageDraw.Draw(image).text((10, 8), text, fill=30, font=ImageFont.load_default(36))
+    image.save(path)
+
+
+@pytest.fixture(scope="session")
+def small_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset folder: 16 lines in train, 4 in validation, 4 in test, by three writers."""
+    folder = tmp_path_factory.mktemp("small")
+    source = folder / "source"
+    source.mkdir()
+    rows = []
+    for split, count in (("train", 16), ("validation", 4), ("test", 4)):
+        for index in range(count):
+            name = f"{split}-{index}.png"
+            text = f"{TEXTS[index % len(TEXTS)]} {split[:3]}{index}"
+            draw_line(source / name, text)
+            writer = ["anna", "boris"][index % 2] if split != "test" or index < 2 else "new"
+            rows.append({"file_name": name, "text": text, "split": split, "writer": writer})
+    table = source / "lines.jsonl"
+    table.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return prepare(source, folder / "dataset").dataset
+
+
+@pytest.fixture
+def small_config(small_dataset: Path, tmp_path: Path) -> RunConfig:
+    """Eight quick steps on the small dataset, four lines a step."""
+    return RunConfig.model_validate(
+        {
+            "dataset": small_dataset,
+            "run": tmp_path / "run",
+            "adapter": {"scope": "decoder+vision", "rank": 4, "alpha": 8},
+            "training": {"steps": 8, "samples_per_step": 4, "samples_per_forward": 2, "learning_rate": 2e-3},
+            "validation": {"every_steps": 4, "samples": 2},
+            "checkpoints": {"every_steps": 4},
+            "generation": {"max_new_tokens": 24},
+        }
+    )
+
+
+@pytest.fixture(scope="session")
+def nano() -> BaseModel:
+    """The embedded base; tests must not change its weights."""
+    return load_base("nano")

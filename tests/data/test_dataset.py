@@ -1,0 +1,108 @@
+"""A dataset folder is read as it is, and what is wrong with it is said with file and line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dsocr.data.dataset import Dataset
+from dsocr.data.prepare import prepare
+from dsocr.errors import DataError
+from dsocr.samples import Sample, Split
+from tests.data.making import pair, write, write_pages
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    source = write_pages(tmp_path / "source", ["anna_1", "boris_1", "vera_1"], lines=1)
+    return prepare(source, tmp_path / "out", writer="(.+)_").dataset
+
+
+def test_samples_are_what_was_prepared(folder: Path) -> None:
+    samples = [sample for split in Split for sample in Dataset.open(folder).samples(split)]
+    assert sorted(sample.writer or "" for sample in samples) == ["anna", "boris", "vera"]
+    anna = next(sample for sample in samples if sample.writer == "anna")
+    assert anna == Sample(
+        id=f"{anna.split}/images/anna_1_0001.png",
+        image=folder / anna.split / "images" / "anna_1_0001.png",
+        text="anna_1 строка 0",
+        split=anna.split,
+        writer="anna",
+        page="anna_1",
+        source="anna_1.xml:6",
+        geometry={
+            "bbox": [10, 10, 61, 31],
+            "polygon": [[10, 10], [60, 10], [60, 30], [10, 30]],
+            "baseline": [[10, 25], [60, 25]],
+        },
+    )
+
+
+def test_a_split_the_dataset_does_not_have_is_empty(tmp_path: Path) -> None:
+    pair(tmp_path / "s", "a", "а")
+    dataset = Dataset.open(prepare(tmp_path / "s", tmp_path / "out", split="1/0/0").dataset)
+    assert dataset.samples(Split.TEST) == []
+    assert dataset.samples(Split.TRAIN)[0].geometry == {}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        pytest.param('{"file_name": "a.png"', "invalid json", id="cut off"),
+        pytest.param("[]", "input should be an object", id="no object"),
+        pytest.param('{"text": "т"}', "file_name: field required", id="no file name"),
+        pytest.param('{"file_name": "a.png"}', "text: field required", id="no text"),
+        pytest.param('{"file_name": "a.png", "text": 1}', "text: input should be a valid string", id="number as text"),
+        pytest.param('{"file_name": "a.png", "text": null}', "text: input should be a valid string", id="null as text"),
+        pytest.param('{"file_name": "a.png", "text": "т", "bbox": ["1"]}', "bbox.0: ", id="words as box"),
+        pytest.param('{"file_name": "../../a.png", "text": "т"}', "climbs out", id="path out of the folder"),
+        pytest.param('{"file_name": "/etc/passwd", "text": "т"}', "is absolute", id="absolute path"),
+        pytest.param('{"file_name": "C:\\\\a.png", "text": "т"}', "names a drive", id="drive"),
+        pytest.param('{"file_name": "a\\u0000.png", "text": "т"}', "NUL", id="NUL"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_named(folder: Path, row: str, message: str) -> None:
+    path = folder / "train" / "metadata.jsonl"
+    write(path, path.read_text(encoding="utf-8") + "\n" + row + "\n")
+    with pytest.raises(DataError, match=message) as error:
+        Dataset.open(folder).samples(Split.TRAIN)
+    assert str(error.value).startswith(f"{path}:3: ")
+
+
+def test_columns_of_the_user_are_let_be(folder: Path) -> None:
+    write(folder / "train/metadata.jsonl", '{"file_name": "a.png", "text": "т", "mood": "good"}')
+    (sample,) = Dataset.open(folder).samples(Split.TRAIN)
+    assert (sample.text, sample.writer) == ("т", None)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param({"format_version": 2}, "format version 2, and 1 is the newest known here", id="from the future"),
+        pytest.param({"format": "other"}, "not a card of a dataset: format", id="another format"),
+        pytest.param({"splits": {"dev": {}}}, "not a card of a dataset: splits", id="a split of another name"),
+    ],
+)
+def test_a_card_that_cannot_be_used_is_said(folder: Path, change: dict[str, object], message: str) -> None:
+    card = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+    write(folder / "dataset.json", json.dumps(card | change))
+    with pytest.raises(DataError, match=message):
+        Dataset.open(folder)
+
+
+@pytest.mark.parametrize("card", ["", "[]", "{", "null"])
+def test_a_broken_card_is_said(folder: Path, card: str) -> None:
+    write(folder / "dataset.json", card)
+    with pytest.raises(DataError, match=r"dataset\.json"):
+        Dataset.open(folder)
+
+
+def test_a_folder_without_card_is_no_dataset(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="not a dataset folder"):
+        Dataset.open(tmp_path)
+
+
+def test_missing_metadata_is_an_error_and_not_an_empty_split(folder: Path) -> None:
+    (folder / "train/metadata.jsonl").unlink()
+    with pytest.raises(DataError, match="its metadata is missing"):
+        Dataset.open(folder).samples(Split.TRAIN)

@@ -1,0 +1,74 @@
+"""A folder's format is told from its content, or asked for."""
+
+from pathlib import Path
+
+import pytest
+
+from dsocr.data.sources import FORMATS, choose_format
+from dsocr.errors import DataError
+from tests.data.making import alto, page_xml, pair, write
+
+
+def make_alto(folder: Path) -> None:
+    write(folder / "alto" / "p.xml", alto(""))
+
+
+def make_page(folder: Path) -> None:
+    write(folder / "page" / "p.xml", page_xml(""))
+    write(folder / "mets.xml", '<mets xmlns="http://www.loc.gov/METS/"/>')
+
+
+def make_pairs(folder: Path) -> None:
+    pair(folder, "a", "а")
+
+
+def make_table(folder: Path) -> None:
+    write(folder / "t.csv", "image,text\n")
+
+
+MAKERS = {"alto": make_alto, "page": make_page, "pairs": make_pairs, "table": make_table}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_format_is_recognized(tmp_path: Path, name: str) -> None:
+    MAKERS[name](tmp_path)
+    assert choose_format(tmp_path, None, {}).name == name
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_format_can_be_asked_for(tmp_path: Path, name: str) -> None:
+    for make in MAKERS.values():
+        make(tmp_path)
+    assert choose_format(tmp_path, name, {}).name == name
+
+
+def test_two_formats_are_a_question(tmp_path: Path) -> None:
+    make_alto(tmp_path)
+    make_page(tmp_path)
+    with pytest.raises(DataError, match=r"1 ALTO XML files \(alto\), 1 PAGE XML files \(page\)") as error:
+        choose_format(tmp_path, None, {})
+    assert error.value.hint == "name one as the format"
+
+
+def test_columns_mean_a_table(tmp_path: Path) -> None:
+    make_pairs(tmp_path)
+    write(tmp_path / "t.csv", "скан,чтение\n")
+    assert choose_format(tmp_path, None, {"image": "скан"}).name == "table"
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "message"),
+    [
+        pytest.param(None, {}, "nothing in this folder can be read", id="empty folder"),
+        pytest.param("tei", {}, "unknown source format 'tei'; the formats are: alto, page, table, pairs", id="format"),
+        pytest.param(None, {"txt": "a"}, "unknown column role 'txt'", id="column role"),
+    ],
+)
+def test_what_cannot_be_read_is_said(tmp_path: Path, name: str | None, columns: dict[str, str], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        choose_format(tmp_path, name, columns)
+
+
+def test_a_missing_source_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        choose_format(tmp_path / "gone", None, {})

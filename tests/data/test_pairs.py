@@ -1,0 +1,75 @@
+"""Images with a text file each; what stands alone is told."""
+
+from pathlib import Path
+
+import pytest
+
+from dsocr.data.sources.layout import LeftOut, Reason, SourceImage
+from dsocr.data.sources.pairs import find_pairs, read_pairs
+from dsocr.samples import Split
+from tests.data.making import pair, picture, write
+
+
+def read(folder: Path) -> tuple[dict[str, str], dict[str, Reason]]:
+    """Image name -> text, and where -> reason."""
+    items = list(read_pairs(folder))
+    images = [item for item in items if isinstance(item, SourceImage)]
+    left_out = [item for item in items if isinstance(item, LeftOut)]
+    return {image.name: image.lines[0].text for image in images}, {item.where: item.reason for item in left_out}
+
+
+def test_texts_beside_their_images(tmp_path: Path) -> None:
+    pair(tmp_path, "a", "буква а")
+    pair(tmp_path / "sub", "b", "буква б", ending=".gt.txt")
+    assert read(tmp_path) == ({"a": "буква а", "sub/b": "буква б"}, {})
+
+
+def test_ground_truth_goes_before_a_plain_text(tmp_path: Path) -> None:
+    pair(tmp_path, "a", "recognized")
+    write(tmp_path / "a.gt.txt", "transcribed")
+    assert read(tmp_path) == ({"a": "transcribed"}, {})
+
+
+def test_texts_in_a_folder_of_their_own(tmp_path: Path) -> None:
+    picture(tmp_path / "images" / "1_2_3.png")
+    write(tmp_path / "words" / "1_2_3.txt", "слово")
+    assert read(tmp_path) == ({"images/1_2_3": "слово"}, {})
+
+
+def test_what_stands_alone_is_told(tmp_path: Path) -> None:
+    pair(tmp_path, "a", "а")
+    picture(tmp_path / "b.png")
+    write(tmp_path / "c.gt.txt", "в")
+    write(tmp_path / "README.txt", "about")
+    _, left_out = read(tmp_path)
+    assert left_out == {"b.png": Reason.NO_TRANSCRIPTION, "c.gt.txt": Reason.NO_IMAGE}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [pytest.param("utf-8-sig", "буква", id="with byte order mark"), pytest.param("utf-8", "буква", id="without")],
+)
+def test_utf8_is_read(tmp_path: Path, encoding: str, text: str) -> None:
+    picture(tmp_path / "a.png")
+    write(tmp_path / "a.txt", text, encoding)
+    assert read(tmp_path)[0] == {"a": text}
+
+
+def test_another_encoding_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    picture(tmp_path / "a.png")
+    write(tmp_path / "a.txt", "буква", "cp1251")
+    (item,) = read_pairs(tmp_path)
+    assert isinstance(item, LeftOut)
+    assert item.message == "the file is not UTF-8: byte 0xe1 at position 0"
+
+
+def test_folders_named_after_splits_give_the_split(tmp_path: Path) -> None:
+    pair(tmp_path / "val" / "x", "a", "а")
+    (item,) = read_pairs(tmp_path)
+    assert isinstance(item, SourceImage)
+    assert item.split == Split.VALIDATION
+
+
+def test_a_text_without_any_image_is_no_pair(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", "а")
+    assert find_pairs(tmp_path) == []

@@ -1,0 +1,63 @@
+"""A name in somebody's file never leads out of the folder it stands in."""
+
+from pathlib import Path
+
+import pytest
+
+from dsocr.data.paths import inside, list_files
+from dsocr.errors import DataError
+from tests.data.making import write
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("a.png", id="plain"),
+        pytest.param("images/a.png", id="in a folder"),
+        pytest.param("images\\a.png", id="written on Windows"),
+        pytest.param("./a.png", id="with a dot"),
+        pytest.param("a..b.png", id="two dots inside a name"),
+        pytest.param("папка/письмо.png", id="Cyrillic"),
+    ],
+)
+def test_names_below_the_folder_are_followed(tmp_path: Path, name: str) -> None:
+    assert inside(tmp_path, name).is_relative_to(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        pytest.param("/etc/passwd", "is absolute", id="absolute"),
+        pytest.param("\\\\server\\share\\a.png", "names a drive", id="network share"),
+        pytest.param("\\a.png", "is absolute", id="root of a Windows drive"),
+        pytest.param("C:\\scans\\a.png", "names a drive", id="drive"),
+        pytest.param("C:a.png", "names a drive", id="drive without slash"),
+        pytest.param("../a.png", "climbs out", id="one level up"),
+        pytest.param("images/../../a.png", "climbs out", id="up from within"),
+        pytest.param("images\\..\\..\\a.png", "climbs out", id="up with backslashes"),
+        pytest.param("a\0.png", "NUL", id="NUL"),
+        pytest.param("", "is empty", id="empty"),
+        pytest.param("  ", "is empty", id="blank"),
+    ],
+)
+def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, name: str, problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        inside(tmp_path, name)
+
+
+def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
+    secret = write(tmp_path / "secret.png", "s")
+    (tmp_path / "source").mkdir()
+    try:
+        (tmp_path / "source" / "a.png").symlink_to(secret)
+    except OSError:
+        pytest.skip("this system lets users make no links")
+    with pytest.raises(DataError, match="leads out"):
+        inside(tmp_path / "source", "a.png")
+
+
+def test_hidden_files_and_finished_datasets_are_not_listed(tmp_path: Path) -> None:
+    for name in ("b.PNG", "a/c.png", ".hidden/d.png", "._e.png", "__MACOSX/f.png", "done/train/g.png", "note.txt"):
+        write(tmp_path / name, "")
+    write(tmp_path / "done" / "dataset.json", '{\n  "format": "dsocr-dataset"')
+    assert [path.relative_to(tmp_path).as_posix() for path in list_files(tmp_path, {".png"})] == ["a/c.png", "b.PNG"]

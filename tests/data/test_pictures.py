@@ -1,0 +1,47 @@
+"""The image a page names is found where people keep it, and only if there is no doubt which one is meant."""
+
+from pathlib import Path
+
+import pytest
+
+from dsocr.data.sources.pictures import Pictures
+from dsocr.errors import DataError
+from tests.data.making import write
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "expected"),
+    [
+        pytest.param(["page/p.jpg", "p.jpg"], "p.jpg", "page/p.jpg", id="beside"),
+        pytest.param(["p.jpg"], "p.jpg", "p.jpg", id="one level up"),
+        pytest.param(["jpg/p.jpg"], "p.jpg", "jpg/p.jpg", id="in a folder beside"),
+        pytest.param(["page/images/p.jpg"], "p.jpg", "page/images/p.jpg", id="in a folder below"),
+        pytest.param(["thumbs/p.jpg", "images/p.jpg"], "p.jpg", "images/p.jpg", id="usual folder before another"),
+        pytest.param(["jpg/P.JPG"], "p.jpg", "jpg/P.JPG", id="other case"),
+        pytest.param(["tif/p.tif"], "p.jpg", "tif/p.tif", id="other suffix"),
+        pytest.param(["jpg/p.jpg", "tif/p.tif"], "p.tif", "tif/p.tif", id="named suffix first"),
+        pytest.param(["jpg/p.jpg"], "p", "jpg/p.jpg", id="no suffix"),
+        pytest.param(["jpg/p.1.jpg"], "p.1", "jpg/p.1.jpg", id="a dot in the name"),
+    ],
+)
+def test_where_an_image_is_found(tmp_path: Path, files: list[str], name: str, expected: str) -> None:
+    for file in files:
+        write(tmp_path / file, "")
+    found = Pictures(tmp_path).find(name, near=tmp_path / "page")
+    assert found.relative_to(tmp_path).as_posix() == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "message"),
+    [
+        pytest.param(["jpg/q.jpg"], "p.jpg", "no image 'p.jpg'", id="none"),
+        pytest.param(["a/p.jpg", "b/p.jpg"], "p.jpg", "more than one image could be", id="two alike"),
+        pytest.param(["a/b/p.jpg"], "p.jpg", "no image", id="too far off"),
+        pytest.param(["test/p.jpg"], "train/p.jpg", "no image", id="another folder than the one named"),
+    ],
+)
+def test_doubt_is_an_error(tmp_path: Path, files: list[str], name: str, message: str) -> None:
+    for file in files:
+        write(tmp_path / file, "")
+    with pytest.raises(DataError, match=message):
+        Pictures(tmp_path).find(name, near=tmp_path / "page")

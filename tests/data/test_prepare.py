@@ -1,0 +1,303 @@
+"""From a source to a dataset folder: whole, fair, and honest about what is missing."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsocr.data.cutting import CutTask, cut_image
+from dsocr.data.dataset import Dataset
+from dsocr.data.prepare import prepare
+from dsocr.data.sources.layout import Outline, Reason, SourceImage, SourceLine
+from dsocr.errors import DataError
+from dsocr.samples import Split
+from dsocr.text import TextPolicy
+from tests.data.making import alto, alto_line, pair, picture, write, write_pages
+
+WRITERS = [f"{writer}_{page}" for writer in ("анна", "boris", "vera", "gleb") for page in (1, 2)]
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Path:
+    return write_pages(tmp_path / "source", WRITERS)
+
+
+def splits_by(dataset: Path, column: str) -> dict[str, set[str]]:
+    """Value of a column -> the splits it stands in."""
+    found: dict[str, set[str]] = {}
+    for path in dataset.glob("*/metadata.jsonl"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            found.setdefault(json.loads(line)[column], set()).add(path.parent.name)
+    return found
+
+
+def test_a_source_becomes_a_dataset(pages: Path, tmp_path: Path) -> None:
+    report = prepare(pages, tmp_path / "out", writer="(.+)_", split="0.5/0.25/0.25")
+    card = report.card
+    assert (card.source, card.source_format, card.split_by, card.writer) == ("source", "alto", "writer", "(.+)_")
+    assert {split: part.samples for split, part in card.splits.items()} == {"train": 12, "validation": 6, "test": 6}
+    assert {split: part.writers for split, part in card.splits.items()} == {"train": 2, "validation": 1, "test": 1}
+    assert {split: part.pages for split, part in card.splits.items()} == {"train": 4, "validation": 2, "test": 2}
+    assert card.crossing == {"writers": 0, "pages": 0, "texts": 0}
+    assert sum(part.characters for part in card.splits.values()) == sum(len(f"{page} строка 0") * 3 for page in WRITERS)
+    assert (report.left_out, report.unmatched) == ([], {})
+
+
+def test_rows_tell_everything_about_a_sample(pages: Path, tmp_path: Path) -> None:
+    prepare(pages, tmp_path / "out", writer="(.+)_", split="1/0/0")
+    rows = [json.loads(line) for line in (tmp_path / "out/train/metadata.jsonl").read_text("utf-8").splitlines()]
+    assert rows[0] == {
+        "file_name": "images/boris_1_0001.png",
+        "text": "boris_1 строка 0",
+        "writer": "boris",
+        "page": "boris_1",
+        "source": "boris_1.xml:6",
+        "bbox": [10, 10, 61, 31],
+        "polygon": "10,10 60,10 60,30 10,30",
+        "baseline": "10,25 60,25",
+    }
+    assert all((tmp_path / "out/train" / row["file_name"]).is_file() for row in rows)
+
+
+def test_a_dataset_folder_holds_nothing_else(pages: Path, tmp_path: Path) -> None:
+    prepare(pages, tmp_path / "out", writer="(.+)_", split="0.5/0/0.5")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["dataset.json", "test", "train"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
+
+
+def test_files_hold_no_path_of_this_machine_and_no_carriage_return(pages: Path, tmp_path: Path) -> None:
+    prepare(pages, tmp_path / "out")
+    for path in [tmp_path / "out/dataset.json", *tmp_path.glob("out/*/metadata.jsonl")]:
+        content = path.read_bytes()
+        assert tmp_path.name.encode() not in content
+        assert b"\r" not in content
+
+
+@pytest.mark.parametrize(
+    ("options", "column", "unit"),
+    [
+        pytest.param({"writer": "(.+)_"}, "writer", "writer", id="by writer where it is known"),
+        pytest.param({}, "page", "page", id="else by page"),
+        pytest.param({"writer": "(.+)_", "split_by": "page"}, "page", "page", id="by page where that is asked for"),
+        pytest.param({"split_by": "text"}, "text", "text", id="by text where that is asked for"),
+    ],
+)
+def test_no_unit_stands_in_two_splits(
+    pages: Path, tmp_path: Path, options: dict[str, str], column: str, unit: str
+) -> None:
+    report = prepare(pages, tmp_path / "out", split="0.5/0.25/0.25", **options)  # type: ignore[arg-type]
+    assert report.card.split_by == unit
+    assert all(len(splits) == 1 for splits in splits_by(tmp_path / "out", column).values())
+
+
+def test_without_writer_and_page_the_same_text_stays_together(tmp_path: Path) -> None:
+    for number in range(30):
+        pair(tmp_path / "s", f"{number}", f"город  {number % 5}", colour=(number, 0, 0))
+    report = prepare(tmp_path / "s", tmp_path / "out", split="0.6/0.2/0.2")
+    assert (report.card.split_by, report.card.crossing["texts"]) == ("text", 0)
+    assert len(splits_by(tmp_path / "out", "text")) == 5
+
+
+def test_the_same_seed_gives_the_same_bytes(pages: Path, tmp_path: Path) -> None:
+    first, second, other = (
+        prepare(pages, tmp_path / name, seed=seed).card.splits for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    )
+    assert first == second != other
+
+
+def test_given_splits_are_kept(tmp_path: Path) -> None:
+    for split in ("train", "valid", "test"):
+        pair(tmp_path / "s" / split, f"anna_{split}", split, colour=(len(split), 0, 0))
+    report = prepare(tmp_path / "s", tmp_path / "out", writer="anna")
+    assert splits_by(tmp_path / "out", "text") == {"train": {"train"}, "valid": {"validation"}, "test": {"test"}}
+    assert (report.card.split_by, report.card.fractions, report.card.seed) == ("given", None, None)
+    assert report.card.crossing == {"writers": 1, "pages": 0, "texts": 0}
+
+
+def test_what_a_split_column_does_not_place_is_left_out(tmp_path: Path) -> None:
+    rows = []
+    for place, split in enumerate(("train", "test1", "test")):
+        picture(tmp_path / f"s/{split}.png", colour=(place, 0, 0))
+        rows.append(f"{split}.png\t{split}\t{split}")
+    write(tmp_path / "s/t.tsv", "image\ttext\tsplit\n" + "\n".join(rows))
+    report = prepare(tmp_path / "s", tmp_path / "out")
+    assert [(item.reason, item.where) for item in report.left_out] == [(Reason.NO_SPLIT, "t.tsv:3")]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["dataset.json", "test", "train"]
+
+
+def test_one_named_split_alone_is_no_given_split(tmp_path: Path) -> None:
+    for number in range(6):
+        pair(tmp_path / "s" / "train", str(number), str(number), colour=(number, 0, 0))
+    assert prepare(tmp_path / "s", tmp_path / "out").card.split_by == "text"
+
+
+def test_writer_and_page_can_be_columns(tmp_path: Path) -> None:
+    for number in range(4):
+        picture(tmp_path / f"s/{number}.png", colour=(number, 0, 0))
+    rows = [f"{number}.png\tтекст {number}\tрука {number % 2}\tлист {number}" for number in range(4)]
+    write(tmp_path / "s/t.tsv", "image\ttext\thand1\tlist\n" + "\n".join(rows))
+    report = prepare(tmp_path / "s", tmp_path / "out", writer="hand1", page="list", split="0.5/0/0.5")
+    assert set(splits_by(tmp_path / "out", "writer")) == {"рука 0", "рука 1"}
+    assert set(splits_by(tmp_path / "out", "page")) == {f"лист {number}" for number in range(4)}
+    assert report.card.split_by == "writer"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "writers"),
+    [
+        pytest.param("^w[0-9]+", {"w1", "w2"}, id="whole match"),
+        pytest.param("^w([0-9]+)", {"1", "2"}, id="first group"),
+        pytest.param("([^/]+)/[^/]+$", {"north", "south"}, id="with a slash, the folder"),
+    ],
+)
+def test_writer_patterns(tmp_path: Path, pattern: str, writers: set[str]) -> None:
+    pair(tmp_path / "s/north", "w1_a", "а", colour="red")
+    pair(tmp_path / "s/south", "w2_b", "б", colour="blue")
+    prepare(tmp_path / "s", tmp_path / "out", writer=pattern, split="0.5/0/0.5")
+    assert set(splits_by(tmp_path / "out", "writer")) == writers
+
+
+def test_a_name_the_pattern_does_not_match_is_told(pages: Path, tmp_path: Path) -> None:
+    write_pages(pages, ["unknown"])
+    report = prepare(pages, tmp_path / "out", writer="(.+)_")
+    assert report.unmatched == {"writer": ["unknown"]}
+    assert report.card.unmatched["writer"].model_dump() == {"count": 1, "examples": ["unknown"]}
+    with pytest.raises(DataError, match=r"unknown: the writer pattern '\(\.\+\)_' does not match"):
+        prepare(pages, tmp_path / "strict", writer="(.+)_", strict=True)
+
+
+def spoil(source: Path) -> None:
+    """A broken image, a broken XML, an image that is not there, and a line without text, on four more pages."""
+    write_pages(source, ["bad_image", "bad_xml", "no_image"])
+    (source / "bad_image.png").write_bytes(b"\x89PNG")
+    (source / "bad_xml.xml").write_text("<alto><cut off", encoding="utf-8")
+    (source / "no_image.png").unlink()
+    picture(source / "blank.png")
+    write(source / "blank.xml", alto(alto_line("") + alto_line("\u200b") + alto_line("есть"), image="blank.png"))
+
+
+def test_what_is_bad_is_counted_and_listed(pages: Path, tmp_path: Path) -> None:
+    spoil(pages)
+    report = prepare(pages, tmp_path / "out")
+    assert {reason: part.count for reason, part in report.card.left_out.items()} == {
+        "source cannot be read": 1,
+        "image not found": 1,
+        "no text": 2,
+        "image cannot be read": 1,
+    }
+    assert report.card.left_out["no text"].examples[0].startswith("blank.xml:")
+    assert sum(part.samples for part in report.card.splits.values()) == 25
+
+
+@pytest.mark.parametrize(
+    ("keep", "message"),
+    [
+        pytest.param("bad_image", "image cannot be read", id="image"),
+        pytest.param("bad_xml", "source cannot be read", id="XML"),
+        pytest.param("no_image", "image not found", id="missing image"),
+    ],
+)
+def test_strict_stops_at_a_fault(pages: Path, tmp_path: Path, keep: str, message: str) -> None:
+    spoil(pages)
+    for name in {"bad_image", "bad_xml", "no_image"} - {keep}:
+        (pages / f"{name}.xml").unlink()
+    with pytest.raises(DataError, match=message) as error:
+        prepare(pages, tmp_path / "out", strict=True)
+    assert str(error.value).startswith(f"{keep}.xml: ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_strict_lets_untranscribed_lines_be(tmp_path: Path) -> None:
+    write_pages(tmp_path / "s", ["a", "b", "c"])
+    picture(tmp_path / "s/blank.png")
+    write(tmp_path / "s/blank.xml", alto(alto_line("") + alto_line("есть"), image="blank.png"))
+    assert len(prepare(tmp_path / "s", tmp_path / "out", strict=True).left_out) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param({"split": "0.8/0.1"}, "the split '0.8/0.1'", id="split"),
+        pytest.param({"writer": "("}, "is not a regular expression", id="pattern"),
+        pytest.param({"writer": "xyz"}, "matches no file name", id="pattern that matches nothing"),
+        pytest.param({"writer": "^(.)[^_]+$"}, "matches no file name", id="pattern that matches no name"),
+        pytest.param({"split_by": "given"}, "cannot split by 'given'.*known are: page, text", id="no given split"),
+        pytest.param({"split_by": "writer"}, "cannot split by 'writer'", id="no writer"),
+        pytest.param({"writer": "[a-zа]", "split_by": "line"}, "cannot split by 'line'", id="never by line"),
+        pytest.param({"format": "docx"}, "unknown source format", id="format"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_said(
+    pages: Path, tmp_path: Path, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        prepare(pages, tmp_path / "out", **options)  # type: ignore[arg-type]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
+
+
+def test_too_few_writers_are_an_error_that_says_so(tmp_path: Path) -> None:
+    write_pages(tmp_path / "s", ["anna_1", "anna_2"])
+    with pytest.raises(DataError, match="1 writer cannot fill 3 splits"):
+        prepare(tmp_path / "s", tmp_path / "out", writer="anna")
+
+
+def test_nothing_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:
+    write(tmp_path / "s/p.xml", alto(alto_line("т")))
+    with pytest.raises(DataError, match=r"no sample is left; left out:\n  1 x image not found\n  first: p.xml: "):
+        prepare(tmp_path / "s", tmp_path / "out")
+
+
+def test_the_text_policy_is_applied_and_recorded(tmp_path: Path) -> None:
+    pair(tmp_path / "s", "a", "и\u0306  од \n")
+    for name, policy, text in (("nfc", TextPolicy(), "й од"), ("raw", TextPolicy("keep", "keep"), "и\u0306  од \n")):
+        report = prepare(tmp_path / "s", tmp_path / name, split="1/0/0", text_policy=policy)
+        assert report.card.text_policy == policy.as_dict()
+        assert Dataset.open(tmp_path / name).samples(Split.TRAIN)[0].text == text
+
+
+def test_progress_is_told_after_each_image(pages: Path, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    prepare(pages, tmp_path / "out", progress=lambda done, total: told.append((done, total)))
+    assert told == [(done, 8) for done in range(1, 9)]
+
+
+def test_pages_of_the_same_name_in_two_folders_stay_apart(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        write_pages(tmp_path / "s" / folder, ["1", "2"])
+    report = prepare(tmp_path / "s", tmp_path / "out", split="1/0/0")
+    assert report.card.splits[Split.TRAIN].pages == 4
+    assert set(splits_by(tmp_path / "out", "page")) == {"a/1", "a/2", "b/1", "b/2"}
+
+
+def test_a_dataset_can_be_a_source(pages: Path, tmp_path: Path) -> None:
+    first = prepare(pages, tmp_path / "first").card
+    second = prepare(tmp_path / "first", tmp_path / "second").card
+    assert second.split_by == "given"
+    assert [part.samples for part in second.splits.values()] == [part.samples for part in first.splits.values()]
+
+
+def test_an_image_is_a_unit_of_work_that_can_be_sent_elsewhere(tmp_path: Path) -> None:
+    line = SourceLine("т", "p.xml:1", Outline((10, 10, 60, 30)))
+    image = SourceImage(picture(tmp_path / "p.png"), "p", "p.xml", (line,))
+    task = pickle.loads(pickle.dumps(CutTask(image, tmp_path, "p")))
+    cut = pickle.loads(pickle.dumps(cut_image))(task)
+    assert pickle.loads(pickle.dumps(cut)) == cut
+
+
+def test_a_plain_locale_makes_no_difference(pages: Path, tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from dsocr.data.prepare import prepare; "
+    code += "prepare(Path(sys.argv[1]), Path(sys.argv[2])); print(sorted({'torch', 'datasets'} & set(sys.modules)))"
+    plain = {key: value for key, value in os.environ.items() if not key.startswith(("LC_", "LANG", "PYTHONUTF8"))}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(pages), str(tmp_path / "out")],
+        env={**plain, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]", "reading a source needs neither torch nor datasets"
+    assert prepare(pages, tmp_path / "again").card.splits == Dataset.open(tmp_path / "out").card.splits

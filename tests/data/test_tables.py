@@ -1,0 +1,118 @@
+"""Tables of images and texts, with the columns guessed or given."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dsocr.data.sources.layout import LeftOut, Reason, SourceImage
+from dsocr.data.sources.tables import find_tables, read_tables
+from dsocr.errors import DataError
+from dsocr.samples import Split
+from tests.data.making import picture, write
+
+
+def read_one(folder: Path, name: str, content: str, columns: dict[str, str] | None = None) -> SourceImage | LeftOut:
+    picture(folder / "a.png")
+    write(folder / name, content)
+    (item,) = read_tables(folder, columns or {})
+    return item
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        pytest.param("t.tsv", "image\ttext\na.png\tдва слова\n", "два слова", id="TSV"),
+        pytest.param("t.tsv", "a.png\tдва слова\n", "два слова", id="TSV without header"),
+        pytest.param("t.tsv", 'a.png\t"так"\n', '"так"', id="quotes in TSV are text"),
+        pytest.param("t.tsv", "image\ttext\r\na.png\tс\tтабом\r\n", "с\tтабом", id="tab in the last column"),
+        pytest.param("t.csv", 'file_name,text\na.png,"раз, два"\n', "раз, два", id="CSV with quotes"),
+        pytest.param("t.csv", "path;label\na.png;раз, два\n", "раз, два", id="CSV with semicolons"),
+        pytest.param("t.csv", "\ufeffImage,Transcription\na.png,раз\n", "раз", id="byte order mark and capitals"),
+        pytest.param("t.csv", 'image,text\na.png,"раз\nдва"\n', "раз\nдва", id="two lines in a cell"),
+        pytest.param("t.csv", "a.png,раз\n", "раз", id="CSV without header"),
+        pytest.param("t.jsonl", '{"image": "a.png", "text": "раз\\u2028"}\n\n', "раз\u2028", id="JSONL"),
+        pytest.param("t.jsonl", '{"image": "a.png", "text": 1917}\n', "1917", id="number as text"),
+        pytest.param("t.tsv", "image\ttext\na.png\n", "", id="missing cell"),
+    ],
+)
+def test_a_row_is_read(tmp_path: Path, name: str, content: str, text: str) -> None:
+    item = read_one(tmp_path, name, content)
+    assert isinstance(item, SourceImage)
+    assert (item.image.name, item.lines[0].text, item.lines[0].outline) == ("a.png", text, None)
+
+
+def test_columns_can_be_named(tmp_path: Path) -> None:
+    content = "скан\tчтение\tрука\na.png\tда\tАнна\n"
+    item = read_one(tmp_path, "t.tsv", content, {"image": "скан", "text": "чтение", "writer": "рука"})
+    assert isinstance(item, SourceImage)
+    assert (item.lines[0].text, item.writer) == ("да", "Анна")
+
+
+def test_writer_page_and_split_are_guessed(tmp_path: Path) -> None:
+    row = {"file_name": "a.png", "text": "да", "writer_id": 7, "page": "п1", "split": "dev", "box": [1, 2]}
+    item = read_one(tmp_path, "t.jsonl", json.dumps(row))
+    assert isinstance(item, SourceImage)
+    assert (item.writer, item.page, item.split) == ("7", "п1", Split.VALIDATION)
+    assert (item.where, item.name) == ("t.jsonl:1", "a")
+
+
+def test_a_table_named_after_a_split_looks_into_its_own_folder(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        picture(tmp_path / split / "1.png")
+        write(tmp_path / f"{split}.tsv", f"1.png\t{split}\n")
+    items = [item for item in read_tables(tmp_path, {}) if isinstance(item, SourceImage)]
+    assert [(item.split, item.image.parent.name) for item in items] == [(Split.TEST, "test"), (Split.TRAIN, "train")]
+
+
+def test_one_table_file_is_a_source(tmp_path: Path) -> None:
+    picture(tmp_path / "a.png")
+    write(tmp_path / "other.tsv", "a.png\tдругое\n")
+    (item,) = read_tables(write(tmp_path / "t.tsv", "a.png\tда\n"), {})
+    assert isinstance(item, SourceImage)
+    assert item.lines[0].text == "да"
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        pytest.param("gone.png", id="no such image"),
+        pytest.param("../a.png", id="one level up"),
+        pytest.param("/etc/passwd.png", id="absolute"),
+        pytest.param("", id="empty cell"),
+    ],
+)
+def test_a_row_without_a_usable_image_is_left_out(tmp_path: Path, image: str) -> None:
+    item = read_one(tmp_path, "t.tsv", f"image\ttext\n{image}\tда\n")
+    assert isinstance(item, LeftOut)
+    assert (item.reason, item.where) == (Reason.NO_IMAGE, "t.tsv:2")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        pytest.param("t.jsonl", '{"image": "a.png"', "line 1 is not JSON", id="broken JSON"),
+        pytest.param("t.jsonl", "[1]", "line 1 is not a JSON object", id="a list"),
+        pytest.param("t.jsonl", "", "the table is empty", id="empty JSONL"),
+        pytest.param("t.tsv", "\n", "the table is empty", id="blank TSV"),
+        pytest.param("t.csv", 'image,text\n"' + "x" * 200_000, "line 2 cannot be read", id="a cell without end"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_left_out(tmp_path: Path, name: str, content: str, message: str) -> None:
+    item = read_one(tmp_path, name, content)
+    assert isinstance(item, LeftOut)
+    assert item.reason == Reason.BAD_SOURCE
+    assert message in item.message
+
+
+def test_unknown_columns_are_listed(tmp_path: Path) -> None:
+    write(tmp_path / "t.csv", "скан,чтение\nx,y\n")
+    assert find_tables(tmp_path, {}) == []
+    with pytest.raises(DataError, match="no column is known to hold: image, text; the columns are: скан, чтение"):
+        list(read_tables(tmp_path, {}))
+
+
+def test_a_table_without_a_column_that_was_asked_for_is_left_out(tmp_path: Path) -> None:
+    item = read_one(tmp_path, "t.csv", "image,text\na.png,y\n", {"writer": "hand"})
+    assert isinstance(item, LeftOut)
+    assert "no column is known to hold: writer ('hand')" in item.message

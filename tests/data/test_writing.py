@@ -1,0 +1,97 @@
+"""A dataset folder is whole or absent, and nothing of the user's is ever lost."""
+
+from pathlib import Path
+
+import pytest
+
+from dsocr.data.prepare import prepare
+from dsocr.data.writing import dataset_folder
+from dsocr.errors import DataError
+from tests.data.making import write, write_pages
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Path:
+    return write_pages(tmp_path / "source", ["a", "b", "c"], lines=1)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
+    def stopped_halfway() -> None:
+        with dataset_folder(tmp_path / "out") as folder:
+            write(folder / "half", "")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped_halfway()
+    assert names(tmp_path) == []
+
+
+def test_an_empty_folder_is_filled(pages: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    prepare(pages, tmp_path / "out")
+    assert names(tmp_path) == ["out", "source"]
+
+
+def test_a_dataset_is_overwritten_only_when_asked(pages: Path, tmp_path: Path) -> None:
+    prepare(pages, tmp_path / "out", seed=1)
+    with pytest.raises(DataError, match="there is a dataset already"):
+        prepare(pages, tmp_path / "out")
+    prepare(pages, tmp_path / "out", seed=2, overwrite=True)
+    assert '"seed": 2' in (tmp_path / "out/dataset.json").read_text(encoding="utf-8")
+    assert names(tmp_path) == ["out", "source"]
+
+
+def test_a_failed_overwrite_keeps_the_former_dataset(pages: Path, tmp_path: Path) -> None:
+    prepare(pages, tmp_path / "out", seed=1)
+    with pytest.raises(DataError):
+        prepare(pages, tmp_path / "out", writer="a", split="0.5/0.5/0", split_by="given", overwrite=True)
+    assert '"seed": 1' in (tmp_path / "out/dataset.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        pytest.param("letter.txt", "дорогая", "not a dataset, so it is not touched", id="a folder of the user's"),
+        pytest.param("dataset.json", "{}", "not a dataset, so it is not touched", id="a card of somebody else's"),
+        pytest.param("train/metadata.jsonl", "", "not a dataset, so it is not touched", id="a dataset without card"),
+    ],
+)
+def test_what_is_not_a_dataset_is_never_touched(
+    pages: Path, tmp_path: Path, file: str, content: str, message: str
+) -> None:
+    kept = write(tmp_path / "out" / file, content)
+    with pytest.raises(DataError, match=message):
+        prepare(pages, tmp_path / "out", overwrite=True)
+    assert kept.read_text(encoding="utf-8") == content
+
+
+def test_a_dataset_with_files_of_the_user_is_not_overwritten(pages: Path, tmp_path: Path) -> None:
+    prepare(pages, tmp_path / "out")
+    write(tmp_path / "out/.DS_Store", "")
+    prepare(pages, tmp_path / "out", overwrite=True)
+    write(tmp_path / "out/notes.txt", "моё")
+    with pytest.raises(DataError, match=r"holds other files too: notes\.txt"):
+        prepare(pages, tmp_path / "out", overwrite=True)
+
+
+def test_a_file_in_the_way_is_said(pages: Path, tmp_path: Path) -> None:
+    write(tmp_path / "out", "")
+    with pytest.raises(DataError, match="a file of this name is in the way"):
+        prepare(pages, tmp_path / "out", overwrite=True)
+
+
+@pytest.mark.parametrize("out", ["source", "."])
+def test_the_source_is_never_written_over(pages: Path, tmp_path: Path, out: str) -> None:
+    with pytest.raises(DataError, match="the source lies inside the folder"):
+        prepare(pages, tmp_path / out, overwrite=True)
+    assert "a.xml" in names(pages)
+
+
+def test_a_dataset_inside_its_source_is_not_read_again(pages: Path) -> None:
+    first = prepare(pages, pages / "dataset").card
+    second = prepare(pages, pages / "dataset", overwrite=True).card
+    assert first.splits == second.splits

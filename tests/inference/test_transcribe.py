@@ -1,0 +1,139 @@
+"""From image files to texts."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from dsocr.errors import DataError, RunError
+from dsocr.inference.decoding import Generation, decode
+from dsocr.inference.transcribe import find_images, transcribe
+from dsocr.model.adapters import attach_adapter, save_adapter
+from dsocr.model.encoding import Encoder
+from dsocr.model.loading import BaseModel, load_base
+from dsocr.runs import ReadingSettings, RunFolder
+from dsocr.text import TextPolicy
+from tests.conftest import draw_line
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A finished run whose adapter is fresh, so it reads as the base does."""
+    run = RunFolder(tmp_path_factory.mktemp("run"))
+    run.config.write_text("dataset: nowhere\nrun: here\n", encoding="utf-8")
+    run.adapter.mkdir()
+    model = attach_adapter(
+        load_base("nano").network, base="nano", revision=None, scope="decoder", rank=2, alpha=4, dropout=0.0
+    )
+    save_adapter(model, run.adapter)
+    generation = {"max_new_tokens": 30, "no_repeat_ngram_size": 20, "no_repeat_ngram_window": 90, "samples_per_batch": 2}
+    ReadingSettings("nano", None, "<image>\nFree OCR.", "fold", TextPolicy(), generation).save(run.adapter)
+    return run
+
+
+@pytest.fixture
+def scans(tmp_path: Path) -> Path:
+    folder = tmp_path / "scans"
+    (folder / "box").mkdir(parents=True)
+    for name in ("b.png", "a.png", "box/письмо.png"):
+        draw_line(folder / name, "line one")
+    (folder / "notes.txt").write_text("not an image", encoding="utf-8")
+    return folder
+
+
+def test_every_image_of_a_folder_is_read_in_order(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    report = transcribe(run, [scans], tmp_path / "texts.jsonl", progress=lambda done, total: told.append((done, total)))
+    rows = [json.loads(line) for line in report.out.read_text(encoding="utf-8").splitlines()]
+    assert [row["id"] for row in rows] == ["a.png", "b.png", "box/письмо.png"]
+    assert rows[0].keys() == {"id", "text", "tokens", "truncated"}
+    assert report.images == 3
+    assert told[-1] == (3, 3)
+
+
+def test_a_bad_image_is_counted_and_named_or_fatal(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+    (scans / "broken.png").write_bytes(b"\x89PNG")
+    report = transcribe(run, [scans], tmp_path / "texts.txt")
+    assert report.images == 3
+    assert len(report.refused) == 1
+    assert "broken.png" in report.refused[0]
+    with pytest.raises(DataError, match=r"broken\.png"):
+        transcribe(run, [scans], tmp_path / "strict.txt", strict=True)
+    assert not (tmp_path / "strict.txt").exists()
+
+
+def test_text_output_has_a_line_an_image(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+    out = transcribe(run, [scans / "a.png"], tmp_path / "texts.txt").out
+    lines = out.read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("a.png\t")
+
+
+def test_what_is_there_is_not_overwritten_unasked(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+    out = tmp_path / "texts.txt"
+    out.write_text("mine", encoding="utf-8")
+    with pytest.raises(DataError, match="is there already"):
+        transcribe(run, [scans], out)
+    transcribe(run, [scans / "a.png"], out, overwrite=True)
+    assert out.read_text(encoding="utf-8") != "mine"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "out", "message"),
+    [
+        pytest.param(["nowhere"], "texts.txt", "no such file or folder", id="missing input"),
+        pytest.param(["scans/box"], "texts.docx", "no kind of output", id="unknown output"),
+    ],
+)
+def test_mistakes_are_told(
+    inputs: list[str], out: str, message: str, run: RunFolder, scans: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=message):
+        transcribe(run, [scans.parent / name for name in inputs], tmp_path / out)
+
+
+def test_a_folder_without_images_says_what_images_are_called(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no image among"):
+        find_images([tmp_path])
+
+
+def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError):
+        RunFolder.open(tmp_path / "nowhere")
+
+
+def test_a_batch_reads_as_its_images_do_alone(nano: BaseModel) -> None:
+    encoder: Encoder = nano.encoder(None, "free_ocr")
+    images = [Image.new("L", (width, 40), shade) for width, shade in ((90, 255), (600, 30), (300, 128))]
+    samples = [encoder.encode(image) for image in images]
+    generation = Generation(max_new_tokens=20)
+    together = decode(nano.network, encoder, samples, generation)
+    assert together == [decode(nano.network, encoder, [sample], generation)[0] for sample in samples]
+
+
+def test_truncation_is_told_and_the_end_token_is_counted(nano: BaseModel) -> None:
+    encoder = nano.encoder(None, "free_ocr")
+    sample = encoder.encode(Image.new("L", (500, 40), 90))
+    (cut,) = decode(nano.network, encoder, [sample], Generation(max_new_tokens=1))
+    assert cut.tokens == 1
+    (whole,) = decode(nano.network, encoder, [sample], Generation(max_new_tokens=60))
+    assert whole.truncated or whole.tokens == len(whole.text) + 1
+
+
+def test_the_guard_stops_a_loop(nano: BaseModel) -> None:
+    """A network bent to repeat itself: without the guard it loops to the limit, with it the loop is broken."""
+    encoder = nano.encoder(None, "free_ocr")
+    network = load_base("nano").network
+    letter = encoder.text_ids("а")[0]
+    with torch.no_grad():
+        network.lm_head.weight.zero_()
+    network.lm_head.register_forward_hook(
+        lambda module, inputs, output: output.index_fill(-1, torch.tensor([letter]), 5.0)
+    )
+    sample = encoder.encode(Image.new("L", (500, 40), 90))
+    loop = decode(network, encoder, [sample], Generation(max_new_tokens=40, no_repeat_ngram_size=0))[0]
+    assert loop.text == "а" * 40
+    guarded = decode(network, encoder, [sample], Generation(max_new_tokens=40, no_repeat_ngram_size=6))[0]
+    assert "а" * 7 not in guarded.text

@@ -1,0 +1,148 @@
+"""The command line as a person meets it: every command, its exit code, and what it says to do next."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dsocr.cli import main
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Runs `dsocr ARGUMENTS` in this process; gives its exit code, stdout and stderr."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dsocr", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def quick() -> list[str]:
+    """Settings for a training of seconds."""
+    settings = {
+        "training.epochs": "null",
+        "training.steps": 4,
+        "training.samples_per_step": 4,
+        "training.samples_per_forward": 4,
+        "validation.every_steps": 2,
+        "validation.samples": 2,
+        "generation.max_new_tokens": 16,
+    }
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+
+
+def test_from_scans_to_texts(call: Call, small_dataset: Path, quick: list[str], tmp_path: Path) -> None:
+    """The README's way, on a small table."""
+    data, run = tmp_path / "data", tmp_path / "run"
+    code, out, _ = call("prepare", small_dataset.parent / "source", "-o", data)
+    assert code == 0
+    assert "train" in out
+    assert f"next:    dsocr check {data}" in out
+
+    code, out, _ = call("check", data)
+    assert code == 0
+    assert "next: dsocr train" in out
+
+    config = tmp_path / "config.yaml"
+    config.write_text(f"dataset: {data.as_posix()}\nrun: {run.as_posix()}\n", encoding="utf-8")
+    code, out, err = call("train", config, *quick)
+    assert code == 0, err
+    assert f"next:    dsocr evaluate {run}" in out
+
+    code, out, _ = call("evaluate", run)
+    assert code == 0
+    assert "CER" in out
+    assert "new lines of known hands" in out
+    card = json.loads((run / "scorecard.json").read_text(encoding="utf-8"))
+    assert card["base"]["lines"] == card["adapter"]["lines"] == 4
+    assert 0 <= card["adapter"]["cer"]
+
+    code, out, _ = call("evaluate", run, "--json", "--no-base", "--limit", 2)
+    assert json.loads(out)["base"] is None
+
+    code, out, _ = call("transcribe", run, data / "test", "-o", tmp_path / "texts.txt")
+    assert code == 0
+    assert len((tmp_path / "texts.txt").read_text(encoding="utf-8").splitlines()) == 4
+
+
+def test_quiet_prints_results_only(call: Call, small_dataset: Path, tmp_path: Path) -> None:
+    code, out, err = call("prepare", small_dataset.parent / "source", "-o", tmp_path / "data", "--quiet")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [f"dataset: {tmp_path / 'data'}"]
+
+
+def test_check_exits_with_1_on_errors_and_tells_them_to_programs(call: Call, small_dataset: Path) -> None:
+    code, out, _ = call("check", small_dataset, "--max-text-tokens", 3, "--json")
+    assert code == 1
+    findings = json.loads(out)
+    assert findings[0]["severity"] == "error"
+    assert findings[0]["where"].startswith("train/metadata.jsonl:")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        pytest.param(["train", "nowhere.yaml"], "error: nowhere.yaml: no such file", id="missing config"),
+        pytest.param(["evaluate", "nowhere"], "error: nowhere: no such run folder", id="missing run"),
+        pytest.param(["check", "nowhere"], "error: nowhere: not a dataset folder", id="missing dataset"),
+        pytest.param(["prepare", "nowhere", "-o", "out"], "error: ", id="missing source"),
+        pytest.param(["prepare", ".", "-o", "out", "--split-by", "font"], "--split-by: must be", id="bad unit"),
+        pytest.param(["prepare", ".", "-o", "out", "--column", "text"], "kind=NAME", id="bad column"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_exit_code_2(
+    arguments: list[str], sentence: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(*arguments)
+    assert code == 2
+    assert sentence in err
+    assert "Traceback" not in err
+
+
+def test_a_bug_keeps_its_traceback(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object, **options: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("dsocr.commands.train_command", broken)
+    with pytest.raises(ZeroDivisionError):
+        call("train", "any.yaml")
+
+
+def test_unknown_words_exit_with_2(call: Call) -> None:
+    code, _, err = call("tarin", "x.yaml")
+    assert code == 2
+    assert "tarin" in err
+
+
+def test_help_needs_no_torch(tmp_path: Path) -> None:
+    script = "import sys; sys.argv = ['dsocr', '--help']\nfrom dsocr.cli import app\n"
+    script += "try: app()\nexcept SystemExit: pass\n"
+    script += "assert not {'torch', 'transformers', 'pydantic', 'numpy'} & set(sys.modules), 'slow imports'"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "transcribe" in done.stdout
+
+
+def test_cyrillic_is_printed_under_a_c_locale(small_dataset: Path, tmp_path: Path) -> None:
+    """As on a console that is not UTF-8: the words must come through, in UTF-8."""
+    environment = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PATH": ""}
+    command = [sys.executable, "-m", "dsocr", "check", str(tmp_path / "письма")]
+    done = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert done.returncode == 2, done.stderr.decode()
+    assert "not a dataset folder" in done.stderr.decode("utf-8")

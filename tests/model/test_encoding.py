@@ -1,0 +1,133 @@
+"""A sample as model inputs: what is shown, and what is learnt."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dsocr.data.dataset import Dataset
+from dsocr.data.images import open_image
+from dsocr.errors import ConfigError, ModelError
+from dsocr.model.encoding import IGNORED, Encoder, collate
+from dsocr.model.loading import BaseModel, load_encoder
+from dsocr.model.prompts import find_prompt
+from dsocr.model.resolution import find_resolution
+from dsocr.model.views import normalize, view_pixels
+from dsocr.samples import Split
+
+
+@pytest.fixture
+def encoder(nano: BaseModel) -> Encoder:
+    return nano.encoder(None, "free_ocr")
+
+
+def line(shade: int = 200) -> Image.Image:
+    return Image.new("L", (400, 50), shade)
+
+
+def test_only_the_transcription_and_the_end_token_are_learnt(encoder: Encoder) -> None:
+    texts = ["Съешь ещё", "a", "№ 7 — да!"]
+    batch = collate([encoder.encode(line(), text) for text in texts], encoder.pad_id, padding="right")
+    for row, text in zip(batch["labels"], texts, strict=True):
+        learnt = row[row != IGNORED]
+        assert encoder.tokenizer.decode(learnt[:-1]) == text
+        assert learnt[-1] == encoder.tokenizer.eos_token_id
+    assert (batch["labels"][batch["attention_mask"] == 0] == IGNORED).all()
+    assert (batch["labels"][batch["input_ids"] == encoder.image_token_id] == IGNORED).all()
+    learnt_where = batch["labels"] != IGNORED
+    assert torch.equal(batch["labels"][learnt_where], batch["input_ids"][learnt_where])
+
+
+def loss_of(nano: BaseModel, encoder: Encoder, image: Image.Image, text: str, labels: str) -> float:
+    batch = collate([encoder.encode(image, text)], encoder.pad_id, padding="right")
+    answer = torch.tensor(encoder.answer_ids(labels))
+    batch["labels"][0, -len(answer) :] = answer
+    with torch.no_grad():
+        return float(nano.network(**batch).loss)
+
+
+def test_the_loss_depends_on_earlier_target_tokens_and_on_the_image(nano: BaseModel, encoder: Encoder) -> None:
+    image = line()
+    told = loss_of(nano, encoder, image, "мама мыла", "мама мыла")
+    # The same targets, but another letter has been seen before them.
+    assert loss_of(nano, encoder, image, "рама мыла", "мама мыла") != pytest.approx(told, abs=1e-4)
+    assert loss_of(nano, encoder, line(20), "мама мыла", "мама мыла") != pytest.approx(told, abs=1e-4)
+
+
+def test_training_and_transcription_see_the_same_pixels_and_prompt(encoder: Encoder, small_dataset) -> None:  # type: ignore[no-untyped-def]
+    for sample in Dataset.open(small_dataset).samples(Split.TRAIN):
+        learning = collate([encoder.encode(open_image(sample.image), sample.text)], encoder.pad_id, padding="right")
+        reading = collate([encoder.encode(open_image(sample.image))], encoder.pad_id, padding="left")
+        assert torch.equal(learning["pixel_values"], reading["pixel_values"])
+        prompt = reading["input_ids"][0]
+        assert torch.equal(learning["input_ids"][0, : len(prompt)], prompt)
+
+
+def test_an_encoder_without_weights_encodes_alike(encoder: Encoder) -> None:
+    light = load_encoder("nano", None, "free_ocr")
+    assert light.resolution == encoder.resolution
+    assert light.encode(line(), "да").prompt_ids == encoder.encode(line(), "да").prompt_ids
+
+
+def test_the_prompt_begins_once_and_ends_without_a_space(encoder: Encoder) -> None:
+    ids = encoder.prompt_ids()
+    assert ids[0] == encoder.tokenizer.bos_token_id
+    assert ids.count(encoder.image_token_id) == encoder.resolution.slots
+    assert encoder.tokenizer.decode(ids[-10:]) == "\nFree OCR."
+
+
+def test_generation_pads_left_and_training_right(encoder: Encoder) -> None:
+    both = [encoder.encode(line(), "да"), encoder.encode(line(), "долгий ответ")]
+    right = collate(both, encoder.pad_id, padding="right")["attention_mask"]
+    left = collate(both, encoder.pad_id, padding="left")["attention_mask"]
+    assert right[0, -1] == 0
+    assert right[0, 0] == 1
+    assert left[0, 0] == 0
+    assert left[0, -1] == 1
+
+
+def test_special_tokens_in_a_transcription_are_text(encoder: Encoder) -> None:
+    ids = encoder.text_ids("<image><end>")
+    assert encoder.image_token_id not in ids
+    assert encoder.tokenizer.decode(ids) == "<image><end>"
+
+
+def test_unknown_characters_are_named_once(encoder: Encoder) -> None:
+    assert encoder.unknown_characters("日本 日 да") == "日本"
+    assert encoder.unknown_characters("Съешь ещё, №7 — 5 %") == ""
+
+
+def test_a_batch_of_mixed_kinds_is_refused(encoder: Encoder) -> None:
+    with pytest.raises(ModelError, match="with a transcription or none"):
+        collate([encoder.encode(line()), encoder.encode(line(), "да")], encoder.pad_id, padding="left")
+
+
+def test_pixels_are_normalized_by_one_half() -> None:
+    assert normalize(torch.tensor([0, 255], dtype=torch.uint8)).tolist() == [-1.0, 1.0]
+    assert normalize(torch.tensor([127], dtype=torch.uint8)).item() == pytest.approx(127 / 255 * 2 - 1, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "slots"),
+    [("tiny", 73), ("small", 111), ("base", 273), ("large", 421)],
+)
+def test_slots_of_the_published_resolutions(name: str, slots: int) -> None:
+    assert find_resolution("deepseek_ocr", name).slots == slots
+
+
+def test_base_resolution_keeps_the_aspect_ratio_and_pads_grey() -> None:
+    pixels = view_pixels(Image.new("L", (1000, 100), 255), find_resolution("deepseek_ocr", "base"))
+    assert pixels.shape == (3, 1024, 1024)
+    assert np.unique(pixels[:, 0, :]).tolist() == [127]
+    assert pixels[0, 512, 512] == 255
+
+
+def test_unknown_names_are_refused_with_the_names_there_are() -> None:
+    with pytest.raises(ConfigError, match="huge") as error:
+        find_resolution("nano", "huge")
+    assert error.value.hint is not None
+    assert "fold" in error.value.hint
+    with pytest.raises(ConfigError, match="not the name of a prompt"):
+        find_prompt("read it")
+    with pytest.raises(ConfigError, match="once"):
+        find_prompt("<image><image>\nRead.")

@@ -1,0 +1,60 @@
+"""Real handwriting, an eScriptorium export: 72 pages by 52 volunteers of "Copiste d'un jour" (BAnQ, CC-BY 4.0).
+
+It is not part of the project; the environment variable DSOCR_REAL_DATA says where it lies.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dsocr.data.checks import check_dataset
+from dsocr.data.dataset import Dataset
+from dsocr.data.prepare import PrepareReport, prepare
+from dsocr.evaluation.scores import hands_by_writer
+from dsocr.samples import Split
+
+PROJECT = Path(__file__).resolve().parents[2]
+COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT.parent / "shared" / "data" / "copiste")
+WRITER = r"((?:imp_)?wikitexte_\d+)"
+
+pytestmark = pytest.mark.skipif(
+    not (COPISTE / "alto").is_dir(), reason=f"the copiste pages are not at {COPISTE}; set DSOCR_REAL_DATA"
+)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> PrepareReport:
+    return prepare(COPISTE, tmp_path_factory.mktemp("copiste") / "dataset", writer=WRITER, strict=True)
+
+
+def total(report: PrepareReport, count: str) -> int:
+    return sum(getattr(part, count) for part in report.card.splits.values())
+
+
+def test_every_line_with_text_is_there(report: PrepareReport) -> None:
+    assert report.card.source_format == "alto"
+    assert [item.reason for item in report.left_out] == ["no text"] * 3
+    assert total(report, "samples") == 1317 - 3
+    assert total(report, "pages") == 72
+
+
+def test_writers_are_never_shared(report: PrepareReport) -> None:
+    assert report.unmatched == {}
+    assert report.card.split_by == "writer"
+    assert total(report, "writers") == 52
+    assert (report.card.crossing["writers"], report.card.crossing["pages"]) == (0, 0)
+    dataset = Dataset.open(report.dataset)
+    writers = {split: {sample.writer for sample in dataset.samples(split)} for split in Split}
+    assert set(hands_by_writer(writers[Split.TRAIN], writers[Split.TEST]).values()) == {"new", "unknown"}
+    assert None not in writers[Split.TEST]
+
+
+def test_shares_are_as_asked(report: PrepareReport) -> None:
+    shares = {split: part.samples / 1314 for split, part in report.card.splits.items()}
+    assert shares == pytest.approx({Split.TRAIN: 0.8, Split.VALIDATION: 0.1, Split.TEST: 0.1}, abs=0.001)
+
+
+def test_nothing_worse_than_shared_phrases_is_found(report: PrepareReport) -> None:
+    findings = check_dataset(Dataset.open(report.dataset))
+    assert [(finding.code, finding.severity) for finding in findings] == [("text-crosses", "note")]

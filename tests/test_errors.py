@@ -1,0 +1,28 @@
+import pickle
+
+import pytest
+
+from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, RunError
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        pytest.param(DataError("is empty"), "is empty", id="no place"),
+        pytest.param(
+            DataError("is empty", where="a.jsonl:17", hint="drop it"), "a.jsonl:17: is empty", id="hint apart"
+        ),
+        pytest.param(ConfigError.listing(["x: y"], where="a.yaml"), "a.yaml: 1 problem\n  x: y", id="one problem"),
+        pytest.param(ConfigError.listing(["x", "y"]), "2 problems\n  x\n  y", id="several problems"),
+    ],
+)
+def test_an_error_is_a_sentence(error: DsocrError, sentence: str) -> None:
+    assert str(error) == sentence
+
+
+@pytest.mark.parametrize("kind", [ConfigError, DataError, ModelError, RunError])
+def test_worker_processes_send_errors_whole(kind: type[DsocrError]) -> None:
+    error = kind("нельзя", where="письмо.xml", hint="почините")
+    back = pickle.loads(pickle.dumps(error))
+    assert type(back) is kind
+    assert (str(back), back.message, back.where, back.hint) == (str(error), "нельзя", "письмо.xml", "почините")

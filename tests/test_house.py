@@ -1,0 +1,128 @@
+"""Rules of the house that no linter knows."""
+
+import ast
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dsocr.config import RunConfig, load_config
+from dsocr.errors import DataError
+from dsocr.evaluation.metrics import ErrorRate
+from dsocr.evaluation.scorecard import Scorecard, make_scorecard
+from dsocr.evaluation.scores import LineScore
+from dsocr.runs import ReadingSettings, RunFolder
+from dsocr.samples import Sample, Split
+from dsocr.text import TextPolicy
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "dsocr"
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+# A part may import what stands left of it; parts between the same bars do not know each other.
+ORDER = (
+    "errors | text | samples | settings shipped | config | runs | data model | inference | evaluation | training"
+    " | console | commands | cli"
+)
+RANKS = {part: rank for rank, parts in enumerate(ORDER.split(" | ")) for part in parts.split()}
+
+
+def part_of(module: Path) -> str:
+    """The first name below dsocr: a module's own, or its package's."""
+    return module.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_parts(module: Path) -> Iterator[str]:
+    """The parts that a module imports, inside functions too."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}:{node.lineno}: write the whole name, not a relative import"
+            names = [f"{node.module}.{name}" for name in names]
+        for package, *rest in (name.split(".") for name in names):
+            if package == "dsocr" and rest and not rest[0].startswith("__"):
+                yield rest[0]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.relative_to(SOURCE).as_posix())
+def test_imports_point_one_way(module: Path) -> None:
+    own = part_of(module)
+    if own == "__init__":
+        assert list(imported_parts(module)) == []
+        return
+    assert own in RANKS, f"say in ORDER, and in docs/, where {own} stands"
+    wrong = [part for part in imported_parts(module) if part != own and RANKS[part] >= RANKS[own]]
+    assert wrong == []
+
+
+def test_no_module_is_over_400_lines() -> None:
+    lengths = {module.name: len(module.read_text(encoding="utf-8").splitlines()) for module in MODULES}
+    assert {name: length for name, length in lengths.items() if length > 400} == {}
+
+
+def forbidden(module: Path) -> Iterator[str]:
+    """Ways to run code that comes from a file, and texts whose encoding depends on the machine."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = {alias.name for alias in node.names} | {getattr(node, "module", None)}
+            yield from (f"{node.lineno}: {name}" for name in names & {"pickle", "dill", "joblib", "marshal", "shelve"})
+        if isinstance(node, ast.Call):
+            called, keywords = ast.unparse(node.func), {word.arg: ast.unparse(word.value) for word in node.keywords}
+            if called in {"eval", "exec", "torch.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load"}:
+                yield f"{node.lineno}: {called}"
+            if "True" in {keywords.get("trust_remote_code"), keywords.get("allow_pickle")}:
+                yield f"{node.lineno}: {called} of foreign code"
+            if called.endswith((".read_text", ".write_text")) and "encoding" not in keywords:
+                yield f"{node.lineno}: {called} without an encoding"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.relative_to(SOURCE).as_posix())
+def test_nothing_runs_foreign_code_or_guesses_an_encoding(module: Path) -> None:
+    assert list(forbidden(module)) == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_recipe_loads_and_tells_its_command(path: Path) -> None:
+    load_config(path)
+    assert f"dsocr train configs/{path.name}" in path.read_text(encoding="utf-8")
+
+
+def python(*arguments: str, stdin: bytes = b"", **environment: str) -> str:
+    """What a new Python prints; its errors are shown where it fails."""
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, cwd=ROOT, env={**os.environ, **environment})
+    assert done.returncode == 0, (done.stdout + done.stderr).decode(errors="replace")
+    return done.stdout.decode().strip()
+
+
+def test_importing_dsocr_is_light() -> None:
+    heavy = "{'torch', 'transformers', 'pydantic', 'PIL', 'numpy'}"
+    assert python("-c", f"import dsocr, sys; print(sorted({heavy} & set(sys.modules)))") == "[]"
+
+
+def test_reading_a_configuration_needs_no_torch() -> None:
+    assert python("-c", "import dsocr.config, dsocr.runs, sys; print('torch' in sys.modules)") == "False"
+
+
+def test_a_machine_without_utf8_reads_the_same() -> None:
+    suite = ["tests/test_text.py", "tests/test_config.py", "tests/test_runs.py", "tests/evaluation/test_scorecard.py"]
+    python("-m", "pytest", "-p", "no:cacheprovider", *suite, LC_ALL="C", PYTHONUTF8="0")
+
+
+def test_what_the_package_hands_around_reaches_another_process() -> None:
+    line = LineScore("a", "йод", "йод", ErrorRate(0, 3), ErrorRate(0, 1), exact=True, empty=False, runaway=False)
+    card: Scorecard = make_scorecard("test", [line], [line])
+    things = [
+        DataError("нельзя", where="a.xml"),
+        Sample("a", Path("a.png"), "йод", Split.TEST, geometry={"bbox": [0, 0, 1, 1]}),
+        RunConfig(dataset=Path("d"), run=Path("r")),
+        RunFolder(Path("r")),
+        ReadingSettings("nano", None, "Прочти", "tiny", TextPolicy(), {}),
+        card,
+    ]
+    shown = python("-c", "import pickle, sys; print(ascii(pickle.load(sys.stdin.buffer)))", stdin=pickle.dumps(things))
+    assert shown == ascii(things)

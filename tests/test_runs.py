@@ -1,0 +1,111 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from dsocr.errors import RunError
+from dsocr.runs import ReadingSettings, RunFolder, append_jsonl, to_json, write_atomically
+from dsocr.text import TextPolicy
+
+SETTINGS = ReadingSettings(
+    base="nano",
+    base_revision=None,
+    prompt="<image>\nПрочти.",
+    resolution="tiny",
+    text_policy=TextPolicy(spaces="keep"),
+    generation={"max_new_tokens": 64},
+)
+
+
+def test_a_finished_run_opens(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").touch()
+    (tmp_path / "adapter").mkdir()
+    assert RunFolder.open(tmp_path) == RunFolder(tmp_path)
+
+
+def test_a_run_without_an_adapter_is_not_finished(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").touch()
+    with pytest.raises(RunError, match="not finished") as caught:
+        RunFolder.open(tmp_path)
+    assert caught.value.hint == f"run `dsocr train {(tmp_path / 'config.yaml').as_posix()}` again to resume"
+
+
+def test_what_is_not_a_run_folder_is_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no such run folder"):
+        RunFolder.open(tmp_path / "nowhere")
+    with pytest.raises(RunError, match=r"has no config\.yaml"):
+        RunFolder.open(tmp_path)
+
+
+def test_reading_settings_travel_with_the_adapter(tmp_path: Path) -> None:
+    SETTINGS.save(tmp_path)
+    assert ReadingSettings.load(tmp_path) == SETTINGS
+    assert "Прочти" in (tmp_path / "reading.json").read_text(encoding="utf-8"), "a person can read the file"
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        pytest.param({"promt": "x"}, "promt: unknown key; did you mean 'prompt'?", id="unknown key"),
+        pytest.param(
+            {"text_policy": {"case": "fold"}}, "text_policy.case: unknown key", id="unknown key in the policy"
+        ),
+        pytest.param({"text_policy": {"unicode": "NFD"}}, "must be 'NFC' or 'keep', not 'NFD'", id="unknown policy"),
+        pytest.param({"prompt": None}, "prompt: must be a valid string, not null", id="wrong kind"),
+    ],
+)
+def test_reading_settings_are_strict(tmp_path: Path, change: dict[str, object], problem: str) -> None:
+    (tmp_path / "reading.json").write_text(to_json({**json.loads(SETTINGS.to_json()), **change}), encoding="utf-8")
+    with pytest.raises(RunError) as caught:
+        ReadingSettings.load(tmp_path)
+    assert problem in str(caught.value)
+    assert "reading.json" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param("{}", "prompt: field required", id="missing keys"),
+        pytest.param("[]", "must hold keys and values, not []", id="a list"),
+        pytest.param('{"base": "na', "is not JSON", id="cut off"),
+    ],
+)
+def test_reading_settings_that_are_none(text: str, problem: str) -> None:
+    with pytest.raises(RunError) as caught:
+        ReadingSettings.from_json(text)
+    assert problem in str(caught.value)
+
+
+def test_missing_reading_settings_are_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"reading\.json: no such file"):
+        ReadingSettings.load(tmp_path)
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "card.json"
+    write_atomically(path, "старое\n")
+    write_atomically(path, "новое\n")
+    assert path.read_bytes() == "новое\n".encode()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "card.json"
+    write_atomically(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "new \ud800")
+    assert path.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_rows_are_appended_and_a_lost_loss_is_null(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    append_jsonl(path, {"step": 1, "loss": 2.5})
+    append_jsonl(path, {"step": 2, "loss": float("nan")})
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert rows == [{"step": 1, "loss": 2.5}, {"step": 2, "loss": None}]
+
+
+def test_json_refuses_what_json_cannot_say() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        to_json({"cer": float("inf")})

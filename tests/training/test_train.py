@@ -1,0 +1,185 @@
+"""A whole training on the embedded base: what it leaves, how it resumes, what it refuses."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from dsocr.config import RunConfig
+from dsocr.errors import ConfigError, DataError, RunError
+from dsocr.model.adapters import WEIGHTS
+from dsocr.runs import ReadingSettings, RunFolder
+from dsocr.training.callbacks import TrainingProgress
+from dsocr.training.checkpoints import latest_checkpoint
+from dsocr.training.train import train
+
+
+class Stopped(Exception):
+    """Stands for the power going off."""
+
+
+def changed(config: RunConfig, **sections: object) -> RunConfig:
+    """The configuration with some values of its sections changed."""
+    values = config.model_dump()
+    for name, value in sections.items():
+        values[name] = {**values[name], **value} if isinstance(value, dict) else value
+    return RunConfig.model_validate(values)
+
+
+def metrics(run: Path, kind: str) -> list[dict[str, float]]:
+    rows = [json.loads(line) for line in RunFolder(run).metrics.read_text(encoding="utf-8").splitlines()]
+    return [row for row in rows if row["kind"] == kind]
+
+
+def test_a_training_leaves_a_whole_run(small_config: RunConfig) -> None:
+    told: list[TrainingProgress] = []
+    result = train(small_config, report=told.append)
+    run = RunFolder.open(small_config.run)
+    assert result.steps == 8
+    assert [progress.step for progress in told] == list(range(1, 9))
+    assert ReadingSettings.load(run.adapter).base == "nano"
+    assert {file.name for file in run.adapter.iterdir()} == {WEIGHTS, "adapter_config.json", "reading.json"}
+    assert len(metrics(run.path, "train")) == 8
+    assert [row["step"] for row in metrics(run.path, "validation")] == [4, 8]
+    assert any(run.tensorboard.iterdir())
+    assert "step 8: validation loss" in run.log.read_text(encoding="utf-8")
+    provenance = json.loads(run.provenance.read_text(encoding="utf-8"))
+    assert set(provenance["dataset"]) == {"train", "validation", "test"}
+    assert str(run.path.parent) not in (run.adapter / "adapter_config.json").read_text(encoding="utf-8")
+
+
+def test_the_loss_falls(small_config: RunConfig) -> None:
+    train(changed(small_config, training={"steps": 30}, validation={"every_steps": 30}))
+    losses = [row["loss"] for row in metrics(small_config.run, "train")]
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+
+
+def test_a_killed_training_resumes_as_if_nothing_had_happened(small_config: RunConfig, tmp_path: Path) -> None:
+    undisturbed = changed(small_config, run=tmp_path / "undisturbed")
+    train(undisturbed)
+
+    def stop(progress: TrainingProgress) -> None:
+        if progress.step == 6:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        train(small_config, report=stop)
+    with pytest.raises(RunError, match="is not finished"):
+        RunFolder.open(small_config.run)
+    result = train(small_config)
+    assert result.resumed_from == 4
+
+    ours = load_file(RunFolder(small_config.run).checkpoints / "step-0000008" / WEIGHTS)
+    theirs = load_file(RunFolder(undisturbed.run).checkpoints / "step-0000008" / WEIGHTS)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    losses = {row["step"]: row["loss"] for row in metrics(small_config.run, "train")}
+    assert losses == {row["step"]: row["loss"] for row in metrics(undisturbed.run, "train")}
+    last = metrics(small_config.run, "validation")[-1], metrics(undisturbed.run, "validation")[-1]
+    assert last[0]["cer"] == last[1]["cer"]
+    assert last[0]["loss"] == last[1]["loss"]
+
+
+def test_checkpoints_are_rotated_and_hold_no_pickle(small_config: RunConfig) -> None:
+    train(changed(small_config, checkpoints={"every_steps": 2, "keep": 2}))
+    folder = RunFolder(small_config.run).checkpoints
+    assert sorted(path.name for path in folder.iterdir()) == ["best", "step-0000006", "step-0000008"]
+    suffixes = {path.suffix for path in folder.rglob("*") if path.is_file()}
+    assert suffixes == {".json", ".safetensors"}
+
+
+def test_a_checkpoint_that_is_not_whole_is_not_taken(small_config: RunConfig) -> None:
+    train(small_config)
+    folder = RunFolder(small_config.run).checkpoints
+    (folder / ".step-0000009.deadbeef.tmp").mkdir()
+    (folder / "step-0000010").mkdir()
+    assert latest_checkpoint(folder) == folder / "step-0000008"
+
+
+def test_training_stops_early_when_validation_does_not_get_better(small_config: RunConfig) -> None:
+    still = {"steps": 40, "learning_rate": 1e-12}
+    result = train(changed(small_config, training=still, validation={"every_steps": 2, "patience": 2}))
+    assert result.steps == 6
+    assert result.best_step == 2
+
+
+def test_accumulation_changes_nothing_but_memory(small_config: RunConfig, tmp_path: Path) -> None:
+    at_once = changed(small_config, run=tmp_path / "at_once", training={"samples_per_forward": 4})
+    train(small_config)
+    train(at_once)
+    ours = [row["loss"] for row in metrics(small_config.run, "train")]
+    theirs = [row["loss"] for row in metrics(at_once.run, "train")]
+    assert ours == pytest.approx(theirs, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        pytest.param({"precision": "bf16"}, id="bf16"),
+        pytest.param({"gradient_checkpointing": True}, id="gradient checkpointing"),
+        pytest.param({"schedule": "constant", "steps": None, "epochs": 0.5}, id="half an epoch"),
+    ],
+)
+def test_a_training_runs_with(training: dict[str, object], small_config: RunConfig) -> None:
+    result = train(changed(small_config, training=training, validation={"samples": 1}))
+    weights = load_file(result.run.adapter / WEIGHTS)
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+    assert any(bool(tensor.any()) for name, tensor in weights.items() if "lora_B" in name)
+
+
+def test_gradient_checkpointing_learns_the_same(small_config: RunConfig, tmp_path: Path) -> None:
+    saving = changed(small_config, run=tmp_path / "saving", training={"gradient_checkpointing": True})
+    train(small_config)
+    train(saving)
+    ours = [row["loss"] for row in metrics(small_config.run, "train")]
+    assert ours == pytest.approx([row["loss"] for row in metrics(saving.run, "train")], abs=1e-4)
+
+
+def test_a_finished_run_is_not_trained_over(small_config: RunConfig) -> None:
+    train(small_config)
+    with pytest.raises(RunError, match="holds a finished run"):
+        train(small_config)
+    assert train(small_config, overwrite=True).resumed_from == 0
+
+
+def test_an_unfinished_run_of_other_settings_is_not_resumed(small_config: RunConfig) -> None:
+    def stop(progress: TrainingProgress) -> None:
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        train(small_config, report=stop)
+    with pytest.raises(RunError, match="other settings: training"):
+        train(changed(small_config, training={"learning_rate": 1e-5}))
+
+
+def test_a_folder_of_something_else_is_left_alone(small_config: RunConfig) -> None:
+    small_config.run.mkdir()
+    (small_config.run / "letters.txt").write_text("dear", encoding="utf-8")
+    with pytest.raises(RunError, match="not a run folder"):
+        train(small_config, overwrite=True)
+    assert (small_config.run / "letters.txt").read_text(encoding="utf-8") == "dear"
+
+
+def test_a_text_over_the_budget_is_an_error_or_a_counted_exclusion(small_config: RunConfig) -> None:
+    with pytest.raises(DataError, match="the dataset has errors"):
+        train(changed(small_config, training={"max_text_tokens": 10}))
+    assert not small_config.run.joinpath("adapter").exists()
+    relaxed = {"max_text_tokens": 10, "long_text": "exclude"}
+    result = train(changed(small_config, training=relaxed), overwrite=True)
+    assert 0 < result.excluded < 16
+
+
+def test_a_dataset_with_a_broken_image_is_refused(small_config: RunConfig, tmp_path: Path) -> None:
+    broken = Path(shutil.copytree(small_config.dataset, tmp_path / "broken"))
+    image = next((broken / "train").rglob("*.png"))
+    image.write_bytes(image.read_bytes()[:60])
+    with pytest.raises(DataError, match="the dataset has errors"):
+        train(changed(small_config, dataset=broken))
+
+
+def test_a_wrong_scope_stops_before_training(small_config: RunConfig) -> None:
+    with pytest.raises(ConfigError, match="matches no layer"):
+        train(changed(small_config, adapter={"scope": "^nothing$"}))

@@ -1,0 +1,313 @@
+"""Pretrain the embedded base `nano` on rendered text and save it where the package finds it.
+
+    python tools/pretrain_nano.py --fonts FONTS --words ru=ru_RU.dic --words fr=french --words en=american-english
+
+FONTS holds npm packages `@fontsource/<name>` unpacked into folders of the same name. On text loss alone a network this
+small sits on the language-model plateau and reads nothing; a second head asks each vision token which characters lie
+under it, slot by slot, and is thrown away afterwards. Interrupted, the same command goes on from its last checkpoint.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rapidfuzz.distance import Levenshtein
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset
+from transformers import PreTrainedTokenizerFast, UnlimitedOcrForConditionalGeneration
+
+from dsocr.model.folding import Folding, fold, plan_folding
+from nano_network import CANVAS, TOKEN_PIXELS, make_network, make_tokenizer, save_base
+from rendering import Face, load_face, random_style, render_line
+from texts import ALPHABET, TextMaker, load_words
+
+PRINT = ["arimo", "cormorant-infant", "gabriela", "ibm-plex-mono", "lora", "noto-serif", "open-sans"]
+PRINT += ["playfair-display", "pt-sans", "pt-serif", "roboto", "tinos", "ubuntu"]
+HANDS = ["amatic-sc", "comforter", "great-vibes", "klee-one", "lobster", "pacifico", "pangolin", "playpen-sans"]
+HANDS += ["shantell-sans", "balsamiq-sans", "cedarville-cursive", "dancing-script", "homemade-apple", "indie-flower"]
+HANDS += ["kalam", "la-belle-aurore", "patrick-hand", "reenie-beanie", "sacramento", "satisfy"]
+KEPT_AWAY = ["bad-script", "caveat", "marck-script", "neucha"]
+"""The hands of the shipped sample: pretraining never sees them."""
+
+PROMPT = "\nFree OCR."
+VISION_TOKENS = (CANVAS // TOKEN_PIXELS) ** 2
+SLOTS_TO_IMAGE = VISION_TOKENS + CANVAS // TOKEN_PIXELS + 1
+SLOTS = 4
+"""Characters asked of one vision token, left to right: one for each 8 pixels."""
+IGNORED = -100
+
+
+@dataclass
+class Recipe:
+    """Everything that decides the weights."""
+
+    fonts: Path
+    words: dict[str, Path]
+    samples: int = 280_000
+    batch: int = 32
+    learning_rate: float = 1.2e-3
+    seed: int = 1
+
+    def texts(self, *, unseen: bool = False) -> TextMaker:
+        """The text source; Russian weighs most, because it comes first in this project."""
+        words = {language: load_words(path) for language, path in self.words.items()}
+        return TextMaker(words, {"ru": 0.5, "fr": 0.3, "en": 0.2}, unseen)
+
+    def faces(self, names: list[str]) -> list[Face]:
+        """The faces of the named fonts at weight 400."""
+        return [load_face(self.fonts / name, capitals_only=name == "amatic-sc") for name in names]
+
+
+def drawn_line(
+    texts: TextMaker, faces: list[Face], length: int, strength: float, rng: np.random.Generator
+) -> tuple[str, NDArray[np.uint8], NDArray[np.float64]]:
+    """A random text, its picture (height, width, 3) and the x of each character; the face has all its characters."""
+    face = faces[int(rng.integers(len(faces)))]
+    language = None if "я" in face.alphabet else str(rng.choice(["fr", "en"]))
+    text = texts.line(rng, length, language)
+    text = text.upper() if face.capitals_only else text
+    text = "".join(character for character in text if face.can_draw(character) and character in ALPHABET)
+    text = " ".join(text.split()) or "1"
+    line = render_line(text, face, random_style(rng, strength), rng)
+    return text, line.pixels, line.centres
+
+
+def slot_labels(
+    plan: Folding, width: int, centres: NDArray[np.float64], ids: list[int], space: int
+) -> NDArray[np.int64]:
+    """Which character lies in each slot of each vision token, (VISION_TOKENS * SLOTS,); pad (2) where none does."""
+    if plan.row_height != TOKEN_PIXELS:
+        return np.full(VISION_TOKENS * SLOTS, IGNORED)
+    labels = np.full((CANVAS // TOKEN_PIXELS, CANVAS // TOKEN_PIXELS * SLOTS), 2)
+    edges = np.array(plan.edges)
+    scaled = np.clip(centres * plan.scaled_width / width, 0, plan.scaled_width - 1)
+    for centre, token in zip(scaled, ids, strict=True):
+        row = int(np.searchsorted(edges, centre, side="right")) - 1
+        column = min(int((centre - edges[row]) * SLOTS / TOKEN_PIXELS), labels.shape[1] - 1)
+        if token == space:
+            continue
+        if labels[row, column] != 2 and column + 1 < labels.shape[1]:
+            column += 1
+        labels[row, column] = token
+    return labels.reshape(-1)
+
+
+class RenderedLines(IterableDataset[dict[str, Tensor]]):
+    """Endless samples, each drawn from (seed, index), so that a continued run sees what an undisturbed one does."""
+
+    def __init__(self, recipe: Recipe, first: int, step: int = 1) -> None:
+        self.recipe, self.first, self.step = recipe, first, step
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        torch.set_num_threads(1)
+        recipe, tokenizer = self.recipe, make_tokenizer()
+        texts, print_faces, hand_faces = recipe.texts(), recipe.faces(PRINT), recipe.faces(HANDS)
+        worker = torch.utils.data.get_worker_info()
+        offset, stride = (worker.id, worker.num_workers) if worker else (0, 1)
+        for index in range(self.first + offset, recipe.samples, stride):
+            rng = np.random.default_rng((recipe.seed, index))
+            # Clean print first: a network that has found out that pictures matter learns hands soon after.
+            ease = min(1.0, index / (0.12 * recipe.samples))
+            longest = 20 + 38 * ease
+            length = int(rng.uniform(2, longest)) if rng.random() < 0.85 else int(rng.uniform(longest, 1.5 * longest))
+            is_hand = rng.random() < 0.55 * ease
+            strength = ease * (rng.uniform(0.2, 1) if is_hand else rng.uniform(0, 0.7))
+            yield encode(*drawn_line(texts, hand_faces if is_hand else print_faces, length, strength, rng), tokenizer)
+
+
+def encode(
+    text: str, pixels: NDArray[np.uint8], centres: NDArray[np.float64], tokenizer: PreTrainedTokenizerFast
+) -> dict[str, Tensor]:
+    """A drawn line as model inputs, with the slot labels of the second head."""
+    from PIL import Image
+
+    image = Image.fromarray(pixels)
+    plan = plan_folding(np.asarray(image.convert("L")), CANVAS, TOKEN_PIXELS)
+    answer = tokenizer(text, add_special_tokens=False)["input_ids"]
+    prompt = [0] + [3] * SLOTS_TO_IMAGE + tokenizer(PROMPT, add_special_tokens=False)["input_ids"]
+    canvas = torch.from_numpy(np.asarray(fold(image, CANVAS, TOKEN_PIXELS)).copy()).permute(2, 0, 1)
+    space = tokenizer.convert_tokens_to_ids(" ")
+    return {
+        "pixel_values": canvas,
+        "input_ids": torch.tensor([*prompt, *answer, 1]),
+        "labels": torch.tensor([*[IGNORED] * len(prompt), *answer, 1]),
+        "slot_labels": torch.from_numpy(slot_labels(plan, image.width, centres, answer, space)),
+    }
+
+
+def collate(samples: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Right-padded batch; pixels stay bytes until the training process normalizes them."""
+    pad = nn.utils.rnn.pad_sequence
+    return {
+        "pixel_values": torch.stack([sample["pixel_values"] for sample in samples]),
+        "input_ids": pad([sample["input_ids"] for sample in samples], batch_first=True, padding_value=2),
+        "labels": pad([sample["labels"] for sample in samples], batch_first=True, padding_value=IGNORED),
+        "slot_labels": torch.stack([sample["slot_labels"] for sample in samples]),
+    }
+
+
+def normalized(pixels: Tensor) -> Tensor:
+    """Bytes to the -1..1 the network is used to."""
+    return pixels.float().div_(255).sub_(0.5).div_(0.5)
+
+
+class Pretraining(nn.Module):
+    """The network with the head that will be thrown away."""
+
+    def __init__(self, network: UnlimitedOcrForConditionalGeneration) -> None:
+        super().__init__()
+        self.network = network
+        width = network.config.text_config.hidden_size
+        self.slots = nn.Linear(width, SLOTS * network.config.text_config.vocab_size)
+
+    def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Text loss and slot loss of a collated batch."""
+        features = self.network.get_image_features(normalized(batch["pixel_values"]))
+        inputs, labels = batch["input_ids"], batch["labels"]
+        output = self.network(
+            input_ids=inputs,
+            attention_mask=(inputs != 2).long(),
+            labels=labels,
+            mm_encoder_outputs={"image": features},
+        )
+        side = CANVAS // TOKEN_PIXELS
+        slots = torch.stack(list(features.pooler_output))[:, :-1]
+        tokens = slots.view(len(slots), side, side + 1, -1)[:, :, :side]
+        guesses = self.slots(tokens).view(-1, self.network.config.text_config.vocab_size)
+        slot_loss = nn.functional.cross_entropy(guesses.float(), batch["slot_labels"].view(-1), ignore_index=IGNORED)
+        return output.loss, slot_loss
+
+
+@torch.no_grad()
+def character_error_rate(
+    network: UnlimitedOcrForConditionalGeneration, lines: list[tuple[str, NDArray[np.uint8], NDArray[np.float64]]]
+) -> float:
+    """Pooled CER of greedy reading."""
+    tokenizer = make_tokenizer()
+    network.eval()
+    errors = characters = 0
+    for start in range(0, len(lines), 64):
+        chosen = lines[start : start + 64]
+        batch = collate([encode(*line, tokenizer) for line in chosen])
+        prompt = batch["input_ids"][:, : 1 + SLOTS_TO_IMAGE + len(PROMPT)]
+        ids = network.generate(
+            input_ids=prompt,
+            attention_mask=torch.ones_like(prompt),
+            pixel_values=normalized(batch["pixel_values"]),
+            max_new_tokens=96,
+            do_sample=False,
+            pad_token_id=2,
+            eos_token_id=1,
+            bos_token_id=0,
+        )
+        for line, answer in zip(chosen, ids[:, prompt.shape[1] :], strict=True):
+            errors += Levenshtein.distance(line[0], tokenizer.decode(answer, skip_special_tokens=True))
+            characters += len(line[0])
+    network.train()
+    return errors / characters
+
+
+def evaluation_lines(recipe: Recipe, names: list[str], count: int, strength: float, seed: int):  # type: ignore[no-untyped-def]
+    """`count` lines of words pretraining never shows, in the named fonts."""
+    texts, faces = recipe.texts(unseen=True), recipe.faces(names)
+    rng = np.random.default_rng(seed)
+    return [drawn_line(texts, faces, int(rng.uniform(8, 46)), rng.uniform(0, strength), rng) for _ in range(count)]
+
+
+def learning_rate(recipe: Recipe, seen: int) -> float:
+    """Linear warmup over 3 % of the samples, then a cosine to 2 % of the peak."""
+    progress = seen / recipe.samples
+    if progress < 0.03:
+        return recipe.learning_rate * (progress / 0.03)
+    return recipe.learning_rate * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * (progress - 0.03) / 0.97)))
+
+
+def train(recipe: Recipe, work: Path) -> UnlimitedOcrForConditionalGeneration:
+    """The training loop; `work` holds the checkpoint and the log."""
+    torch.manual_seed(recipe.seed)
+    model = Pretraining(make_network(make_tokenizer())).train()
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.02)
+    checkpoint, seen = work / "checkpoint.pt", 0
+    if checkpoint.is_file():
+        state = torch.load(checkpoint, weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        seen = state["seen"]
+    known = evaluation_lines(recipe, PRINT, 128, 0.3, seed=11)
+    hands = evaluation_lines(recipe, KEPT_AWAY, 128, 1.0, seed=12)
+    loader = DataLoader(
+        RenderedLines(recipe, seen),
+        recipe.batch,
+        collate_fn=collate,
+        num_workers=1,
+        prefetch_factor=8,
+        multiprocessing_context="spawn",
+    )
+    started, first, running = time.time(), seen, np.zeros(2)
+    for step, batch in enumerate(loader, 1):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(recipe, seen)
+        with torch.autocast("cpu", torch.bfloat16):
+            text_loss, slot_loss = model(batch)
+        share = 1.0 if seen < 0.6 * recipe.samples else 0.3
+        (text_loss + share * slot_loss).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        seen += len(batch["input_ids"])
+        running += (float(text_loss.detach()), float(slot_loss.detach()))
+        if step % 50 == 0:
+            rate = (seen - first) / (time.time() - started)
+            log(work, samples=seen, text_loss=running[0] / 50, slot_loss=running[1] / 50, rate=rate)
+            running[:] = 0
+        if step % 400 == 0:
+            log(
+                work,
+                samples=seen,
+                print_cer=character_error_rate(model.network, known),
+                hand_cer=character_error_rate(model.network, hands),
+            )
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "seen": seen}
+            torch.save(state, checkpoint.with_suffix(".new"))
+            checkpoint.with_suffix(".new").replace(checkpoint)
+    return model.network
+
+
+def log(work: Path, **values: float) -> None:
+    """One line for people and machines."""
+    line = json.dumps({key: round(value, 4) for key, value in values.items()})
+    print(line, flush=True)
+    with (work / "log.jsonl").open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+
+
+def main() -> None:
+    """Train, save the base, and print how well it reads."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fonts", type=Path, required=True)
+    parser.add_argument("--words", action="append", required=True, metavar="LANGUAGE=FILE")
+    parser.add_argument("--samples", type=int, default=Recipe.samples)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--work", type=Path, default=Path(".work/nano"))
+    parser.add_argument("--out", type=Path, default=Path("src/dsocr/model/bases/nano"))
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    words = {language: Path(file) for language, file in (pair.split("=", 1) for pair in options.words)}
+    recipe = Recipe(options.fonts, words, options.samples)
+    options.work.mkdir(parents=True, exist_ok=True)
+    network = train(recipe, options.work)
+    save_base(network, make_tokenizer(), options.out)
+    for name, fonts, strength in (("print", PRINT, 0.3), ("known hands", HANDS, 1.0), ("kept away", KEPT_AWAY, 1.0)):
+        rate = character_error_rate(network, evaluation_lines(recipe, fonts, 1000, strength, seed=99))
+        print(f"{name}: CER {rate:.4f} on 1000 lines of unseen words")
+
+
+if __name__ == "__main__":
+    main()
