@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 from PIL import Image, ImageDraw, ImageFont
@@ -14,6 +15,9 @@ from dsocr.model.loading import BaseModel, load_base
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch.set_num_threads(1)
+# The same examples every time, and no verdict on how busy the machine is.
+hypothesis.settings.register_profile("project", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("project")
 
 TEXTS = ["Привет, мир", "ёжик 25", "Bonjour", "щука и Эхо", "съезд № 7", "the end", "фраза!", "1905 г."]
 

@@ -18,13 +18,22 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rapidfuzz.distance import Levenshtein
+from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import PreTrainedTokenizerFast, UnlimitedOcrForConditionalGeneration
 
+from dsocr.evaluation.metrics import ErrorRate, character_errors
+from dsocr.inference.decoding import Generation
+from dsocr.inference.transcriber import Transcriber
+from dsocr.model.encoding import IGNORED, Encoder
 from dsocr.model.folding import Folding, fold, plan_folding
-from nano_network import CANVAS, TOKEN_PIXELS, make_network, make_tokenizer, save_base
+from dsocr.model.loading import load_base
+from dsocr.model.prompts import IMAGE
+from dsocr.model.resolution import find_resolution
+from dsocr.model.views import normalize
+from dsocr.text import TextPolicy
+from nano_network import CANVAS, SPECIAL, TOKEN_PIXELS, make_network, make_tokenizer, save_base
 from rendering import Face, load_face, random_style, render_line
 from texts import ALPHABET, TextMaker, load_words
 
@@ -41,7 +50,6 @@ VISION_TOKENS = (CANVAS // TOKEN_PIXELS) ** 2
 SLOTS_TO_IMAGE = VISION_TOKENS + CANVAS // TOKEN_PIXELS + 1
 SLOTS = 4
 """Characters asked of one vision token, left to right: one for each 8 pixels."""
-IGNORED = -100
 
 
 @dataclass
@@ -65,10 +73,14 @@ class Recipe:
         return [load_face(self.fonts / name, capitals_only=name == "amatic-sc") for name in names]
 
 
+DrawnLine = tuple[str, NDArray[np.uint8], NDArray[np.float64]]
+"""A text, its picture (height, width, 3), and the x of each character's centre."""
+
+
 def drawn_line(
     texts: TextMaker, faces: list[Face], length: int, strength: float, rng: np.random.Generator
-) -> tuple[str, NDArray[np.uint8], NDArray[np.float64]]:
-    """A random text, its picture (height, width, 3) and the x of each character; the face has all its characters."""
+) -> DrawnLine:
+    """A random text in a random face, which has all its characters."""
     face = faces[int(rng.integers(len(faces)))]
     language = None if "я" in face.alphabet else str(rng.choice(["fr", "en"]))
     text = texts.line(rng, length, language)
@@ -126,8 +138,6 @@ def encode(
     text: str, pixels: NDArray[np.uint8], centres: NDArray[np.float64], tokenizer: PreTrainedTokenizerFast
 ) -> dict[str, Tensor]:
     """A drawn line as model inputs, with the slot labels of the second head."""
-    from PIL import Image
-
     image = Image.fromarray(pixels)
     plan = plan_folding(np.asarray(image.convert("L")), CANVAS, TOKEN_PIXELS)
     answer = tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -153,11 +163,6 @@ def collate(samples: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     }
 
 
-def normalized(pixels: Tensor) -> Tensor:
-    """Bytes to the -1..1 the network is used to."""
-    return pixels.float().div_(255).sub_(0.5).div_(0.5)
-
-
 class Pretraining(nn.Module):
     """The network with the head that will be thrown away."""
 
@@ -172,7 +177,7 @@ class Pretraining(nn.Module):
 
     def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Text loss and slot loss of a collated batch."""
-        features = self.network.get_image_features(normalized(batch["pixel_values"]))
+        features = self.network.get_image_features(normalize(batch["pixel_values"]))
         inputs, labels = batch["input_ids"], batch["labels"]
         output = self.network(
             input_ids=inputs,
@@ -190,36 +195,17 @@ class Pretraining(nn.Module):
         return output.loss, slot_loss
 
 
-@torch.no_grad()
-def character_error_rate(
-    network: UnlimitedOcrForConditionalGeneration, lines: list[tuple[str, NDArray[np.uint8], NDArray[np.float64]]]
-) -> float:
-    """Pooled CER of greedy reading."""
-    tokenizer = make_tokenizer()
-    network.eval()
-    errors = characters = 0
-    for start in range(0, len(lines), 64):
-        chosen = lines[start : start + 64]
-        batch = collate([encode(*line, tokenizer) for line in chosen])
-        prompt = batch["input_ids"][:, : 1 + SLOTS_TO_IMAGE + len(PROMPT)]
-        ids = network.generate(
-            input_ids=prompt,
-            attention_mask=torch.ones_like(prompt),
-            pixel_values=normalized(batch["pixel_values"]),
-            max_new_tokens=96,
-            do_sample=False,
-            pad_token_id=2,
-            eos_token_id=1,
-            bos_token_id=0,
-        )
-        for line, answer in zip(chosen, ids[:, prompt.shape[1] :], strict=True):
-            errors += Levenshtein.distance(line[0], tokenizer.decode(answer, skip_special_tokens=True))
-            characters += len(line[0])
+def character_error_rate(network: UnlimitedOcrForConditionalGeneration, lines: list[DrawnLine]) -> float:
+    """Pooled CER of greedy reading, through the same path that transcribes for users."""
+    encoder = Encoder(make_tokenizer(), SPECIAL.index(IMAGE), find_resolution("nano", None), f"{IMAGE}{PROMPT}")
+    transcriber = Transcriber(network, encoder, Generation(max_new_tokens=96, samples_per_batch=64), TextPolicy())
+    images = ((text, Image.fromarray(pixels)) for text, pixels, _ in lines)
+    pooled = sum((character_errors(read.id, read.text) for read in transcriber.read(images)), ErrorRate())
     network.train()
-    return errors / characters
+    return pooled.rate
 
 
-def evaluation_lines(recipe: Recipe, names: list[str], count: int, strength: float, seed: int):  # type: ignore[no-untyped-def]
+def evaluation_lines(recipe: Recipe, names: list[str], count: int, strength: float, seed: int) -> list[DrawnLine]:
     """`count` lines of words pretraining never shows, in the named fonts."""
     texts, faces = recipe.texts(unseen=True), recipe.faces(names)
     rng = np.random.default_rng(seed)
@@ -229,7 +215,8 @@ def evaluation_lines(recipe: Recipe, names: list[str], count: int, strength: flo
 def make_optimizers(model: nn.Module, recipe: Recipe) -> list[torch.optim.Optimizer]:
     """Muon for the layers' matrices, AdamW for embeddings, heads, convolutions, expert stacks and vectors."""
     others_by_name = ("embed", "lm_head", "slots", "gate.weight", "rel_pos", "position")
-    matrices, others = [], []
+    matrices: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         is_matrix = parameter.ndim == 2 and not any(part in name for part in others_by_name)
         (matrices if is_matrix else others).append(parameter)
@@ -318,13 +305,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--work", type=Path, default=Path(".work/nano"))
     parser.add_argument("--out", type=Path, default=Path("src/dsocr/model/bases/nano"))
+    parser.add_argument("--measure", action="store_true", help="only say how well the base in OUT reads")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     words = {language: Path(file) for language, file in (pair.split("=", 1) for pair in options.words)}
     recipe = Recipe(options.fonts, words, options.samples)
     options.work.mkdir(parents=True, exist_ok=True)
-    network = train(recipe, options.work)
-    save_base(network, make_tokenizer(), options.out)
+    if not options.measure:
+        save_base(train(recipe, options.work), make_tokenizer(), options.out)
+    network = load_base(str(options.out)).network
     for name, fonts, strength in (("print", PRINT, 0.3), ("known hands", HANDS, 1.0), ("kept away", KEPT_AWAY, 1.0)):
         rate = character_error_rate(network, evaluation_lines(recipe, fonts, 1000, strength, seed=99))
         print(f"{name}: CER {rate:.4f} on 1000 lines of unseen words")

@@ -90,17 +90,19 @@ def check_command(printer: Printer, path: Path, *, base: str, max_text_tokens: i
     from dsocr.config import load_config
     from dsocr.data.checks import check_dataset
     from dsocr.data.dataset import Dataset
-    from dsocr.model.loading import load_encoder
 
     resolution, prompt, folder = None, "free_ocr", path
     if path.suffix in (".yaml", ".yml"):
         config = load_config(path)
         base, max_text_tokens, folder = config.base, config.training.max_text_tokens, config.dataset
         resolution, prompt = config.input.resolution, config.input.prompt
+    dataset = Dataset.open(folder)
+    from dsocr.model.loading import load_encoder  # slow, and not needed to say that there is no dataset
+
     encoder = load_encoder(base, resolution, prompt)
     with Printer(quiet=printer.quiet or json).progress("checking", "samples") as tell:
         findings = check_dataset(
-            Dataset.open(folder),
+            dataset,
             unknown_characters=encoder.unknown_characters,
             count_tokens=lambda text: len(encoder.text_ids(text)),
             max_text_tokens=max_text_tokens,

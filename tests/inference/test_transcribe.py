@@ -28,12 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         load_base("nano").network, base="nano", revision=None, scope="decoder", rank=2, alpha=4, dropout=0.0
     )
     save_adapter(model, run.adapter)
-    generation = {
-        "max_new_tokens": 30,
-        "no_repeat_ngram_size": 20,
-        "no_repeat_ngram_window": 90,
-        "samples_per_batch": 2,
-    }
+    generation = Generation(max_new_tokens=30, samples_per_batch=2).as_dict()
     ReadingSettings("nano", None, "<image>\nFree OCR.", "fold", TextPolicy(), generation).save(run.adapter)
     return run
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from dsocr.errors import ModelError
+from dsocr.errors import ConfigError, ModelError
 from dsocr.model.loading import BaseModel, choose_dtype, load_base
 
 
@@ -54,7 +54,13 @@ def test_a_base_that_is_nowhere_says_what_to_do() -> None:
 
 @pytest.mark.parametrize(
     ("precision", "dtype"),
-    [("auto", torch.float32), ("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)],
+    [("auto", torch.float32), ("fp32", torch.float32), ("bf16", torch.bfloat16)],
 )
 def test_precision_on_a_cpu(precision: str, dtype: torch.dtype) -> None:
     assert choose_dtype(precision, torch.device("cpu")) is dtype
+
+
+def test_half_precision_is_for_accelerators() -> None:
+    assert choose_dtype("fp16", torch.device("cuda")) is torch.float16
+    with pytest.raises(ConfigError, match="fp16 needs an accelerator"):
+        choose_dtype("fp16", torch.device("cpu"))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, UnlimitedOcrForConditionalGeneration
 
-from dsocr.errors import ModelError
+from dsocr.errors import ConfigError, ModelError
 from dsocr.model.encoding import Encoder
 from dsocr.model.prompts import find_prompt
 from dsocr.model.resolution import Family, find_resolution
@@ -39,7 +39,13 @@ class BaseModel:
 
 
 def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
-    """The number format of the frozen weights for `auto`, `bf16`, `fp16` or `fp32` on a device."""
+    """The number format of the frozen weights for `auto`, `bf16`, `fp16` or `fp32` on a device.
+
+    Raises ConfigError for fp16 on a CPU, where it would neither be fast nor train.
+    """
+    if precision == "fp16" and device.type == "cpu":
+        hint = "use bf16 or fp32, or auto to have it chosen"
+        raise ConfigError("training.precision: fp16 needs an accelerator, and none was found", hint=hint)
     if precision == "auto":
         ready = device.type == "cuda" and torch.cuda.is_bf16_supported()
         return torch.bfloat16 if ready else torch.float32

@@ -35,6 +35,9 @@ def training_arguments(
         activation_checkpointing=training.gradient_checkpointing,
         activation_checkpointing_kwargs={"use_reentrant": False} if training.gradient_checkpointing else None,
         dataloader_num_workers=training.workers,
+        # Each worker remembers the images it has prepared; without this they would be thrown away every epoch.
+        dataloader_persistent_workers=training.workers > 0,
+        dataloader_multiprocessing_context="spawn" if training.workers else None,
         dataloader_pin_memory=device.type == "cuda",
         remove_unused_columns=False,
         label_names=["labels"],

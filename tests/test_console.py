@@ -1,0 +1,42 @@
+"""What the command line looks like where no bar can be drawn."""
+
+import pytest
+
+from dsocr.console import Printer, spoken_time
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (59.4, "59 s"), (61, "1 min 01 s"), (3 * 3600 + 300, "3 h 05 min"), (-2, "0 s")],
+)
+def test_durations_are_said_as_people_say_them(seconds: float, text: str) -> None:
+    assert spoken_time(seconds) == text
+
+
+def test_progress_without_a_terminal_is_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 5.0, 10.0, 20.0])
+    monkeypatch.setattr("dsocr.console.time.monotonic", lambda: next(clock))
+    with Printer().progress("reading", "lines") as tell:
+        tell(5, 40)
+        tell(10, 40, "CER 5.0%")
+        tell(40, 40)
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [
+        "reading: 10 of 40, 1.0 lines/s, 30 s left  CER 5.0%",
+        "reading: 40 of 40, 2.0 lines/s, 0 s left",
+    ]
+    assert err == ""
+
+
+def test_quiet_leaves_results_and_complaints(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = Printer(quiet=True)
+    printer.say("on the way")
+    printer.result("dataset: [bold]письма[/bold]")
+    printer.complain("error: nothing there")
+    with printer.progress("reading", "lines") as tell:
+        tell(1, 2)
+    out, err = capsys.readouterr()
+    assert out == "dataset: [bold]письма[/bold]\n"
+    assert err == "error: nothing there\n"

@@ -1,0 +1,45 @@
+"""Samples of a split as the Trainer gets them, in this process and in others."""
+
+import multiprocessing
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader
+
+from dsocr.data.dataset import Dataset
+from dsocr.model.loading import BaseModel
+from dsocr.samples import Split
+from dsocr.training import collator
+from dsocr.training.collator import Collator, EncodedSamples
+
+
+def encoded(small_dataset: Path, nano: BaseModel) -> EncodedSamples:
+    return EncodedSamples(Dataset.open(small_dataset).samples(Split.TRAIN), nano.encoder(None, "free_ocr"))
+
+
+def test_worker_processes_that_are_spawned_give_the_same_batches(small_dataset: Path, nano: BaseModel) -> None:
+    """As on Windows, where nothing is inherited and everything is pickled."""
+    samples = encoded(small_dataset, nano)
+    collate = Collator(nano.encoder(None, "free_ocr").pad_id)
+    here = list(DataLoader(samples, 8, collate_fn=collate))
+    context = multiprocessing.get_context("spawn")
+    there = list(DataLoader(samples, 8, collate_fn=collate, num_workers=1, multiprocessing_context=context))
+    assert len(here) == len(there) == 2
+    for ours, theirs in zip(here, there, strict=True):
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_an_image_is_prepared_once_while_memory_allows(
+    small_dataset: Path,
+    nano: BaseModel,
+    monkeypatch,  # type: ignore[no-untyped-def]
+) -> None:
+    opened: list[Path] = []
+    open_image = collator.open_image
+    monkeypatch.setattr(collator, "open_image", lambda path: opened.append(path) or open_image(path))
+    samples = encoded(small_dataset, nano)
+    assert samples[0] is samples[0]
+    assert len(opened) == 1
+    monkeypatch.setattr(samples, "_room", 0)
+    assert samples[1] is not samples[1]
+    assert len(opened) == 3
