@@ -5,11 +5,13 @@
 FONTS holds npm packages `@fontsource/<name>` unpacked into folders of the same name. On text loss alone a network this
 small sits on the language-model plateau and reads nothing; a second head asks each vision token which characters lie
 under it, slot by slot, and is thrown away afterwards. Interrupted, the same command goes on from its last checkpoint.
+On several cores, `torchrun --nproc-per-node 2 tools/pretrain_nano.py ...` shares each batch between processes.
 """
 
 import argparse
 import json
 import math
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
@@ -58,7 +61,7 @@ class Recipe:
 
     fonts: Path
     words: dict[str, Path]
-    samples: int = 180_000
+    samples: int = 125_000
     batch: int = 16
     learning_rate: float = 3e-3
     seed: int = 1
@@ -114,16 +117,14 @@ def slot_labels(
 class RenderedLines(IterableDataset[dict[str, Tensor]]):
     """Endless samples, each drawn from (seed, index), so that a continued run sees what an undisturbed one does."""
 
-    def __init__(self, recipe: Recipe, first: int, step: int = 1) -> None:
-        self.recipe, self.first, self.step = recipe, first, step
+    def __init__(self, recipe: Recipe, first: int, rank: int = 0, world: int = 1) -> None:
+        self.recipe, self.first, self.rank, self.world = recipe, first, rank, world
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         torch.set_num_threads(1)
         recipe, tokenizer = self.recipe, make_tokenizer()
         texts, print_faces, hand_faces = recipe.texts(), recipe.faces(PRINT), recipe.faces(HANDS)
-        worker = torch.utils.data.get_worker_info()
-        offset, stride = (worker.id, worker.num_workers) if worker else (0, 1)
-        for index in range(self.first + offset, recipe.samples, stride):
+        for index in range(self.first + self.rank, recipe.samples, self.world):
             rng = np.random.default_rng((recipe.seed, index))
             # Clean print first: a network that has found out that pictures matter learns hands soon after.
             ease = min(1.0, index / (0.12 * recipe.samples))
@@ -191,7 +192,7 @@ class Pretraining(nn.Module):
         guesses = self.slots(tokens).view(-1, self.network.config.text_config.vocab_size)
         slot_loss = nn.functional.cross_entropy(
             guesses.float(), batch["slot_labels"].view(-1), self.weights, ignore_index=IGNORED
-        )
+        ).nan_to_num()  # a batch of very long lines has no slot that could be asked
         return output.loss, slot_loss
 
 
@@ -235,7 +236,8 @@ def learning_rate(recipe: Recipe, seen: int) -> float:
 
 
 def train(recipe: Recipe, work: Path) -> UnlimitedOcrForConditionalGeneration:
-    """The training loop; `work` holds the checkpoint and the log."""
+    """The training loop; `work` holds the checkpoint and the log, which only the first process writes."""
+    rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     torch.manual_seed(recipe.seed)
     model = Pretraining(make_network(make_tokenizer())).train()
     optimizers = make_optimizers(model, recipe)
@@ -249,8 +251,8 @@ def train(recipe: Recipe, work: Path) -> UnlimitedOcrForConditionalGeneration:
     known = evaluation_lines(recipe, PRINT, 128, 0.3, seed=11)
     hands = evaluation_lines(recipe, KEPT_AWAY, 128, 1.0, seed=12)
     loader = DataLoader(
-        RenderedLines(recipe, seen),
-        recipe.batch,
+        RenderedLines(recipe, seen, rank, world),
+        recipe.batch // world,
         collate_fn=collate,
         num_workers=1,
         prefetch_factor=8,
@@ -264,17 +266,18 @@ def train(recipe: Recipe, work: Path) -> UnlimitedOcrForConditionalGeneration:
             text_loss, slot_loss = model(batch)
         share = 1.0 if seen < 0.6 * recipe.samples else 0.3
         (text_loss + share * slot_loss).backward()
+        average_gradients(model)
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
-        seen += len(batch["input_ids"])
+        seen += len(batch["input_ids"]) * world
         running += (float(text_loss.detach()), float(slot_loss.detach()))
-        if step % 100 == 0:
+        if rank == 0 and step % 100 == 0:
             rate = (seen - first) / (time.time() - started)
             log(work, samples=seen, text_loss=running[0] / 100, slot_loss=running[1] / 100, rate=rate)
             running[:] = 0
-        if step % 800 == 0:
+        if rank == 0 and step % 800 == 0:
             log(
                 work,
                 samples=seen,
@@ -286,6 +289,16 @@ def train(recipe: Recipe, work: Path) -> UnlimitedOcrForConditionalGeneration:
             torch.save(state, checkpoint.with_suffix(".new"))
             checkpoint.with_suffix(".new").replace(checkpoint)
     return model.network
+
+
+def average_gradients(model: nn.Module) -> None:
+    """The mean gradient of all processes, in one exchange."""
+    if dist.is_initialized():
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        flat = torch.cat([gradient.flatten() for gradient in gradients]).div_(dist.get_world_size())
+        dist.all_reduce(flat)
+        for gradient, mean in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
+            gradient.copy_(mean.view_as(gradient))
 
 
 def log(work: Path, **values: float) -> None:
@@ -311,8 +324,13 @@ def main() -> None:
     words = {language: Path(file) for language, file in (pair.split("=", 1) for pair in options.words)}
     recipe = Recipe(options.fonts, words, options.samples)
     options.work.mkdir(parents=True, exist_ok=True)
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
     if not options.measure:
-        save_base(train(recipe, options.work), make_tokenizer(), options.out)
+        network = train(recipe, options.work)
+        if dist.is_initialized() and dist.get_rank():
+            return
+        save_base(network, make_tokenizer(), options.out)
     network = load_base(str(options.out)).network
     for name, fonts, strength in (("print", PRINT, 0.3), ("known hands", HANDS, 1.0), ("kept away", KEPT_AWAY, 1.0)):
         rate = character_error_rate(network, evaluation_lines(recipe, fonts, 1000, strength, seed=99))
