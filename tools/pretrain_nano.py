@@ -61,7 +61,7 @@ class Recipe:
 
     fonts: Path
     words: dict[str, Path]
-    samples: int = 125_000
+    samples: int = 140_000
     batch: int = 16
     learning_rate: float = 3e-3
     seed: int = 1

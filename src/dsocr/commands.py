@@ -139,10 +139,14 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
     quiet_libraries()
     config = load_config(path, overrides)
     printer.say(f"training {config.run} on {config.dataset} from {config.base}")
-    with _training_progress(printer) as report:
-        result = train(
-            config, overwrite=overwrite, report=report, warn=lambda finding: _print_finding(printer, finding)
-        )
+    try:
+        with _training_progress(printer) as report:
+            result = train(
+                config, overwrite=overwrite, report=report, warn=lambda finding: _print_finding(printer, finding)
+            )
+    except KeyboardInterrupt:
+        printer.complain("the same command, without --overwrite, goes on from the last checkpoint")
+        raise
     _print_trained(printer, result)
     printer.say(f"next:    dsocr evaluate {result.run.path}")
 

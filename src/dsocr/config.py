@@ -110,6 +110,8 @@ class TrainingSection(Section):
     """Number format of the frozen base; auto takes bf16 where the device has it, and fp32 on a CPU."""
     gradient_checkpointing: bool = False
     """Compute activations twice to hold fewer of them: slower, less memory."""
+    augmentation: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """How much each image is varied every epoch (slant, stretch, pen, light); 0 is not at all, 1 as one writer does."""
     long_text: Literal["error", "exclude"] = "error"
     """What to do with a transcription over max_text_tokens: stop, or leave the sample out and count it."""
     max_text_tokens: PositiveInt = 512

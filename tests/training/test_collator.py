@@ -3,6 +3,7 @@
 import multiprocessing
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
@@ -43,3 +44,34 @@ def test_an_image_is_prepared_once_while_memory_allows(
     monkeypatch.setattr(samples, "_room", 0)
     assert samples[1] is not samples[1]
     assert len(opened) == 3
+
+
+def test_augmented_images_change_with_the_epoch_and_come_back_with_it(small_dataset: Path, nano: BaseModel) -> None:
+    lines = Dataset.open(small_dataset).samples(Split.TRAIN)
+    samples = EncodedSamples(lines, nano.encoder(None, "free_ocr"), strength=1.0, seed=3)
+    first = samples[0]
+    samples.set_epoch(1)
+    assert not np.array_equal(samples[0].pixels, first.pixels)
+    assert samples[0].answer_ids == first.answer_ids
+    samples.set_epoch(0)
+    assert np.array_equal(samples[0].pixels, first.pixels)
+
+
+def test_worker_processes_see_the_epoch_change(small_dataset: Path, nano: BaseModel) -> None:
+    lines = Dataset.open(small_dataset).samples(Split.TRAIN)
+    encoder = nano.encoder(None, "free_ocr")
+    here, there = (EncodedSamples(lines, encoder, strength=1.0, seed=3) for _ in range(2))
+    loader = DataLoader(
+        there,
+        16,
+        collate_fn=Collator(encoder.pad_id),
+        num_workers=1,
+        multiprocessing_context=multiprocessing.get_context("spawn"),
+        persistent_workers=True,
+    )
+    for epoch in range(2):
+        here.set_epoch(epoch)
+        there.set_epoch(epoch)
+        (batch,) = loader
+        expected = Collator(encoder.pad_id)([here[index] for index in range(16)])
+        assert torch.equal(batch["pixel_values"], expected["pixel_values"])

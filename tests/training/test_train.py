@@ -57,7 +57,11 @@ def test_the_loss_falls(small_config: RunConfig) -> None:
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
 
 
-def test_a_killed_training_resumes_as_if_nothing_had_happened(small_config: RunConfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize("augmentation", [0.0, 1.0])
+def test_a_killed_training_resumes_as_if_nothing_had_happened(
+    augmentation: float, small_config: RunConfig, tmp_path: Path
+) -> None:
+    small_config = changed(small_config, training={"augmentation": augmentation})
     undisturbed = changed(small_config, run=tmp_path / "undisturbed")
     train(undisturbed)
 
@@ -120,7 +124,7 @@ def test_accumulation_changes_nothing_but_memory(small_config: RunConfig, tmp_pa
     [
         pytest.param({"precision": "bf16"}, id="bf16"),
         pytest.param({"gradient_checkpointing": True}, id="gradient checkpointing"),
-        pytest.param({"workers": 1}, id="a worker process"),
+        pytest.param({"workers": 1, "augmentation": 1.0}, id="a worker process and augmentation"),
         pytest.param({"schedule": "constant", "steps": None, "epochs": 0.5}, id="half an epoch"),
     ],
 )

@@ -1,40 +1,74 @@
-"""Samples of a split as the Trainer wants them: encoded on demand, remembered while memory allows, batched."""
+"""Samples of a split as the Trainer wants them: opened once, varied every epoch, encoded, batched."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import torch
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from dsocr.data.augment import augment
 from dsocr.data.images import open_image
 from dsocr.model.encoding import Encoded, Encoder, collate
 from dsocr.samples import Sample
 
 REMEMBERED_BYTES = 1 << 30
-"""Pixels kept in memory, so that images are opened and resized once and not in every epoch: 1 GiB."""
+"""What is kept in memory of images, so that they are opened once and not in every epoch: 1 GiB."""
 
 
 class EncodedSamples(Dataset[Encoded]):
-    """The samples of one split as model inputs, in the order given."""
+    """The samples of one split as model inputs, in the order given.
 
-    def __init__(self, samples: Sequence[Sample], encoder: Encoder) -> None:
+    With `strength` above 0 each image is augmented, as drawn from (seed, epoch, index); the Trainer calls `set_epoch`.
+    """
+
+    def __init__(self, samples: Sequence[Sample], encoder: Encoder, *, strength: float = 0.0, seed: int = 0) -> None:
         self._samples = samples
         self._encoder = encoder
-        self._remembered: dict[int, Encoded] = {}
+        self._strength = strength
+        self._seed = seed
+        # In shared memory, so that worker processes that live on see the epoch change.
+        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
+        self._images: dict[int, Image.Image] = {}
+        self._encoded: dict[int, Encoded] = {}
         self._room = REMEMBERED_BYTES
 
     def __len__(self) -> int:
         return len(self._samples)
 
     def __getitem__(self, index: int) -> Encoded:
-        if index in self._remembered:
-            return self._remembered[index]
-        sample = self._samples[index]
-        encoded = self._encoder.encode(open_image(sample.image), sample.text)
-        if encoded.pixels.nbytes <= self._room:
-            self._room -= encoded.pixels.nbytes
-            self._remembered[index] = encoded
+        if self._strength == 0:
+            return self._unchanged(index)
+        rng = np.random.default_rng((self._seed, int(self._epoch), index))
+        return self._encoder.encode(augment(self._image(index), rng, self._strength), self._samples[index].text)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Vary the images anew."""
+        self._epoch.fill_(epoch)
+
+    def _unchanged(self, index: int) -> Encoded:
+        if index in self._encoded:
+            return self._encoded[index]
+        encoded = self._encoder.encode(open_image(self._samples[index].image), self._samples[index].text)
+        if self._fits(encoded.pixels.nbytes):
+            self._encoded[index] = encoded
         return encoded
+
+    def _image(self, index: int) -> Image.Image:
+        if index in self._images:
+            return self._images[index]
+        image = open_image(self._samples[index].image)
+        if self._fits(image.width * image.height * len(image.getbands())):
+            self._images[index] = image
+        return image
+
+    def _fits(self, size: int) -> bool:
+        """True, and the room taken, where so many bytes more may be remembered."""
+        fits = size <= self._room
+        self._room -= size if fits else 0
+        return fits
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,7 +173,7 @@ def _trainer(
         model=model,
         args=training_arguments(config, samples=len(samples), device=device, dtype=dtype),
         data_collator=Collator(encoder.pad_id),
-        train_dataset=EncodedSamples(samples, encoder),
+        train_dataset=EncodedSamples(samples, encoder, strength=config.training.augmentation, seed=config.seed),
         callbacks=callbacks,
         folder=run.checkpoints,
         keep=config.checkpoints.keep,

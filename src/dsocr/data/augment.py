@@ -1,0 +1,92 @@
+"""Line images as the same hand might have written them another time: for training, never for reading.
+
+What is drawn depends on the generator alone, so that (seed, epoch, sample) gives the same picture on every machine.
+"""
+
+import math
+
+import numpy as np
+from PIL import Image, ImageFilter
+
+STRIP = 24
+"""Width in pixels of the strips that move on their own, for an image 60 pixels high."""
+
+
+def augment(image: Image.Image, rng: np.random.Generator, strength: float = 1.0) -> Image.Image:
+    """The image slanted, stretched, wavering, in a thicker or thinner pen, in other light; text and order stay.
+
+    `strength` 1 is what one writer's lines differ by, 0 changes nothing.
+    """
+    if strength == 0:
+        return image
+    image = _wavering(image, rng, strength)
+    image = _another_pen(image, rng, strength)
+    return _other_light(image, rng, strength)
+
+
+def _wavering(image: Image.Image, rng: np.random.Generator, strength: float) -> Image.Image:
+    """Slant, rise, waves and local stretching, as one mesh of narrow strips; the canvas grows to hold it all."""
+    width, height = image.size
+    wide = max(1, round(width * (1 + strength * rng.uniform(-0.14, 0.14))))
+    tall = max(1, round(height * (1 + strength * rng.uniform(-0.1, 0.1))))
+    step = max(4, STRIP * height // 60)
+    edges = np.append(np.arange(0, wide, step), wide).astype(float)
+    turn = 2 * math.pi * edges / (height * rng.uniform(3, 9))
+    phase = rng.uniform(0, 2 * math.pi, 3)
+    rise = (
+        height
+        * strength
+        * (rng.normal(0, 0.02) * (2 * edges / wide - 1) + rng.normal(0, 0.025) * np.sin(turn + phase[0]))
+    )
+    sway = height * strength * rng.normal(0, 0.05) * np.sin(2.7 * turn + phase[1])
+    lean = height / 2 * strength * (rng.normal(0, 0.13) + rng.normal(0, 0.05) * np.sin(1.9 * turn + phase[2]))
+    along = edges * width / wide
+    top, bottom = along + sway + lean, along + sway - lean
+    mesh = [
+        (
+            (int(edges[i]), 0, int(edges[i + 1]), tall),
+            (
+                top[i],
+                rise[i],
+                bottom[i],
+                height + rise[i],
+                bottom[i + 1],
+                height + rise[i + 1],
+                top[i + 1],
+                rise[i + 1],
+            ),
+        )
+        for i in range(len(edges) - 1)
+    ]
+    # The mesh reads beyond the rim, where Pillow finds black; a frame of the image's own paper is found there instead.
+    frame = height
+    framed = Image.new(image.mode, (width + 2 * frame, height + 2 * frame), _paper(image))
+    framed.paste(image, (frame, frame))
+    mesh = [(box, tuple(value + frame for value in corners)) for box, corners in mesh]
+    return framed.transform((wide, tall), Image.Transform.MESH, mesh, Image.Resampling.BILINEAR)
+
+
+def _another_pen(image: Image.Image, rng: np.random.Generator, strength: float) -> Image.Image:
+    """Strokes a little thicker, thinner or softer."""
+    radius = strength * max(image.height, 20) / 60 * rng.uniform(0, 0.9)
+    kind = rng.random()
+    if kind < 0.4:
+        return image.filter(ImageFilter.GaussianBlur(radius))
+    if kind < 0.7:
+        soft = image.filter(ImageFilter.GaussianBlur(radius))
+        extreme = ImageFilter.MinFilter(3) if rng.random() < 0.6 else ImageFilter.MaxFilter(3)
+        return Image.blend(soft, image.filter(extreme), 0.5 * strength * rng.random())
+    return image
+
+
+def _other_light(image: Image.Image, rng: np.random.Generator, strength: float) -> Image.Image:
+    """Contrast and brightness changed around the paper's shade."""
+    gain, shift = 1 + strength * rng.uniform(-0.25, 0.25), strength * rng.uniform(-20, 20)
+    pixels = np.asarray(image, dtype=np.float32)
+    paper = np.asarray(_paper(image), dtype=np.float32)
+    return Image.fromarray(np.clip((pixels - paper) * gain + paper + shift, 0, 255).astype(np.uint8))
+
+
+def _paper(image: Image.Image) -> int | tuple[int, ...]:
+    values = np.median(np.asarray(image)[::2, ::2].reshape(-1, len(image.getbands())), axis=0).astype(int)
+    return int(values[0]) if len(values) == 1 else tuple(int(value) for value in values)
