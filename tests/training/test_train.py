@@ -87,6 +87,13 @@ def test_a_killed_training_resumes_as_if_nothing_had_happened(
     assert last[0]["loss"] == last[1]["loss"]
 
 
+def test_the_trainer_tells_the_samples_each_epoch(small_config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    epochs: list[int] = []
+    monkeypatch.setattr("dsocr.training.collator.EncodedSamples.set_epoch", lambda self, epoch: epochs.append(epoch))
+    train(changed(small_config, training={"steps": 9}))
+    assert sorted(set(epochs)) == [0, 1, 2]
+
+
 def test_checkpoints_are_rotated_and_hold_no_pickle(small_config: RunConfig) -> None:
     train(changed(small_config, checkpoints={"every_steps": 2, "keep": 2}))
     folder = RunFolder(small_config.run).checkpoints
