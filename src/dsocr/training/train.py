@@ -60,13 +60,14 @@ def train(
     DataError where the dataset has errors, RunError where the run folder holds another or a finished run.
     """
     started = time.monotonic()
-    run = _open_run(config, overwrite=overwrite)
+    run = RunFolder(config.run)
+    _refuse_run(run, config, overwrite=overwrite)
+    dataset = Dataset.open(config.dataset)
+    encoder = load_encoder(config.base, config.input.resolution, config.input.prompt)
+    _check(dataset, encoder, config, warn)
+    samples, excluded = _within_budget(dataset.samples(Split.TRAIN), encoder, config)
+    _begin_run(run, config, dataset, overwrite=overwrite)
     try:
-        dataset = Dataset.open(config.dataset)
-        encoder = load_encoder(config.base, config.input.resolution, config.input.prompt)
-        _check(dataset, encoder, config, warn)
-        samples, excluded = _within_budget(dataset.samples(Split.TRAIN), encoder, config)
-        _write_provenance(run, config, dataset)
         training_log(run).info("%d training samples, %d excluded as too long", len(samples), excluded)
 
         trainer, validation = _trainer(config, run, dataset, samples, report)
@@ -89,13 +90,12 @@ def train(
         close_training_log(run)
 
 
-def _open_run(config: RunConfig, *, overwrite: bool) -> RunFolder:
-    """The run folder, new or to be resumed; refuses a finished run and one of another configuration."""
-    run = RunFolder(config.run)
-    if overwrite and run.config.is_file():
-        shutil.rmtree(run.path)
+def _refuse_run(run: RunFolder, config: RunConfig, *, overwrite: bool) -> None:
+    """An error where the run folder is of something else, finished, or of another configuration; writes nothing."""
     if run.path.is_dir() and any(run.path.iterdir()) and not run.config.is_file():
         raise RunError("is not empty and not a run folder", where=run.path, hint="give `run:` another folder")
+    if overwrite:
+        return
     if run.adapter.is_dir():
         raise RunError(
             "holds a finished run", where=run.path, hint="name another folder with --set run=..., or give --overwrite"
@@ -106,9 +106,16 @@ def _open_run(config: RunConfig, *, overwrite: bool) -> RunFolder:
             where=run.path,
             hint=f"resume it with `dsocr train {run.config.as_posix()}`, or give --overwrite",
         )
+
+
+def _begin_run(run: RunFolder, config: RunConfig, dataset: Dataset, *, overwrite: bool) -> None:
+    """Make the run folder, or take it up again; what it is made with is written once."""
+    if overwrite and run.config.is_file():
+        shutil.rmtree(run.path)
     run.checkpoints.mkdir(parents=True, exist_ok=True)
     write_atomically(run.config, config.to_yaml())
-    return run
+    if not run.provenance.is_file():
+        write_atomically(run.provenance, to_json(_provenance(config, dataset)))
 
 
 def _differences(config: RunConfig, other: RunConfig) -> list[str]:
@@ -229,12 +236,10 @@ def _finish(
     beside.rename(run.adapter)
 
 
-def _write_provenance(run: RunFolder, config: RunConfig, dataset: Dataset) -> None:
-    """What the run was made with; written once, when it begins."""
-    if run.provenance.is_file():
-        return
+def _provenance(config: RunConfig, dataset: Dataset) -> dict[str, Any]:
+    """What the run is made with."""
     packages = ("torch", "transformers", "peft", "accelerate", "Pillow", "numpy")
-    provenance = {
+    return {
         "begun_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "dsocr_version": __version__,
         "base": config.base,
@@ -246,4 +251,3 @@ def _write_provenance(run: RunFolder, config: RunConfig, dataset: Dataset) -> No
         "machine": f"{platform.system()} {platform.machine()}",
         "device": str(choose_device()),
     }
-    write_atomically(run.provenance, to_json(provenance))
