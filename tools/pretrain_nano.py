@@ -297,7 +297,9 @@ def average_gradients(model: nn.Module) -> None:
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
         flat = torch.cat([gradient.flatten() for gradient in gradients]).div_(dist.get_world_size())
         dist.all_reduce(flat)
-        for gradient, mean in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
+        for gradient, mean in zip(
+            gradients, torch.split(flat, [gradient.numel() for gradient in gradients]), strict=True
+        ):
             gradient.copy_(mean.view_as(gradient))
 
 

@@ -4,13 +4,15 @@ import multiprocessing
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
+from PIL import Image
 from torch.utils.data import DataLoader
 
 from dsocr.data.dataset import Dataset
+from dsocr.data.images import open_image
 from dsocr.model.loading import BaseModel
 from dsocr.samples import Split
-from dsocr.training import collator
 from dsocr.training.collator import Collator, EncodedSamples
 
 
@@ -31,13 +33,15 @@ def test_worker_processes_that_are_spawned_give_the_same_batches(small_dataset: 
 
 
 def test_an_image_is_prepared_once_while_memory_allows(
-    small_dataset: Path,
-    nano: BaseModel,
-    monkeypatch,  # type: ignore[no-untyped-def]
+    small_dataset: Path, nano: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[Path] = []
-    open_image = collator.open_image
-    monkeypatch.setattr(collator, "open_image", lambda path: opened.append(path) or open_image(path))
+
+    def counting(path: Path) -> Image.Image:
+        opened.append(path)
+        return open_image(path)
+
+    monkeypatch.setattr("dsocr.training.collator.open_image", counting)
     samples = encoded(small_dataset, nano)
     assert samples[0] is samples[0]
     assert len(opened) == 1

@@ -30,7 +30,8 @@ class EncodedSamples(Dataset[Encoded]):
         self._strength = strength
         self._seed = seed
         # In shared memory, so that worker processes that live on see the epoch change.
-        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
+        self._epoch = torch.zeros((), dtype=torch.int64)
+        self._epoch.share_memory_()  # type: ignore[no-untyped-call]
         self._images: dict[int, Image.Image] = {}
         self._encoded: dict[int, Encoded] = {}
         self._room = REMEMBERED_BYTES
