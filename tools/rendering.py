@@ -17,6 +17,8 @@ from fontTools.ttLib import TTFont
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
+from dsocr.data.augment import strip_mesh
+
 
 @dataclass(frozen=True)
 class Face:
@@ -196,22 +198,7 @@ def _unsteady(
     sway = style.wobble * style.size * np.sin(3.1 * turn + phase[1])
     lean = style.slant + style.wobble * np.sin(2.3 * turn + phase[2])
     top, bottom = edges + sway + lean * baseline, edges + sway - lean * (height - baseline)
-    mesh = [
-        (
-            (int(edges[i]), 0, int(edges[i + 1]), height),
-            (
-                top[i],
-                rise[i],
-                bottom[i],
-                height + rise[i],
-                bottom[i + 1],
-                height + rise[i + 1],
-                top[i + 1],
-                rise[i + 1],
-            ),
-        )
-        for i in range(len(edges) - 1)
-    ]
+    mesh = strip_mesh(edges, height, top, bottom, rise, height)
     moved = np.interp(centres, edges + sway, edges)
     return mask.transform(mask.size, Image.Transform.MESH, mesh, Image.Resampling.BILINEAR), moved
 

@@ -4,9 +4,14 @@ What is drawn depends on the generator alone, so that (seed, epoch, sample) give
 """
 
 import math
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageFilter
+
+Values = NDArray[np.float64]
+Strip = tuple[tuple[int, int, int, int], tuple[float, ...]]
 
 STRIP = 24
 """Width in pixels of the strips that move on their own, for an image 60 pixels high."""
@@ -42,28 +47,27 @@ def _wavering(image: Image.Image, rng: np.random.Generator, strength: float) -> 
     lean = height / 2 * strength * (rng.normal(0, 0.13) + rng.normal(0, 0.05) * np.sin(1.9 * turn + phase[2]))
     along = edges * width / wide
     top, bottom = along + sway + lean, along + sway - lean
-    mesh = [
-        (
-            (int(edges[i]), 0, int(edges[i + 1]), tall),
-            (
-                top[i],
-                rise[i],
-                bottom[i],
-                height + rise[i],
-                bottom[i + 1],
-                height + rise[i + 1],
-                top[i + 1],
-                rise[i + 1],
-            ),
-        )
-        for i in range(len(edges) - 1)
-    ]
     # The mesh reads beyond the rim, where Pillow finds black; a frame of the image's own paper is found there instead.
     frame = height
     framed = Image.new(image.mode, (width + 2 * frame, height + 2 * frame), _paper(image))
     framed.paste(image, (frame, frame))
-    mesh = [(box, tuple(value + frame for value in corners)) for box, corners in mesh]
+    mesh = strip_mesh(edges, tall, top + frame, bottom + frame, rise + frame, height)
     return framed.transform((wide, tall), Image.Transform.MESH, mesh, Image.Resampling.BILINEAR)
+
+
+def strip_mesh(edges: Values, tall: int, top: Values, bottom: Values, rise: Values, height: int) -> list[Strip]:
+    """Narrow strips of a picture `tall` pixels high, as `Image.transform` takes them.
+
+    The edge at `edges[i]` shows the source's line from (`top[i]`, `rise[i]`) to (`bottom[i]`, `rise[i]` + `height`).
+    """
+    low = rise + height
+    return [
+        (
+            (int(edges[i]), 0, int(edges[j]), tall),
+            (top[i], rise[i], bottom[i], low[i], bottom[j], low[j], top[j], rise[j]),
+        )
+        for i, j in pairwise(range(len(edges)))
+    ]
 
 
 def _another_pen(image: Image.Image, rng: np.random.Generator, strength: float) -> Image.Image:
