@@ -159,12 +159,20 @@ def test_a_finished_run_is_not_trained_over(small_config: RunConfig) -> None:
 
 def test_an_unfinished_run_of_other_settings_is_not_resumed(small_config: RunConfig) -> None:
     def stop(progress: TrainingProgress) -> None:
-        raise PowerCutError
+        if progress.step == 5:
+            raise PowerCutError
 
     with pytest.raises(PowerCutError):
         train(small_config, report=stop)
     with pytest.raises(RunError, match="other settings: training"):
         train(changed(small_config, training={"learning_rate": 1e-5}))
+
+
+def test_settings_that_stopped_a_training_at_once_may_be_put_right(small_config: RunConfig) -> None:
+    with pytest.raises(ConfigError, match="matches no layer"):
+        train(changed(small_config, adapter={"scope": "^nothing$"}))
+    assert train(small_config).steps == 8
+    assert len(metrics(small_config.run, "train")) == 8
 
 
 def test_a_folder_of_something_else_is_left_alone(small_config: RunConfig) -> None:
@@ -190,8 +198,3 @@ def test_a_dataset_with_a_broken_image_is_refused(small_config: RunConfig, tmp_p
     image.write_bytes(image.read_bytes()[:60])
     with pytest.raises(DataError, match="the dataset has errors"):
         train(changed(small_config, dataset=broken))
-
-
-def test_a_wrong_scope_stops_before_training(small_config: RunConfig) -> None:
-    with pytest.raises(ConfigError, match="matches no layer"):
-        train(changed(small_config, adapter={"scope": "^nothing$"}))

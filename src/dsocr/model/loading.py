@@ -75,14 +75,14 @@ def load_base(
     network.eval().requires_grad_(False)
     # PEFT writes this into every adapter; a folder of this machine means nothing on the next.
     network.name_or_path = name
-    return BaseModel(name, revision, _family(network), network, _tokenizer(folder))
+    return BaseModel(name, revision, _family(network.config.text_config.vocab_size), network, _tokenizer(folder))
 
 
 def load_encoder(name: str, resolution: str | None, prompt: str) -> Encoder:
     """The encoder of a base without its weights: enough to check a dataset against it."""
     folder = _folder(name)
     config = _config(folder)
-    family: Family = "nano" if config["text_config"]["vocab_size"] < 1000 else "deepseek_ocr"
+    family = _family(config["text_config"]["vocab_size"])
     return Encoder(
         _tokenizer(folder), int(config["image_token_id"]), find_resolution(family, resolution), find_prompt(prompt)
     )
@@ -132,5 +132,5 @@ def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
-def _family(network: PreTrainedModel) -> Family:
-    return "nano" if network.config.text_config.vocab_size < 1000 else "deepseek_ocr"
+def _family(vocabulary: int) -> Family:
+    return "nano" if vocabulary < 1000 else "deepseek_ocr"

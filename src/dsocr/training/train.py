@@ -100,7 +100,9 @@ def _refuse_run(run: RunFolder, config: RunConfig, *, overwrite: bool) -> None:
         raise RunError(
             "holds a finished run", where=run.path, hint="name another folder with --set run=..., or give --overwrite"
         )
-    if run.config.is_file() and (different := _differences(config, load_config(run.config))):
+    # A run without a checkpoint holds nothing to lose: settings that stopped it at once may be put right.
+    begun = run.config.is_file() and latest_checkpoint(run.checkpoints) is not None
+    if begun and (different := _differences(config, load_config(run.config))):
         raise RunError(
             f"holds an unfinished run with other settings: {', '.join(different)}",
             where=run.path,
@@ -114,7 +116,8 @@ def _begin_run(run: RunFolder, config: RunConfig, dataset: Dataset, *, overwrite
         shutil.rmtree(run.path)
     run.checkpoints.mkdir(parents=True, exist_ok=True)
     write_atomically(run.config, config.to_yaml())
-    if not run.provenance.is_file():
+    if latest_checkpoint(run.checkpoints) is None:
+        run.metrics.unlink(missing_ok=True)
         write_atomically(run.provenance, to_json(_provenance(config, dataset)))
 
 
