@@ -27,7 +27,7 @@ def commands(name: str) -> list[list[str]]:
 def test_every_command_parses(name: str) -> None:
     root = typer.main.get_command(app)
     found = commands(name)
-    assert {line[0] for line in found} == {"demo", "prepare", "check", "train", "evaluate", "transcribe"}
+    assert {line[0] for line in found} == {"demo", "doctor", "prepare", "check", "train", "evaluate", "transcribe"}
     for command, *arguments in found:
         subcommand = root.commands[command]  # type: ignore[attr-defined]
         subcommand.make_context(command, arguments)

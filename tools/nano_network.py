@@ -9,9 +9,11 @@ from texts import ALPHABET
 
 BEGIN, END, PAD, IMAGE, UNKNOWN = "<begin>", "<end>", "<pad>", "<image>", "\N{REPLACEMENT CHARACTER}"
 SPECIAL = [BEGIN, END, PAD, IMAGE, UNKNOWN]
-CANVAS = 128
+CANVAS = 256
 TOKEN_PIXELS = 32
 """Side of the square of pixels under one vision token: patch 8, then two convolutions of stride 2."""
+ROW_PIXELS = 64
+"""Height of a folded row: two vision tokens, so that about two letters fall to one."""
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
@@ -38,15 +40,16 @@ def make_config(vocabulary: int, width: int = 160) -> UnlimitedOcrConfig:
         image_token_id=SPECIAL.index(IMAGE),
         vision_config={
             "sam_config": {
-                "hidden_size": 96,
+                "hidden_size": 64,
                 "output_channels": 64,
-                "num_hidden_layers": 4,
-                "num_attention_heads": 3,
+                "num_hidden_layers": 3,
+                "num_attention_heads": 2,
                 "image_size": CANVAS,
                 "patch_size": 8,
-                "window_size": 8,
-                "global_attn_indexes": [3],
-                "mlp_dim": 384,
+                # A window is as high as a row of text; what lies beyond it is the second tower's business.
+                "window_size": ROW_PIXELS // 8,
+                "global_attn_indexes": [],
+                "mlp_dim": 256,
                 "downsample_channels": [128, width],
                 # The class default of 1e-10 leaves the layers dead; at 0.02 reading starts far later.
                 "initializer_range": 0.06,

@@ -4,7 +4,8 @@
 
 FONTS holds npm packages `@fontsource/<name>` unpacked into folders of the same name. On text loss alone a network this
 small sits on the language-model plateau and reads nothing; a second head asks each vision token which characters lie
-under it, slot by slot, and is thrown away afterwards. Interrupted, the same command goes on from its last checkpoint.
+under it, slot by slot, and is thrown away afterwards. For the first samples it is asked alone, because a decoder learns
+nothing from tokens that say nothing, and learns fast from ones that do. Interrupted, the same command goes on from its last checkpoint.
 On several cores, `torchrun --nproc-per-node 2 tools/pretrain_nano.py ...` shares each batch between processes.
 """
 
@@ -36,7 +37,7 @@ from dsocr.model.prompts import IMAGE
 from dsocr.model.resolution import find_resolution
 from dsocr.model.views import normalize
 from dsocr.text import TextPolicy
-from nano_network import CANVAS, SPECIAL, TOKEN_PIXELS, make_network, make_tokenizer, save_base
+from nano_network import CANVAS, ROW_PIXELS, SPECIAL, TOKEN_PIXELS, make_network, make_tokenizer, save_base
 from rendering import Face, load_face, random_style, render_line
 from texts import ALPHABET, TextMaker, load_words
 
@@ -51,8 +52,8 @@ KEPT_AWAY = ["bad-script", "caveat", "marck-script", "neucha"]
 PROMPT = "\nFree OCR."
 VISION_TOKENS = (CANVAS // TOKEN_PIXELS) ** 2
 SLOTS_TO_IMAGE = VISION_TOKENS + CANVAS // TOKEN_PIXELS + 1
-SLOTS = 4
-"""Characters asked of one vision token, left to right: one for each 8 pixels."""
+SLOTS = 2
+"""Characters asked of one vision token, left to right: one for each 16 pixels."""
 
 
 @dataclass
@@ -61,7 +62,9 @@ class Recipe:
 
     fonts: Path
     words: dict[str, Path]
-    samples: int = 140_000
+    samples: int = 220_000
+    reading_from: int = 60_000
+    """Samples after which the decoder joins in."""
     batch: int = 16
     learning_rate: float = 3e-3
     seed: int = 1
@@ -97,10 +100,13 @@ def drawn_line(
 def slot_labels(
     plan: Folding, width: int, centres: NDArray[np.float64], ids: list[int], space: int
 ) -> NDArray[np.int64]:
-    """Which character lies in each slot of each vision token, (VISION_TOKENS * SLOTS,); pad (2) where none does."""
-    if plan.row_height != TOKEN_PIXELS:
+    """Which character lies in each slot of each vision token, (VISION_TOKENS * SLOTS,); pad (2) where none does.
+
+    Both tokens of a row's height are asked for the same characters. Rows lower than ROW_PIXELS are not asked.
+    """
+    if plan.row_height != ROW_PIXELS:
         return np.full(VISION_TOKENS * SLOTS, IGNORED)
-    labels = np.full((CANVAS // TOKEN_PIXELS, CANVAS // TOKEN_PIXELS * SLOTS), 2)
+    labels = np.full((CANVAS // ROW_PIXELS, CANVAS // TOKEN_PIXELS * SLOTS), 2)
     edges = np.array(plan.edges)
     scaled = np.clip(centres * plan.scaled_width / width, 0, plan.scaled_width - 1)
     for centre, token in zip(scaled, ids, strict=True):
@@ -111,7 +117,7 @@ def slot_labels(
         if labels[row, column] != 2 and column + 1 < labels.shape[1]:
             column += 1
         labels[row, column] = token
-    return labels.reshape(-1)
+    return labels.repeat(ROW_PIXELS // TOKEN_PIXELS, axis=0).reshape(-1)
 
 
 class RenderedLines(IterableDataset[dict[str, Tensor]]):
@@ -140,10 +146,10 @@ def encode(
 ) -> dict[str, Tensor]:
     """A drawn line as model inputs, with the slot labels of the second head."""
     image = Image.fromarray(pixels)
-    plan = plan_folding(np.asarray(image.convert("L")), CANVAS, TOKEN_PIXELS)
+    plan = plan_folding(np.asarray(image.convert("L")), CANVAS, ROW_PIXELS)
     answer = tokenizer(text, add_special_tokens=False)["input_ids"]
     prompt = [0] + [3] * SLOTS_TO_IMAGE + tokenizer(PROMPT, add_special_tokens=False)["input_ids"]
-    canvas = torch.from_numpy(np.asarray(fold(image, CANVAS, TOKEN_PIXELS)).copy()).permute(2, 0, 1)
+    canvas = torch.from_numpy(np.asarray(fold(image, CANVAS, ROW_PIXELS)).copy()).permute(2, 0, 1)
     space = tokenizer.convert_tokens_to_ids(" ")
     return {
         "pixel_values": canvas,
@@ -176,16 +182,9 @@ class Pretraining(nn.Module):
         self.weights = nn.Buffer(torch.ones(network.config.text_config.vocab_size), persistent=False)
         self.weights[2] = 0.15
 
-    def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Text loss and slot loss of a collated batch."""
+    def forward(self, batch: dict[str, Tensor], *, reads: bool) -> tuple[Tensor, Tensor]:
+        """Text loss (zero unless it `reads`) and slot loss of a collated batch."""
         features = self.network.get_image_features(normalize(batch["pixel_values"]))
-        inputs, labels = batch["input_ids"], batch["labels"]
-        output = self.network(
-            input_ids=inputs,
-            attention_mask=(inputs != 2).long(),
-            labels=labels,
-            mm_encoder_outputs={"image": features},
-        )
         side = CANVAS // TOKEN_PIXELS
         slots = torch.stack(list(features.pooler_output))[:, :-1]
         tokens = slots.view(len(slots), side, side + 1, -1)[:, :, :side]
@@ -193,6 +192,14 @@ class Pretraining(nn.Module):
         slot_loss = nn.functional.cross_entropy(
             guesses.float(), batch["slot_labels"].view(-1), self.weights, ignore_index=IGNORED
         ).nan_to_num()  # a batch of very long lines has no slot that could be asked
+        if not reads:
+            return torch.zeros(()), slot_loss
+        output = self.network(
+            input_ids=batch["input_ids"],
+            attention_mask=(batch["input_ids"] != 2).long(),
+            labels=batch["labels"],
+            mm_encoder_outputs={"image": features},
+        )
         return output.loss, slot_loss
 
 
@@ -228,11 +235,13 @@ def make_optimizers(model: nn.Module, recipe: Recipe) -> list[torch.optim.Optimi
 
 
 def learning_rate(recipe: Recipe, seen: int) -> float:
-    """Linear warmup over 3 % of the samples, then a cosine to 2 % of the peak."""
-    progress = seen / recipe.samples
-    if progress < 0.03:
-        return recipe.learning_rate * (progress / 0.03)
-    return recipe.learning_rate * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * (progress - 0.03) / 0.97)))
+    """A cosine to 2 % of the peak; linear warmup over 3 % of the samples, and over 1 % when the decoder joins in."""
+    warm = 0.03 * recipe.samples
+    rising = min(1.0, seen / warm)
+    if seen >= recipe.reading_from:
+        rising = min(1.0, (seen - recipe.reading_from) / (0.01 * recipe.samples))
+    falling = 0.5 * (1 + math.cos(math.pi * max(0.0, seen - warm) / (recipe.samples - warm)))
+    return recipe.learning_rate * rising * (0.02 + 0.98 * falling)
 
 
 def train(recipe: Recipe, work: Path) -> UnlimitedOcrForConditionalGeneration:
@@ -263,7 +272,7 @@ def train(recipe: Recipe, work: Path) -> UnlimitedOcrForConditionalGeneration:
         for group in (group for optimizer in optimizers for group in optimizer.param_groups):
             group["lr"] = learning_rate(recipe, seen)
         with torch.autocast("cpu", torch.bfloat16):
-            text_loss, slot_loss = model(batch)
+            text_loss, slot_loss = model(batch, reads=seen >= recipe.reading_from)
         share = 1.0 if seen < 0.6 * recipe.samples else 0.3
         (text_loss + share * slot_loss).backward()
         average_gradients(model)
@@ -278,12 +287,13 @@ def train(recipe: Recipe, work: Path) -> UnlimitedOcrForConditionalGeneration:
             log(work, samples=seen, text_loss=running[0] / 100, slot_loss=running[1] / 100, rate=rate)
             running[:] = 0
         if rank == 0 and step % 800 == 0:
-            log(
-                work,
-                samples=seen,
-                print_cer=character_error_rate(model.network, known),
-                hand_cer=character_error_rate(model.network, hands),
-            )
+            if seen > recipe.reading_from:
+                log(
+                    work,
+                    samples=seen,
+                    print_cer=character_error_rate(model.network, known),
+                    hand_cer=character_error_rate(model.network, hands),
+                )
             optimizer_states = [optimizer.state_dict() for optimizer in optimizers]
             state = {"model": model.state_dict(), "optimizers": optimizer_states, "seen": seen}
             torch.save(state, checkpoint.with_suffix(".new"))

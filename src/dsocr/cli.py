@@ -156,6 +156,14 @@ def transcribe(
 
 
 @app.command()
+def doctor(json: Json = False, quiet: Quiet = False) -> None:
+    """Say what this machine has for dsocr and what is missing; exits with 1 if dsocr cannot work here."""
+    from dsocr.commands import doctor_command
+
+    sys.exit(doctor_command(Printer(quiet=quiet), json=json))
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="The run folder.")] = Path("runs/demo"),
     quiet: Quiet = False,

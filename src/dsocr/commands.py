@@ -2,7 +2,7 @@
 
 import json as json_
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from dsocr.data.checks import Finding
     from dsocr.data.prepare import PrepareReport
+    from dsocr.doctor import Fact
     from dsocr.training.callbacks import Report, TrainingProgress
     from dsocr.training.train import TrainResult
 
@@ -221,6 +222,32 @@ def transcribe_command(
     counts = f"{report.images} images read, {len(report.refused)} refused"
     printer.say(f"{counts}; {report.empty} empty, {report.truncated} cut off before their end")
     printer.result(f"texts: {report.out}")
+
+
+def doctor_command(printer: Printer, *, json: bool) -> int:
+    """`dsocr doctor`: 1 where something required is missing or broken, else 0."""
+    from dsocr.doctor import examine
+
+    with suppress(ImportError, OSError):  # what is wrong with transformers is told below
+        quiet_libraries()
+    facts = examine(Path.cwd())
+    fatal = [fact.name for fact in facts if fact.fatal]
+    if json:
+        told = {"ready": not fatal, "facts": [asdict(fact) for fact in facts]}
+        printer.result(json_.dumps(told, ensure_ascii=False, indent=2))
+        return 1 if fatal else 0
+    printer.table(["name", "state", "found"], [_fact_row(fact) for fact in facts])
+    if fatal:
+        printer.result(f"not ready: {', '.join(fatal)}")
+        return 1
+    printer.result("ready")
+    printer.say("next: dsocr demo, or dsocr prepare YOUR_SCANS -o data/yours")
+    return 0
+
+
+def _fact_row(fact: "Fact") -> tuple[Sequence[str], str]:
+    found = f"{fact.found}\nhint: {fact.hint}" if fact.hint else fact.found
+    return (fact.name, fact.state, found), "red" if fact.fatal else "" if fact.state == "ok" else "yellow"
 
 
 def demo_command(printer: Printer, out: Path) -> None:

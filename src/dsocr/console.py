@@ -5,7 +5,7 @@ Knows nothing about what the commands do.
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -20,7 +20,12 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column, Table
 from rich.text import Text
+
+
+_UNWRAPPED = 1000
+"""Columns: more than any line has."""
 
 
 class Tell(Protocol):
@@ -51,6 +56,14 @@ class Printer:
         """What is good to know on the way."""
         if not self.quiet:
             self._out.print(text)
+
+    def table(self, header: Sequence[str], rows: Iterable[tuple[Sequence[str], str]]) -> None:
+        """A result in columns; each row comes with its style, and wraps only where a terminal ends."""
+        table = Table(*(Column(name, overflow="fold") for name in header), box=None, pad_edge=False)
+        for cells, style in rows:
+            table.add_row(*map(Text, cells), style=style)
+        out = self._out if self._out.is_terminal else Console(width=_UNWRAPPED)
+        out.print(table, soft_wrap=False)
 
     def complain(self, text: str) -> None:
         """What went wrong."""

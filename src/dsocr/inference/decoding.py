@@ -5,7 +5,10 @@ from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel
+from transformers.models.unlimited_ocr.generation_unlimited_ocr import (
+    UnlimitedOcrSlidingWindowNoRepeatNgramLogitsProcessor as NoRepeatNgramInWindow,
+)
 
 from dsocr.model.encoding import Encoded, Encoder, collate
 
@@ -43,16 +46,13 @@ def decode(
     """The readings of a batch of samples, in their order. The network is put into evaluation mode and left there."""
     network.eval()
     batch = collate(samples, encoder.pad_id, padding="left", device=network.device, dtype=network.dtype)
-    ids = network.generate(**batch, generation_config=_settings(encoder, generation))
+    ids = network.generate(
+        **batch, generation_config=_settings(encoder, generation), logits_processor=_guard(generation)
+    )
     return [_reading(row, encoder) for row in ids[:, batch["input_ids"].shape[1] :]]
 
 
 def _settings(encoder: Encoder, generation: Generation) -> GenerationConfig:
-    guard = {
-        "no_repeat_ngram_size": generation.no_repeat_ngram_size,
-        # Not one of transformers' own settings, but of the native class's.
-        "no_repeat_ngram_window_size": generation.no_repeat_ngram_window,
-    }
     return GenerationConfig(
         do_sample=False,
         num_beams=1,
@@ -60,8 +60,13 @@ def _settings(encoder: Encoder, generation: Generation) -> GenerationConfig:
         bos_token_id=encoder.tokenizer.bos_token_id,
         eos_token_id=encoder.tokenizer.eos_token_id,
         pad_token_id=encoder.pad_id,
-        **(guard if generation.no_repeat_ngram_size else {}),
     )
+
+
+def _guard(generation: Generation) -> LogitsProcessorList:
+    """The guard as a processor of its own: as a setting, only one of the two native classes knows its window."""
+    size, window = generation.no_repeat_ngram_size, generation.no_repeat_ngram_window
+    return LogitsProcessorList([NoRepeatNgramInWindow(size, window)] if size else [])
 
 
 def _reading(row: Tensor, encoder: Encoder) -> Reading:

@@ -1,12 +1,12 @@
 """One sample as model inputs: the only place where an image and a prompt become ids and pixels.
 
 Training and transcription both call `Encoder.encode` and `collate`, so they cannot drift apart.
-Shapes: `B` batch, `T` tokens, `S` side of the canvas.
+Shapes: `B` batch, `T` tokens, `S` side of the canvas, `s` side of a tile, `N` tiles of the whole batch.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,8 +17,8 @@ from transformers import PreTrainedTokenizerBase
 
 from dsocr.errors import ModelError
 from dsocr.model.prompts import IMAGE
-from dsocr.model.resolution import Resolution
-from dsocr.model.views import normalize, view_pixels
+from dsocr.model.resolution import UNTILED, Grid, Resolution
+from dsocr.model.views import Views, normalize, show
 
 IGNORED = -100
 """The label of a position that is not learnt."""
@@ -28,12 +28,13 @@ IGNORED = -100
 class Encoded:
     """A sample the model can take: `prompt_ids` with one id an image slot, `answer_ids` with the end token.
 
-    `answer_ids` is empty for transcription. `pixels` is (3, S, S) bytes.
+    `answer_ids` is empty for transcription. `stitches_tiles` where the model wants to know the grid of the tiles.
     """
 
     prompt_ids: tuple[int, ...]
     answer_ids: tuple[int, ...]
-    pixels: NDArray[np.uint8]
+    views: Views
+    stitches_tiles: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +51,13 @@ class Encoder:
         """The id that fills a batch."""
         return int(self.tokenizer.pad_token_id)
 
-    def prompt_ids(self) -> tuple[int, ...]:
-        """Begin token, the image's slots and the words of the prompt; no end token, no space at the end."""
+    def prompt_ids(self, grid: Grid = UNTILED) -> tuple[int, ...]:
+        """Begin token, the image's slots and the words of the prompt; no end token, no space at the end.
+
+        `grid` is that of the image's tiles, on which the number of slots depends.
+        """
         before, after = self.prompt.split(IMAGE)
-        slots = (self.image_token_id,) * self.resolution.slots
+        slots = (self.image_token_id,) * self.resolution.slots(grid)
         return (int(self.tokenizer.bos_token_id), *self.text_ids(before), *slots, *self.text_ids(after))
 
     def text_ids(self, text: str) -> tuple[int, ...]:
@@ -69,7 +73,8 @@ class Encoder:
     def encode(self, image: Image.Image, text: str | None = None) -> Encoded:
         """Model inputs for one image; with its transcription for training, without for transcription."""
         answer = () if text is None else self.answer_ids(text)
-        return Encoded(self.prompt_ids(), answer, view_pixels(image, self.resolution))
+        views = show(image, self.resolution)
+        return Encoded(self.prompt_ids(views.grid), answer, views, self.resolution.row_ends)
 
     def unknown_characters(self, text: str) -> str:
         """The characters of the text that the tokenizer cannot write, each once, in their order."""
@@ -86,8 +91,11 @@ def collate(
     padding: Literal["left", "right"],
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-) -> dict[str, Tensor]:
+) -> dict[str, Any]:
     """A batch: `input_ids`, `attention_mask` (B, T) and `pixel_values` (B, 3, S, S), and for training `labels` (B, T).
+
+    Where an image has tiles, also `pixel_values_local` (N, 3, s, s), `num_local_patches` with a number for each sample
+    and, for models that stitch tiles, `patches_grid` with their columns and rows.
 
     Only the transcription and its end token are learnt; prompt, image slots and padding are `IGNORED`. Training pads
     right, generation left. Samples with and without transcription do not mix.
@@ -96,17 +104,26 @@ def collate(
         raise ModelError("a batch needs samples, and all of them with a transcription or none")
     rows = [(*sample.prompt_ids, *sample.answer_ids) for sample in samples]
     longest = max(map(len, rows))
-    batch = {
-        "input_ids": _padded(rows, pad_id, longest, padding),
-        "attention_mask": _padded([(1,) * len(row) for row in rows], 0, longest, padding),
-        "pixel_values": torch.from_numpy(np.stack([sample.pixels for sample in samples])),
+    batch: dict[str, Any] = {
+        "input_ids": _padded(rows, pad_id, longest, padding).to(device),
+        "attention_mask": _padded([(1,) * len(row) for row in rows], 0, longest, padding).to(device),
+        "pixel_values": _pixels(np.stack([sample.views.whole for sample in samples]), device, dtype),
     }
     if samples[0].answer_ids:
         learnt = [(*(IGNORED,) * len(sample.prompt_ids), *sample.answer_ids) for sample in samples]
-        batch["labels"] = _padded(learnt, IGNORED, longest, padding)
-    batch = {name: tensor.to(device) for name, tensor in batch.items()}
-    batch["pixel_values"] = normalize(batch["pixel_values"]).to(dtype)
+        batch["labels"] = _padded(learnt, IGNORED, longest, padding).to(device)
+    tiles = [sample.views.tiles for sample in samples if sample.views.tiles is not None]
+    if tiles:
+        batch["pixel_values_local"] = _pixels(np.concatenate(tiles), device, dtype)
+        counts = [0 if sample.views.tiles is None else len(sample.views.tiles) for sample in samples]
+        batch["num_local_patches"] = counts
+        if samples[0].stitches_tiles:
+            batch["patches_grid"] = [list(sample.views.grid) for sample in samples]
     return batch
+
+
+def _pixels(stacked: NDArray[np.uint8], device: torch.device | str, dtype: torch.dtype) -> Tensor:
+    return normalize(torch.from_numpy(stacked).to(device)).to(dtype)
 
 
 def _padded(rows: Sequence[Sequence[int]], value: int, longest: int, side: Literal["left", "right"]) -> Tensor:

@@ -1,41 +1,53 @@
-"""Base models from the package or a folder, in transformers' own classes; no code from a checkpoint is ever run."""
+"""Base models from the package, a folder or the Hub's cache, in transformers' own classes; no code of a checkpoint runs.
 
-import json
+A base is recognised from its `config.json` (`architectures.py`); `auto_map`, which names code, is never followed.
+"""
+
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, UnlimitedOcrForConditionalGeneration
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from dsocr.errors import ConfigError, ModelError
+from dsocr.model.architectures import UNUSED_TENSORS, Architecture, original_config, read_config_json, recognise
 from dsocr.model.encoding import Encoder
-from dsocr.model.prompts import find_prompt
+from dsocr.model.hub import fetch, is_hub_id
+from dsocr.model.prompts import IMAGE, find_prompt
 from dsocr.model.resolution import Family, find_resolution
+from dsocr.model.weights import tensor_shapes
 
 EMBEDDED = "nano"
 """The name of the base that ships with the package."""
 
+Attention = Literal["sdpa", "eager"]
+"""How attention is computed: by torch's fused kernels, or step by step as written."""
+
 
 @dataclass(frozen=True, slots=True)
 class BaseModel:
-    """A base model in memory, frozen, with what is needed to feed it. `revision` is None for a local base."""
+    """A base model in memory, frozen, with what is needed to feed it.
+
+    `revision` is the commit of a base from the Hub and None for a local one; `folder` is where its files lie.
+    """
 
     name: str
     revision: str | None
-    family: Family
+    architecture: Architecture
     network: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
+    folder: Path
+
+    @property
+    def family(self) -> Family:
+        """The base models that are prepared for as this one is."""
+        return self.architecture.family
 
     def encoder(self, resolution: str | None, prompt: str) -> Encoder:
         """The encoder for a resolution and a prompt, each by name; None is the family's default resolution."""
-        return Encoder(
-            self.tokenizer,
-            int(self.network.config.image_token_id),
-            find_resolution(self.family, resolution),
-            find_prompt(prompt),
-        )
+        return _encoder(self.tokenizer, self.family, self.folder, resolution, prompt)
 
 
 def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
@@ -65,72 +77,120 @@ def load_base(
     *,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
+    device_map: str | dict[str, Any] | None = None,
+    attention: Attention = "sdpa",
 ) -> BaseModel:
-    """The base `nano`, or one in a local folder in the layout of transformers' `unlimited_ocr`.
+    """The base `nano`, one in a local folder, or one of the Hub at a revision; frozen, in evaluation mode.
 
-    Raises ModelError where the folder is missing, is another kind of model, or a tensor does not fit.
+    `device_map` spreads it over several devices, in place of `device`. Raises ModelError where it is not there, is
+    of an unknown kind, or any tensor is missing, unexpected or misshapen.
     """
-    folder = _folder(name)
-    network = _network(folder, dtype).to(device)
+    folder, commit = find_base(name, revision)
+    raw = read_config_json(folder)
+    architecture = recognise(raw, folder)
+    tokenizer = _tokenizer(folder)
+    config = _network_config(architecture, raw, folder, tokenizer)
+    options = {"device_map": device_map or {"": device}} if device_map or str(device) != "cpu" else {}
+    network, report = _pretrained(
+        architecture, folder, config=config, dtype=dtype, attn_implementation=attention, **options
+    )
+    _demand_every_tensor(report, folder)
     network.eval().requires_grad_(False)
+    network.generation_config = GenerationConfig(
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
     # PEFT writes this into every adapter; a folder of this machine means nothing on the next.
     network.name_or_path = name
-    return BaseModel(name, revision, _family(network.config.text_config.vocab_size), network, _tokenizer(folder))
+    return BaseModel(name, commit, architecture, network, tokenizer, folder)
 
 
-def load_encoder(name: str, resolution: str | None, prompt: str) -> Encoder:
+def load_encoder(name: str, resolution: str | None, prompt: str, revision: str | None = None) -> Encoder:
     """The encoder of a base without its weights: enough to check a dataset against it."""
-    folder = _folder(name)
-    config = _config(folder)
-    family = _family(config["text_config"]["vocab_size"])
-    return Encoder(
-        _tokenizer(folder), int(config["image_token_id"]), find_resolution(family, resolution), find_prompt(prompt)
-    )
+    folder, _ = find_base(name, revision)
+    architecture = recognise(read_config_json(folder), folder)
+    return _encoder(_tokenizer(folder), architecture.family, folder, resolution, prompt)
 
 
-def _folder(name: str) -> Path:
+def find_base(name: str, revision: str | None = None) -> tuple[Path, str | None]:
+    """The folder of a base, and its commit if it is one of the Hub. Raises ModelError where it is nowhere."""
     if name == EMBEDDED:
-        return Path(str(resources.files("dsocr") / "model" / "bases" / EMBEDDED))
+        return Path(str(resources.files("dsocr") / "model" / "bases" / EMBEDDED)), None
     if Path(name).is_dir():
-        return Path(name)
+        return Path(name), None
+    if is_hub_id(name):
+        return fetch(name, revision)
     raise ModelError(
-        f"no base model {name!r}: neither {EMBEDDED!r} nor a folder here",
-        hint="download the checkpoint and give its folder; models are not yet fetched from a hub by this version",
+        f"no base model {name!r}: neither {EMBEDDED!r}, nor a folder here, nor a Hub id",
+        hint="a Hub id reads owner/name, for example deepseek-ai/DeepSeek-OCR",
     )
 
 
-def _config(folder: Path) -> dict[str, Any]:
+def _network_config(
+    architecture: Architecture, raw: dict[str, Any], folder: Path, tokenizer: PreTrainedTokenizerBase
+) -> Any:
+    shapes = tensor_shapes(folder)
+    if not architecture.original:
+        return architecture.config_class.from_dict(raw)
     try:
-        config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ModelError("is not a model folder: it has no config.json", where=folder) from error
-    except json.JSONDecodeError as error:
-        raise ModelError(f"is not JSON: {error}", where=folder / "config.json") from error
-    if config.get("model_type") != "unlimited_ocr":
-        kind = config.get("model_type")
+        return original_config(architecture, raw, shapes, _image_token_id(tokenizer, folder))
+    except KeyError as error:
         raise ModelError(
-            f"models of type {kind!r} are not read by this version", where=folder, hint="`unlimited_ocr` is"
-        )
-    return config
+            f"is not a whole checkpoint of its kind: {error.args[0]} is missing",
+            where=folder,
+            hint="was it downloaded whole?",
+        ) from error
 
 
-def _network(folder: Path, dtype: torch.dtype) -> UnlimitedOcrForConditionalGeneration:
-    _config(folder)
-    network, report = UnlimitedOcrForConditionalGeneration.from_pretrained(
-        folder, dtype=dtype, output_loading_info=True, local_files_only=True, use_safetensors=True
+def _pretrained(architecture: Architecture, folder: Path, **options: Any) -> tuple[PreTrainedModel, dict[str, Any]]:
+    network, report = architecture.network_class.from_pretrained(
+        folder,
+        output_loading_info=True,
+        local_files_only=True,
+        use_safetensors=True,
+        trust_remote_code=False,
+        ignore_mismatched_sizes=True,  # told as a problem below, with all the others
+        **options,
     )
+    return network, report
+
+
+def _demand_every_tensor(report: dict[str, Any], folder: Path) -> None:
     problems = [
-        f"{kind.replace('_', ' ')}: {name}" for kind, names in report.items() for name in sorted(names, key=str)
+        f"{kind.replace('_', ' ')}: {name}"
+        for kind, names in report.items()
+        for name in sorted(map(_tensor_name, names))
+        if not (kind == "unexpected_keys" and name in UNUSED_TENSORS)
     ]
     if problems:
         shown = "".join(f"\n  {problem}" for problem in problems[:20])
         raise ModelError(f"{len(problems)} tensors of the checkpoint do not fit the network{shown}", where=folder)
-    return network
+
+
+def _tensor_name(entry: object) -> str:
+    """Mismatched tensors are reported as (name, shape there, shape here)."""
+    return str(entry[0]) if isinstance(entry, tuple) else str(entry)
+
+
+def _encoder(
+    tokenizer: PreTrainedTokenizerBase, family: Family, folder: Path, resolution: str | None, prompt: str
+) -> Encoder:
+    image_token_id = _image_token_id(tokenizer, folder)
+    return Encoder(tokenizer, image_token_id, find_resolution(family, resolution), find_prompt(prompt))
 
 
 def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    if not (folder / "tokenizer.json").is_file():
+        raise ModelError("has no tokenizer.json", where=folder, hint="was it downloaded whole?")
+    # Not AutoTokenizer: the published folders name a class with another pre-tokenizer than their tokenizer.json has.
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    for name in ("bos", "eos", "pad"):
+        if getattr(tokenizer, f"{name}_token_id") is None:
+            raise ModelError(f"its tokenizer has no {name} token", where=folder)
+    return tokenizer
 
 
-def _family(vocabulary: int) -> Family:
-    return "nano" if vocabulary < 1000 else "deepseek_ocr"
+def _image_token_id(tokenizer: PreTrainedTokenizerBase, folder: Path) -> int:
+    number = tokenizer.convert_tokens_to_ids(IMAGE)
+    if number is None or number == tokenizer.unk_token_id:
+        raise ModelError(f"its tokenizer has no {IMAGE} token", where=folder)
+    return int(number)

@@ -1,8 +1,10 @@
 """Pixels of an image at a resolution, in Pillow and NumPy: what training and transcription both show the model.
 
-Shapes: `S` side of the canvas. Pixels stay bytes until a batch is on its device; `normalize` is the authors' arithmetic
-(mean and standard deviation 0.5, not those of ImageNet).
+Shapes: `S` side of the canvas, `s` side of a tile, `n` tiles. Pixels stay bytes until a batch is on its device;
+`normalize` is the authors' arithmetic (mean and standard deviation 0.5, not those of ImageNet).
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,13 +13,34 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from dsocr.model.folding import PAD_COLOUR, fold
-from dsocr.model.resolution import Resolution
+from dsocr.model.resolution import UNTILED, Grid, Resolution, Tiling
 
 
-def view_pixels(image: Image.Image, resolution: Resolution) -> NDArray[np.uint8]:
-    """The image on its canvas, (3, S, S) bytes. Expects the upright RGB or grey image that `open_image` gives."""
-    canvas = _canvas(image.convert("RGB"), resolution)
-    return np.ascontiguousarray(np.asarray(canvas).transpose(2, 0, 1))
+@dataclass(frozen=True, slots=True)
+class Views:
+    """What the model sees of one image: the `whole`, (3, S, S) bytes, and its `tiles`, (n, 3, s, s), row by row.
+
+    `grid` is the columns and rows of the tiles, (1, 1) where there are none.
+    """
+
+    whole: NDArray[np.uint8]
+    tiles: NDArray[np.uint8] | None = None
+    grid: Grid = UNTILED
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all pixels."""
+        return self.whole.nbytes + (0 if self.tiles is None else self.tiles.nbytes)
+
+
+def show(image: Image.Image, resolution: Resolution) -> Views:
+    """The views of an image. Expects the upright RGB or grey image that `open_image` gives."""
+    image = image.convert("RGB")
+    whole = _channels_first(_canvas(image, resolution))
+    grid = resolution.grid(*image.size)
+    if grid == UNTILED or resolution.tiling is None:
+        return Views(whole)
+    return Views(whole, _tiles(image, resolution.tiling, grid), grid)
 
 
 def normalize(pixels: Tensor) -> Tensor:
@@ -32,3 +55,16 @@ def _canvas(image: Image.Image, resolution: Resolution) -> Image.Image:
     if resolution.layout == "squash":
         return image.resize(size, Image.Resampling.BICUBIC)
     return ImageOps.pad(image, size, Image.Resampling.BICUBIC, color=(PAD_COLOUR,) * 3)
+
+
+def _tiles(image: Image.Image, tiling: Tiling, grid: Grid) -> NDArray[np.uint8]:
+    """The tiles of an image resized to fill the grid, whatever that does to its shape."""
+    columns, rows = grid
+    side = tiling.size
+    pixels = np.asarray(image.resize((side * columns, side * rows), Image.Resampling.BICUBIC))
+    tiles = pixels.reshape(rows, side, columns, side, 3).transpose(0, 2, 4, 1, 3)
+    return np.ascontiguousarray(tiles.reshape(rows * columns, 3, side, side))
+
+
+def _channels_first(image: Image.Image) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
 from torch.utils.data import Dataset
 
 from dsocr.data.augment import augment
@@ -53,7 +53,7 @@ class EncodedSamples(Dataset[Encoded]):
         if index in self._encoded:
             return self._encoded[index]
         encoded = self._encoder.encode(open_image(self._samples[index].image), self._samples[index].text)
-        if self._fits(encoded.pixels.nbytes):
+        if self._fits(encoded.views.nbytes):
             self._encoded[index] = encoded
         return encoded
 
@@ -78,6 +78,6 @@ class Collator:
 
     pad_id: int
 
-    def __call__(self, samples: Sequence[Encoded]) -> dict[str, Tensor]:
+    def __call__(self, samples: Sequence[Encoded]) -> dict[str, Any]:
         """The batch on the CPU; the Trainer moves it."""
         return collate(samples, self.pad_id, padding="right")

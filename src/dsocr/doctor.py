@@ -1,0 +1,244 @@
+"""What this machine has for dsocr, and what it lacks; looks without the network, changes nothing, prints nothing."""
+
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from dsocr import __version__
+
+DISTRIBUTION = "dsocr-hw"
+"""What pip calls this package."""
+ENOUGH_DISK = 10e9
+"""Bytes: DeepSeek-OCR's 6.7 GB, and room for datasets and runs."""
+KNOWN_BASES = (
+    "deepseek-ai/DeepSeek-OCR",
+    "deepseek-ai/DeepSeek-OCR-2",
+    "deepseek-community/DeepSeek-OCR-2",
+    "baidu/Unlimited-OCR",
+)
+GET_TORCH = "https://pytorch.org/get-started/locally/"
+
+State = Literal["ok", "warning", "missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What was found of one thing, in a sentence; `hint` says what to do where the state is not `ok`.
+
+    Without a `required` thing in working order nothing can be trained or read; a version out of range counts as missing.
+    """
+
+    name: str
+    state: State
+    found: str
+    hint: str | None = None
+    required: bool = False
+
+    @property
+    def fatal(self) -> bool:
+        """True where dsocr cannot work until this is mended."""
+        return self.required and self.state == "missing"
+
+
+def examine(folder: Path) -> list[Fact]:
+    """All there is to say about this machine, for somebody who works in a folder; a broken library is a fact too."""
+    return [
+        *_tried("packages", packages),
+        *_tried("CPU", processor),
+        *_tried("GPU", accelerators),
+        *_tried("precision", precision),
+        *_tried("disk", lambda: disk(folder)),
+        *_tried("nano", embedded_base),
+        *_tried("bases", cached_bases, required=False),
+    ]
+
+
+def _tried(name: str, look: Callable[[], Sequence[Fact]], *, required: bool = True) -> Sequence[Fact]:
+    try:
+        return look()
+    except Exception as error:  # noqa: BLE001 - half an installation raises anything, and saying so is the task here
+        said = str(error).strip().partition("\n")[0]
+        hint = getattr(error, "hint", None) or "mend what is missing above, else install dsocr in a new environment"
+        return [Fact(name, "missing", f"{type(error).__name__}: {said}", hint, required)]
+
+
+def packages() -> list[Fact]:
+    """dsocr, Python, and every package dsocr asks for, against the ranges in its own requirements."""
+    again = "install dsocr again: python -m pip install --editable ."
+    try:
+        installed = metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return [Fact("dsocr", "warning", f"{__version__}, not installed: what it needs is not known", again)]
+    own = Fact("dsocr", "ok", __version__, required=True)
+    if installed != __version__:
+        found = f"{__version__}, but installed as {installed}: the ranges below may be out of date"
+        own = Fact("dsocr", "warning", found, again, required=True)
+    return [own, _python(), *map(_package, _requirements())]
+
+
+def _python() -> Fact:
+    wanted = metadata.metadata(DISTRIBUTION)["Requires-Python"]
+    running = Version(".".join(map(str, sys.version_info[:3])))
+    return _judged("Python", running, SpecifierSet(wanted), f"make a new environment with Python {wanted}")
+
+
+def _requirements() -> Iterator[Requirement]:
+    for line in metadata.requires(DISTRIBUTION) or []:
+        requirement = Requirement(line)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield requirement
+
+
+def _package(wanted: Requirement) -> Fact:
+    hint = f'python -m pip install "{wanted}"'
+    if wanted.name == "torch":
+        # From PyPI, pip puts a build without CUDA in the place of one with it on Windows.
+        hint = f"choose the build for your graphics card at {GET_TORCH}"
+    try:
+        version = Version(metadata.version(wanted.name) or "")
+    except metadata.PackageNotFoundError:
+        return Fact(wanted.name, "missing", f"not installed; needs {wanted.specifier or 'any'}", hint, required=True)
+    except (InvalidVersion, KeyError):
+        return Fact(wanted.name, "missing", "half removed: it has no version", hint, required=True)
+    return _judged(wanted.name, version, wanted.specifier, hint)
+
+
+def _judged(name: str, version: Version, wanted: SpecifierSet, hint: str) -> Fact:
+    if wanted.contains(version, prereleases=True):
+        return Fact(name, "ok", str(version), required=True)
+    lower = [bound for bound in wanted if bound.operator.startswith(">")]
+    fault = "new" if all(bound.contains(version, prereleases=True) for bound in lower) else "old"
+    return Fact(name, "missing", f"{version} is too {fault}: needs {wanted}", hint, required=True)
+
+
+def processor() -> list[Fact]:
+    """Cores and memory."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    found = f"{psutil.cpu_count()} cores, {_gib(memory.total)} of memory, {_gib(memory.available)} free"
+    return [Fact("CPU", "ok", found)]
+
+
+def accelerators() -> list[Fact]:
+    """Each device torch can use beside the CPU, or why there is none."""
+    import torch
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        devices = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    facts = [_cuda(device) for device in devices]
+    if torch.backends.mps.is_available():
+        facts.append(Fact("MPS", "ok", "Apple's graphics, in the memory of the machine"))
+    if facts:
+        return facts
+    found, hint = "none that torch can use", "see with nvidia-smi whether the driver works"
+    if said:
+        found += f": {str(said[0].message).partition(' (Triggered')[0]}"
+    elif not (torch.version.cuda or torch.version.hip):
+        found, hint = f"{found}: torch is built without CUDA", f"if there is a graphics card, get torch at {GET_TORCH}"
+    return [Fact("GPU", "warning", found, f"{hint}; nano trains without, DeepSeek-OCR hardly")]
+
+
+def _cuda(device: int) -> Fact:
+    import torch
+
+    name = f"CUDA {device}"
+    try:
+        with torch.cuda.device(device):
+            free, total = torch.cuda.mem_get_info()
+            # By default torch says yes where bf16 is only emulated, as on a T4, where it is slower than fp32.
+            bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    except RuntimeError as error:  # taken for itself by another process, out of memory, fallen off the bus
+        said = str(error).strip().partition("\n")[0]
+        return Fact(name, "warning", f"does not answer: {said}", "see with nvidia-smi what is wrong with it")
+    major, minor = torch.cuda.get_device_capability(device)
+    found = f"{torch.cuda.get_device_name(device)}, {_gib(total)}, {_gib(free)} free, compute capability {major}.{minor}"
+    if bf16:
+        return Fact(name, "ok", f"{found}, bf16")
+    return Fact(name, "warning", f"{found}, no bf16 of its own", "set training.precision to fp16 or fp32")
+
+
+def precision() -> list[Fact]:
+    """What `training.precision: auto` comes to here."""
+    from dsocr.model.loading import choose_device, choose_dtype
+
+    device = choose_device()
+    dtype = choose_dtype("auto", device)
+    chosen = next(name for name in ("bf16", "fp32") if choose_dtype(name, device) is dtype)
+    return [Fact("precision", "ok", f"auto is {chosen} on {device.type}")]
+
+
+def disk(folder: Path) -> list[Fact]:
+    """The room left where a folder lies."""
+    free = shutil.disk_usage(folder).free
+    found = f"{_gb(free)} free in {folder}"
+    if free >= ENOUGH_DISK:
+        return [Fact("disk", "ok", found)]
+    return [Fact("disk", "warning", found, "free some: DeepSeek-OCR alone takes 6.7 GB, datasets and runs come on top")]
+
+
+def embedded_base() -> list[Fact]:
+    """Whether the base that ships with dsocr can be loaded: its files, torch and transformers at once."""
+    from dsocr.model.loading import EMBEDDED, load_base
+
+    parameters = load_base(EMBEDDED).network.num_parameters()
+    return [Fact(EMBEDDED, "ok", f"the embedded base loads, {parameters / 1e6:.1f} million parameters", required=True)]
+
+
+def cached_bases(cache: Path | None = None) -> list[Fact]:
+    """Which of the known bases a Hugging Face cache holds, the user's own if none is given."""
+    from huggingface_hub import CacheNotFound, scan_cache_dir
+
+    try:
+        repositories = scan_cache_dir(cache).repos
+    except CacheNotFound:
+        repositories = frozenset()
+    snapshots = {
+        repository.repo_id: [revision.snapshot_path for revision in repository.revisions]
+        for repository in repositories
+        if repository.repo_type == "model"
+    }
+    return [_cached(name, snapshots.get(name, [])) for name in KNOWN_BASES]
+
+
+def _cached(name: str, snapshots: Sequence[Path]) -> Fact:
+    download = f"hf download {name}"
+    faults = {snapshot.name[:7]: _fault(snapshot) for snapshot in sorted(snapshots)}
+    if whole := [revision for revision, fault in faults.items() if fault is None]:
+        return Fact(name, "ok", f"in the Hugging Face cache, revision {', '.join(whole)}")
+    for revision, fault in faults.items():
+        return Fact(name, "warning", f"not whole in the Hugging Face cache, {revision}: {fault}", f"go on: {download}")
+    return Fact(name, "missing", "not in the Hugging Face cache, or damaged there", f"if you want it: {download}")
+
+
+def _fault(snapshot: Path) -> str | None:
+    """What an interrupted download left out, as far as names and the heads of files tell."""
+    from dsocr.errors import ModelError
+    from dsocr.model.weights import tensor_shapes
+
+    try:
+        tensor_shapes(snapshot)
+    except ModelError as error:
+        return error.message
+    absent = [file for file in ("config.json", "tokenizer.json") if not (snapshot / file).is_file()]
+    return f"has no {' and no '.join(absent)}" if absent else None
+
+
+def _gib(size: int) -> str:
+    """Memory, in the units it is sold in."""
+    return f"{size / 2**30:.1f} GiB"
+
+
+def _gb(size: int) -> str:
+    """Disk space, in the units downloads are told in."""
+    return f"{size / 1e9:.1f} GB"

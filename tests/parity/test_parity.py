@@ -1,0 +1,93 @@
+"""The authors' code and this one give the same pixels, logits and losses, from the picture on.
+
+DSOCR_PARITY_FIXTURE names other fixtures of the same form, comma-separated, each without its .json or .npz.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dsocr.model.encoding import Encoder, collate
+from dsocr.model.loading import BaseModel, load_base
+from tests.parity.rules import Fixture, fixture_stems, picture
+
+PIXELS, LOGITS, LOSS = 0.0, 2e-5, 1e-5
+
+
+class Compared:
+    """A fixture and the base that its checkpoint was loaded as."""
+
+    def __init__(self, stem: Path, folder: Path) -> None:
+        self.fixture = Fixture.read(stem)
+        self.fixture.write_checkpoint(folder)
+        self.base: BaseModel = load_base(str(folder))
+
+    def encoder(self, case: dict[str, Any]) -> Encoder:
+        if case["crop"]:
+            name = "gundam_vllm" if case.get("max_tiles") == 6 and not self.fixture.is_second else "gundam"
+        elif self.fixture.is_second:
+            name = {768: "small", 1024: "base"}[case["size"]]
+        else:
+            name = {512: "tiny", 640: "small", 1024: "base", 1280: "large"}[case["size"]]
+        return self.base.encoder(name, "<image>" + self.fixture.text(case["prompt"]))
+
+    def batch(self, case: dict[str, Any]) -> dict[str, Any]:
+        encoder = self.encoder(case)
+        encoded = encoder.encode(picture(case), self.fixture.text(case["answer"]))
+        return collate([encoded], encoder.pad_id, padding="right")
+
+
+@pytest.fixture(scope="module", params=fixture_stems(), ids=lambda stem: stem.name)
+def compared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    return Compared(request.param, tmp_path_factory.mktemp("parity"))
+
+
+def pooled(pixels: torch.Tensor, side: int) -> np.ndarray[Any, Any]:
+    return np.asarray(torch.nn.functional.avg_pool2d(pixels, side))
+
+
+def test_the_checkpoint_is_recognised_and_its_code_is_not_run(compared: Compared) -> None:
+    assert compared.base.family == ("deepseek_ocr_2" if compared.fixture.is_second else "deepseek_ocr")
+    assert type(compared.base.network).__module__.startswith("transformers.models.")
+
+
+def test_pixels_and_ids_are_the_authors(compared: Compared) -> None:
+    for number, case in enumerate(compared.fixture.numbers["cases"]):
+        batch = compared.batch(case)
+        ids = [0, *[compared.fixture.numbers["image_token_id"]] * case["image_tokens"], *case["prompt"]]
+        assert batch["input_ids"][0].tolist() == [*ids, *case["answer"], 1]
+        assert batch["labels"][0].tolist() == [*[-100] * len(ids), *case["answer"], 1]
+        view = pooled(batch["pixel_values"], 16)[0]
+        assert np.abs(view - compared.fixture.answers[f"{number}_view"].reshape(view.shape)).max() <= PIXELS
+        if not case["num_tiles"]:
+            assert "pixel_values_local" not in batch
+            continue
+        assert batch["num_local_patches"] == [case["num_tiles"]]
+        assert batch.get("patches_grid", [case["grid"]]) == [case["grid"]]
+        tiles = pooled(batch["pixel_values_local"], 32)
+        assert np.abs(tiles - compared.fixture.answers[f"{number}_tiles"].reshape(tiles.shape)).max() <= PIXELS
+
+
+def test_logits_and_losses_are_the_authors(compared: Compared) -> None:
+    for number, case in enumerate(compared.fixture.numbers["cases"]):
+        with torch.inference_mode():
+            output = compared.base.network(**compared.batch(case))
+        expected = compared.fixture.answers[f"{number}_logits"]
+        expected = expected.reshape(-1, expected.shape[-1])
+        logits = output.logits[0, -len(expected) :].float().numpy()
+        assert np.abs(logits - expected).max() <= LOGITS
+        assert float(output.loss) == pytest.approx(case["loss"], abs=LOSS)
+
+
+def test_swapped_tiles_are_noticed(compared: Compared) -> None:
+    number, case = next((n, case) for n, case in enumerate(compared.fixture.numbers["cases"]) if case["num_tiles"])
+    batch = compared.batch(case)
+    batch["pixel_values_local"] = batch["pixel_values_local"].flip(0)
+    with torch.inference_mode():
+        logits = compared.base.network(**batch).logits[0]
+    expected = compared.fixture.answers[f"{number}_logits"]
+    expected = expected.reshape(-1, expected.shape[-1])
+    assert np.abs(logits[-len(expected) :].float().numpy() - expected).max() > 100 * LOGITS
