@@ -89,26 +89,21 @@ def _print_prepared(printer: Printer, report: "PrepareReport") -> None:
 def check_command(printer: Printer, path: Path, *, base: str, max_text_tokens: int, json: bool) -> int:
     """`dsocr check`: 1 where there are errors, else 0."""
     from dsocr.config import load_config
-    from dsocr.data.checks import check_dataset
     from dsocr.data.dataset import Dataset
 
-    resolution, prompt, folder = None, "free_ocr", path
+    resolution, prompt, revision, folder = None, "free_ocr", None, path
     if path.suffix in (".yaml", ".yml"):
         config = load_config(path)
         base, max_text_tokens, folder = config.base, config.training.max_text_tokens, config.dataset
-        resolution, prompt = config.input.resolution, config.input.prompt
+        resolution, prompt, revision = config.input.resolution, config.input.prompt, config.base_revision
     dataset = Dataset.open(folder)
-    from dsocr.model.loading import load_encoder  # slow, and not needed to say that there is no dataset
+    # Slow, and not needed to say that there is no dataset.
+    from dsocr.model.loading import load_encoder
+    from dsocr.training.preflight import check_for_base
 
-    encoder = load_encoder(base, resolution, prompt)
+    encoder = load_encoder(base, resolution, prompt, revision)
     with Printer(quiet=printer.quiet or json).progress("checking", "samples") as tell:
-        findings = check_dataset(
-            dataset,
-            unknown_characters=encoder.unknown_characters,
-            count_tokens=lambda text: len(encoder.text_ids(text)),
-            max_text_tokens=max_text_tokens,
-            progress=tell,
-        )
+        findings = check_for_base(dataset, encoder, max_text_tokens=max_text_tokens, progress=tell)
     errors = sum(finding.count for finding in findings if finding.severity == "error")
     if json:
         printer.result(json_.dumps([asdict(finding) for finding in findings], ensure_ascii=False, indent=2))

@@ -83,6 +83,8 @@ class AdapterSection(Section):
     """Scale of the adapter: its output is multiplied by alpha / rank."""
     dropout: Fraction = 0.0
     """Part of the adapter's inputs zeroed while training."""
+    variant: Literal["lora", "rslora", "dora"] = "lora"
+    """lora; rslora, scaled by alpha / sqrt(rank) for high ranks; or dora, which learns magnitudes apart, slower."""
 
 
 class TrainingSection(Section):
@@ -98,6 +100,8 @@ class TrainingSection(Section):
     """Samples that are in memory at once on one device; divides samples_per_step."""
     learning_rate: PositiveFloat = 2e-4
     """Peak learning rate, after warmup."""
+    vision_learning_rate: PositiveFloat | None = None
+    """Peak learning rate of the adapter's part in the vision towers; learning_rate where it is not given."""
     warmup: Fraction = 0.05
     """Fraction of all steps in which the learning rate rises to its peak."""
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
@@ -108,6 +112,8 @@ class TrainingSection(Section):
     """Gradients longer than this are shortened to it."""
     precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"
     """Number format of the frozen base; auto takes bf16 where the device has it, and fp32 on a CPU."""
+    attention: Literal["sdpa", "eager"] = "sdpa"
+    """How attention is computed: sdpa is fused and fast, eager is step by step."""
     gradient_checkpointing: bool = False
     """Compute activations twice to hold fewer of them: slower, less memory."""
     augmentation: Annotated[float, Field(ge=0, le=2)] = 0.0

@@ -23,7 +23,6 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
-
 _UNWRAPPED = 1000
 """Columns: more than any line has."""
 
@@ -62,8 +61,13 @@ class Printer:
         table = Table(*(Column(name, overflow="fold") for name in header), box=None, pad_edge=False)
         for cells, style in rows:
             table.add_row(*map(Text, cells), style=style)
-        out = self._out if self._out.is_terminal else Console(width=_UNWRAPPED)
-        out.print(table, soft_wrap=False)
+        if self._out.is_terminal:
+            self._out.print(table, soft_wrap=False)
+            return
+        wide = Console(width=_UNWRAPPED)
+        with wide.capture() as drawn:
+            wide.print(table)
+        self.result("\n".join(line.rstrip() for line in drawn.get().splitlines()))
 
     def complain(self, text: str) -> None:
         """What went wrong."""

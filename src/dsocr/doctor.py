@@ -34,7 +34,7 @@ State = Literal["ok", "warning", "missing"]
 class Fact:
     """What was found of one thing, in a sentence; `hint` says what to do where the state is not `ok`.
 
-    Without a `required` thing in working order nothing can be trained or read; a version out of range counts as missing.
+    Without a `required` thing that works nothing can be trained or read. A version out of range counts as missing.
     """
 
     name: str
@@ -146,7 +146,7 @@ def accelerators() -> list[Fact]:
         found += f": {str(said[0].message).partition(' (Triggered')[0]}"
     elif not (torch.version.cuda or torch.version.hip):
         found, hint = f"{found}: torch is built without CUDA", f"if there is a graphics card, get torch at {GET_TORCH}"
-    return [Fact("GPU", "warning", found, f"{hint}; nano trains without, DeepSeek-OCR hardly")]
+    return [Fact("GPU", "warning", found, f"{hint}; nano needs none, DeepSeek-OCR does")]
 
 
 def _cuda(device: int) -> Fact:
@@ -162,7 +162,9 @@ def _cuda(device: int) -> Fact:
         said = str(error).strip().partition("\n")[0]
         return Fact(name, "warning", f"does not answer: {said}", "see with nvidia-smi what is wrong with it")
     major, minor = torch.cuda.get_device_capability(device)
-    found = f"{torch.cuda.get_device_name(device)}, {_gib(total)}, {_gib(free)} free, compute capability {major}.{minor}"
+    found = (
+        f"{torch.cuda.get_device_name(device)}, {_gib(total)}, {_gib(free)} free, compute capability {major}.{minor}"
+    )
     if bf16:
         return Fact(name, "ok", f"{found}, bf16")
     return Fact(name, "warning", f"{found}, no bf16 of its own", "set training.precision to fp16 or fp32")
@@ -170,12 +172,13 @@ def _cuda(device: int) -> Fact:
 
 def precision() -> list[Fact]:
     """What `training.precision: auto` comes to here."""
+    import torch
+
     from dsocr.model.loading import choose_device, choose_dtype
 
+    names = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
     device = choose_device()
-    dtype = choose_dtype("auto", device)
-    chosen = next(name for name in ("bf16", "fp32") if choose_dtype(name, device) is dtype)
-    return [Fact("precision", "ok", f"auto is {chosen} on {device.type}")]
+    return [Fact("precision", "ok", f"auto is {names[choose_dtype('auto', device)]} on {device.type}")]
 
 
 def disk(folder: Path) -> list[Fact]:
@@ -216,7 +219,8 @@ def _cached(name: str, snapshots: Sequence[Path]) -> Fact:
     faults = {snapshot.name[:7]: _fault(snapshot) for snapshot in sorted(snapshots)}
     if whole := [revision for revision, fault in faults.items() if fault is None]:
         return Fact(name, "ok", f"in the Hugging Face cache, revision {', '.join(whole)}")
-    for revision, fault in faults.items():
+    if faults:
+        revision, fault = next(iter(faults.items()))
         return Fact(name, "warning", f"not whole in the Hugging Face cache, {revision}: {fault}", f"go on: {download}")
     return Fact(name, "missing", "not in the Hugging Face cache, or damaged there", f"if you want it: {download}")
 

@@ -155,3 +155,18 @@ def test_progress_is_told(folder: Path) -> None:
     told: list[tuple[int, int]] = []
     found(folder, progress=lambda done, total: told.append((done, total)))
     assert told[-1] == (9, 9)
+
+
+@pytest.mark.parametrize(
+    ("factor", "told"),
+    [(1.4, None), (0.7, None), (2.25, "2.2 times too tall"), (0.5, "2.0 times too wide")],
+)
+def test_letters_shown_out_of_shape_are_told(folder: Path, factor: float, told: str | None) -> None:
+    findings = found(folder, distortion=lambda width, height: factor)
+    if told is None:
+        assert findings == {}
+        return
+    finding = findings["distorted-image"]
+    assert (finding.severity, finding.where, finding.count) == ("warning", f"{TRAIN}:1", 9)
+    assert told in finding.message
+    assert "resolution base" in finding.message

@@ -7,10 +7,21 @@ from pathlib import Path
 import pytest
 import torch
 from peft import PeftModel
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from dsocr.errors import ConfigError, ModelError
-from dsocr.model.adapters import WEIGHTS, adapter_tensors, attach_adapter, load_adapter, save_adapter
+from dsocr.model.adapters import (
+    WEIGHTS,
+    Variant,
+    adapter_tensors,
+    attach_adapter,
+    load_adapter,
+    save_adapter,
+    vision_parameters,
+    without_gradient,
+)
+from dsocr.model.encoding import collate
 from dsocr.model.loading import load_base
 
 SCOPES = ["decoder", "decoder+experts", "decoder+vision", r"^model\.language_model\.layers\.1\.self_attn\.q_proj$"]
@@ -115,3 +126,91 @@ def test_a_scope_that_matches_nothing_is_an_error_before_training() -> None:
 def test_a_folder_without_an_adapter_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is not an adapter"):
         load_adapter(load_base("nano").network, tmp_path)
+
+
+def test_a_pickled_adapter_is_refused(tmp_path: Path) -> None:
+    save_adapter(trained("decoder"), tmp_path)
+    (tmp_path / WEIGHTS).rename(tmp_path / "adapter_model.bin")
+    with pytest.raises(ModelError, match="pickle, which can run code"):
+        load_adapter(load_base("nano").network, tmp_path)
+
+
+def test_an_adapter_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    save_adapter(trained("decoder"), tmp_path)
+    (tmp_path / WEIGHTS).write_bytes((tmp_path / WEIGHTS).read_bytes()[:-100])
+    with pytest.raises(ModelError, match="not a whole safetensors file"):
+        load_adapter(load_base("nano").network, tmp_path)
+
+
+def test_an_adapter_of_another_network_is_refused(tmp_path: Path) -> None:
+    save_adapter(trained("decoder"), tmp_path)
+    config = json.loads((tmp_path / "adapter_config.json").read_text(encoding="utf-8"))
+    (tmp_path / "adapter_config.json").write_text(json.dumps({**config, "target_modules": "nothing"}), encoding="utf-8")
+    with pytest.raises(ModelError, match="does not fit the network"):
+        load_adapter(load_base("nano").network, tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_what_is_trained_is_float32_whatever_the_base_is(dtype: torch.dtype) -> None:
+    """Trained in half precision, a gradient scaler would stop with "Attempting to unscale FP16 gradients"."""
+    network = load_base("nano", dtype=dtype).network
+    model = attach_adapter(network, base="nano", revision=None, scope="decoder+vision", rank=4, alpha=8)
+    trainable = {parameter.dtype for parameter in model.parameters() if parameter.requires_grad}
+    frozen = {parameter.dtype for parameter in model.parameters() if not parameter.requires_grad}
+    assert (trainable, frozen) == ({torch.float32}, {dtype})
+
+
+def stepped(scope: str, variant: Variant = "lora") -> tuple[PeftModel, dict[str, bool]]:
+    """An adapter after two steps on one batch, and for each of its parameters whether it ever had a gradient."""
+    base = load_base("nano")
+    encoder = base.encoder(None, "free_ocr")
+    page = Image.effect_noise((400, 50), 90)
+    texts = ["Съешь ещё этих", "мягких булок 25"]
+    batch = collate([encoder.encode(page, text) for text in texts], encoder.pad_id, padding="right")
+    model = attach_adapter(
+        base.network, base="nano", revision=None, scope=scope, rank=4, alpha=8, variant=variant
+    ).train()
+    parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    optimizer = torch.optim.AdamW(parameters.values(), lr=1e-2)
+    reached = dict.fromkeys(parameters, False)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(**batch).loss.backward()
+        for name, parameter in parameters.items():
+            reached[name] |= parameter.grad is not None and bool(parameter.grad.abs().max() > 0)
+        optimizer.step()
+    return model, reached
+
+
+@pytest.mark.parametrize(
+    ("scope", "variant"),
+    [*((scope, "lora") for scope in SCOPES), ("decoder+experts", "rslora"), ("decoder+vision", "dora")],
+)
+def test_gradients_reach_every_matrix_of_the_adapter(scope: str, variant: Variant) -> None:
+    model, reached = stepped(scope, variant)
+    routed = {name for name in reached if ".experts." in name and "shared" not in name}
+    assert [name for name in sorted(reached.keys() - routed) if not reached[name]] == []
+    assert not routed or any(reached[name] for name in routed)
+    assert without_gradient(model) == []
+
+
+def test_vision_and_decoder_are_told_apart() -> None:
+    vision, others = vision_parameters(fresh("decoder+vision"))
+    assert len(others) == len(vision_parameters(fresh("decoder"))[1])
+    assert vision
+    assert vision_parameters(fresh("decoder"))[0] == []
+
+
+@pytest.mark.parametrize(("dropout", "variant"), [(0.1, "lora"), (0.0, "dora")])
+def test_what_routed_experts_cannot_have_is_refused(dropout: float, variant: Variant) -> None:
+    with pytest.raises(ConfigError, match=r"with the scope decoder\+experts"):
+        attach_adapter(
+            load_base("nano").network,
+            base="nano",
+            revision=None,
+            scope="decoder+experts",
+            rank=4,
+            alpha=8,
+            dropout=dropout,
+            variant=variant,
+        )

@@ -1,5 +1,7 @@
 """A sample as model inputs: what is shown, and what is learnt."""
 
+import hypothesis
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
@@ -11,8 +13,8 @@ from dsocr.errors import ConfigError, ModelError
 from dsocr.model.encoding import IGNORED, Encoder, collate
 from dsocr.model.loading import BaseModel, load_encoder
 from dsocr.model.prompts import find_prompt
-from dsocr.model.resolution import find_resolution
-from dsocr.model.views import normalize, view_pixels
+from dsocr.model.resolution import Family, find_resolution
+from dsocr.model.views import normalize, show
 from dsocr.samples import Split
 
 
@@ -72,7 +74,7 @@ def test_an_encoder_without_weights_encodes_alike(encoder: Encoder) -> None:
 def test_the_prompt_begins_once_and_ends_without_a_space(encoder: Encoder) -> None:
     ids = encoder.prompt_ids()
     assert ids[0] == encoder.tokenizer.bos_token_id
-    assert ids.count(encoder.image_token_id) == encoder.resolution.slots
+    assert ids.count(encoder.image_token_id) == encoder.resolution.slots()
     assert encoder.tokenizer.decode(ids[-10:]) == "\nFree OCR."
 
 
@@ -112,11 +114,11 @@ def test_pixels_are_normalized_by_one_half() -> None:
     [("tiny", 73), ("small", 111), ("base", 273), ("large", 421)],
 )
 def test_slots_of_the_published_resolutions(name: str, slots: int) -> None:
-    assert find_resolution("deepseek_ocr", name).slots == slots
+    assert find_resolution("deepseek_ocr", name).slots() == slots
 
 
 def test_base_resolution_keeps_the_aspect_ratio_and_pads_grey() -> None:
-    pixels = view_pixels(Image.new("L", (1000, 100), 255), find_resolution("deepseek_ocr", "base"))
+    pixels = show(Image.new("L", (1000, 100), 255), find_resolution("deepseek_ocr", "base")).whole
     assert pixels.shape == (3, 1024, 1024)
     assert np.unique(pixels[:, 0, :]).tolist() == [127]
     assert pixels[0, 512, 512] == 255
@@ -131,3 +133,73 @@ def test_unknown_names_are_refused_with_the_names_there_are() -> None:
         find_prompt("read it")
     with pytest.raises(ConfigError, match="once"):
         find_prompt("<image><image>\nRead.")
+
+
+@pytest.mark.parametrize(
+    ("family", "size", "grid", "slots"),
+    [
+        ("deepseek_ocr", (600, 200), (1, 1), 273),
+        ("deepseek_ocr", (1200, 60), (9, 1), 1183),
+        ("deepseek_ocr", (1500, 1000), (3, 2), 893),
+        ("deepseek_ocr", (1000, 1500), (2, 3), 903),
+        ("deepseek_ocr", (900, 900), (2, 2), 693),
+        ("deepseek_ocr_2", (700, 300), (1, 1), 257),
+        ("deepseek_ocr_2", (1500, 120), (6, 1), 257 + 6 * 144),
+        ("unlimited_ocr", (6400, 200), (32, 1), 273 + 10 * (320 + 1)),
+    ],
+)
+def test_tiles_and_slots_of_the_published_configurations(
+    family: Family, size: tuple[int, int], grid: tuple[int, int], slots: int
+) -> None:
+    resolution = find_resolution(family, "gundam")
+    assert resolution.grid(*size) == grid
+    assert resolution.slots(grid) == slots
+
+
+def test_the_server_with_six_tiles_has_another_grid() -> None:
+    assert find_resolution("deepseek_ocr", "gundam_vllm").grid(1200, 60) == (6, 1)
+
+
+@hypothesis.given(st.integers(1, 4000), st.integers(1, 4000), st.sampled_from(["gundam", "gundam_vllm"]))
+def test_a_grid_has_as_many_tiles_as_allowed_and_slots_for_each(width: int, height: int, name: str) -> None:
+    resolution = find_resolution("deepseek_ocr", name)
+    tiling = resolution.tiling
+    assert tiling is not None
+    columns, rows = grid = resolution.grid(width, height)
+    if max(width, height) <= tiling.size:
+        assert grid == (1, 1)
+        assert resolution.slots(grid) == 273
+    else:
+        assert tiling.fewest <= columns * rows <= tiling.most
+        assert resolution.slots(grid) == 273 + 10 * rows * (10 * columns + 1)
+
+
+def test_tiles_are_cut_row_by_row() -> None:
+    image = Image.new("RGB", (1280, 640 * 2))
+    for index, place in enumerate([(0, 0), (640, 0), (0, 640), (640, 640)]):
+        image.paste((50 * (index + 1),) * 3, (*place, place[0] + 640, place[1] + 640))
+    views = show(image, find_resolution("deepseek_ocr", "gundam"))
+    assert views.grid == (2, 2)
+    assert views.tiles is not None
+    assert views.tiles.shape == (4, 3, 640, 640)
+    assert [int(tile[0, 320, 320]) for tile in views.tiles] == [50, 100, 150, 200]
+
+
+def test_a_batch_mixes_tiled_and_untiled_images(nano: BaseModel) -> None:
+    encoder = Encoder(nano.tokenizer, 3, find_resolution("deepseek_ocr", "gundam"), "<image>\nFree OCR.")
+    samples = [encoder.encode(line()), encoder.encode(Image.new("L", (1300, 600), 200))]
+    batch = collate(samples, encoder.pad_id, padding="left")
+    assert batch["num_local_patches"] == [0, 2]
+    assert batch["patches_grid"] == [[1, 1], [2, 1]]
+    assert batch["pixel_values_local"].shape == (2, 3, 640, 640)
+    assert (batch["input_ids"] == 3).sum(dim=1).tolist() == [273, 273 + 10 * 21]
+    second = Encoder(nano.tokenizer, 3, find_resolution("deepseek_ocr_2", "gundam"), "<image>\nFree OCR.")
+    assert "patches_grid" not in collate([second.encode(Image.new("L", (1300, 600)))], 2, padding="left")
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "factor"),
+    [("base", (1200, 60), 1.0), ("tiny", (1200, 60), 20.0), ("gundam", (1200, 60), 20 / 9), ("gundam", (600, 60), 1.0)],
+)
+def test_distortion_of_a_line_strip(name: str, size: tuple[int, int], factor: float) -> None:
+    assert find_resolution("deepseek_ocr", name).distortion(*size) == pytest.approx(factor)

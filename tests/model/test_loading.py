@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dsocr.errors import ConfigError, ModelError
+from dsocr.model.architectures import Architecture, recognise
 from dsocr.model.loading import BaseModel, choose_dtype, load_base
 
 
@@ -42,14 +43,110 @@ def test_a_missing_tensor_is_an_error_that_names_it(copied_base: Path) -> None:
 def test_another_kind_of_model_is_refused(copied_base: Path) -> None:
     config = json.loads((copied_base / "config.json").read_text(encoding="utf-8"))
     (copied_base / "config.json").write_text(json.dumps({**config, "model_type": "bert"}), encoding="utf-8")
-    with pytest.raises(ModelError, match="'bert' are not read"):
+    with pytest.raises(ModelError, match="'bert', which is not known"):
         load_base(str(copied_base))
 
 
-def test_a_base_that_is_nowhere_says_what_to_do() -> None:
-    with pytest.raises(ModelError, match="no base model 'somewhere/else'") as error:
-        load_base("somewhere/else")
-    assert "download" in str(error.value.hint)
+def test_a_misshapen_tensor_is_an_error_that_names_it(copied_base: Path) -> None:
+    tensors = load_file(copied_base / "model.safetensors")
+    tensors["model.norm.weight"] = torch.zeros(3)
+    save_file(tensors, copied_base / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"mismatched keys: model\.language_model\.norm\.weight"):
+        load_base(str(copied_base))
+
+
+def test_an_unexpected_tensor_is_an_error_that_names_it(copied_base: Path) -> None:
+    tensors = load_file(copied_base / "model.safetensors")
+    save_file({**tensors, "model.stray": torch.zeros(3)}, copied_base / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"unexpected keys: model\.stray"):
+        load_base(str(copied_base))
+
+
+def test_a_shard_that_is_cut_off_is_named(copied_base: Path) -> None:
+    whole = (copied_base / "model.safetensors").read_bytes()
+    (copied_base / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ModelError, match=r"model\.safetensors: is not a whole safetensors file"):
+        load_base(str(copied_base))
+
+
+def test_a_shard_that_is_missing_is_named(copied_base: Path) -> None:
+    (copied_base / "model.safetensors").rename(copied_base / "model-00001-of-00002.safetensors")
+    files = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    (copied_base / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}), encoding="utf-8")
+    with pytest.raises(ModelError, match=r"names model-00002-of-00002\.safetensors, which is missing"):
+        load_base(str(copied_base))
+
+
+@pytest.mark.parametrize("name", ["../outside.safetensors", "weights.bin", 7])
+def test_an_index_cannot_lead_out_of_the_folder_or_to_a_pickle(copied_base: Path, name: object) -> None:
+    index = copied_base / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": name}}), encoding="utf-8")
+    with pytest.raises(ModelError, match="not a safetensors file beside it"):
+        load_base(str(copied_base))
+
+
+def test_pickled_weights_are_refused(copied_base: Path) -> None:
+    (copied_base / "model.safetensors").rename(copied_base / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="pickles, which can run code"):
+        load_base(str(copied_base))
+
+
+def test_a_folder_without_weights_is_refused(copied_base: Path) -> None:
+    (copied_base / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="has no weights"):
+        load_base(str(copied_base))
+
+
+def test_a_config_that_asks_for_code_is_loaded_without_it(copied_base: Path) -> None:
+    config = json.loads((copied_base / "config.json").read_text(encoding="utf-8"))
+    config["auto_map"] = {"AutoModel": "evil.Model", "AutoConfig": "evil.Config"}
+    (copied_base / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (copied_base / "evil.py").write_text("raise SystemExit('this code was run')", encoding="utf-8")
+    assert type(load_base(str(copied_base)).network).__module__.startswith("transformers.models.")
+
+
+def test_a_base_of_the_hub_that_is_not_here_says_what_to_download() -> None:
+    with pytest.raises(ModelError, match="the base 'somewhere/else' is neither") as error:
+        load_base("somewhere/else", "v1")
+    assert "hf download somewhere/else --revision v1 --local-dir models/else" in str(error.value.hint)
+
+
+def test_a_base_that_is_no_name_at_all_is_refused() -> None:
+    with pytest.raises(ModelError, match="no base model 'not here'"):
+        load_base("not here")
+
+
+def test_a_tokenizer_without_the_image_token_is_refused(copied_base: Path) -> None:
+    text = (copied_base / "tokenizer.json").read_text(encoding="utf-8").replace("<image>", "<picture>")
+    (copied_base / "tokenizer.json").write_text(text, encoding="utf-8")
+    settings = (copied_base / "tokenizer_config.json").read_text(encoding="utf-8").replace("<image>", "<picture>")
+    (copied_base / "tokenizer_config.json").write_text(settings, encoding="utf-8")
+    with pytest.raises(ModelError, match="no <image> token"):
+        load_base(str(copied_base)).encoder(None, "free_ocr")
+
+
+PUBLISHED = {"model_type": "deepseek_vl_v2", "vision_config": {"model_name": "deeplip_b_l"}}
+
+
+@pytest.mark.parametrize(
+    ("config", "family", "original"),
+    [
+        (PUBLISHED, "deepseek_ocr", True),
+        ({**PUBLISHED, "model_type": "DeepseekOCR"}, "deepseek_ocr", True),
+        ({**PUBLISHED, "vision_config": {"model_name": "deepencoderv2"}}, "deepseek_ocr_2", True),
+        ({"model_type": "deepseek_ocr2"}, "deepseek_ocr_2", False),
+        ({"model_type": "unlimited_ocr", "text_config": {"vocab_size": 129280}}, "unlimited_ocr", False),
+        ({"model_type": "unlimited_ocr", "language_config": {"vocab_size": 129280}}, "unlimited_ocr", False),
+        (
+            {"model_type": "unlimited_ocr", "text_config": {"layer_types": ["full_attention"], "vocab_size": 129280}},
+            "deepseek_ocr",
+            False,
+        ),
+        ({"model_type": "unlimited_ocr", "text_config": {"vocab_size": 300}}, "nano", False),
+    ],
+)
+def test_checkpoints_are_recognised_by_their_config(config: dict[str, object], family: str, original: bool) -> None:
+    assert recognise(config, Path("base")) == Architecture(family, original)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

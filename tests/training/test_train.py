@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers.models.unlimited_ocr.modeling_unlimited_ocr import UnlimitedOcrVisionModel
 
 from dsocr.config import RunConfig
 from dsocr.errors import ConfigError, DataError, RunError
+from dsocr.inference.transcriber import Transcriber
 from dsocr.model.adapters import WEIGHTS
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.training.callbacks import TrainingProgress
@@ -198,3 +200,38 @@ def test_a_dataset_with_a_broken_image_is_refused(small_config: RunConfig, tmp_p
     image.write_bytes(image.read_bytes()[:60])
     with pytest.raises(DataError, match="the dataset has errors"):
         train(changed(small_config, dataset=broken))
+
+
+def test_layers_that_no_gradient_reaches_are_refused_before_training(
+    small_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The published code runs its vision towers under no_grad: an adapter there would stay as it was, unnoticed."""
+    towers = UnlimitedOcrVisionModel.forward
+    monkeypatch.setattr(UnlimitedOcrVisionModel, "forward", torch.no_grad()(towers))
+    with pytest.raises(ConfigError, match=r"of its layers would never learn(.|\n)*vision_tower\.sam_encoder") as error:
+        train(small_config)
+    assert "language_model" not in error.value.message
+    assert not RunFolder(small_config.run).metrics.exists()
+
+
+def test_the_vision_towers_can_learn_at_a_rate_of_their_own(small_config: RunConfig, tmp_path: Path) -> None:
+    train(changed(small_config, training={"steps": 1, "warmup": 0.0}, validation={"every_steps": 9}))
+    slow = changed(small_config, training={"steps": 1, "warmup": 0.0, "vision_learning_rate": 1e-9})
+    train(changed(slow, run=tmp_path / "slow", validation={"every_steps": 9}))
+    same, other = (load_file(run / "adapter" / WEIGHTS) for run in (small_config.run, tmp_path / "slow"))
+    far = {name for name in same if not torch.allclose(same[name], other[name], atol=1e-6)}
+    assert far
+    assert all("vision_tower" in name or "multi_modal_projector" in name for name in far)
+
+
+def test_a_vision_rate_without_a_vision_adapter_is_refused(small_config: RunConfig) -> None:
+    config = changed(small_config, adapter={"scope": "decoder"}, training={"vision_learning_rate": 1e-3})
+    with pytest.raises(ConfigError, match="no part in the vision towers"):
+        train(config)
+
+
+@pytest.mark.parametrize("variant", ["rslora", "dora"])
+def test_other_kinds_of_adapter_train_and_come_back(variant: str, small_config: RunConfig) -> None:
+    config = changed(small_config, adapter={"variant": variant})
+    train(config)
+    assert Transcriber.of_run(RunFolder.open(config.run)).network.active_adapters == ["default"]

@@ -4,6 +4,7 @@ Knows no model: what a tokenizer cannot write and how long a text becomes is ask
 """
 
 import hashlib
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from dsocr.text import comparable, is_blank
 
 Severity = Literal["error", "warning", "note"]
 EXAMPLES = 10
+MOST_DISTORTION = 1.5
+"""Letters this many times taller or wider than they are on paper are no longer what a model has learnt to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +39,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A sample with where it stands and its image file's hash, None where the file cannot be read."""
+    """A sample with where it stands, its image file's hash and its width and height; None where it cannot be read."""
 
     where: str
     sample: Sample
     digest: str | None
+    size: tuple[int, int] | None
 
 
 @dataclass
@@ -68,18 +72,22 @@ def check_dataset(
     unknown_characters: Callable[[str], str] | None = None,
     count_tokens: Callable[[str], int] | None = None,
     max_text_tokens: int | None = None,
+    distortion: Callable[[int, int], float] | None = None,
     progress: Progress | None = None,
 ) -> list[Finding]:
     """All findings about a dataset, errors first; none means that nothing doubtful was found.
 
     `unknown_characters` gives the characters of a text that the base's tokenizer cannot write; `count_tokens` a text's
-    length in tokens, which `max_text_tokens` limits.
+    length in tokens, which `max_text_tokens` limits; `distortion` how much taller than true the letters of an image of
+    some width and height are shown to the model.
     """
     findings = _Findings()
     checked = list(_read_all(dataset, findings, progress))
     _check_texts(checked, findings)
     if count_tokens and max_text_tokens is not None:
         _check_lengths(checked, findings, count_tokens, max_text_tokens)
+    if distortion:
+        _check_shapes(checked, findings, distortion)
     if unknown_characters:
         _check_characters(checked, findings, unknown_characters)
     _check_crossing(dataset, checked, findings)
@@ -92,15 +100,15 @@ def _read_all(dataset: Dataset, findings: _Findings, progress: Progress | None) 
     """Every sample with its image decoded once, and a finding where that fails."""
     numbered = [pair for split in Split for pair in dataset.numbered(split)]
     for done, (where, sample) in enumerate(numbered, start=1):
-        digest = None
+        digest = size = None
         try:
             data = read_bytes(sample.image)
             digest = hashlib.sha256(data).hexdigest()
-            decode_image(data, name=sample.image)
+            size = decode_image(data, name=sample.image).image.size
         except DataError as error:
             place = f"{where}: {sample.id}: {error.message}"
             findings.add("unreadable-image", "error", "the image cannot be read", place)
-        yield _Checked(where, sample, digest)
+        yield _Checked(where, sample, digest, size)
         if progress:
             progress(done, len(numbered))
 
@@ -119,6 +127,20 @@ def _check_lengths(
         tokens = count_tokens(item.sample.text)
         if tokens > limit:
             findings.add("long-text", "error", message, f"{item.where}: {tokens} tokens")
+
+
+def _check_shapes(checked: list[_Checked], findings: _Findings, distortion: Callable[[int, int], float]) -> None:
+    factors = [(item, distortion(*item.size)) for item in checked if item.size is not None]
+    told = [(item, factor) for item, factor in factors if not 1 / MOST_DISTORTION <= factor <= MOST_DISTORTION]
+    if not told:
+        return
+    typical = statistics.median(factor for _, factor in told)
+    shown = f"{typical:.1f} times too tall" if typical > 1 else f"{1 / typical:.1f} times too wide"
+    message = f"at this resolution letters are shown out of shape, here typically {shown}; the resolution base keeps it"
+    for item, factor in told:
+        width, height = item.size or (0, 0)
+        place = f"{item.where}: {width} x {height} pixels, height is stretched {factor:.2f} times as much as width"
+        findings.add("distorted-image", "warning", message, place)
 
 
 def _check_characters(checked: list[_Checked], findings: _Findings, unknown_characters: Callable[[str], str]) -> None:

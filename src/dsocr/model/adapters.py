@@ -9,10 +9,13 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.nn import Parameter
 from transformers import PreTrainedModel
 
 from dsocr.errors import ConfigError, ModelError
@@ -23,26 +26,46 @@ CONFIG = "adapter_config.json"
 _DECODER = r"language_model\.layers\.\d+\.(self_attn\.[qkvo]_proj|mlp\.(shared_experts\.)?(gate|up|down)_proj)"
 _SAM = r"vision_tower\.sam_encoder\.layers\.\d+\.(attn\.(qkv|proj)|mlp\.lin[12])"
 _CLIP = r"vision_tower\.vision_encoder\.encoder\.layers\.\d+\.(self_attn\.(q|k|v|out)_proj|mlp\.fc[12])"
+_QWEN = r"vision_tower\.vision_encoder\.layers\.\d+\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)"
 _PROJECTOR = "multi_modal_projector"
 
 _PATTERN_BY_SCOPE = {
     "decoder": rf"model\.{_DECODER}",
     "decoder+experts": rf"model\.{_DECODER}",
-    "decoder+vision": rf"model\.({_DECODER}|{_SAM}|{_CLIP}|{_PROJECTOR})",
+    "decoder+vision": rf"model\.({_DECODER}|{_SAM}|{_CLIP}|{_QWEN}|{_PROJECTOR})",
 }
 _EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+
+_OTHER_BASE = "was it trained on another base model, or with another scope or rank?"
 
 _NATIVE_DECODER = "model.language_model.layers."
 _ORIGINAL_DECODER = "model.layers."
 
 
+Variant = Literal["lora", "rslora", "dora"]
+"""Low-rank adapters as published, with a scale that suits high ranks, or with magnitudes learnt apart."""
+
+
 def attach_adapter(
-    network: PreTrainedModel, *, base: str, revision: str | None, scope: str, rank: int, alpha: int, dropout: float
+    network: PreTrainedModel,
+    *,
+    base: str,
+    revision: str | None,
+    scope: str,
+    rank: int,
+    alpha: int,
+    dropout: float = 0.0,
+    variant: Variant = "lora",
 ) -> PeftModel:
     """The network with a fresh adapter, which changes nothing until it is trained; only the adapter has gradients.
 
-    `scope` is a name or an anchored pattern over module names. Raises ConfigError where it matches no layer.
+    The adapter is float32 whatever the network is, so that no half-precision weight is ever trained. `scope` is a name
+    or an anchored pattern over module names. Raises ConfigError where it matches no layer, or where routed experts are
+    to have dropout or DoRA, which PEFT cannot give them.
     """
+    if scope == "decoder+experts" and (dropout or variant == "dora"):
+        setting = "adapter.dropout: must be 0" if dropout else "adapter.variant: must not be dora"
+        raise ConfigError(f"{setting} with the scope decoder+experts", hint="the scope decoder can have it")
     pattern = _PATTERN_BY_SCOPE.get(scope, scope)
     names = [name for name, module in network.named_modules() if hasattr(module, "weight")]
     if not any(re.fullmatch(pattern, name) for name in names):
@@ -56,6 +79,8 @@ def attach_adapter(
         r=rank,
         lora_alpha=alpha,
         lora_dropout=dropout,
+        use_rslora=variant == "rslora",
+        use_dora=variant == "dora",
         target_modules=pattern,
         target_parameters=_EXPERTS if scope == "decoder+experts" else None,
     )
@@ -72,10 +97,25 @@ def save_adapter(model: PeftModel, folder: Path) -> None:
 
 def load_adapter(network: PreTrainedModel, folder: Path) -> PeftModel:
     """The network with a saved adapter. Raises ModelError where a file is missing or a tensor does not match."""
+    if (folder / "adapter_model.bin").is_file() and not (folder / WEIGHTS).is_file():
+        hint = "save it again as safetensors where you trust it"
+        raise ModelError("its weights are a pickle, which can run code and is not read", where=folder, hint=hint)
     if not (folder / WEIGHTS).is_file() or not (folder / CONFIG).is_file():
         raise ModelError(f"is not an adapter: it needs {CONFIG} and {WEIGHTS}", where=folder)
-    model = get_peft_model(network, LoraConfig.from_pretrained(str(folder)))
-    load_tensors(model, load_file(folder / WEIGHTS), where=folder / WEIGHTS)
+    try:
+        config = LoraConfig.from_pretrained(str(folder))
+        tensors = load_file(folder / WEIGHTS)
+    except SafetensorError as error:
+        raise ModelError(f"is not a whole safetensors file ({error})", where=folder / WEIGHTS) from error
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"is not the config of a LoRA adapter: {error}", where=folder / CONFIG) from error
+    try:
+        model = get_peft_model(network, config)
+    except ValueError as error:  # PEFT found none of the layers
+        raise ModelError(
+            f"does not fit the network: {str(error).splitlines()[0]}", where=folder, hint=_OTHER_BASE
+        ) from error
+    load_tensors(model, tensors, where=folder / WEIGHTS)
     return model.eval()
 
 
@@ -84,6 +124,22 @@ def adapter_tensors(model: PeftModel) -> dict[str, Tensor]:
     # Embeddings are never trained here; asked to find out, PEFT would look the base up on a hub.
     tensors = get_peft_model_state_dict(model, save_embedding_layers=False)
     return {name.replace(_NATIVE_DECODER, _ORIGINAL_DECODER): tensor.contiguous() for name, tensor in tensors.items()}
+
+
+def vision_parameters(model: PeftModel) -> tuple[list[Parameter], list[Parameter]]:
+    """The adapter's parameters in the vision towers and their projector, and all its others."""
+    vision: list[Parameter] = []
+    others: list[Parameter] = []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            (vision if ".vision_tower." in name or f".{_PROJECTOR}." in name else others).append(parameter)
+    return vision, others
+
+
+def without_gradient(model: PeftModel) -> list[str]:
+    """The layers with an adapter that the last backward pass did not reach: they would never learn."""
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.grad is None]
+    return sorted({name.partition(".lora_")[0].removeprefix("base_model.model.") for name in names})
 
 
 def load_tensors(model: PeftModel, tensors: Mapping[str, Tensor], *, where: object) -> None:
@@ -101,7 +157,7 @@ def load_tensors(model: PeftModel, tensors: Mapping[str, Tensor], *, where: obje
         raise ModelError(
             f"{len(problems)} tensors of the adapter do not match the network{shown}",
             where=where,
-            hint="was it trained on another base model, or with another scope or rank?",
+            hint=_OTHER_BASE,
         )
     for name, tensor in own.items():
         tensor.data.copy_(tensors[name])

@@ -1,11 +1,14 @@
-"""One mapping from the run's configuration to the Trainer's arguments."""
+"""One mapping from the run's configuration to the Trainer's arguments and optimizer."""
 
 import math
 
 import torch
+from peft import PeftModel
 from transformers import TrainingArguments
 
-from dsocr.config import RunConfig
+from dsocr.config import RunConfig, TrainingSection
+from dsocr.errors import ConfigError
+from dsocr.model.adapters import vision_parameters
 
 
 def training_arguments(
@@ -53,6 +56,26 @@ def training_arguments(
         report_to=[],
         disable_tqdm=True,
     )
+
+
+def two_rate_optimizer(model: PeftModel, training: TrainingSection) -> torch.optim.Optimizer | None:
+    """AdamW with a learning rate of its own for the vision towers; None, for the Trainer's own, where none is asked for.
+
+    Raises ConfigError where it is asked for and the adapter has no part in the vision towers.
+    """
+    if training.vision_learning_rate is None:
+        return None
+    vision, others = vision_parameters(model)
+    if not vision:
+        raise ConfigError(
+            "training.vision_learning_rate: the adapter has no part in the vision towers",
+            hint="set adapter.scope to decoder+vision, or leave this out",
+        )
+    groups = [
+        {"params": others, "lr": training.learning_rate},
+        {"params": vision, "lr": training.vision_learning_rate},
+    ]
+    return torch.optim.AdamW([group for group in groups if group["params"]], weight_decay=training.weight_decay)
 
 
 def total_steps(config: RunConfig, samples: int, processes: int = 1) -> int:

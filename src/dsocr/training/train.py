@@ -16,7 +16,7 @@ from transformers import PrinterCallback, set_seed
 
 from dsocr import __version__
 from dsocr.config import RunConfig, load_config
-from dsocr.data.checks import Finding, check_dataset
+from dsocr.data.checks import Finding
 from dsocr.data.dataset import Dataset
 from dsocr.errors import DataError, RunError
 from dsocr.inference.decoding import Generation
@@ -26,10 +26,11 @@ from dsocr.model.loading import choose_device, choose_dtype, load_base, load_enc
 from dsocr.runs import ReadingSettings, RunFolder, to_json, write_atomically
 from dsocr.samples import Sample, Split
 from dsocr.text import TextPolicy
-from dsocr.training.arguments import training_arguments
+from dsocr.training.arguments import training_arguments, two_rate_optimizer
 from dsocr.training.callbacks import Recorder, Report, close_training_log, training_log
 from dsocr.training.checkpoints import TRAINER_STATE, latest_checkpoint
 from dsocr.training.collator import Collator, EncodedSamples
+from dsocr.training.preflight import check_for_base, demand_gradients
 from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.validation import Validation, chosen_samples
 
@@ -63,7 +64,7 @@ def train(
     run = RunFolder(config.run)
     _refuse_run(run, config, overwrite=overwrite)
     dataset = Dataset.open(config.dataset)
-    encoder = load_encoder(config.base, config.input.resolution, config.input.prompt)
+    encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     _check(dataset, encoder, config, warn)
     samples, excluded = _within_budget(dataset.samples(Split.TRAIN), encoder, config)
     _begin_run(run, config, dataset, overwrite=overwrite)
@@ -129,13 +130,8 @@ def _differences(config: RunConfig, other: RunConfig) -> list[str]:
 
 def _check(dataset: Dataset, encoder: Encoder, config: RunConfig, warn: Callable[[Finding], None] | None) -> None:
     """Refuse a dataset with errors; what is merely doubtful is passed on."""
-    strict_length = config.training.long_text == "error"
-    findings = check_dataset(
-        dataset,
-        unknown_characters=encoder.unknown_characters,
-        count_tokens=lambda text: len(encoder.text_ids(text)),
-        max_text_tokens=config.training.max_text_tokens if strict_length else None,
-    )
+    limit = config.training.max_text_tokens if config.training.long_text == "error" else None
+    findings = check_for_base(dataset, encoder, max_text_tokens=limit)
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         shown = "".join(f"\n  {finding.where}: {finding.message} ({finding.count})" for finding in errors)
@@ -162,7 +158,9 @@ def _trainer(
     device = choose_device()
     dtype = choose_dtype(config.training.precision, device)
     set_seed(config.seed)
-    base = load_base(config.base, config.base_revision, dtype=dtype, device=device)
+    base = load_base(
+        config.base, config.base_revision, dtype=dtype, device=device, attention=config.training.attention
+    )
     encoder = base.encoder(config.input.resolution, config.input.prompt)
     adapter = config.adapter
     model = attach_adapter(
@@ -173,17 +171,22 @@ def _trainer(
         rank=adapter.rank,
         alpha=adapter.alpha,
         dropout=adapter.dropout,
+        variant=adapter.variant,
     )
     recorder = Recorder(run, samples_per_step=config.training.samples_per_step, report=report)
     callbacks: list[Any] = [recorder]
     validation = _validation(config, run, dataset, encoder, recorder)
     if validation is not None:
         callbacks.append(validation)
+    collator = Collator(encoder.pad_id)
+    encoded = EncodedSamples(samples, encoder, strength=config.training.augmentation, seed=config.seed)
+    demand_gradients(model, collator([encoded[0]]), dtype)
     trainer = AdapterTrainer(
         model=model,
         args=training_arguments(config, samples=len(samples), device=device, dtype=dtype),
-        data_collator=Collator(encoder.pad_id),
-        train_dataset=EncodedSamples(samples, encoder, strength=config.training.augmentation, seed=config.seed),
+        data_collator=collator,
+        train_dataset=encoded,
+        optimizers=(two_rate_optimizer(model, config.training), None),
         callbacks=callbacks,
         folder=run.checkpoints,
         keep=config.checkpoints.keep,

@@ -1,0 +1,305 @@
+"""What `dsocr doctor` finds, on machines made up with too old a package, no disk, an old card, half a download."""
+
+import contextlib
+import json
+import shutil
+import socket
+import sys
+from collections import namedtuple
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.numpy import save_file
+from typer.testing import CliRunner
+
+from dsocr import __version__, doctor
+from dsocr.cli import app
+from dsocr.doctor import Fact
+
+
+def only(facts: list[Fact], name: str) -> Fact:
+    """The one fact of a name."""
+    (fact,) = (fact for fact in facts if fact.name == name)
+    return fact
+
+
+Ask = Callable[[str, str | None], list[Fact]]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """The facts about packages where dsocr asks for one requirement, and this version of it is installed, or none."""
+
+    def packages(requirement: str, installed: str | None) -> list[Fact]:
+        def version(name: str) -> str:
+            if name == doctor.DISTRIBUTION:
+                return __version__
+            if installed is None:
+                raise metadata.PackageNotFoundError(name)
+            return installed
+
+        monkeypatch.setattr(metadata, "requires", lambda name: [requirement])
+        monkeypatch.setattr(metadata, "version", version)
+        return doctor.packages()
+
+    return packages
+
+
+@pytest.mark.parametrize(
+    ("requirement", "installed", "state", "found"),
+    [
+        pytest.param("peft<0.22,>=0.21", "0.21.2", "ok", "0.21.2", id="in range"),
+        pytest.param("torch>=2.9", "2.13.0+cu128", "ok", "2.13.0+cu128", id="a build for CUDA counts as its version"),
+        pytest.param("torch>=2.9", "2.10.0.dev1", "ok", "2.10.0.dev1", id="a nightly build of a later version"),
+        pytest.param("torch>=2.9", "2.9.0rc1", "missing", "2.9.0rc1 is too old: needs >=2.9", id="not yet released"),
+        pytest.param("numpy>=2.0", "1.26.4", "missing", "1.26.4 is too old: needs >=2.0", id="too old"),
+        pytest.param("numpy>=2.9", "2.13", "ok", "2.13", id="13 is more than 9"),
+        pytest.param("peft<0.22,>=0.21", "0.22", "missing", "0.22 is too new: needs <0.22,>=0.21", id="too new"),
+        pytest.param("peft<0.22,>=0.21", "0.9", "missing", "0.9 is too old: needs <0.22,>=0.21", id="below both"),
+        pytest.param("numpy>=2.0", None, "missing", "not installed; needs >=2.0", id="not installed"),
+        pytest.param("numpy", None, "missing", "not installed; needs any", id="not installed, any would do"),
+        pytest.param("numpy>=2.0", "", "missing", "half removed: it has no version", id="a folder left by pip"),
+    ],
+)
+def test_a_package_is_judged_by_what_dsocr_asks_for(
+    requirement: str, installed: str | None, state: str, found: str, asked: Ask
+) -> None:
+    *_, fact = asked(requirement, installed)
+    assert (fact.state, fact.found) == (state, found)
+    assert fact.fatal == (state == "missing")
+    assert bool(fact.hint) == (state != "ok")
+
+
+def test_the_hint_is_a_command_but_not_for_torch(asked: Ask) -> None:
+    assert asked("peft<0.22,>=0.21", "0.9")[-1].hint == 'python -m pip install "peft<0.22,>=0.21"'
+    assert "pytorch.org" in (asked("torch>=2.9", "2.1")[-1].hint or "")
+
+
+@pytest.mark.parametrize("marker", ["extra == 'dev'", "sys_platform == 'nowhere'"])
+def test_what_is_not_for_this_machine_is_not_missed(marker: str, asked: Ask) -> None:
+    assert [fact.name for fact in asked(f"pytest>=8; {marker}", None)] == ["dsocr", "Python"]
+
+
+def test_this_installation_is_whole() -> None:
+    facts = doctor.packages()
+    wanted = {"dsocr", "Python", "torch", "transformers", "peft", "accelerate", "safetensors", "pillow", "numpy"}
+    assert wanted <= {fact.name for fact in facts}
+    assert [fact for fact in facts if fact.state != "ok"] == []
+    assert only(facts, "torch").found == metadata.version("torch")
+
+
+def test_python_is_judged_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 10, 4, "final", 0))
+    fact = only(doctor.packages(), "Python")
+    assert fact.found == "3.10.4 is too old: needs >=3.11"
+    assert fact.fatal
+
+
+def test_an_installation_behind_its_source_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "__version__", "99.0")
+    fact = only(doctor.packages(), "dsocr")
+    assert fact.state == "warning"
+    assert f"installed as {metadata.version('dsocr-hw')}" in fact.found
+
+
+def test_a_source_tree_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "DISTRIBUTION", "dsocr-hw-of-nobody")
+    (fact,) = doctor.packages()
+    assert (fact.name, fact.state, fact.fatal) == ("dsocr", "warning", False)
+
+
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.mark.parametrize(("free", "state"), [(9_990_000_000, "warning"), (10_000_000_000, "ok")])
+def test_little_disk_is_a_warning_that_says_why(
+    free: int, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**12, 10**12 - free, free))
+    (fact,) = doctor.disk(tmp_path)
+    assert fact.state == state
+    assert fact.found == f"10.0 GB free in {tmp_path}"
+    assert ("6.7 GB" in (fact.hint or "")) == (state == "warning")
+    assert not fact.fatal
+
+
+def make_gpu(monkeypatch: pytest.MonkeyPatch, *, capability: tuple[int, int] = (8, 0)) -> None:
+    """Let torch believe in one card; like a T4's, its bf16 is emulated below capability 8."""
+    answers = {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "device": lambda device: contextlib.nullcontext(),
+        "mem_get_info": lambda: (12 * 2**30, 16 * 2**30),
+        "get_device_name": lambda device: "Tesla X",
+        "get_device_capability": lambda device: capability,
+        "is_bf16_supported": lambda including_emulation=True: including_emulation or capability >= (8, 0),
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
+
+
+def test_a_card_is_told_with_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_gpu(monkeypatch)
+    (fact,) = doctor.accelerators()
+    found = "Tesla X, 16.0 GiB, 12.0 GiB free, compute capability 8.0, bf16"
+    assert fact == Fact("CUDA 0", "ok", found)
+    assert doctor.precision() == [Fact("precision", "ok", "auto is bf16 on cuda")]
+
+
+def test_emulated_bf16_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_gpu(monkeypatch, capability=(7, 5))
+    (fact,) = doctor.accelerators()
+    assert fact.state == "warning"
+    assert fact.found.endswith("compute capability 7.5, no bf16 of its own")
+    assert "training.precision" in (fact.hint or "")
+
+
+def test_a_card_that_does_not_answer_hides_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> tuple[int, int]:
+        raise RuntimeError("CUDA error: all devices are busy\nCompile with TORCH_USE_CUDA_DSA")
+
+    make_gpu(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", broken)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    cuda, mps = doctor.accelerators()
+    assert cuda.state == "warning"
+    assert cuda.found == "does not answer: CUDA error: all devices are busy"
+    assert (mps.name, mps.state) == ("MPS", "ok")
+
+
+def old_driver() -> bool:
+    import warnings
+
+    warnings.warn("The NVIDIA driver on your system is too old (Triggered internally at x.cpp)", stacklevel=1)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("available", "build", "found", "hint"),
+    [
+        pytest.param(lambda: False, None, "torch is built without CUDA", "pytorch.org", id="torch for the CPU"),
+        pytest.param(lambda: False, "12.8", "none that torch can use", "nvidia-smi", id="no card, or no driver"),
+        pytest.param(old_driver, "12.8", "driver on your system is too old", "nvidia-smi", id="torch says why"),
+    ],
+)
+def test_no_card_is_a_warning_with_its_reason(
+    available: Callable[[], bool], build: str | None, found: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", available)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", build)
+    monkeypatch.setattr(torch.version, "hip", None)
+    (fact,) = doctor.accelerators()
+    assert (fact.name, fact.state, fact.fatal) == ("GPU", "warning", False)
+    assert fact.found.endswith(found)
+    assert hint in (fact.hint or "")
+
+
+BASE = "deepseek-ai/DeepSeek-OCR"
+
+
+def put_base(cache: Path, *, kind: str = "models", revision: str = "2c968b433af6", leave_out: str = "") -> None:
+    """A checkpoint of two shards as a download leaves it, without a ref, as one fetched at a commit is."""
+    import numpy as np
+
+    folder = cache / f"{kind}--{BASE.replace('/', '--')}" / "snapshots" / revision
+    folder.mkdir(parents=True)
+    shards = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    for tensor, shard in shards.items():
+        save_file({tensor: np.zeros(2, np.float32)}, folder / shard)
+    texts = {"config.json": {}, "tokenizer.json": {}, "model.safetensors.index.json": {"weight_map": shards}}
+    for name, content in texts.items():
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    if leave_out:
+        (folder / leave_out).unlink()
+
+
+def test_a_cached_base_is_found_at_any_revision(tmp_path: Path) -> None:
+    put_base(tmp_path, revision="0123456789ab", leave_out="config.json")
+    put_base(tmp_path)
+    facts = doctor.cached_bases(tmp_path)
+    assert [fact.name for fact in facts] == list(doctor.KNOWN_BASES)
+    assert only(facts, BASE) == Fact(BASE, "ok", "in the Hugging Face cache, revision 2c968b4")
+    assert {fact.state for fact in facts if fact.name != BASE} == {"missing"}
+
+
+@pytest.mark.parametrize("name", ["model-00002-of-00002.safetensors", "config.json", "tokenizer.json"])
+def test_half_a_download_is_not_a_base(name: str, tmp_path: Path) -> None:
+    put_base(tmp_path, leave_out=name)
+    fact = only(doctor.cached_bases(tmp_path), BASE)
+    assert (fact.state, fact.fatal) == ("warning", False)
+    assert name in fact.found
+    assert fact.hint == f"go on: hf download {BASE}"
+
+
+def test_a_dataset_of_that_name_is_not_a_base(tmp_path: Path) -> None:
+    put_base(tmp_path, kind="datasets")
+    assert only(doctor.cached_bases(tmp_path), BASE).state == "missing"
+
+
+def test_no_cache_is_no_error(tmp_path: Path) -> None:
+    facts = doctor.cached_bases(tmp_path / "none")
+    assert {fact.state for fact in facts} == {"missing"}
+    assert not any(fact.fatal for fact in facts)
+
+
+def test_this_machine_is_ready_and_the_network_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise AssertionError(f"asked the network: {arguments}")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    facts = doctor.examine(tmp_path)
+    assert [fact for fact in facts if fact.fatal] == []
+    assert only(facts, "nano").state == "ok"
+    assert {"CPU", "precision", "disk", *doctor.KNOWN_BASES} <= {fact.name for fact in facts}
+
+
+def test_broken_libraries_are_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("torch", "dsocr.model.loading"):
+        monkeypatch.setitem(sys.modules, module, None)  # importing it raises ImportError
+    facts = doctor.examine(tmp_path)
+    assert {fact.name for fact in facts if fact.fatal} == {"GPU", "precision", "nano"}
+    assert only(facts, "GPU").found.startswith("ModuleNotFoundError: ")
+    assert only(facts, "disk").name == "disk"
+
+
+READY = [Fact("torch", "ok", "2.13.0", required=True), Fact("письма", "missing", "nowhere", "[look] there")]
+BROKEN = [*READY, Fact("peft", "missing", "0.9 is too old", "python -m pip install peft", required=True)]
+
+
+@pytest.mark.parametrize(("facts", "code"), [(READY, 0), (BROKEN, 1)], ids=["ready", "something required is missing"])
+def test_programs_get_one_json_object(facts: list[Fact], code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda folder: facts)
+    done = CliRunner().invoke(app, ["doctor", "--json"])
+    assert done.exit_code == code
+    told = json.loads(done.stdout)
+    assert told["ready"] == (code == 0)
+    assert [Fact(**fact) for fact in told["facts"]] == facts
+
+
+def test_people_get_a_table_with_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda folder: BROKEN)
+    done = CliRunner().invoke(app, ["doctor"])
+    assert done.exit_code == 1
+    assert done.stdout.splitlines() == [
+        "name    state    found",
+        "torch   ok       2.13.0",
+        "письма  missing  nowhere",
+        "                 hint: [look] there",
+        "peft    missing  0.9 is too old",
+        "                 hint: python -m pip install peft",
+        "not ready: peft",
+    ]
+
+
+def test_a_ready_machine_is_told_what_to_run_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda folder: READY)
+    assert CliRunner().invoke(app, ["doctor"]).stdout.splitlines()[-2:] == [
+        "ready",
+        "next: dsocr demo, or dsocr prepare YOUR_SCANS -o data/yours",
+    ]
+    assert CliRunner().invoke(app, ["doctor", "-q"]).stdout.endswith("ready\n")
