@@ -5,8 +5,9 @@
 FONTS holds npm packages `@fontsource/<name>` unpacked into folders of the same name. On text loss alone a network this
 small sits on the language-model plateau and reads nothing; a second head asks each vision token which characters lie
 under it, slot by slot, and is thrown away afterwards. For the first samples it is asked alone, because a decoder learns
-nothing from tokens that say nothing, and learns fast from ones that do. Interrupted, the same command goes on from its last checkpoint.
-On several cores, `torchrun --nproc-per-node 2 tools/pretrain_nano.py ...` shares each batch between processes.
+nothing from tokens that say nothing, and learns fast from ones that do. Interrupted, the same command goes on from its
+last checkpoint. On several cores, `torchrun --nproc-per-node 2 tools/pretrain_nano.py ...` shares each batch between
+processes.
 """
 
 import argparse

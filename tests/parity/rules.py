@@ -69,8 +69,8 @@ class Fixture:
         """The published config with this fixture's numbers, and code that must never be run."""
         second = self.is_second
         name = "modeling_deepseekocr2.DeepseekOCR2" if second else "modeling_deepseekocr.DeepseekOCR"
-        language = {"num_attention_heads": 10, "num_key_value_heads": 10, "n_shared_experts": 2, "n_group": 1}
-        language |= {"topk_group": 1, "topk_method": "greedy", "first_k_dense_replace": 1, "hidden_size": 1280}
+        language: dict[str, Any] = {"num_attention_heads": 10, "num_key_value_heads": 10, "n_shared_experts": 2}
+        language |= {"n_group": 1, "topk_group": 1, "topk_method": "greedy", "first_k_dense_replace": 1, "hidden_size": 1280}
         language |= self.numbers["language"]
         sam = self.numbers["sam"]
         width: dict[str, Any] = {
@@ -91,7 +91,7 @@ class Fixture:
 
     def _write_tokenizer(self, folder: Path) -> None:
         count = self.numbers["vocab_size"]
-        names = {**{number: token(number) for number in range(count)}, **SPECIAL}
+        names = {number: token(number) for number in range(count)} | SPECIAL
         names[self.numbers["image_token_id"]] = "<image>"
         tokenizer = Tokenizer(models.WordLevel({name: number for number, name in names.items()}, unk_token="<pad>"))
         tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")

@@ -9,10 +9,11 @@ import torch
 from safetensors.torch import load_file
 from transformers.models.unlimited_ocr.modeling_unlimited_ocr import UnlimitedOcrVisionModel
 
-from dsocr.config import RunConfig
+from dsocr.config import RunConfig, load_config
 from dsocr.errors import ConfigError, DataError, RunError
 from dsocr.inference.transcriber import Transcriber
 from dsocr.model.adapters import WEIGHTS
+from dsocr.model.loading import find_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.checkpoints import latest_checkpoint
@@ -235,3 +236,32 @@ def test_other_kinds_of_adapter_train_and_come_back(variant: str, small_config: 
     config = changed(small_config, adapter={"variant": variant})
     train(config)
     assert Transcriber.of_run(RunFolder.open(config.run)).network.active_adapters == ["default"]
+
+
+def test_a_base_of_the_hub_is_pinned_to_the_commit_that_was_fetched(
+    small_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+
+    def fetched(name: str, revision: str | None) -> tuple[Path, str]:
+        asked.append(revision)
+        return find_base("nano")[0], "c0ffee"
+
+    monkeypatch.setattr("dsocr.model.loading.fetch", fetched)
+    config = changed(small_config, base="somebody/nano")
+    with pytest.raises(PowerCutError):
+        train(config, report=cut_at_step_five)
+    run = RunFolder(config.run)
+    assert load_config(run.config).base_revision == "c0ffee"
+    train(config)  # nothing is said of a revision, and the one that was begun with is taken
+    assert asked[0] is None
+    assert set(asked[1:]) == {"c0ffee"}
+    assert ReadingSettings.load(run.adapter).base_revision == "c0ffee"
+    adapter = json.loads((run.adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    assert (adapter["base_model_name_or_path"], adapter["revision"]) == ("somebody/nano", "c0ffee")
+    assert json.loads(run.provenance.read_text(encoding="utf-8"))["base_revision"] == "c0ffee"
+
+
+def cut_at_step_five(progress: TrainingProgress) -> None:
+    if progress.step == 5:
+        raise PowerCutError

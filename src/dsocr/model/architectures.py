@@ -17,7 +17,6 @@ from transformers import (
     DeepseekOcr2Config,
     DeepseekOcr2ForConditionalGeneration,
     PreTrainedConfig,
-    PreTrainedModel,
     UnlimitedOcrConfig,
     UnlimitedOcrForConditionalGeneration,
 )
@@ -47,13 +46,13 @@ class Architecture:
     original: bool
 
     @property
-    def network_class(self) -> type[PreTrainedModel]:
+    def network_class(self) -> Any:
         """The class of transformers that holds the network."""
         second = self.family == "deepseek_ocr_2"
         return DeepseekOcr2ForConditionalGeneration if second else UnlimitedOcrForConditionalGeneration
 
     @property
-    def config_class(self) -> type[PreTrainedConfig]:
+    def config_class(self) -> Any:
         """The class of its config."""
         return DeepseekOcr2Config if self.family == "deepseek_ocr_2" else UnlimitedOcrConfig
 

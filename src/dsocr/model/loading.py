@@ -1,4 +1,4 @@
-"""Base models from the package, a folder or the Hub's cache, in transformers' own classes; no code of a checkpoint runs.
+"""Base models from the package, a folder or the Hub, in transformers' own classes; no code of a checkpoint ever runs.
 
 A base is recognised from its `config.json` (`architectures.py`); `auto_map`, which names code, is never followed.
 """

@@ -48,7 +48,7 @@ class Tiling:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """One way to show an image: a square canvas of `size` pixels, filled by `layout`, and tiles where `tiling` is given.
+    """One way to show an image: a square canvas of `size` pixels, filled by `layout`, and tiles where there is `tiling`.
 
     `pad` keeps the aspect ratio and centres the image on grey; `squash` does not keep it (what the authors' tiny and
     small do); `fold` cuts a line image into rows of at most `tallest_row` pixels. `token_pixels` is the side of the
@@ -91,6 +91,8 @@ class Resolution:
 
 _SQUASHED = [Resolution("tiny", 512, "squash", 64), Resolution("small", 640, "squash", 64)]
 _BASE = Resolution("base", 1024, "pad", 64)
+# Not one of the authors': a line as a small paragraph, at the size of their `small`.
+_FOLD = Resolution("fold", 640, "fold", 64, tallest_row=128)
 
 _RESOLUTIONS_BY_FAMILY = {
     "deepseek_ocr": [
@@ -100,12 +102,14 @@ _RESOLUTIONS_BY_FAMILY = {
         Resolution("gundam", 1024, "pad", 64, tiling=Tiling(640, 2, 9)),
         # The authors' vLLM configuration, and vLLM's own, stop at six tiles.
         Resolution("gundam_vllm", 1024, "pad", 64, tiling=Tiling(640, 2, 6)),
+        _FOLD,
     ],
-    "unlimited_ocr": [*_SQUASHED, _BASE, Resolution("gundam", 1024, "pad", 64, tiling=Tiling(640, 2, 32))],
+    "unlimited_ocr": [*_SQUASHED, _BASE, Resolution("gundam", 1024, "pad", 64, tiling=Tiling(640, 2, 32)), _FOLD],
     "deepseek_ocr_2": [
         Resolution("small", 768, "squash", 64, row_ends=False),
         Resolution("base", 1024, "pad", 64, row_ends=False),
         Resolution("gundam", 1024, "pad", 64, tiling=Tiling(768, 2, 6), row_ends=False),
+        Resolution("fold", 768, "fold", 64, tallest_row=128, row_ends=False),
     ],
     "nano": [Resolution("fold", 256, "fold", 32, tallest_row=64)],
 }

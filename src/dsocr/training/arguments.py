@@ -59,7 +59,7 @@ def training_arguments(
 
 
 def two_rate_optimizer(model: PeftModel, training: TrainingSection) -> torch.optim.Optimizer | None:
-    """AdamW with a learning rate of its own for the vision towers; None, for the Trainer's own, where none is asked for.
+    """AdamW with a learning rate of its own for the vision towers; None, for the Trainer's, where none is asked for.
 
     Raises ConfigError where it is asked for and the adapter has no part in the vision towers.
     """

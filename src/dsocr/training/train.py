@@ -22,7 +22,7 @@ from dsocr.errors import DataError, RunError
 from dsocr.inference.decoding import Generation
 from dsocr.model.adapters import attach_adapter, save_adapter
 from dsocr.model.encoding import Encoder
-from dsocr.model.loading import choose_device, choose_dtype, load_base, load_encoder
+from dsocr.model.loading import choose_device, choose_dtype, find_base, load_base, load_encoder
 from dsocr.runs import ReadingSettings, RunFolder, to_json, write_atomically
 from dsocr.samples import Sample, Split
 from dsocr.text import TextPolicy
@@ -62,8 +62,12 @@ def train(
     """
     started = time.monotonic()
     run = RunFolder(config.run)
-    _refuse_run(run, config, overwrite=overwrite)
+    _refuse_run(run, overwrite=overwrite)
     dataset = Dataset.open(config.dataset)
+    begun = None if overwrite else _begun(run)
+    config = _pinned(config, begun)
+    if begun is not None:
+        _refuse_other_settings(run, config, begun)
     encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     _check(dataset, encoder, config, warn)
     samples, excluded = _within_budget(dataset.samples(Split.TRAIN), encoder, config)
@@ -91,19 +95,35 @@ def train(
         close_training_log(run)
 
 
-def _refuse_run(run: RunFolder, config: RunConfig, *, overwrite: bool) -> None:
-    """An error where the run folder is of something else, finished, or of another configuration; writes nothing."""
+def _refuse_run(run: RunFolder, *, overwrite: bool) -> None:
+    """An error where the run folder is of something else, or of a finished run; writes nothing."""
     if run.path.is_dir() and any(run.path.iterdir()) and not run.config.is_file():
         raise RunError("is not empty and not a run folder", where=run.path, hint="give `run:` another folder")
-    if overwrite:
-        return
-    if run.adapter.is_dir():
+    if run.adapter.is_dir() and not overwrite:
         raise RunError(
             "holds a finished run", where=run.path, hint="name another folder with --set run=..., or give --overwrite"
         )
-    # A run without a checkpoint holds nothing to lose: settings that stopped it at once may be put right.
-    begun = run.config.is_file() and latest_checkpoint(run.checkpoints) is not None
-    if begun and (different := _differences(config, load_config(run.config))):
+
+
+def _begun(run: RunFolder) -> RunConfig | None:
+    """The configuration of a run that was interrupted; None where there is nothing to go on from.
+
+    A run without a checkpoint holds nothing to lose: settings that stopped it at once may be put right.
+    """
+    return load_config(run.config) if run.config.is_file() and latest_checkpoint(run.checkpoints) is not None else None
+
+
+def _pinned(config: RunConfig, begun: RunConfig | None) -> RunConfig:
+    """The configuration with the commit of a Hub base written in, which a resumed run and whoever reads with it get."""
+    revision = config.base_revision
+    if revision is None and begun is not None and begun.base == config.base:
+        revision = begun.base_revision
+    _, commit = find_base(config.base, revision)
+    return config.model_copy(update={"base_revision": commit})
+
+
+def _refuse_other_settings(run: RunFolder, config: RunConfig, begun: RunConfig) -> None:
+    if different := _differences(config, begun):
         raise RunError(
             f"holds an unfinished run with other settings: {', '.join(different)}",
             where=run.path,
@@ -158,9 +178,7 @@ def _trainer(
     device = choose_device()
     dtype = choose_dtype(config.training.precision, device)
     set_seed(config.seed)
-    base = load_base(
-        config.base, config.base_revision, dtype=dtype, device=device, attention=config.training.attention
-    )
+    base = load_base(config.base, config.base_revision, dtype=dtype, device=device, attention=config.training.attention)
     encoder = base.encoder(config.input.resolution, config.input.prompt)
     adapter = config.adapter
     model = attach_adapter(
