@@ -27,7 +27,8 @@ def commands(name: str) -> list[list[str]]:
 def test_every_command_parses(name: str) -> None:
     root = typer.main.get_command(app)
     found = commands(name)
-    assert {line[0] for line in found} == {"demo", "doctor", "prepare", "check", "train", "evaluate", "transcribe"}
+    walked = {"demo", "doctor", "prepare", "check", "train", "evaluate", "transcribe", "export"}
+    assert {line[0] for line in found} == walked
     for command, *arguments in found:
         subcommand = root.commands[command]  # type: ignore[attr-defined]
         subcommand.make_context(command, arguments)

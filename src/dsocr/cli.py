@@ -110,6 +110,20 @@ def check(
 
 
 @app.command()
+def plan(
+    config: Annotated[Path, typer.Argument(help="The YAML file; configs/ holds recipes.")],
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting: section.key=value.")] = None,
+    probe: Annotated[bool, typer.Option(help="Train a few batches to tell the time; nothing is kept.")] = True,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say what a training will take in tokens, memory, steps and time; exits with 1 if it will not fit."""
+    from dsocr.commands import plan_command
+
+    sys.exit(plan_command(Printer(quiet=quiet or json), config, set_ or [], probe=probe, json=json))
+
+
+@app.command()
 def train(
     config: Annotated[Path, typer.Argument(help="The YAML file; configs/ holds recipes.")],
     set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting: section.key=value.")] = None,
@@ -153,6 +167,25 @@ def transcribe(
     from dsocr.commands import transcribe_command
 
     transcribe_command(Printer(quiet=quiet), run, images, out, strict=strict, overwrite=overwrite)
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="The run folder.")],
+    merged: Annotated[
+        Path | None, typer.Option(help="The folder to write the base to, with the adapter merged in.")
+    ] = None,
+    adapter: Annotated[Path | None, typer.Option(help="The folder to write the adapter alone to.")] = None,
+    for_: Annotated[
+        str | None, typer.Option("--for", help="Who is to read the adapter: peft or vllm; peft if not given.")
+    ] = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write what a run learnt for other programs: merged weights for a server, or the adapter."""
+    from dsocr.commands import export_command
+
+    export_command(Printer(quiet=quiet), run, merged=merged, adapter=adapter, form=for_, overwrite=overwrite)
 
 
 @app.command()

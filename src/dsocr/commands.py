@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dsocr.data.prepare import PrepareReport
     from dsocr.doctor import Fact
     from dsocr.training.callbacks import Report, TrainingProgress
+    from dsocr.training.plan import Plan
     from dsocr.training.train import TrainResult
 
 
@@ -127,6 +128,50 @@ def _print_finding(printer: Printer, finding: "Finding") -> None:
         printer.say(f"    {example}")
 
 
+def plan_command(printer: Printer, path: Path, overrides: Sequence[str], *, probe: bool, json: bool) -> int:
+    """`dsocr plan`: 1 where the training will not fit into memory, else 0."""
+    from dsocr.config import load_config
+
+    config = load_config(path, overrides)
+    from dsocr.training.plan import make_plan  # slow, and not needed to say what is wrong with a configuration
+
+    quiet_libraries()
+    with printer.progress("measuring", "samples") as tell:
+        plan = make_plan(config, probe=probe, progress=tell)
+    if json:
+        printer.result(json_.dumps(plan.as_dict(), ensure_ascii=False, indent=2))
+        return 0 if plan.fits else 1
+    _print_plan(printer, plan)
+    if plan.fits:
+        printer.say(f"next: dsocr train {path.as_posix()}{''.join(f' --set {text}' for text in overrides)}")
+    return 0 if plan.fits else 1
+
+
+def _print_plan(printer: Printer, plan: "Plan") -> None:
+    from dsocr.training.memory import spoken_bytes
+
+    spreads = {name: getattr(plan.tokens, name) for name in ("vision", "text", "sequence")}
+    rows = [([name, *map(str, asdict(spread).values())], "") for name, spread in spreads.items()]
+    printer.table(["tokens", "min", "median", "95 %", "max"], rows)
+    printer.result(f"over max_text_tokens ({plan.tokens.limit}): {plan.tokens.too_long}\n")
+
+    parts = {**asdict(plan.memory), "sum": plan.memory.total, "free now": plan.room.free}
+    if plan.probe is not None and plan.probe.peak_bytes is not None:
+        parts["measured"] = plan.probe.peak_bytes
+    printer.table(["memory", plan.room.device], [([name, spoken_bytes(size)], "") for name, size in parts.items()])
+    printer.result("activations, logits and passing are an estimate\n")
+
+    done = plan.schedule
+    printer.result(
+        f"{done.steps} steps, {done.forwards} forward passes over {done.samples} samples, {done.epochs:.1f} epochs"
+    )
+    if plan.probe is not None and plan.seconds is not None:
+        rate, time = plan.probe.samples_per_second, spoken_time(plan.seconds)
+        printer.result(f"{time} at {rate:.3g} samples/s, and {done.readings} readings of the validation split")
+    for warning in plan.warnings:
+        printer.result(f"warning: {warning}")
+
+
 def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, overwrite: bool) -> None:
     """`dsocr train`."""
     from dsocr.config import load_config
@@ -217,6 +262,41 @@ def transcribe_command(
     counts = f"{report.images} images read, {len(report.refused)} refused"
     printer.say(f"{counts}; {report.empty} empty, {report.truncated} cut off before their end")
     printer.result(f"texts: {report.out}")
+
+
+def export_command(
+    printer: Printer, path: Path, *, merged: Path | None, adapter: Path | None, form: str | None, overwrite: bool
+) -> None:
+    """`dsocr export`."""
+    from dsocr.runs import RunFolder
+
+    out = _export_target(merged, adapter, form)
+    run = RunFolder.open(path)
+    from dsocr.evaluation.scorecard import Scorecard
+    from dsocr.model.export import export_merged  # slow, and not needed to say that there is no run
+    from dsocr.model.export_adapter import export_adapter
+
+    quiet_libraries()
+    scores = Scorecard.load(run.scorecard).as_dict() if run.scorecard.is_file() else None
+    if adapter is None:
+        with printer.progress("writing", "tensors") as tell:
+            export = export_merged(run, out, scores=scores, overwrite=overwrite, progress=tell)
+    else:
+        export = export_adapter(run, out, "vllm" if form == "vllm" else "peft", scores=scores, overwrite=overwrite)
+    printer.result(f"{'adapter' if adapter else 'merged model'}: {out}")
+    printer.say(f"card:    {out / 'README.md'}, with the prompt and settings to read with")
+    printer.say(f"next:    {export.serve_command(out) or 'the card says how to load it'}")
+
+
+def _export_target(merged: Path | None, adapter: Path | None, form: str | None) -> Path:
+    out = merged or adapter
+    if out is None or (merged and adapter):
+        raise ConfigError("give either --merged FOLDER or --adapter FOLDER")
+    if form is not None and adapter is None:
+        raise ConfigError("--for: says who is to read an adapter, so it goes with --adapter")
+    if form not in (None, "peft", "vllm"):
+        raise ConfigError(f"--for: must be peft or vllm, not {form!r}")
+    return out
 
 
 def doctor_command(printer: Printer, *, json: bool) -> int:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields
@@ -162,6 +163,24 @@ def write_atomically(path: Path, text: str) -> None:
     """Write a UTF-8 file that is either the old one or, whole, the new one, whatever happens meanwhile."""
     with writing_whole(path) as file:
         file.write(text)
+
+
+@contextmanager
+def writing_folder(out: Path) -> Iterator[Path]:
+    """A folder to write into, which takes the place of `out` when all of it is written, and leaves no trace if not."""
+    out, token = out.resolve(), uuid4().hex[:8]
+    draft, former = (out.with_name(f".{out.name}.{what}-{token}") for what in ("draft", "former"))
+    draft.mkdir(parents=True)
+    try:
+        yield draft
+        if out.exists():
+            out.rename(former)
+        draft.rename(out)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        if former.exists() and not out.exists():
+            former.rename(out)
+    shutil.rmtree(former, ignore_errors=True)
 
 
 def append_jsonl(path: Path, row: Mapping[str, object]) -> None:

@@ -95,5 +95,3 @@ def test_a_transcription_of_a_line_is_learnt_whole(encoder: Encoder) -> None:
     learnt = batch["labels"][0][batch["labels"][0] != -100]
     assert encoder.tokenizer.decode(learnt[:-1]) == "Ёлка — 1905 г."
     assert int(learnt[-1]) == 1
-
-

@@ -70,8 +70,8 @@ class Fixture:
         second = self.is_second
         name = "modeling_deepseekocr2.DeepseekOCR2" if second else "modeling_deepseekocr.DeepseekOCR"
         language: dict[str, Any] = {"num_attention_heads": 10, "num_key_value_heads": 10, "n_shared_experts": 2}
-        language |= {"n_group": 1, "topk_group": 1, "topk_method": "greedy", "first_k_dense_replace": 1, "hidden_size": 1280}
-        language |= self.numbers["language"]
+        language |= {"n_group": 1, "topk_group": 1, "topk_method": "greedy", "first_k_dense_replace": 1}
+        language |= {"hidden_size": 1280} | self.numbers["language"]
         sam = self.numbers["sam"]
         width: dict[str, Any] = {
             "sam_vit_b": {"downsample_channels": [512, 1024], "global_attn_indexes": sam["global_attention"]}

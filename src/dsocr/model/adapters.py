@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 from safetensors import SafetensorError
@@ -117,6 +117,35 @@ def load_adapter(network: PreTrainedModel, folder: Path) -> PeftModel:
         ) from error
     load_tensors(model, tensors, where=folder / WEIGHTS)
     return model.eval()
+
+
+def read_adapter_config(folder: Path) -> dict[str, Any]:
+    """What stands in a saved adapter's config. Raises ModelError where there is none, or none of a LoRA adapter."""
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelError(f"is not an adapter: it needs {CONFIG} and {WEIGHTS}", where=folder) from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ModelError(f"is not JSON: {error}", where=folder / CONFIG) from error
+    if not isinstance(config, dict) or not {"r", "lora_alpha", "target_modules"} <= config.keys():
+        raise ModelError("is not the config of a LoRA adapter", where=folder / CONFIG)
+    return config
+
+
+def scope_of(config: Mapping[str, Any]) -> str:
+    """The scope that a saved adapter's config was made from: a name, or a pattern of the user's."""
+    targets, experts = config["target_modules"], bool(config.get("target_parameters"))
+    for name, pattern in _PATTERN_BY_SCOPE.items():
+        if targets == pattern and experts == (name == "decoder+experts"):
+            return name
+    return targets if isinstance(targets, str) else ", ".join(targets)
+
+
+def variant_of(config: Mapping[str, Any]) -> Variant:
+    """The variant that a saved adapter's config tells of."""
+    if config.get("use_dora"):
+        return "dora"
+    return "rslora" if config.get("use_rslora") else "lora"
 
 
 def adapter_tensors(model: PeftModel) -> dict[str, Tensor]:

@@ -104,6 +104,19 @@ def load_base(
     return BaseModel(name, commit, architecture, network, tokenizer, folder)
 
 
+def load_outline(name: str, revision: str | None = None) -> PreTrainedModel:
+    """The network of a base with none of its weights, on the meta device: enough to count and to measure."""
+    folder, _ = find_base(name, revision)
+    raw = read_config_json(folder)
+    architecture = recognise(raw, folder)
+    config = _network_config(architecture, raw, folder, _tokenizer(folder))
+    with torch.device("meta"):
+        network = architecture.network_class(config)
+    network.requires_grad_(False)
+    network.name_or_path = name
+    return network
+
+
 def load_encoder(name: str, resolution: str | None, prompt: str, revision: str | None = None) -> Encoder:
     """The encoder of a base without its weights: enough to check a dataset against it."""
     folder, _ = find_base(name, revision)

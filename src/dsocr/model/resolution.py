@@ -48,7 +48,7 @@ class Tiling:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """One way to show an image: a square canvas of `size` pixels, filled by `layout`, and tiles where there is `tiling`.
+    """One way to show an image: on a square canvas of `size` pixels, filled by `layout`, and in tiles with a `tiling`.
 
     `pad` keeps the aspect ratio and centres the image on grey; `squash` does not keep it (what the authors' tiny and
     small do); `fold` cuts a line image into rows of at most `tallest_row` pixels. `token_pixels` is the side of the
@@ -117,6 +117,11 @@ _DEFAULT_BY_FAMILY = {"deepseek_ocr": "base", "unlimited_ocr": "base", "deepseek
 
 Family = Literal["deepseek_ocr", "unlimited_ocr", "deepseek_ocr_2", "nano"]
 """Base models that are prepared for alike; `nano` is DeepSeek-OCR's network with small numbers."""
+
+
+def resolutions(family: Family) -> list[Resolution]:
+    """Every resolution of a family."""
+    return list(_RESOLUTIONS_BY_FAMILY[family])
 
 
 def find_resolution(family: Family, name: str | None) -> Resolution:

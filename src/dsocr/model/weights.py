@@ -1,4 +1,4 @@
-"""What a checkpoint folder holds, read from the heads of its safetensors files: names and shapes, no weights."""
+"""What a checkpoint folder holds, read from the heads of its safetensors files: names, shapes, types, no weights."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,12 @@ def weight_files(folder: Path) -> list[Path]:
 
 def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """Every tensor of the checkpoint in a folder. Raises ModelError for a file that is cut off or no safetensors."""
-    return {name: shape for file in weight_files(folder) for name, shape in _shapes_in(file)}
+    return {name: shape for file in weight_files(folder) for name, shape, _ in heads_in(file)}
+
+
+def tensor_types(folder: Path) -> dict[str, str]:
+    """The number format of every tensor of the checkpoint, as safetensors calls it: `BF16`, `F32`, `I64`, ..."""
+    return {name: kind for file in weight_files(folder) for name, _, kind in heads_in(file)}
 
 
 def _indexed(index: Path) -> list[str]:
@@ -53,11 +58,13 @@ def _indexed(index: Path) -> list[str]:
     return names
 
 
-def _shapes_in(file: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+def heads_in(file: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
+    """Name, shape and number format of each tensor in a file. Raises ModelError where it is cut off."""
     try:
         with safe_open(file, framework="numpy") as tensors:
             for name in tensors.keys():  # noqa: SIM118  (not a mapping)
-                yield name, tuple(tensors.get_slice(name).get_shape())
+                head = tensors.get_slice(name)
+                yield name, tuple(head.get_shape()), head.get_dtype()
     except SafetensorError as error:
         raise ModelError(
             f"is not a whole safetensors file ({error})", where=file, hint="was it downloaded whole?"

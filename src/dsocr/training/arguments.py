@@ -10,6 +10,9 @@ from dsocr.config import RunConfig, TrainingSection
 from dsocr.errors import ConfigError
 from dsocr.model.adapters import vision_parameters
 
+CHECKPOINTING = {"use_reentrant": False}
+"""How gradients are checkpointed; reentrant, it finds no gradient to follow where the embeddings are frozen."""
+
 
 def training_arguments(
     config: RunConfig, *, samples: int, device: torch.device, dtype: torch.dtype, processes: int = 1
@@ -24,7 +27,7 @@ def training_arguments(
         output_dir=str(config.run),
         max_steps=total_steps(config, samples, processes),
         per_device_train_batch_size=per_device,
-        gradient_accumulation_steps=max(1, training.samples_per_step // (per_device * processes)),
+        gradient_accumulation_steps=forwards_per_step(config, processes),
         learning_rate=training.learning_rate,
         lr_scheduler_type=training.schedule,
         warmup_steps=math.ceil(training.warmup * total_steps(config, samples, processes)),
@@ -33,10 +36,9 @@ def training_arguments(
         optim="adamw_torch",
         bf16=dtype is torch.bfloat16,
         fp16=dtype is torch.float16,
-        # "Activation checkpointing" is what transformers now calls it. Reentrant, it finds no gradient to follow where
-        # the embeddings are frozen.
+        # "Activation checkpointing" is what transformers now calls it.
         activation_checkpointing=training.gradient_checkpointing,
-        activation_checkpointing_kwargs={"use_reentrant": False} if training.gradient_checkpointing else None,
+        activation_checkpointing_kwargs=CHECKPOINTING if training.gradient_checkpointing else None,
         dataloader_num_workers=training.workers,
         # Each worker remembers the images it has prepared; without this they would be thrown away every epoch.
         dataloader_persistent_workers=training.workers > 0,
@@ -83,9 +85,22 @@ def total_steps(config: RunConfig, samples: int, processes: int = 1) -> int:
     if config.training.steps is not None:
         return config.training.steps
     assert config.training.epochs is not None
-    forwards = math.ceil(samples / (config.training.samples_per_forward * processes))
-    accumulated = max(1, config.training.samples_per_step // (config.training.samples_per_forward * processes))
-    return max(1, math.ceil(config.training.epochs * math.ceil(forwards / accumulated)))
+    return max(1, math.ceil(config.training.epochs * steps_per_epoch(config, samples, processes)))
+
+
+def steps_per_epoch(config: RunConfig, samples: int, processes: int = 1) -> int:
+    """Optimizer steps in which every sample is seen once."""
+    return math.ceil(forwards_per_epoch(config, samples, processes) / forwards_per_step(config, processes))
+
+
+def forwards_per_epoch(config: RunConfig, samples: int, processes: int = 1) -> int:
+    """Batches on each device in which every sample is seen once; the last may be smaller."""
+    return math.ceil(samples / (config.training.samples_per_forward * processes))
+
+
+def forwards_per_step(config: RunConfig, processes: int = 1) -> int:
+    """Batches on each device whose gradients make one optimizer step."""
+    return max(1, config.training.samples_per_step // (config.training.samples_per_forward * processes))
 
 
 def _log_every(steps: int) -> int:

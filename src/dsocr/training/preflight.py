@@ -28,13 +28,18 @@ def check_for_base(
     )
 
 
-def demand_gradients(model: PeftModel, batch: Mapping[str, Any], dtype: torch.dtype) -> None:
-    """One forward and backward pass that changes nothing. Raises ConfigError for adapter layers it does not reach."""
+def pass_through(model: PeftModel, batch: Mapping[str, Any], dtype: torch.dtype) -> None:
+    """One forward and backward pass, as training makes them; leaves gradients, and the random numbers as they were."""
     device = next(model.parameters()).device
     moved = {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
     with torch.random.fork_rng(), torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
         model.train()
         model(**moved).loss.backward()
+
+
+def demand_gradients(model: PeftModel, batch: Mapping[str, Any], dtype: torch.dtype) -> None:
+    """One forward and backward pass that changes nothing. Raises ConfigError for adapter layers it does not reach."""
+    pass_through(model, batch, dtype)
     unreached = without_gradient(model)
     model.zero_grad(set_to_none=True)
     if unreached:

@@ -20,7 +20,7 @@ from dsocr.data.checks import Finding
 from dsocr.data.dataset import Dataset
 from dsocr.errors import DataError, RunError
 from dsocr.inference.decoding import Generation
-from dsocr.model.adapters import attach_adapter, save_adapter
+from dsocr.model.adapters import save_adapter
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, choose_dtype, find_base, load_base, load_encoder
 from dsocr.runs import ReadingSettings, RunFolder, to_json, write_atomically
@@ -31,6 +31,7 @@ from dsocr.training.callbacks import Recorder, Report, close_training_log, train
 from dsocr.training.checkpoints import TRAINER_STATE, latest_checkpoint
 from dsocr.training.collator import Collator, EncodedSamples
 from dsocr.training.preflight import check_for_base, demand_gradients
+from dsocr.training.setup import fresh_adapter, within_budget
 from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.validation import Validation, chosen_samples
 
@@ -70,7 +71,7 @@ def train(
         _refuse_other_settings(run, config, begun)
     encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     _check(dataset, encoder, config, warn)
-    samples, excluded = _within_budget(dataset.samples(Split.TRAIN), encoder, config)
+    samples, excluded = within_budget(dataset.samples(Split.TRAIN), encoder, config)
     _begin_run(run, config, dataset, overwrite=overwrite)
     try:
         training_log(run).info("%d training samples, %d excluded as too long", len(samples), excluded)
@@ -163,15 +164,6 @@ def _check(dataset: Dataset, encoder: Encoder, config: RunConfig, warn: Callable
             warn(finding)
 
 
-def _within_budget(samples: Sequence[Sample], encoder: Encoder, config: RunConfig) -> tuple[list[Sample], int]:
-    """The samples whose transcription fits, and how many do not."""
-    budget = config.training.max_text_tokens
-    fitting = [sample for sample in samples if len(encoder.text_ids(sample.text)) <= budget]
-    if not fitting:
-        raise DataError("no training sample is left", where=config.dataset, hint="see `dsocr check`")
-    return fitting, len(samples) - len(fitting)
-
-
 def _trainer(
     config: RunConfig, run: RunFolder, dataset: Dataset, samples: Sequence[Sample], report: Report | None
 ) -> tuple[AdapterTrainer, Validation | None]:
@@ -180,17 +172,7 @@ def _trainer(
     set_seed(config.seed)
     base = load_base(config.base, config.base_revision, dtype=dtype, device=device, attention=config.training.attention)
     encoder = base.encoder(config.input.resolution, config.input.prompt)
-    adapter = config.adapter
-    model = attach_adapter(
-        base.network,
-        base=base.name,
-        revision=base.revision,
-        scope=adapter.scope,
-        rank=adapter.rank,
-        alpha=adapter.alpha,
-        dropout=adapter.dropout,
-        variant=adapter.variant,
-    )
+    model = fresh_adapter(base.network, config, revision=base.revision)
     recorder = Recorder(run, samples_per_step=config.training.samples_per_step, report=report)
     callbacks: list[Any] = [recorder]
     validation = _validation(config, run, dataset, encoder, recorder)

@@ -1,0 +1,175 @@
+"""How fast a training is on this machine, and how much memory it takes, found by doing a little of it.
+
+Nothing is written, and the adapter is thrown away.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event, Thread
+from typing import Any
+
+import psutil
+import torch
+from peft import PeftModel
+
+from dsocr.config import RunConfig
+from dsocr.model.encoding import Encoder
+from dsocr.model.loading import choose_device, choose_dtype, load_base
+from dsocr.samples import Sample
+from dsocr.training.arguments import CHECKPOINTING, two_rate_optimizer
+from dsocr.training.collator import REMEMBERED_BYTES, Collator, EncodedSamples
+from dsocr.training.lengths import SampleLength
+from dsocr.training.preflight import pass_through
+from dsocr.training.setup import fresh_adapter
+
+_ENOUGH_SECONDS = 1.0
+_MOST_PASSES = 5
+_LOOK_EVERY_SECONDS = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What was measured: times of a typical batch and of an optimizer step, and the peak, weights included.
+
+    `peak_bytes` is what torch had allocated on a graphics card, what the process grew by on a CPU, and elsewhere None.
+    """
+
+    passes: int
+    samples_per_forward: int
+    seconds_per_forward: float
+    seconds_per_update: float
+    peak_bytes: int | None
+
+    @property
+    def samples_per_second(self) -> float:
+        """Samples that are trained on in a second, the updates left out."""
+        return self.samples_per_forward / self.seconds_per_forward
+
+
+def run_probe(config: RunConfig, samples: Sequence[Sample], lengths: Sequence[SampleLength]) -> Probe:
+    """Train on a typical batch, on the longest one, and on the typical one again, which is timed.
+
+    `lengths` are those of the samples, in their order. Raises torch.OutOfMemoryError where a device's memory ends.
+    """
+    device = choose_device()
+    by_length = sorted(range(len(samples)), key=lambda index: lengths[index].sequence)
+    together = min(config.training.samples_per_forward, len(samples))
+    longest = by_length[-together:]
+    # Evenly over the lengths, so that it is as long as a batch drawn at random is on average.
+    typical = [by_length[(2 * place + 1) * len(samples) // (2 * together)] for place in range(together)]
+    with torch.random.fork_rng(), _peak(device) as peak:
+        training = _Training(config, samples, device)
+        training.forward(typical)
+        update = training.update()
+        training.forward(longest)
+        training.forget_unless_remembered(typical)
+        seconds: list[float] = []
+        while not seconds or (sum(seconds) < _ENOUGH_SECONDS and len(seconds) < _MOST_PASSES):
+            seconds.append(training.forward(typical))
+    return Probe(len(seconds) + 2, together, min(seconds), update, peak[0])
+
+
+class _Training:
+    """A training without the Trainer: the same base, adapter, batches, passes and optimizer."""
+
+    def __init__(self, config: RunConfig, samples: Sequence[Sample], device: torch.device) -> None:
+        self._dtype = choose_dtype(config.training.precision, device)
+        self._device = device
+        self._workers = config.training.workers
+        base = load_base(
+            config.base, config.base_revision, dtype=self._dtype, device=device, attention=config.training.attention
+        )
+        self._encoder = base.encoder(config.input.resolution, config.input.prompt)
+        self._model: PeftModel = fresh_adapter(base.network, config, revision=base.revision)
+        self._model.config.use_cache = False
+        if config.training.gradient_checkpointing:
+            self._model.activation_checkpointing_enable(activation_checkpointing_kwargs=dict(CHECKPOINTING))
+        self._optimizer = two_rate_optimizer(self._model, config.training) or torch.optim.AdamW(
+            parameter for parameter in self._model.parameters() if parameter.requires_grad
+        )
+        self._config, self._samples = config, samples
+        self._data = self._fresh_data(self._encoder)
+
+    def forward(self, indices: Sequence[int]) -> float:
+        """The seconds of one batch forward and backward; workers prepare it beside the training."""
+        started = time.perf_counter()
+        batch = Collator(self._encoder.pad_id)([self._data[index] for index in indices])
+        prepared = time.perf_counter()
+        pass_through(self._model, batch, self._dtype)
+        self._wait()
+        computing = time.perf_counter() - prepared
+        preparing = prepared - started
+        return max(computing, preparing / self._workers) if self._workers else computing + preparing
+
+    def update(self) -> float:
+        """The seconds of one optimizer step; the gradients stay, as between two of the same step."""
+        started = time.perf_counter()
+        torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._config.training.max_gradient_norm)
+        self._optimizer.step()
+        self._wait()
+        return time.perf_counter() - started
+
+    def forget_unless_remembered(self, indices: Sequence[int]) -> None:
+        """Prepare images anew where training would, because they are too many to be kept."""
+        size = max(self._data[index].views.nbytes for index in indices)
+        if size * len(self._samples) > REMEMBERED_BYTES:
+            self._data = self._fresh_data(self._encoder)
+
+    def _fresh_data(self, encoder: Encoder) -> EncodedSamples:
+        return EncodedSamples(
+            self._samples, encoder, strength=self._config.training.augmentation, seed=self._config.seed
+        )
+
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+@contextmanager
+def _peak(device: torch.device) -> Iterator[list[int | None]]:
+    """A list that holds, afterwards, the most memory that was taken meanwhile."""
+    found: list[int | None] = [None]
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        yield found
+        found[0] = torch.cuda.max_memory_allocated(device) - before
+    elif device.type == "cpu":
+        with _Resident() as resident:
+            yield found
+        found[0] = resident.grown
+    else:
+        yield found
+
+
+class _Resident:
+    """Watches what this process holds of the machine's memory, which no counter tells for a stretch of time."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._before = self._most = self._now()
+        self._done = Event()
+        self._thread = Thread(target=self._watch, daemon=True)
+
+    @property
+    def grown(self) -> int:
+        """Bytes by which it grew at most."""
+        return self._most - self._before
+
+    def __enter__(self) -> "_Resident":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(_LOOK_EVERY_SECONDS):
+            self._most = max(self._most, self._now())
+
+    def _now(self) -> int:
+        return int(self._process.memory_info().rss)

@@ -1,0 +1,127 @@
+"""`dsocr export` as a person meets it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsocr.cli import main
+from dsocr.runs import RunFolder
+from tests.making_models import make_run, write_first
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    folder = tmp_path_factory.mktemp("export")
+    return make_run(folder / "letters", str(write_first(folder / "base")))
+
+
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of `dsocr export WORDS`."""
+    monkeypatch.setattr(sys, "argv", ["dsocr", "export", *map(str, words)])
+    try:
+        main()
+        code = 0
+    except SystemExit as exit_:
+        code = int(exit_.code or 0)
+    return code, *capsys.readouterr()
+
+
+def test_an_export_says_what_it_made_and_what_to_run_next(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "merged"
+    code, said, _ = call(monkeypatch, capsys, run.path, "--merged", out)
+    assert code == 0
+    assert f"merged model: {out}\n" in said
+    assert f"next:    vllm serve {out} " in said
+    assert (out / "model.safetensors").is_file()
+
+    code, said, err = call(monkeypatch, capsys, run.path, "--merged", out)
+    assert (code, said) == (2, "")
+    assert "holds an export already" in err
+    assert "--overwrite" in err
+
+    code, said, err = call(monkeypatch, capsys, run.path, "--merged", out, "--overwrite", "--quiet")
+    assert (code, said.splitlines(), err) == (0, [f"merged model: {out}"], "")
+
+
+@pytest.mark.parametrize(("words", "form"), [([], "peft"), (["--for", "peft"], "peft"), (["--for", "vllm"], "vllm")])
+def test_an_adapter_is_for_peft_unless_said(
+    words: list[str],
+    form: str,
+    run: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, said, _ = call(monkeypatch, capsys, run.path, "--adapter", tmp_path / "out", *words)
+    assert code == 0
+    assert f"adapter: {tmp_path / 'out'}\n" in said
+    assert ("--lora-modules letters=" in said) == (form == "vllm")
+
+
+def test_the_scorecard_stands_on_the_card(
+    small_run_scorecard: str,
+    run: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run.scorecard.write_text(small_run_scorecard, encoding="utf-8")
+    code, _, err = call(monkeypatch, capsys, run.path, "--adapter", tmp_path / "out")
+    run.scorecard.unlink()
+    assert code == 0, err
+    assert "| CER | 50.00% | 25.00% |" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def small_run_scorecard() -> str:
+    from dsocr.evaluation.metrics import ErrorRate
+    from dsocr.evaluation.scorecard import make_scorecard
+    from dsocr.evaluation.scores import LineScore
+    from dsocr.runs import to_json
+
+    def line(errors: int) -> LineScore:
+        return LineScore("a", "щука", "рука", ErrorRate(errors, 4), ErrorRate(1, 1), False, False, False)
+
+    return to_json(make_scorecard("test", [line(2)], [line(1)]).as_dict())
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        pytest.param(["RUN"], "give either --merged FOLDER or --adapter FOLDER", id="neither"),
+        pytest.param(["RUN", "--merged", "a", "--adapter", "b"], "give either --merged", id="both"),
+        pytest.param(["RUN", "--merged", "a", "--for", "vllm"], "--for: says who is to read an adapter", id="for"),
+        pytest.param(["RUN", "--adapter", "a", "--for", "ollama"], "--for: must be peft or vllm", id="for whom"),
+        pytest.param(["nowhere", "--merged", "a"], "nowhere: no such run folder", id="no run"),
+        pytest.param([".", "--merged", "a"], ".: is not a run folder", id="not a run"),
+        pytest.param(["begun", "--merged", "a"], "begun: is not finished", id="no adapter yet"),
+        pytest.param(["RUN", "--merged", "."], ".: is not empty and not an earlier export", id="not empty"),
+        pytest.param(["RUN", "--merged", "BASE"], "is not empty and not an earlier export", id="the base"),
+        pytest.param(["RUN", "--merged", "BASE/merged"], "which the export is made from", id="inside the base"),
+        pytest.param(["RUN", "--adapter", "BASE/a"], "which the export is made from", id="adapter inside the base"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_writes_nothing(
+    words: list[str],
+    sentence: str,
+    run: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "config.yaml").touch()
+    places = {"RUN": run.path.as_posix(), "BASE": (run.path.parent / "base").as_posix()}
+    words = [
+        places.get(word.partition("/")[0], word.partition("/")[0]) + "".join(word.partition("/")[1:]) for word in words
+    ]
+    before = sorted(run.path.parent.rglob("*")), sorted(tmp_path.rglob("*"))
+    code, said, err = call(monkeypatch, capsys, *words)
+    assert (code, said) == (2, "")
+    assert sentence in err
+    assert "Traceback" not in err
+    assert (sorted(run.path.parent.rglob("*")), sorted(tmp_path.rglob("*"))) == before

@@ -1,0 +1,224 @@
+"""Merged weights: they read as base and adapter do, and their folder is the base's but for the weights."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from dsocr.errors import ConfigError, DsocrError, ModelError
+from dsocr.model.adapters import WEIGHTS, load_adapter
+from dsocr.model.export import export_merged
+from dsocr.model.loading import load_base
+from dsocr.model.weights import tensor_shapes, tensor_types, weight_files
+from dsocr.runs import ReadingSettings, RunFolder
+from tests.making_models import base_folder, logits, make_run, write_first, write_second
+
+BASES = ["deepseek_ocr", "deepseek_ocr_2", "nano"]
+SCOPES = ["decoder", "decoder+vision", "decoder+experts"]
+NEAR = 1e-4
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What to give as `base:` for each kind; tests must not change the folders."""
+    folder = tmp_path_factory.mktemp("bases")
+    first, second = write_first(folder / "first"), write_second(folder / "second")
+    return {"deepseek_ocr": str(first), "deepseek_ocr_2": str(second), "nano": "nano"}
+
+
+@pytest.fixture
+def run(bases: dict[str, str], tmp_path: Path) -> RunFolder:
+    return make_run(tmp_path / "run", bases["deepseek_ocr"])
+
+
+def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
+    return {name: tensor for file in weight_files(folder) for name, tensor in load_file(file).items()}
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("kind", BASES)
+def test_merged_weights_read_as_base_and_adapter_do(
+    kind: str, scope: str, bases: dict[str, str], tmp_path: Path
+) -> None:
+    run, out = make_run(tmp_path / "run", bases[kind], scope), tmp_path / "merged"
+    folder = base_folder(bases[kind])
+    base = load_base(bases[kind])
+    alone = logits(base)
+    together = logits(base, load_adapter(base.network, run.adapter))
+    assert (together - alone).abs().max() > 100 * NEAR, "the adapter must do something"
+
+    export_merged(run, out)
+
+    merged = load_base(str(out))
+    assert merged.family == kind
+    assert (logits(merged) - together).abs().max() < NEAR
+    assert tensor_shapes(out) == tensor_shapes(folder)
+    assert tensor_types(out) == tensor_types(folder)
+    assert (out / "config.json").read_bytes() == (folder / "config.json").read_bytes()
+
+
+def test_only_what_the_adapter_covers_is_changed(run: RunFolder, bases: dict[str, str], tmp_path: Path) -> None:
+    export_merged(run, tmp_path / "merged")
+    before, after = tensors_of(Path(bases["deepseek_ocr"])), tensors_of(tmp_path / "merged")
+    changed = {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
+    decoder = [f"self_attn.{letter}_proj" for letter in "qkvo"] + ["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
+    expected = {f"model.layers.0.{name}.weight" for name in decoder}
+    for layer in (1, 2):
+        expected |= {f"model.layers.{layer}.self_attn.{letter}_proj.weight" for letter in "qkvo"}
+        expected |= {f"model.layers.{layer}.mlp.shared_experts.{part}_proj.weight" for part in ("gate", "up", "down")}
+    assert changed == expected
+
+
+def test_half_precision_is_kept_and_rounded_once(tmp_path: Path) -> None:
+    folder = write_first(tmp_path / "base", dtype=torch.bfloat16)
+    run = make_run(tmp_path / "run", str(folder), "decoder+experts")
+    export_merged(run, tmp_path / "merged")
+
+    assert tensor_types(tmp_path / "merged") == tensor_types(folder)
+    before, after, adapter = tensors_of(folder), tensors_of(tmp_path / "merged"), load_file(run.adapter / WEIGHTS)
+    name = "model.layers.1.self_attn.q_proj"
+    up, down = (adapter[f"base_model.model.{name}.lora_{letter}.weight"] for letter in "BA")
+    exact = before[f"{name}.weight"].float() + 2 * up @ down
+    assert torch.equal(after[f"{name}.weight"], exact.bfloat16())
+    expert = "model.layers.2.mlp.experts.3.down_proj.weight"
+    assert not torch.equal(after[expert], before[expert])
+
+
+def test_a_tensor_of_another_type_keeps_it(tmp_path: Path) -> None:
+    folder = write_first(tmp_path / "base", dtype=torch.bfloat16)
+    for file in weight_files(folder):
+        tensors = load_file(file)
+        wide = {name: tensor.float() if name.endswith("norm.weight") else tensor for name, tensor in tensors.items()}
+        save_file(wide, file, metadata={"format": "pt"})
+    assert set(tensor_types(folder).values()) == {"BF16", "F32", "I64"}
+    export_merged(make_run(tmp_path / "run", str(folder)), tmp_path / "merged")
+    assert tensor_types(tmp_path / "merged") == tensor_types(folder)
+    before, after = tensors_of(folder), tensors_of(tmp_path / "merged")
+    assert torch.equal(before["model.embed_tokens.weight"], after["model.embed_tokens.weight"])
+
+
+def test_adapters_with_magnitudes_merge_too(bases: dict[str, str], tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", bases["deepseek_ocr"], "decoder+vision", variant="dora")
+    base = load_base(bases["deepseek_ocr"])
+    together = logits(base, load_adapter(base.network, run.adapter))
+    export_merged(run, tmp_path / "merged")
+    assert (logits(load_base(str(tmp_path / "merged"))) - together).abs().max() < NEAR
+
+
+def test_the_other_files_come_along_and_code_does_not(run: RunFolder, bases: dict[str, str], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(bases["deepseek_ocr"], tmp_path / "base"))
+    (folder / "special_tokens_map.json").write_text("{}", encoding="utf-8")
+    (folder / "generation_config.json").write_text('{"eos_token_id": 1}', encoding="utf-8")
+    (folder / "LICENSE").write_text("MIT", encoding="utf-8")
+    (folder / "model.bin").write_bytes(b"pickle")
+    run = make_run(tmp_path / "another", str(folder))
+    export_merged(run, tmp_path / "merged")
+    plain = {"config.json", "tokenizer.json", "tokenizer_config.json", "processor_config.json", "LICENSE"}
+    plain |= {"special_tokens_map.json", "generation_config.json"}
+    names = {path.name for path in (tmp_path / "merged").iterdir()}
+    assert names == plain | {"model.safetensors", "README.md", "reading.json"}
+    assert all((folder / name).read_bytes() == (tmp_path / "merged" / name).read_bytes() for name in plain)
+    assert ReadingSettings.load(tmp_path / "merged") == ReadingSettings.load(run.adapter)
+
+
+def test_a_merged_model_is_a_base_to_export_from(run: RunFolder, tmp_path: Path) -> None:
+    export_merged(run, tmp_path / "once")
+    again = make_run(tmp_path / "again", str(tmp_path / "once"))
+    export_merged(again, tmp_path / "twice")
+    assert ReadingSettings.load(tmp_path / "twice").base == str(tmp_path / "once")
+    assert tensor_shapes(tmp_path / "twice") == tensor_shapes(tmp_path / "once")
+
+
+def test_names_that_would_change_are_an_error(tmp_path: Path) -> None:
+    nano, folder = load_base("nano"), tmp_path / "base"
+    nano.network.save_pretrained(folder, save_original_format=False)
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(nano.folder / name, folder / name)
+    run = make_run(tmp_path / "run", "nano", stated_base=str(folder))
+    with pytest.raises(ModelError, match="otherwise than they were read"):
+        export_merged(run, tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+
+
+def test_weights_that_are_quantized_are_refused(bases: dict[str, str], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(bases["deepseek_ocr"], tmp_path / "base"))
+    file = weight_files(folder)[0]
+    tensors = load_file(file)
+    tensors["model.norm.weight"] = torch.ones(64, dtype=torch.int8)
+    save_file(tensors, file, metadata={"format": "pt"})
+    with pytest.raises(ModelError, match="of type I8"):
+        export_merged(make_run(tmp_path / "run", bases["deepseek_ocr"], stated_base=str(folder)), tmp_path / "merged")
+
+
+def test_an_adapter_that_is_not_finite_is_refused(run: RunFolder, tmp_path: Path) -> None:
+    tensors = load_file(run.adapter / WEIGHTS)
+    next(iter(tensors.values())).fill_(float("inf"))
+    save_file(tensors, run.adapter / WEIGHTS)
+    with pytest.raises(ModelError, match="not finite"):
+        export_merged(run, tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+
+
+def snapshot(folder: Path) -> dict[str, bytes | None]:
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        pytest.param(lambda run, base: run.config, "a file of this name", id="a file"),
+        pytest.param(lambda run, base: run.path, "not an earlier export", id="not empty"),
+        pytest.param(lambda run, base: run.adapter, "not an earlier export", id="the run's own adapter"),
+        pytest.param(lambda run, base: run.adapter / "new", "lies in", id="inside the adapter"),
+        pytest.param(lambda run, base: base, "not an earlier export", id="the base"),
+        pytest.param(lambda run, base: base / "new" / "newer", "lies in", id="inside the base"),
+    ],
+)
+def test_a_folder_that_holds_anything_else_is_not_touched(
+    target: Callable[[RunFolder, Path], Path], sentence: str, run: RunFolder, bases: dict[str, str], tmp_path: Path
+) -> None:
+    base = Path(bases["deepseek_ocr"])
+    before = snapshot(base.parent), snapshot(tmp_path)
+    for overwrite in (False, True):
+        with pytest.raises(ConfigError, match=sentence):
+            export_merged(run, target(run, base), overwrite=overwrite)
+    assert (snapshot(base.parent), snapshot(tmp_path)) == before
+
+
+def test_an_earlier_export_is_replaced_where_that_is_wanted(run: RunFolder, tmp_path: Path) -> None:
+    out = tmp_path / "merged"
+    export_merged(run, out)
+    (out / "stray.txt").touch()
+    with pytest.raises(ConfigError, match="holds an export already"):
+        export_merged(run, out)
+    (out / "mine.gguf").touch()
+    with pytest.raises(ConfigError, match=r"other files than an export's: mine\.gguf"):
+        export_merged(run, out, overwrite=True)
+    (out / "mine.gguf").unlink()
+    export_merged(run, out, overwrite=True)
+    assert not (out / "stray.txt").exists()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_an_export_that_breaks_off_leaves_the_earlier_one(run: RunFolder, tmp_path: Path) -> None:
+    def break_off(done: int, total: int) -> None:
+        if done == total:
+            raise DsocrError("stop")
+
+    for times in range(2):
+        before = snapshot(tmp_path)
+        with pytest.raises(DsocrError, match="stop"):
+            export_merged(run, tmp_path / "merged", overwrite=True, progress=break_off)
+        assert snapshot(tmp_path) == before
+        if not times:
+            export_merged(run, tmp_path / "merged")
+
+
+def test_an_export_in_an_empty_folder_and_below_new_ones(run: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    export_merged(run, tmp_path / "empty")
+    export_merged(run, tmp_path / "a" / "b" / "c")
+    assert (tmp_path / "a" / "b" / "c" / "model.safetensors").is_file()

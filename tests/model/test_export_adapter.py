@@ -1,0 +1,161 @@
+"""An adapter alone: everything back from it through dsocr and PEFT, and the names and settings that vLLM takes."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file, save_file
+
+from dsocr.errors import ConfigError, ModelError
+from dsocr.model.adapters import CONFIG, WEIGHTS, adapter_tensors, load_adapter, scope_of, variant_of
+from dsocr.model.export_adapter import config_for_vllm, export_adapter
+from dsocr.model.loading import load_base
+from dsocr.runs import ReadingSettings, RunFolder
+from tests.making_models import make_run, write_first, write_second
+
+BASES = ["deepseek_ocr", "deepseek_ocr_2", "nano"]
+QUERY_OF_LAYER_1 = r"^model\.language_model\.layers\.1\.self_attn\.q_proj$"
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("bases")
+    first, second = write_first(folder / "first"), write_second(folder / "second")
+    return {"deepseek_ocr": str(first), "deepseek_ocr_2": str(second), "nano": "nano"}
+
+
+def config_in(folder: Path) -> dict[str, object]:
+    return dict(json.loads((folder / CONFIG).read_text(encoding="utf-8")))
+
+
+def demand_all_back(base: str, folder: Path, expected: dict[str, torch.Tensor]) -> None:
+    """Both ways to load an adapter give every tensor back, and none besides."""
+    for model in (
+        load_adapter(load_base(base).network, folder),
+        PeftModel.from_pretrained(load_base(base).network, str(folder)),
+    ):
+        tensors = adapter_tensors(model)
+        assert tensors.keys() == expected.keys()
+        assert all(torch.equal(tensors[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize("scope", ["decoder", "decoder+vision", "decoder+experts"])
+@pytest.mark.parametrize("kind", BASES)
+def test_every_tensor_comes_back_through_dsocr_and_peft(
+    kind: str, scope: str, bases: dict[str, str], tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", bases[kind], scope)
+    export_adapter(run, tmp_path / "out", "peft")
+    assert (tmp_path / "out" / WEIGHTS).read_bytes() == (run.adapter / WEIGHTS).read_bytes()
+    assert config_in(tmp_path / "out") == config_in(run.adapter)
+    assert ReadingSettings.load(tmp_path / "out") == ReadingSettings.load(run.adapter)
+    demand_all_back(bases[kind], tmp_path / "out", load_file(run.adapter / WEIGHTS))
+
+
+@pytest.mark.parametrize("scope", ["decoder", QUERY_OF_LAYER_1])
+@pytest.mark.parametrize("kind", BASES)
+def test_vllm_finds_its_names_and_peft_still_the_same_layers(
+    kind: str, scope: str, bases: dict[str, str], tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", bases[kind], scope)
+    export_adapter(run, tmp_path / "out", "vllm")
+    layers = config_in(tmp_path / "out")["target_modules"]
+    everything = ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"]
+    assert layers == (everything if scope == "decoder" else ["q_proj"])
+    tensors = load_file(tmp_path / "out" / WEIGHTS)
+    modules = {in_vllm(name) for name in tensors}
+    assert all(re.match(r"language_model\.model\.layers\.\d+\.(self_attn|mlp)\.", module) for module in modules)
+    assert {module.rpartition(".")[2] for module in modules} == set(layers)
+    demand_all_back(bases[kind], tmp_path / "out", tensors)
+
+
+def in_vllm(name: str) -> str:
+    """The module of vLLM's DeepSeek-OCR that a tensor is for: what its `hf_to_vllm_mapper` makes of the name."""
+    match = re.fullmatch(r"base_model\.model\.model\.(layers\..*)\.lora_[AB]\.weight", name)
+    assert match is not None, name
+    return f"language_model.model.{match[1]}"
+
+
+@pytest.mark.parametrize(
+    ("scope", "variant", "sentence"),
+    [
+        pytest.param("decoder+vision", "lora", r"lie elsewhere, such as model\.", id="vision"),
+        pytest.param("decoder+experts", "lora", r"such as model\.layers\.\d\.mlp\.experts", id="routed experts"),
+        pytest.param("decoder", "dora", "vLLM has no DoRA", id="dora"),
+    ],
+)
+def test_what_vllm_cannot_read_is_refused(
+    scope: str, variant: str, sentence: str, bases: dict[str, str], tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", bases["deepseek_ocr"], scope, variant=variant)
+    with pytest.raises(ConfigError, match=sentence) as caught:
+        export_adapter(run, tmp_path / "out", "vllm")
+    assert "--merged" in str(caught.value.hint)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("rank", "most"),
+    [
+        pytest.param(1, 1, id="1"),
+        pytest.param(4, 8, id="the next that is allowed"),
+        pytest.param(8, 8, id="allowed itself"),
+        pytest.param(300, 320, id="above 256"),
+        pytest.param(512, 512, id="the highest"),
+    ],
+)
+def test_vllm_is_started_for_the_rank(rank: int, most: int, bases: dict[str, str], tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", bases["deepseek_ocr"], QUERY_OF_LAYER_1, rank=rank)
+    command = export_adapter(run, tmp_path / "out", "vllm").serve_command(tmp_path / "out")
+    assert command is not None
+    assert f"vllm serve {bases['deepseek_ocr']} --enable-lora --max-lora-rank {most} " in command
+    assert f" --lora-modules run={tmp_path / 'out'} " in command
+
+
+def test_a_rank_above_all_that_vllm_takes_is_refused() -> None:
+    with pytest.raises(ConfigError, match="a rank of 512 at most, and this adapter's is 513"):
+        config_for_vllm({"r": 513, "target_modules": "x"}, [])
+
+
+def test_the_base_need_not_be_at_hand(bases: dict[str, str], tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", bases["deepseek_ocr"], stated_base="deepseek-ai/DeepSeek-OCR")
+    export = export_adapter(run, tmp_path / "out", "vllm")
+    command = export.serve_command(tmp_path / "out") or ""
+    assert command.startswith("vllm serve deepseek-ai/DeepSeek-OCR --enable-lora --max-lora-rank 8 ")
+
+
+def test_scope_and_variant_are_read_back(bases: dict[str, str], tmp_path: Path) -> None:
+    for number, (scope, variant) in enumerate(
+        [("decoder", "rslora"), ("decoder+experts", "lora"), ("decoder+vision", "dora"), (QUERY_OF_LAYER_1, "lora")]
+    ):
+        run = make_run(tmp_path / str(number), "nano", scope, variant=variant)
+        config = config_in(run.adapter)
+        assert (scope_of(config), variant_of(config)) == (scope, variant)
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        pytest.param(lambda run: (run.adapter / CONFIG).unlink(), "is not an adapter", id="no config"),
+        pytest.param(lambda run: (run.adapter / CONFIG).write_text("{}"), "not the config of a LoRA", id="another"),
+        pytest.param(lambda run: (run.adapter / CONFIG).write_text("{"), "is not JSON", id="no JSON"),
+        pytest.param(lambda run: (run.adapter / WEIGHTS).write_bytes(b"12345678"), "not a whole", id="cut off"),
+    ],
+)
+def test_an_adapter_that_is_not_whole_is_an_error(damage, sentence: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    run: RunFolder = make_run(tmp_path / "run", "nano")
+    damage(run)
+    with pytest.raises(ModelError, match=sentence):
+        export_adapter(run, tmp_path / "out", "peft")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_adapter_with_a_strange_tensor_is_not_for_vllm(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "nano")
+    tensors = load_file(run.adapter / WEIGHTS)
+    save_file(tensors | {"base_model.model.lm_head.lora_A.weight": torch.zeros(1)}, run.adapter / WEIGHTS)
+    with pytest.raises(ConfigError, match=r"1 of \d+ tensors lie elsewhere, such as lm_head"):
+        export_adapter(run, tmp_path / "out", "vllm")
