@@ -1,0 +1,104 @@
+"""What benchmarks measure beside time, and how they show and keep their results."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).resolve().parents[1]
+
+
+def peak_resident() -> int | None:
+    """The most bytes this process had in memory, files it maps included; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def anonymous() -> int | None:
+    """The bytes in memory now that belong to no file; None where the system does not tell."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:")), None)
+
+
+def versions() -> dict[str, str]:
+    """The version of Python and of each package that matters; "none" for one that is not here."""
+    found = {"python": platform.python_version()}
+    for package in ("torch", "transformers", "peft", "safetensors"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "none"
+    return found
+
+
+def told(facts: Mapping[str, object]) -> str:
+    """Names and values on one line."""
+    return ", ".join(f"{name} {value}" for name, value in facts.items())
+
+
+def machine() -> dict[str, Any]:
+    """The machine under the benchmark."""
+    return {"processor": processor(), "cores": os.cpu_count(), "system": platform.platform()}
+
+
+def processor() -> str:
+    """The processor's name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def gigabytes(size: int | None) -> str:
+    """A number of bytes in GB of 10^9 for a table; "-" for one that is not known."""
+    return "-" if size is None else f"{size / 1e9:.2f}"
+
+
+def table_line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """A line of a table: the first cell to the left, the others to the right of their columns; more cells follow on."""
+    padded = [
+        cell.rjust(width) if index else cell.ljust(width)
+        for index, (cell, width) in enumerate(zip(cells, widths, strict=False))
+    ]
+    return "  ".join([*padded, *cells[len(widths) :]]).rstrip()
+
+
+def append_json(
+    file: Path | None, benchmark: str, options: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Add a line with the results, and what they were measured with, to a file of JSON lines."""
+    if file is None:
+        return
+    record = {
+        "benchmark": benchmark,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "versions": versions(),
+        "machine": machine(),
+        "options": options,
+        "rows": rows,
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8", newline="\n") as stream:
+        stream.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
+
+
+def _commit() -> str | None:
+    command = ["git", "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
