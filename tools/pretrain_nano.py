@@ -63,7 +63,7 @@ class Recipe:
 
     fonts: Path
     words: dict[str, Path]
-    samples: int = 180_000
+    samples: int = 170_000
     reading_from: int = 60_000
     """Samples after which the decoder joins in."""
     batch: int = 16

@@ -3,6 +3,7 @@
 DSOCR_PARITY_FIXTURE names other fixtures of the same form, comma-separated, each without its .json or .npz.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,19 @@ class Compared:
         self.base: BaseModel = load_base(str(folder))
 
     def encoder(self, case: dict[str, Any]) -> Encoder:
+        encoder = self.base.encoder(self._resolution_name(case), "<image>" + self.fixture.text(case["prompt"]))
+        tiling = encoder.resolution.tiling
+        if tiling is None:
+            return encoder
+        # Other fixtures may stop at another number of tiles than any resolution that has a name.
+        tiling = replace(tiling, most=case.get("max_tiles", tiling.most))
+        return replace(encoder, resolution=replace(encoder.resolution, tiling=tiling))
+
+    def _resolution_name(self, case: dict[str, Any]) -> str:
         if case["crop"]:
-            name = "gundam_vllm" if case.get("max_tiles") == 6 and not self.fixture.is_second else "gundam"
-        elif self.fixture.is_second:
-            name = {768: "small", 1024: "base"}[case["size"]]
-        else:
-            name = {512: "tiny", 640: "small", 1024: "base", 1280: "large"}[case["size"]]
-        return self.base.encoder(name, "<image>" + self.fixture.text(case["prompt"]))
+            return "gundam"
+        names = {768: "small", 1024: "base"} if self.fixture.is_second else {512: "tiny", 640: "small"}
+        return (names | {1024: "base", 1280: "large"})[case["size"]]
 
     def batch(self, case: dict[str, Any]) -> dict[str, Any]:
         encoder = self.encoder(case)

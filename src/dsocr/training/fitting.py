@@ -22,7 +22,7 @@ def find_smaller(
     """
     changes: dict[str, Any] = {}
     least = needed(changed(config, {"training.samples_per_forward": 1}))
-    for step in ({}, *_steps(config, device, smaller)):
+    for step in _steps(config, device, smaller):
         tried = changes | step
         smallest = needed(changed(config, tried | {"training.samples_per_forward": 1}))
         if step and smallest >= least:
@@ -46,6 +46,7 @@ def _steps(config: RunConfig, device: torch.device, smaller: Sequence[str]) -> I
     training = config.training
     if training.attention != "sdpa":
         yield {"training.attention": "sdpa"}
+    yield {}
     if not training.gradient_checkpointing:
         yield {"training.gradient_checkpointing": True}
     half = choose_dtype("auto", device)
