@@ -203,7 +203,7 @@ def test_a_plan_counts_as_training_does(small_config: RunConfig) -> None:
     assert plan.memory.logits == 3 * plan.tokens.sequence.max * 240 * 12
     assert plan.fits
     assert plan.warnings == ()
-    assert plan.probe is plan.seconds is plan.changes is None
+    assert (plan.probe, plan.seconds, plan.changes) == (None, None, None)
 
 
 def test_texts_that_training_refuses_are_told_before(small_config: RunConfig) -> None:

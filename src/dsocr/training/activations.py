@@ -2,9 +2,9 @@
 
 Compared, on a CPU, with torch's own count of what a pass allocates: nano with each scope in float32 and bfloat16, with
 and without checkpointing, with eager attention, with DoRA, and small networks of the shape of DeepSeek-OCR, with tiles
-too, and of DeepSeek-OCR-2. What is held came out between 10 % too low and 2 % too high, the peak between 4 % too low and
-11 % too high, and without checkpointing mostly within 2 %. On a graphics card nothing has been measured: what its fused
-kernels keep is taken from their signatures.
+too, and of DeepSeek-OCR-2. What is held came out between 10 % too low and 2 % too high, the peak between 4 % too low
+and 11 % too high, and without checkpointing mostly within 2 %. On a graphics card nothing has been measured: what its
+fused kernels keep is taken from their signatures.
 
 Letters: `n` tokens of the batch, `D` width, `F` width inside a feed-forward block, `w` bytes of a number of the base.
 A layer whose input has a gradient keeps, as its own code and PEFT's have it, in bytes:
@@ -42,7 +42,7 @@ _SHARED = ("k_proj", "v_proj", "up_proj", "o_proj", "out_proj")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is in memory at once: samples of so many tokens each, padding included, and the sides of a sample's views."""
+    """What is in memory at once: samples of so many tokens each, with the padding, and the sides of one's views."""
 
     samples: int
     tokens: int
@@ -214,8 +214,8 @@ class _Sizes:
     def _adapter(self, linear: _Linear, tokens: int) -> int:
         text = self._config.text_config
         if "experts" in linear.name.split("."):  # the adapter is a change of all their weights, not of an output
-            routed = tokens * text.num_experts_per_tok * linear.inputs
-            return (routed + text.n_routed_experts * linear.inputs * linear.outputs) * self._number
+            numbers: int = linear.inputs * (tokens * text.num_experts_per_tok + text.n_routed_experts * linear.outputs)
+            return numbers * self._number
         shared = self._number == 4 and linear.name.rpartition(".")[2] in _SHARED
         numbers = tokens * (linear.rank + (0 if shared else linear.inputs))
         if self._dora:
