@@ -13,10 +13,11 @@ from dsocr.config import RunConfig, load_config
 from dsocr.errors import ConfigError, DataError, RunError
 from dsocr.inference.transcriber import Transcriber
 from dsocr.model.adapters import WEIGHTS
-from dsocr.model.loading import find_base
+from dsocr.model.loading import find_base, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.checkpoints import latest_checkpoint
+from dsocr.training.setup import fresh_adapter
 from dsocr.training.train import train
 
 
@@ -151,6 +152,16 @@ def test_gradient_checkpointing_learns_the_same(small_config: RunConfig, tmp_pat
     train(saving)
     ours = [row["loss"] for row in metrics(small_config.run, "train")]
     assert ours == pytest.approx([row["loss"] for row in metrics(saving.run, "train")], abs=1e-4)
+
+
+@pytest.mark.parametrize(("scope", "reached"), [("decoder", False), ("decoder+vision", True)])
+def test_checkpointing_leaves_frozen_vision_towers_out_of_the_backward_pass(
+    scope: str, reached: bool, small_config: RunConfig
+) -> None:
+    config = changed(small_config, adapter={"scope": scope}, training={"gradient_checkpointing": True})
+    model = fresh_adapter(load_base("nano").network, config, revision=None).train()
+    features = model.get_image_features(torch.zeros(1, 3, 256, 256)).pooler_output[0]
+    assert features.requires_grad is reached
 
 
 def test_a_finished_run_is_not_trained_over(small_config: RunConfig) -> None:

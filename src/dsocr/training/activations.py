@@ -93,9 +93,8 @@ def estimate_activations(model: PeftModel, batch: Batch, computing: Computing, a
     """What training `model` holds beside its weights; `at_the_end` are bytes that come after the last layer."""
     layers = list(_Sizes(model, batch, computing).layers())
     adapted = [number for number, layer in enumerate(layers) if layer.adapted]
-    # What comes before the first adapter keeps nothing. But asked to checkpoint, transformers makes pixels and
-    # embeddings require a gradient, which draws frozen vision towers into the backward pass.
-    first = 0 if computing.checkpointing else min(adapted, default=len(layers))
+    # What comes before the first adapter keeps nothing.
+    first = min(adapted, default=len(layers))
     held = peak = sum(batch.samples * 3 * side * side * 4 for side in batch.views)
     stays = [0] * len(layers)
     for number, layer in enumerate(layers):

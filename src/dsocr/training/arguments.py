@@ -10,9 +10,6 @@ from dsocr.config import RunConfig, TrainingSection
 from dsocr.errors import ConfigError
 from dsocr.model.adapters import vision_parameters
 
-CHECKPOINTING = {"use_reentrant": False}
-"""How gradients are checkpointed; reentrant, it finds no gradient to follow where the embeddings are frozen."""
-
 
 def training_arguments(
     config: RunConfig, *, samples: int, device: torch.device, dtype: torch.dtype, processes: int = 1
@@ -36,9 +33,6 @@ def training_arguments(
         optim="adamw_torch",
         bf16=dtype is torch.bfloat16,
         fp16=dtype is torch.float16,
-        # "Activation checkpointing" is what transformers now calls it.
-        activation_checkpointing=training.gradient_checkpointing,
-        activation_checkpointing_kwargs=CHECKPOINTING if training.gradient_checkpointing else None,
         dataloader_num_workers=training.workers,
         # Each worker remembers the images it has prepared; without this they would be thrown away every epoch.
         dataloader_persistent_workers=training.workers > 0,

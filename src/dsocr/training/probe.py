@@ -18,7 +18,7 @@ from dsocr.config import RunConfig
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, choose_dtype, load_base
 from dsocr.samples import Sample
-from dsocr.training.arguments import CHECKPOINTING, two_rate_optimizer
+from dsocr.training.arguments import two_rate_optimizer
 from dsocr.training.collator import REMEMBERED_BYTES, Collator, EncodedSamples
 from dsocr.training.lengths import SampleLength
 from dsocr.training.preflight import pass_through
@@ -84,8 +84,6 @@ class _Training:
         self._encoder = base.encoder(config.input.resolution, config.input.prompt)
         self._model: PeftModel = fresh_adapter(base.network, config, revision=base.revision)
         self._model.config.use_cache = False
-        if config.training.gradient_checkpointing:
-            self._model.activation_checkpointing_enable(activation_checkpointing_kwargs=dict(CHECKPOINTING))
         self._optimizer = two_rate_optimizer(self._model, config.training) or torch.optim.AdamW(
             parameter for parameter in self._model.parameters() if parameter.requires_grad
         )

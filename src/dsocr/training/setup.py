@@ -22,9 +22,12 @@ def within_budget(samples: Sequence[Sample], encoder: Encoder, config: RunConfig
 
 
 def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str | None) -> PeftModel:
-    """The network with an untrained adapter as the configuration describes it; `revision` is the base's commit."""
+    """The network with an untrained adapter as the configuration describes it; `revision` is the base's commit.
+
+    Where the configuration asks for it, activations are computed twice instead of held.
+    """
     adapter = config.adapter
-    return attach_adapter(
+    model = attach_adapter(
         network,
         base=config.base,
         revision=revision,
@@ -34,3 +37,15 @@ def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str 
         dropout=adapter.dropout,
         variant=adapter.variant,
     )
+    if config.training.gradient_checkpointing:
+        _checkpoint(model)
+    return model
+
+
+def _checkpoint(model: PeftModel) -> None:
+    # "Activation checkpointing" is what transformers now calls it. Reentrant, it would find no gradient to follow where
+    # the embeddings are frozen, so transformers makes embeddings and pixels require one. Not reentrant it needs no
+    # such help, which would only draw frozen vision towers into the backward pass.
+    model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    model.disable_input_require_grads()
+    model.config.use_cache = False
