@@ -18,6 +18,7 @@ from dsocr.data.images import open_image
 from dsocr.data.prepare import prepare
 from dsocr.data.sources.alto import read_alto
 from dsocr.data.sources.layout import SourceImage
+from measuring import processor
 
 PROJECT = Path(__file__).resolve().parents[1]
 COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT.parent / "shared" / "data" / "copiste")
@@ -61,15 +62,6 @@ def peak_memory() -> str:
         return "not told by this system"
     unit = 1024**2 if sys.platform == "darwin" else 1024
     return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit:.0f} MB"
-
-
-def processor() -> str:
-    """The processor's name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def main() -> None:

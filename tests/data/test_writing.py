@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dsocr.data.prepare import prepare
-from dsocr.data.writing import dataset_folder
 from dsocr.errors import DataError
+from dsocr.runs import writing_folder
 from tests.data.making import write, write_pages
 
 
@@ -21,7 +21,7 @@ def names(folder: Path) -> list[str]:
 
 def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     def stopped_halfway() -> None:
-        with dataset_folder(tmp_path / "out") as folder:
+        with writing_folder(tmp_path / "out") as folder:
             write(folder / "half", "")
             raise KeyboardInterrupt
 

@@ -16,8 +16,9 @@ from dsocr.data.sources import choose_format
 from dsocr.data.sources.layout import LeftOut, Reason, SourceImage
 from dsocr.data.splits import assign_groups, crossing, parse_fractions
 from dsocr.data.writers import with_pages, with_writers
-from dsocr.data.writing import dataset_folder, refuse_output, write_split
+from dsocr.data.writing import refuse_output, write_split
 from dsocr.errors import DataError
+from dsocr.runs import writing_folder
 from dsocr.samples import Split
 from dsocr.text import TextPolicy, comparable, is_blank
 
@@ -73,7 +74,7 @@ def prepare(
     images = notes.sifted(chosen.read(source, columns or {}))
     images = with_pages(with_writers(images, writer, notes), page, notes)
     images = _with_texts(images, notes, text_policy)
-    with dataset_folder(out) as folder:
+    with writing_folder(out) as folder:
         samples = _cut(images, folder / _CUT, notes, progress)
         if not samples:
             raise DataError(f"no sample is left{notes.told()}", where=source)

@@ -1,10 +1,7 @@
 """Writing a dataset folder so that its presence means it is whole, and never at the cost of anything else."""
 
 import json
-import secrets
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,24 +43,6 @@ def _refuse_overwriting(out: Path, overwrite: bool) -> None:
 
 def _is_of_a_dataset(path: Path) -> bool:
     return path.name in {CARD_FILE, *Split} or path.name.lower() in _OF_THE_SYSTEM
-
-
-@contextmanager
-def dataset_folder(out: Path) -> Iterator[Path]:
-    """A folder to write into, which becomes `out` at the end, or vanishes if anything goes wrong."""
-    token = secrets.token_hex(4)
-    draft, former = (out.with_name(f".{out.name}.{what}-{token}") for what in ("draft", "former"))
-    draft.mkdir(parents=True)
-    try:
-        yield draft
-        if out.exists():
-            out.rename(former)
-        draft.rename(out)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-        if former.exists() and not out.exists():
-            former.rename(out)
-    shutil.rmtree(former, ignore_errors=True)
 
 
 def write_split(folder: Path, split: Split, cut: Path, samples: Sequence[CutSample]) -> SplitCard:
