@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from transformers.models.unlimited_ocr.modeling_unlimited_ocr import UnlimitedOcrVisionModel
 
 from dsocr.config import RunConfig, load_config
-from dsocr.errors import ConfigError, DataError, RunError
+from dsocr.errors import ConfigError, DataError, ModelError, RunError
 from dsocr.inference.transcriber import Transcriber
 from dsocr.model.adapters import WEIGHTS
 from dsocr.model.loading import find_base, load_base
@@ -223,7 +223,7 @@ def test_layers_that_no_gradient_reaches_are_refused_before_training(
     with pytest.raises(ConfigError, match=r"of its layers would never learn(.|\n)*vision_tower\.sam_encoder") as error:
         train(small_config)
     assert "language_model" not in error.value.message
-    assert not RunFolder(small_config.run).metrics.exists()
+    assert not small_config.run.exists()
 
 
 def test_the_vision_towers_can_learn_at_a_rate_of_their_own(small_config: RunConfig, tmp_path: Path) -> None:
@@ -276,3 +276,12 @@ def test_a_base_of_the_hub_is_pinned_to_the_commit_that_was_fetched(
 def cut_at_step_five(progress: TrainingProgress) -> None:
     if progress.step == 5:
         raise PowerCutError
+
+
+def test_a_base_that_cannot_be_loaded_leaves_nothing_behind(small_config: RunConfig, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(find_base("nano")[0], tmp_path / "base"))
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ModelError, match="not a whole safetensors file"):
+        train(changed(small_config, base=str(folder)))
+    assert not small_config.run.exists()

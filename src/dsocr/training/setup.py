@@ -1,15 +1,21 @@
 """What a training starts from: the samples that fit, and the network with the adapter that is configured."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import torch
 from peft import PeftModel
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, set_seed
 
 from dsocr.config import RunConfig
 from dsocr.errors import DataError
 from dsocr.model.adapters import attach_adapter
 from dsocr.model.encoding import Encoder
+from dsocr.model.loading import choose_device, choose_dtype, load_base
 from dsocr.samples import Sample
+from dsocr.training.arguments import two_rate_optimizer
+from dsocr.training.collator import Collator, EncodedSamples
+from dsocr.training.preflight import demand_gradients
 
 
 def within_budget(samples: Sequence[Sample], encoder: Encoder, config: RunConfig) -> tuple[list[Sample], int]:
@@ -19,6 +25,34 @@ def within_budget(samples: Sequence[Sample], encoder: Encoder, config: RunConfig
     if not fitting:
         raise DataError("no training sample is left", where=config.dataset, hint="see `dsocr check`")
     return fitting, len(samples) - len(fitting)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """All that a training works on. `optimizer` is None where the Trainer is to make its own."""
+
+    model: PeftModel
+    encoder: Encoder
+    samples: EncodedSamples
+    optimizer: torch.optim.Optimizer | None
+    device: torch.device
+    dtype: torch.dtype
+
+
+def set_up(config: RunConfig, samples: Sequence[Sample]) -> Setup:
+    """The base with a fresh adapter, which has been shown to learn from the first sample; writes nothing.
+
+    Raises ModelError where the base cannot be loaded, ConfigError where the adapter does not fit it or would not learn.
+    """
+    device = choose_device()
+    dtype = choose_dtype(config.training.precision, device)
+    set_seed(config.seed)
+    base = load_base(config.base, config.base_revision, dtype=dtype, device=device, attention=config.training.attention)
+    model = fresh_adapter(base.network, config, revision=base.revision)
+    encoder = base.encoder(config.input.resolution, config.input.prompt)
+    encoded = EncodedSamples(samples, encoder, strength=config.training.augmentation, seed=config.seed)
+    demand_gradients(model, Collator(encoder.pad_id)([encoded[0]]), dtype)
+    return Setup(model, encoder, encoded, two_rate_optimizer(model, config.training), device, dtype)
 
 
 def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str | None) -> PeftModel:

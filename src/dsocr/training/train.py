@@ -5,14 +5,14 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from transformers import PrinterCallback, set_seed
+from transformers import PrinterCallback
 
 from dsocr import __version__
 from dsocr.config import RunConfig, load_config
@@ -22,16 +22,16 @@ from dsocr.errors import DataError, RunError
 from dsocr.inference.decoding import Generation
 from dsocr.model.adapters import save_adapter
 from dsocr.model.encoding import Encoder
-from dsocr.model.loading import choose_device, choose_dtype, find_base, load_base, load_encoder
+from dsocr.model.loading import choose_device, find_base, load_encoder
 from dsocr.runs import ReadingSettings, RunFolder, to_json, write_atomically
-from dsocr.samples import Sample, Split
+from dsocr.samples import Split
 from dsocr.text import TextPolicy
-from dsocr.training.arguments import training_arguments, two_rate_optimizer
+from dsocr.training.arguments import training_arguments
 from dsocr.training.callbacks import Recorder, Report, close_training_log, training_log
 from dsocr.training.checkpoints import TRAINER_STATE, latest_checkpoint
-from dsocr.training.collator import Collator, EncodedSamples
-from dsocr.training.preflight import check_for_base, demand_gradients
-from dsocr.training.setup import fresh_adapter, within_budget
+from dsocr.training.collator import Collator
+from dsocr.training.preflight import check_for_base
+from dsocr.training.setup import Setup, set_up, within_budget
 from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.validation import Validation, chosen_samples
 
@@ -72,11 +72,12 @@ def train(
     encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     _check(dataset, encoder, config, warn)
     samples, excluded = within_budget(dataset.samples(Split.TRAIN), encoder, config)
+    setup = set_up(config, samples)
     _begin_run(run, config, dataset, overwrite=overwrite)
     try:
         training_log(run).info("%d training samples, %d excluded as too long", len(samples), excluded)
 
-        trainer, validation = _trainer(config, run, dataset, samples, report)
+        trainer, validation = _trainer(config, run, dataset, setup, report)
         checkpoint = latest_checkpoint(run.checkpoints)
         if checkpoint is not None:
             _restore_validation(validation, checkpoint)
@@ -165,28 +166,19 @@ def _check(dataset: Dataset, encoder: Encoder, config: RunConfig, warn: Callable
 
 
 def _trainer(
-    config: RunConfig, run: RunFolder, dataset: Dataset, samples: Sequence[Sample], report: Report | None
+    config: RunConfig, run: RunFolder, dataset: Dataset, setup: Setup, report: Report | None
 ) -> tuple[AdapterTrainer, Validation | None]:
-    device = choose_device()
-    dtype = choose_dtype(config.training.precision, device)
-    set_seed(config.seed)
-    base = load_base(config.base, config.base_revision, dtype=dtype, device=device, attention=config.training.attention)
-    encoder = base.encoder(config.input.resolution, config.input.prompt)
-    model = fresh_adapter(base.network, config, revision=base.revision)
     recorder = Recorder(run, samples_per_step=config.training.samples_per_step, report=report)
     callbacks: list[Any] = [recorder]
-    validation = _validation(config, run, dataset, encoder, recorder)
+    validation = _validation(config, run, dataset, setup.encoder, recorder)
     if validation is not None:
         callbacks.append(validation)
-    collator = Collator(encoder.pad_id)
-    encoded = EncodedSamples(samples, encoder, strength=config.training.augmentation, seed=config.seed)
-    demand_gradients(model, collator([encoded[0]]), dtype)
     trainer = AdapterTrainer(
-        model=model,
-        args=training_arguments(config, samples=len(samples), device=device, dtype=dtype),
-        data_collator=collator,
-        train_dataset=encoded,
-        optimizers=(two_rate_optimizer(model, config.training), None),
+        model=setup.model,
+        args=training_arguments(config, samples=len(setup.samples), device=setup.device, dtype=setup.dtype),
+        data_collator=Collator(setup.encoder.pad_id),
+        train_dataset=setup.samples,
+        optimizers=(setup.optimizer, None),
         callbacks=callbacks,
         folder=run.checkpoints,
         keep=config.checkpoints.keep,
