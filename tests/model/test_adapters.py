@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from dsocr.model.adapters import (
 )
 from dsocr.model.encoding import collate
 from dsocr.model.loading import load_base
+from tests.making_models import write_first, write_second
 
 SCOPES = ["decoder", "decoder+experts", "decoder+vision", r"^model\.language_model\.layers\.1\.self_attn\.q_proj$"]
 
@@ -160,15 +162,15 @@ def test_what_is_trained_is_float32_whatever_the_base_is(dtype: torch.dtype) -> 
     assert (trainable, frozen) == ({torch.float32}, {dtype})
 
 
-def stepped(scope: str, variant: Variant = "lora") -> tuple[PeftModel, dict[str, bool]]:
+def stepped(scope: str, variant: Variant = "lora", folder: str = "nano") -> tuple[PeftModel, dict[str, bool]]:
     """An adapter after two steps on one batch, and for each of its parameters whether it ever had a gradient."""
-    base = load_base("nano")
+    base = load_base(folder)
     encoder = base.encoder(None, "free_ocr")
     page = Image.effect_noise((400, 50), 90)
     texts = ["Съешь ещё этих", "мягких булок 25"]
     batch = collate([encoder.encode(page, text) for text in texts], encoder.pad_id, padding="right")
     model = attach_adapter(
-        base.network, base="nano", revision=None, scope=scope, rank=4, alpha=8, variant=variant
+        base.network, base=folder, revision=None, scope=scope, rank=4, alpha=8, variant=variant
     ).train()
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     optimizer = torch.optim.AdamW(parameters.values(), lr=1e-2)
@@ -192,6 +194,14 @@ def test_gradients_reach_every_matrix_of_the_adapter(scope: str, variant: Varian
     assert [name for name in sorted(reached.keys() - routed) if not reached[name]] == []
     assert not routed or any(reached[name] for name in routed)
     assert without_gradient(model) == []
+
+
+@pytest.mark.parametrize("write", [write_first, write_second])
+def test_gradients_reach_both_published_kinds_of_vision_towers(write: Callable[[Path], Path], tmp_path: Path) -> None:
+    model, reached = stepped("decoder+vision", folder=str(write(tmp_path / "base")))
+    assert [name for name in sorted(reached) if not reached[name]] == []
+    vision, _ = vision_parameters(model)
+    assert len(vision) > 10
 
 
 def test_vision_and_decoder_are_told_apart() -> None:
