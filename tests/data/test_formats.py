@@ -6,7 +6,7 @@ import pytest
 
 from dsocr.data.sources import FORMATS, choose_format
 from dsocr.errors import DataError
-from tests.data.making import alto, page_xml, pair, write
+from tests.data.making import alto, page_xml, pair, write, write_parquet
 
 
 def make_alto(folder: Path) -> None:
@@ -26,7 +26,11 @@ def make_table(folder: Path) -> None:
     write(folder / "t.csv", "image,text\n")
 
 
-MAKERS = {"alto": make_alto, "page": make_page, "pairs": make_pairs, "table": make_table}
+def make_parquet(folder: Path) -> None:
+    write_parquet(folder / "train-00000-of-00001.parquet", [{"image": b"", "text": "а"}])
+
+
+MAKERS = {"alto": make_alto, "page": make_page, "pairs": make_pairs, "table": make_table, "parquet": make_parquet}
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -56,11 +60,20 @@ def test_columns_mean_a_table(tmp_path: Path) -> None:
     assert choose_format(tmp_path, None, {"image": "скан"}).name == "table"
 
 
+def test_a_file_is_a_source_of_its_own_format(tmp_path: Path) -> None:
+    make_parquet(tmp_path)
+    make_table(tmp_path)
+    assert choose_format(tmp_path / "train-00000-of-00001.parquet", None, {}).name == "parquet"
+    assert choose_format(tmp_path / "t.csv", None, {}).name == "table"
+
+
 @pytest.mark.parametrize(
     ("name", "columns", "message"),
     [
         pytest.param(None, {}, "nothing in this folder can be read", id="empty folder"),
-        pytest.param("tei", {}, "unknown source format 'tei'; the formats are: alto, page, table, pairs", id="format"),
+        pytest.param(
+            "tei", {}, "unknown source format 'tei'; the formats are: alto, page, table, parquet, pairs", id="format"
+        ),
         pytest.param(None, {"txt": "a"}, "unknown column role 'txt'", id="column role"),
     ],
 )
