@@ -30,7 +30,19 @@ def make_parquet(folder: Path) -> None:
     write_parquet(folder / "train-00000-of-00001.parquet", [{"image": b"", "text": "а"}])
 
 
-MAKERS = {"alto": make_alto, "page": make_page, "pairs": make_pairs, "table": make_table, "parquet": make_parquet}
+def make_coco(folder: Path) -> None:
+    write(folder / "annotations.json", '{"images": [], "annotations": []}')
+    write(folder / "about.json", '{"name": "a", "description": "b"}')
+
+
+MAKERS = {
+    "alto": make_alto,
+    "page": make_page,
+    "pairs": make_pairs,
+    "table": make_table,
+    "parquet": make_parquet,
+    "coco": make_coco,
+}
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -72,7 +84,10 @@ def test_a_file_is_a_source_of_its_own_format(tmp_path: Path) -> None:
     [
         pytest.param(None, {}, "nothing in this folder can be read", id="empty folder"),
         pytest.param(
-            "tei", {}, "unknown source format 'tei'; the formats are: alto, page, table, parquet, pairs", id="format"
+            "tei",
+            {},
+            "unknown source format 'tei'; the formats are: alto, page, table, parquet, coco, pairs",
+            id="format",
         ),
         pytest.param(None, {"txt": "a"}, "unknown column role 'txt'", id="column role"),
     ],

@@ -99,7 +99,11 @@ def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_row_without_bytes_says_so(tmp_path: Path) -> None:
-    rows = [{"image": cell(0)}, {"image": {"bytes": None, "path": "/home/anna/a.png"}}, {"image": None}]
+    rows: list[dict[str, Any]] = [
+        {"image": cell(0)},
+        {"image": {"bytes": None, "path": "/home/anna/a.png"}},
+        {"image": None},
+    ]
     column = ImageColumn(write_parquet(tmp_path / "t.parquet", rows), "image.bytes")
     for row in (1, 2):
         with pytest.raises(DataError, match=f"row {row + 1} holds no bytes of an image"):
@@ -118,7 +122,9 @@ def test_images_are_read_in_any_order_and_elsewhere(tmp_path: Path) -> None:
 def test_shards_become_a_dataset_with_their_splits(tmp_path: Path) -> None:
     source = tmp_path / "source"
     for place, split in enumerate(("train", "validation", "test")):
-        rows = [{"image": cell(2 * place + row, f"{row}.png"), "text": f"{split} {row}"} for row in range(2)]
+        rows: list[dict[str, Any]] = [
+            {"image": cell(2 * place + row, f"{row}.png"), "text": f"{split} {row}"} for row in range(2)
+        ]
         rows.append({"image": {"bytes": b"no image", "path": "bad.png"}, "text": "да"})
         rows.append({"image": cell(9), "text": None})
         write_parquet(source / "data" / f"{split}-00000-of-00001.parquet", rows)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsocr.data.sources.alto import find_alto, read_alto
+from dsocr.data.sources.coco import find_coco, read_coco
 from dsocr.data.sources.layout import LeftOut, SourceImage
 from dsocr.data.sources.page import find_page, read_page
 from dsocr.data.sources.pairs import find_pairs, read_pairs
@@ -34,6 +35,7 @@ FORMATS = {
         SourceFormat("page", "PAGE XML files", lambda path, _: find_page(path), lambda path, _: read_page(path)),
         SourceFormat("table", "tables of images and texts", find_tables, read_tables, has_columns=True),
         SourceFormat("parquet", "Parquet files of images and texts", find_parquet, read_parquet, has_columns=True),
+        SourceFormat("coco", "COCO files", lambda path, _: find_coco(path), read_coco, has_columns=True),
         SourceFormat(
             "pairs", "images with a text file", lambda path, _: find_pairs(path), lambda path, _: read_pairs(path)
         ),
