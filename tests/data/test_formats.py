@@ -35,6 +35,14 @@ def make_coco(folder: Path) -> None:
     write(folder / "about.json", '{"name": "a", "description": "b"}')
 
 
+def make_hkr(folder: Path) -> None:
+    write(folder / "ann" / "0_0_0.json", '{"name": "0_0_0", "description": "да"}')
+
+
+def make_iam(folder: Path) -> None:
+    write(folder / "ascii" / "lines.txt", "# head\na01-000u-00 ok 154 19 408 746 1661 89 A|MOVE\n")
+
+
 MAKERS = {
     "alto": make_alto,
     "page": make_page,
@@ -42,6 +50,8 @@ MAKERS = {
     "table": make_table,
     "parquet": make_parquet,
     "coco": make_coco,
+    "hkr": make_hkr,
+    "iam": make_iam,
 }
 
 
@@ -86,7 +96,7 @@ def test_a_file_is_a_source_of_its_own_format(tmp_path: Path) -> None:
         pytest.param(
             "tei",
             {},
-            "unknown source format 'tei'; the formats are: alto, page, table, parquet, coco, pairs",
+            "unknown source format 'tei'; the formats are: alto, page, table, parquet, coco, hkr, iam, pairs",
             id="format",
         ),
         pytest.param(None, {"txt": "a"}, "unknown column role 'txt'", id="column role"),
