@@ -9,6 +9,7 @@ from dsocr.data.sources.coco import find_coco, read_coco
 from dsocr.data.sources.hkr import find_hkr, read_hkr
 from dsocr.data.sources.iam import find_iam, read_iam
 from dsocr.data.sources.layout import LeftOut, SourceImage
+from dsocr.data.sources.messages import find_messages, read_messages
 from dsocr.data.sources.page import find_page, read_page
 from dsocr.data.sources.pairs import find_pairs, read_pairs
 from dsocr.data.sources.parquet import find_parquet, read_parquet
@@ -40,6 +41,9 @@ FORMATS = {
         SourceFormat("coco", "COCO files", lambda path, _: find_coco(path), read_coco, has_columns=True),
         SourceFormat("hkr", "HKR annotations", lambda path, _: find_hkr(path), lambda path, _: read_hkr(path)),
         SourceFormat("iam", "IAM lists of lines", lambda path, _: find_iam(path), lambda path, _: read_iam(path)),
+        SourceFormat(
+            "messages", "conversations", lambda path, _: find_messages(path), lambda path, _: read_messages(path)
+        ),
         SourceFormat(
             "pairs", "images with a text file", lambda path, _: find_pairs(path), lambda path, _: read_pairs(path)
         ),

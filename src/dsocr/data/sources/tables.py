@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from dsocr.data.images import IMAGE_SUFFIXES
 from dsocr.data.paths import list_files, relative
 from dsocr.data.sources.layout import LeftOut, Reason, SourceImage, SourceLine
+from dsocr.data.sources.messages import is_messages
 from dsocr.data.sources.pictures import Pictures
 from dsocr.data.sources.texts import read_text
 from dsocr.data.splits import split_called, split_of_folder
@@ -76,7 +77,7 @@ def _is_understood(path: Path, columns: Columns) -> bool:
     try:
         header = _rows(path, columns)[0]
     except DataError:
-        return True
+        return not is_messages(path)
     return {"image", "text"} <= roles_of(header, columns).keys()
 
 
