@@ -85,6 +85,7 @@ def test_where_the_text_stands(tmp_path: Path, more: dict[str, Any], columns: di
         pytest.param(annotation(segmentation=[["x", 2]]), Reason.BAD_SOURCE, "not numbers", id="words"),
         pytest.param(annotation(bbox=[0, 0, 1e9, 1], segmentation=[]), Reason.BAD_SOURCE, "on no image", id="far"),
         pytest.param(annotation(segmentation=[[float("nan")] * 6]), Reason.BAD_SOURCE, "on no image", id="NaN"),
+        pytest.param(annotation(segmentation=[[10**400] * 6]), Reason.BAD_SOURCE, "on no image", id="huge"),
         pytest.param(annotation(image_id=2), Reason.NO_IMAGE, "no image has the id '2'", id="image unknown"),
         pytest.param("x", Reason.BAD_SOURCE, "names no image", id="no annotation at all"),
     ],
@@ -102,6 +103,13 @@ def test_an_image_that_is_not_in_the_folder_is_left_out(tmp_path: Path, name: st
     (item,) = read(tmp_path, annotation(), images=[{"id": 1, "file_name": name} if name is not None else {"id": 1}])
     assert isinstance(item, LeftOut)
     assert item.reason == Reason.NO_IMAGE
+
+
+@pytest.mark.parametrize("width", [0, -1, "100", None, 10**400])
+def test_a_size_that_is_none_is_not_taken(tmp_path: Path, width: object) -> None:
+    (item,) = read(tmp_path, annotation(), images=[{"id": 1, "file_name": "p.png", "width": width, "height": 50}])
+    assert isinstance(item, SourceImage)
+    assert item.size is None
 
 
 def test_an_image_without_annotations_is_not_transcribed_yet(tmp_path: Path) -> None:

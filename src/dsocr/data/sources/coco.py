@@ -3,7 +3,6 @@
 Whatever was transcribed by itself is a line, be it a word: nothing in a COCO file says what stands on one line.
 """
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -128,8 +127,9 @@ def _text(annotation: Mapping[str, Any], names: tuple[str, ...]) -> str:
 
 def _size(entry: Mapping[str, Any]) -> tuple[int, int] | None:
     width, height = entry.get("width"), entry.get("height")
-    known = isinstance(width, int) and isinstance(height, int) and width > 0 and height > 0
-    return (width, height) if known else None  # type: ignore[return-value]
+    if isinstance(width, int) and isinstance(height, int) and 0 < width <= _FARTHEST and 0 < height <= _FARTHEST:
+        return width, height
+    return None
 
 
 def _outline(annotation: Mapping[str, Any]) -> Outline | None:
@@ -153,7 +153,8 @@ def _points(numbers: object) -> tuple[Point, ...]:
     """Points written as one row of numbers, rounded."""
     if not isinstance(numbers, list) or not all(isinstance(number, int | float) for number in numbers):
         raise DataError("the coordinates are not numbers")
-    if not all(math.isfinite(number) and abs(number) <= _FARTHEST for number in numbers):
+    # What is not a number at all is not within any bound.
+    if not all(abs(number) <= _FARTHEST for number in numbers):
         raise DataError("a coordinate is on no image")
     if len(numbers) % 2:
         raise DataError("an odd number of coordinates")
