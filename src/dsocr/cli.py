@@ -61,7 +61,9 @@ def _root(
 def prepare(
     source: Annotated[Path, typer.Argument(help="A folder of scans with transcriptions, or a table.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The dataset folder to make.")],
-    format: Annotated[str | None, typer.Option(help="The source's format; found out if not given.")] = None,
+    format: Annotated[
+        str | None, typer.Option(help="The source's format; found out if not given; `dsocr sources` lists them.")
+    ] = None,
     writer: Annotated[str | None, typer.Option(help="Who wrote it: a column, or a pattern over file names.")] = None,
     page: Annotated[str | None, typer.Option(help="The page: a column, or a pattern over file names.")] = None,
     split: Annotated[str, typer.Option(help="Fractions of train/validation/test.")] = "0.8/0.1/0.1",
@@ -93,6 +95,14 @@ def prepare(
         strict=strict,
         overwrite=overwrite,
     )
+
+
+@app.command()
+def sources(quiet: Quiet = False) -> None:
+    """List the formats that prepare reads, each with a command."""
+    from dsocr.commands import sources_command
+
+    sources_command(Printer(quiet=quiet))
 
 
 @app.command()

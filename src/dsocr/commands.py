@@ -87,6 +87,16 @@ def _print_prepared(printer: Printer, report: "PrepareReport") -> None:
     printer.say(f"next:    dsocr check {report.dataset}")
 
 
+def sources_command(printer: Printer) -> None:
+    """`dsocr sources`."""
+    from dsocr.data.sources import FORMATS
+
+    for format_ in FORMATS.values():
+        printer.result(f"{format_.name:<10}{format_.title}")
+        printer.result(f"{'':<10}dsocr prepare {format_.example}")
+    printer.say("prepare finds out which it is and says it; --format NAME decides where a folder holds several")
+
+
 def check_command(printer: Printer, path: Path, *, base: str, max_text_tokens: int, json: bool) -> int:
     """`dsocr check`: 1 where there are errors, else 0."""
     from dsocr.config import load_config

@@ -1,9 +1,12 @@
-"""Small sources to test with: pictures, ALTO and PAGE files, pairs and tables."""
+"""Small sources to test with: pictures, ALTO and PAGE files, pairs, tables and Parquet files."""
 
-from collections.abc import Sequence
+import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from PIL import Image, ImageDraw
 
 SQUARE = "10,10 60,10 60,30 10,30"
@@ -27,6 +30,19 @@ def pair(folder: Path, stem: str, text: str, *, colour: Any = "white", ending: s
 def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode(encoding))
+    return path
+
+
+def png(colour: Any = "white", size: tuple[int, int] = (100, 50)) -> bytes:
+    """The bytes of an image file."""
+    buffer = io.BytesIO()
+    Image.new("RGB", size, colour).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def write_parquet(path: Path, rows: Sequence[Mapping[str, Any]], **options: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), path, **options)
     return path
 
 

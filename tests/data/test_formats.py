@@ -6,7 +6,7 @@ import pytest
 
 from dsocr.data.sources import FORMATS, choose_format
 from dsocr.errors import DataError
-from tests.data.making import alto, page_xml, pair, write
+from tests.data.making import alto, page_xml, pair, write, write_parquet
 
 
 def make_alto(folder: Path) -> None:
@@ -26,7 +26,38 @@ def make_table(folder: Path) -> None:
     write(folder / "t.csv", "image,text\n")
 
 
-MAKERS = {"alto": make_alto, "page": make_page, "pairs": make_pairs, "table": make_table}
+def make_parquet(folder: Path) -> None:
+    write_parquet(folder / "train-00000-of-00001.parquet", [{"image": b"", "text": "а"}])
+
+
+def make_coco(folder: Path) -> None:
+    write(folder / "annotations.json", '{"images": [], "annotations": []}')
+    write(folder / "about.json", '{"name": "a", "description": "b"}')
+
+
+def make_hkr(folder: Path) -> None:
+    write(folder / "ann" / "0_0_0.json", '{"name": "0_0_0", "description": "да"}')
+
+
+def make_iam(folder: Path) -> None:
+    write(folder / "ascii" / "lines.txt", "# head\na01-000u-00 ok 154 19 408 746 1661 89 A|MOVE\n")
+
+
+def make_messages(folder: Path) -> None:
+    write(folder / "m.jsonl", '{"messages": [{"role": "assistant", "content": "да"}], "images": ["a.png"]}\n{broken\n')
+
+
+MAKERS = {
+    "alto": make_alto,
+    "page": make_page,
+    "pairs": make_pairs,
+    "table": make_table,
+    "parquet": make_parquet,
+    "coco": make_coco,
+    "hkr": make_hkr,
+    "iam": make_iam,
+    "messages": make_messages,
+}
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -56,11 +87,23 @@ def test_columns_mean_a_table(tmp_path: Path) -> None:
     assert choose_format(tmp_path, None, {"image": "скан"}).name == "table"
 
 
+def test_a_file_is_a_source_of_its_own_format(tmp_path: Path) -> None:
+    make_parquet(tmp_path)
+    make_table(tmp_path)
+    assert choose_format(tmp_path / "train-00000-of-00001.parquet", None, {}).name == "parquet"
+    assert choose_format(tmp_path / "t.csv", None, {}).name == "table"
+
+
 @pytest.mark.parametrize(
     ("name", "columns", "message"),
     [
         pytest.param(None, {}, "nothing in this folder can be read", id="empty folder"),
-        pytest.param("tei", {}, "unknown source format 'tei'; the formats are: alto, page, table, pairs", id="format"),
+        pytest.param(
+            "tei",
+            {},
+            "unknown source format 'tei'; the formats are: alto, page, table, parquet, coco, hkr, iam, messages, pairs",
+            id="format",
+        ),
         pytest.param(None, {"txt": "a"}, "unknown column role 'txt'", id="column role"),
     ],
 )

@@ -116,3 +116,14 @@ def test_a_table_without_a_column_that_was_asked_for_is_left_out(tmp_path: Path)
     item = read_one(tmp_path, "t.csv", "image,text\na.png,y\n", {"writer": "hand"})
     assert isinstance(item, LeftOut)
     assert "no column is known to hold: writer ('hand')" in item.message
+
+
+@pytest.mark.parametrize("name", ["metadata.jsonl", "metadata.csv"])
+def test_an_imagefolder_made_elsewhere_keeps_its_splits(tmp_path: Path, name: str) -> None:
+    for split in ("train", "validation", "test"):
+        picture(tmp_path / split / "scans" / "1.png")
+        row = {"metadata.jsonl": f'{{"file_name": "scans/1.png", "text": "{split}"}}\n'}
+        write(tmp_path / split / name, row.get(name, f"file_name,text\nscans/1.png,{split}\n"))
+    items = [item for item in read_tables(tmp_path, {}) if isinstance(item, SourceImage)]
+    found = {item.split: (item.lines[0].text, item.name) for item in items}
+    assert found == {split: (str(split), f"{split}/scans/1") for split in Split}

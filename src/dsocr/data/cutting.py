@@ -54,7 +54,7 @@ def cut_image(task: CutTask) -> tuple[list[CutSample], list[LeftOut]]:
     """The samples of one image, stored, and what had to be left out; the image is decoded once."""
     image = task.image
     try:
-        data = read_bytes(image.image)
+        data = image.content() if image.content else read_bytes(image.image)
         decoded = decode_image(data, name=image.image)
         across, down = _scale(decoded.image.size, image.size)
     except DataError as error:

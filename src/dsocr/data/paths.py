@@ -32,6 +32,8 @@ def _problem(name: str) -> str | None:
         return "is empty"
     if "\0" in name:
         return "holds a NUL character"
+    if not _can_be_a_file_name(name):
+        return "holds half of a character"
     if _DRIVE.match(name) or PureWindowsPath(name).drive:
         return "names a drive"
     if name.startswith(("/", "\\")):
@@ -39,6 +41,15 @@ def _problem(name: str) -> str | None:
     if ".." in _parts(name):
         return "climbs out with '..'"
     return None
+
+
+def _can_be_a_file_name(name: str) -> bool:
+    """False of the half characters that JSON can write and no file system can."""
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def list_files(root: Path, suffixes: Collection[str]) -> list[Path]:

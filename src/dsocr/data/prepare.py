@@ -1,5 +1,6 @@
 """From somebody's scans and transcriptions to a dataset folder: read, name, cut, split, write."""
 
+import re
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +27,9 @@ EXAMPLES = 10
 """How many of a kind the card lists."""
 
 _CUT = "cut"
+
+_HALF = re.compile("[\ud800-\udfff]")
+"""What JSON can write and UTF-8 cannot."""
 
 
 Progress = Callable[[int, int], None]
@@ -113,6 +117,8 @@ def _with_text(image: SourceImage, notes: Notes, policy: TextPolicy) -> SourceIm
         text = policy.apply(line.text)
         if is_blank(text):
             notes.add(LeftOut(Reason.NO_TEXT, line.where, "the transcription is empty"))
+        elif _HALF.search(text):
+            notes.add(LeftOut(Reason.BAD_SOURCE, line.where, "the transcription holds half of a character"))
         else:
             lines.append(replace(line, text=text))
     return replace(image, lines=tuple(lines))

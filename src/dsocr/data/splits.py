@@ -4,6 +4,7 @@ A group is a writer, else a page, else a text; what a sample's group is, `prepar
 """
 
 import random
+import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,6 +35,12 @@ def split_called(name: str) -> Split | None:
 def split_of_folder(folder: PurePath) -> Split | None:
     """The split that one of a path's folders is named after; the outermost counts."""
     return next((split for part in folder.parts if (split := split_called(part))), None)
+
+
+def split_of_name(stem: str) -> Split | None:
+    """The split that a word of a file's name stands for (`train-00000-of-00002`); None where two words disagree."""
+    found = {split for word in re.split(r"[\W\d_]+", stem) if (split := split_called(word))}
+    return found.pop() if len(found) == 1 else None
 
 
 def parse_fractions(text: str) -> dict[Split, float]:

@@ -1,7 +1,7 @@
 """What every source format is read into: images, the transcribed lines on them, and what had to be left out."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -80,6 +80,7 @@ class SourceImage:
 
     `name` is the path inside the source, without suffix, that `writer` and `page` patterns are searched in. `size` is
     the one the outlines were drawn for, where the source says it. `columns` is the row of a table, as it stood.
+    `content` reads the image's bytes where it is not a file of its own but stands inside `image`.
     """
 
     image: Path
@@ -91,6 +92,7 @@ class SourceImage:
     page: str | None = None
     split: Split | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
+    content: Callable[[], bytes] | None = None
 
 
 def bounds(points: Iterable[Point]) -> Box:

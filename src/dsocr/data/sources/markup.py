@@ -14,11 +14,11 @@ from lxml import etree
 from dsocr.data.paths import list_files, relative
 from dsocr.data.sources.layout import NUMBER, LeftOut, Outline, Reason, SourceImage, SourceLine
 from dsocr.data.sources.pictures import Pictures
+from dsocr.data.sources.texts import head
 from dsocr.data.splits import split_of_folder
 from dsocr.errors import DataError
 
 MAX_XML_BYTES = 32 * 1024 * 1024
-_HEAD_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,7 @@ class Page:
 def find_xml(source: Path, root_element: str) -> list[Path]:
     """XML files under `source` whose outermost element has this name, judged by their first kilobytes."""
     pattern = re.compile(rb"<(?:!DOCTYPE\s+)?(?:[\w.-]+:)?" + root_element.encode("ascii") + rb"[\s>]")
-    return [path for path in list_files(source, {".xml"}) if pattern.search(_head(path))]
-
-
-def _head(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(_HEAD_BYTES).replace(b"\0", b"")
-    except OSError:
-        return b""
+    return [path for path in list_files(source, {".xml"}) if pattern.search(head(path).replace(b"\0", b""))]
 
 
 def read_pages(

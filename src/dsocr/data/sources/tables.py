@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from dsocr.data.images import IMAGE_SUFFIXES
 from dsocr.data.paths import list_files, relative
 from dsocr.data.sources.layout import LeftOut, Reason, SourceImage, SourceLine
+from dsocr.data.sources.messages import is_messages
 from dsocr.data.sources.pictures import Pictures
 from dsocr.data.sources.texts import read_text
 from dsocr.data.splits import split_called, split_of_folder
@@ -76,20 +77,24 @@ def _is_understood(path: Path, columns: Columns) -> bool:
     try:
         header = _rows(path, columns)[0]
     except DataError:
-        return True
-    return {"image", "text"} <= _roles(header, columns).keys()
+        return not is_messages(path)
+    return {"image", "text"} <= roles_of(header, columns).keys()
 
 
 def open_table(path: Path, columns: Columns) -> Table:
     """A table whose image and text columns are known; an error lists the columns it has where they are not."""
     header, rows = _rows(path, columns)
-    roles = _roles(header, columns)
-    missing = [role for role in ("image", "text") if role not in roles]
-    missing += [f"{role} ({columns[role]!r})" for role in columns if role not in roles and role not in missing]
-    if missing:
+    roles = roles_of(header, columns)
+    if missing := missing_columns(roles, columns):
         message = f"no column is known to hold: {', '.join(missing)}; the columns are: {', '.join(header)}"
         raise DataError(message, where=path, hint="name the columns, e.g. image=scan text=words")
     return Table(path, roles, rows)
+
+
+def missing_columns(roles: Mapping[str, str], columns: Columns) -> list[str]:
+    """The roles that no column was found for: image and text, and what was asked for by name."""
+    missing = [role for role in ("image", "text") if role not in roles]
+    return missing + [f"{role} ({columns[role]!r})" for role in columns if role not in roles and role not in missing]
 
 
 def check_roles(columns: Columns) -> None:
@@ -99,7 +104,7 @@ def check_roles(columns: Columns) -> None:
         raise DataError(f"unknown column role {unknown[0]!r}; the roles are: {', '.join(USUAL_NAMES)}")
 
 
-def _roles(header: list[str], columns: Columns) -> dict[str, str]:
+def roles_of(header: list[str], columns: Columns) -> dict[str, str]:
     """Role -> column, as given or guessed; roles without a column are absent."""
     known = {name.strip().lower(): name for name in reversed(header)}
     roles = {}

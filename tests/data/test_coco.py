@@ -1,0 +1,153 @@
+"""COCO files: texts in attributes, polygons and boxes, splits by file name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsocr.data.prepare import prepare
+from dsocr.data.sources.coco import find_coco, read_coco
+from dsocr.data.sources.layout import LeftOut, Outline, Reason, SourceImage
+from dsocr.samples import Split
+from tests.data.making import picture, write
+
+POLYGON = [10, 10, 60, 10, 60, 30, 10.4, 29.6]
+OUTLINE = Outline((10, 10, 61, 31), ((10, 10), (60, 10), (60, 30), (10, 30)))
+
+
+def annotation(text: str | None = "слово", **more: Any) -> dict[str, Any]:
+    """An annotation as school_notebooks has them; `more` replaces parts of it."""
+    attributes = None if text is None else {"translation": text}
+    return {"id": 7, "image_id": 1, "category_id": 0, "segmentation": [POLYGON], "attributes": attributes} | more
+
+
+def write_coco(path: Path, *annotations: Any, images: list[Any] | None = None) -> Path:
+    images = [{"id": 1, "file_name": "p.png"}] if images is None else images
+    return write(path, json.dumps({"categories": [], "images": images, "annotations": annotations}))
+
+
+def read(folder: Path, *annotations: Any, images: list[Any] | None = None) -> list[SourceImage | LeftOut]:
+    picture(folder / "images" / "p.png")
+    write_coco(folder / "annotations.json", *annotations, images=images)
+    return list(read_coco(folder, {}))
+
+
+@pytest.mark.parametrize(
+    ("more", "outline"),
+    [
+        pytest.param({}, OUTLINE, id="a polygon, rounded"),
+        pytest.param({"segmentation": POLYGON}, OUTLINE, id="a polygon that is not in a list"),
+        pytest.param(
+            {"segmentation": [[0, 0, 9, 0, 9, 9], [20, 5, 30, 5, 30, 40]]},
+            Outline((0, 0, 31, 41)),
+            id="several parts are a box around them",
+        ),
+        pytest.param({"segmentation": [], "bbox": [5, 6, 20, 10]}, Outline((5, 6, 25, 16)), id="a box"),
+        pytest.param(
+            {"segmentation": {"counts": "x", "size": [1, 1]}, "bbox": [5, 6, 20, 10]},
+            Outline((5, 6, 25, 16)),
+            id="a mask is taken by its box",
+        ),
+    ],
+)
+def test_where_a_line_stands(tmp_path: Path, more: dict[str, Any], outline: Outline) -> None:
+    (item,) = read(tmp_path, annotation(**more))
+    assert isinstance(item, SourceImage)
+    (line,) = item.lines
+    assert (line.text, line.outline, line.where) == ("слово", outline, "annotations.json#7")
+    assert (item.name, item.page, item.where) == ("images/p", "images/p", "annotations.json#p.png")
+
+
+@pytest.mark.parametrize(
+    ("more", "columns", "text"),
+    [
+        pytest.param({"attributes": {"translation": "да"}}, {}, "да", id="school_notebooks"),
+        pytest.param({"attributes": {"text": "да"}}, {}, "да", id="another attribute"),
+        pytest.param({"attributes": None, "utf8_string": "да"}, {}, "да", id="beside the polygon, as in COCO-Text"),
+        pytest.param({"attributes": {"чтение": "да", "text": "нет"}}, {"text": "чтение"}, "да", id="named"),
+        pytest.param({"attributes": None}, {}, "", id="no text"),
+        pytest.param({"attributes": {"translation": None}}, {}, "", id="null"),
+    ],
+)
+def test_where_the_text_stands(tmp_path: Path, more: dict[str, Any], columns: dict[str, str], text: str) -> None:
+    read(tmp_path, annotation(**more))
+    (item,) = read_coco(tmp_path, columns)
+    assert isinstance(item, SourceImage)
+    assert [line.text for line in item.lines] == [text]
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason", "message"),
+    [
+        pytest.param(annotation(segmentation=[]), Reason.NO_OUTLINE, "neither a polygon nor a box", id="no outline"),
+        pytest.param(annotation(segmentation=[[1, 2, 3]]), Reason.BAD_SOURCE, "an odd number", id="odd"),
+        pytest.param(annotation(segmentation=[["x", 2]]), Reason.BAD_SOURCE, "not numbers", id="words"),
+        pytest.param(annotation(bbox=[0, 0, 1e9, 1], segmentation=[]), Reason.BAD_SOURCE, "on no image", id="far"),
+        pytest.param(annotation(segmentation=[[float("nan")] * 6]), Reason.BAD_SOURCE, "on no image", id="NaN"),
+        pytest.param(annotation(segmentation=[[10**400] * 6]), Reason.BAD_SOURCE, "on no image", id="huge"),
+        pytest.param(annotation(image_id=2), Reason.NO_IMAGE, "no image has the id '2'", id="image unknown"),
+        pytest.param("x", Reason.BAD_SOURCE, "names no image", id="no annotation at all"),
+    ],
+)
+def test_what_cannot_be_used_is_left_out(tmp_path: Path, entry: Any, reason: Reason, message: str) -> None:
+    items = read(tmp_path, annotation(), entry)
+    (left_out,) = [item for item in items if isinstance(item, LeftOut)]
+    assert left_out.reason == reason
+    assert message in left_out.message
+    assert [len(item.lines) for item in items if isinstance(item, SourceImage)] == [1]
+
+
+@pytest.mark.parametrize("name", ["gone.png", "../images/p.png", "/etc/p.png", "", None])
+def test_an_image_that_is_not_in_the_folder_is_left_out(tmp_path: Path, name: str | None) -> None:
+    (item,) = read(tmp_path, annotation(), images=[{"id": 1, "file_name": name} if name is not None else {"id": 1}])
+    assert isinstance(item, LeftOut)
+    assert item.reason == Reason.NO_IMAGE
+
+
+@pytest.mark.parametrize("width", [0, -1, "100", None, 10**400])
+def test_a_size_that_is_none_is_not_taken(tmp_path: Path, width: object) -> None:
+    (item,) = read(tmp_path, annotation(), images=[{"id": 1, "file_name": "p.png", "width": width, "height": 50}])
+    assert isinstance(item, SourceImage)
+    assert item.size is None
+
+
+def test_an_image_without_annotations_is_not_transcribed_yet(tmp_path: Path) -> None:
+    (item,) = read(tmp_path)
+    assert isinstance(item, LeftOut)
+    assert item.reason == Reason.NO_TRANSCRIPTION
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param('{"images": [', "it is not JSON", id="broken"),
+        pytest.param('{"images": []}', "it has no list of annotations", id="incomplete"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path, content: str, message: str) -> None:
+    write(tmp_path / "a.json", content)
+    (item,) = read_coco(tmp_path, {})
+    assert isinstance(item, LeftOut)
+    assert (item.reason, item.where) == (Reason.BAD_SOURCE, "a.json")
+    assert message in item.message
+
+
+def test_other_json_is_not_coco(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", '[{"images": [1]}]')
+    write(tmp_path / "b.json", '{"messages": [], "images": ["a.png"]}')
+    write(tmp_path / "c.json", '{"name": "a", "description": "б"}')
+    assert find_coco(tmp_path) == []
+
+
+def test_files_become_a_dataset_with_their_splits(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for place, split in enumerate(("train", "val", "test")):
+        picture(source / "images" / f"{split}.png", size=(200, 100), colour=(255, 255, 250 - place))
+        entries = [{"id": 1, "file_name": f"{split}.png", "width": 100, "height": 50}]
+        lines = [annotation(f"{split} раз"), annotation(f"{split} два"), annotation(None)]
+        write_coco(source / f"annotations_{split}.json", *lines, images=entries)
+    card = prepare(source, tmp_path / "out").card
+    assert (card.source_format, card.split_by) == ("coco", "given")
+    assert {split: part.samples for split, part in card.splits.items()} == dict.fromkeys(Split, 2)
+    assert {reason: part.count for reason, part in card.left_out.items()} == {"no text": 3}

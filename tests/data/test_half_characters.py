@@ -1,0 +1,36 @@
+"""JSON can write half of a character, which UTF-8 cannot: such a text or name is left out, and the rest is read."""
+
+from pathlib import Path
+
+import pytest
+
+from dsocr.data.prepare import prepare
+from tests.data.making import picture, write
+
+BOX = '"id": "\\udc00", "bbox": [0, 0, 50, 40]'
+
+
+@pytest.mark.parametrize(
+    ("file", "bad", "good"),
+    [
+        pytest.param(
+            "t.jsonl", '{"image": "p.png", "text": "a\\ud800"}\n', '{"image": "p.png", "text": "да"}', id="text"
+        ),
+        pytest.param(
+            "t.jsonl", '{"image": "\\ud800.png", "text": "да"}\n', '{"image": "p.png", "text": "да"}', id="image"
+        ),
+        pytest.param(
+            "a.json",
+            f'{{"images": [{{"id": 1, "file_name": "\\ud800"}}, {{"id": 2, "file_name": "p.png"}}], "annotations": ['
+            f'{{{BOX}, "image_id": 1, "text": "да"}}, {{{BOX}, "image_id": 2, "text": "да"}}',
+            "]}",
+            id="COCO image and id",
+        ),
+    ],
+)
+def test_half_a_character_is_left_out(tmp_path: Path, file: str, bad: str, good: str) -> None:
+    picture(tmp_path / "s" / "p.png")
+    write(tmp_path / "s" / file, bad + good)
+    card = prepare(tmp_path / "s", tmp_path / "out", split="1/0/0").card
+    assert [part.samples for part in card.splits.values()] == [1]
+    assert sum(part.count for part in card.left_out.values()) == 1

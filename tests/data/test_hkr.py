@@ -1,0 +1,65 @@
+"""HKR: an annotation beside each image, and the published splits."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsocr.data.sources.hkr import find_hkr, read_hkr
+from dsocr.data.sources.layout import LeftOut, Reason, SourceImage
+from dsocr.samples import Split
+from tests.data.making import picture, write
+
+
+def annotate(folder: Path, name: Any, text: Any = "Алматы", file: str | None = None) -> None:
+    """An annotation as HKR has them."""
+    data = {"description": text, "name": name, "size": {"width": 5}, "moderation": {"isModerated": 1}, "objects": []}
+    write(folder / "ann" / f"{file or name}.json", json.dumps(data))
+
+
+def read(folder: Path) -> list[SourceImage | LeftOut]:
+    return list(read_hkr(folder))
+
+
+def test_an_annotation_names_its_image(tmp_path: Path) -> None:
+    picture(tmp_path / "data" / "img" / "0_1_2.jpg")
+    annotate(tmp_path / "data", "0_1_2")
+    (item,) = read(tmp_path)
+    assert isinstance(item, SourceImage)
+    assert (item.image.name, item.name, item.where) == ("0_1_2.jpg", "data/img/0_1_2", "data/ann/0_1_2.json")
+    assert (item.lines[0].text, item.lines[0].outline, item.split) == ("Алматы", None, None)
+
+
+def test_published_splits_are_kept(tmp_path: Path) -> None:
+    for name in ("0_0_0", "0_0_1_", "0_0_2", "0_0_3", "0_0_4"):
+        picture(tmp_path / "img" / f"{name}.jpg")
+        annotate(tmp_path, name)
+    write(tmp_path / "HKR_splitting.csv", "id,stage\n0_0_0,train\n0_0_1_,val\n0_0_2,test1\n0_0_3,test2\n")
+    splits = [item.split for item in read(tmp_path) if isinstance(item, SourceImage)]
+    assert splits == [Split.TRAIN, Split.VALIDATION, Split.TEST, Split.TEST, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        pytest.param("gone", "да", Reason.NO_IMAGE, id="no image"),
+        pytest.param("../a", "да", Reason.NO_IMAGE, id="one level up"),
+        pytest.param("/etc/a", "да", Reason.NO_IMAGE, id="absolute"),
+        pytest.param(7, "да", Reason.BAD_SOURCE, id="a number for a name"),
+        pytest.param("a", None, Reason.BAD_SOURCE, id="no description"),
+    ],
+)
+def test_what_cannot_be_used_is_left_out(tmp_path: Path, name: Any, text: Any, reason: Reason) -> None:
+    picture(tmp_path / "img" / "a.jpg")
+    annotate(tmp_path, name, text, file="a")
+    (item,) = read(tmp_path)
+    assert isinstance(item, LeftOut)
+    assert (item.reason, item.where) == (reason, "ann/a.json")
+
+
+def test_other_json_is_not_hkr(tmp_path: Path) -> None:
+    write(tmp_path / "package.json", '{"name": "a", "description": "b"}')
+    write(tmp_path / "ann" / "a.json", '{"name": "a", "objects": []}')
+    write(tmp_path / "ann" / "b.json", '[{"name": "a", "description": "b"}]')
+    assert find_hkr(tmp_path) == []

@@ -1,0 +1,138 @@
+"""Parquet files of the Hub: images as bytes or names, columns guessed or given, shards and splits."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsocr.data.images import open_image
+from dsocr.data.prepare import prepare
+from dsocr.data.sources.layout import LeftOut, Reason, SourceImage
+from dsocr.data.sources.parquet import ImageColumn, find_parquet, read_parquet
+from dsocr.errors import DataError
+from dsocr.samples import Split
+from tests.data.making import picture, png, write, write_parquet
+
+SHADES = [png((255, 255, shade)) for shade in range(200, 240)]
+
+
+def cell(place: int, path: str | None = None) -> dict[str, Any]:
+    """An image as `datasets` writes it."""
+    return {"bytes": SHADES[place], "path": path}
+
+
+def read(source: Path, columns: dict[str, str] | None = None) -> list[SourceImage]:
+    items = list(read_parquet(source, columns or {}))
+    assert not [item for item in items if isinstance(item, LeftOut)]
+    return [item for item in items if isinstance(item, SourceImage)]
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        pytest.param({"image": cell(0, "a/b.png"), "text": "да"}, "t/b", id="bytes with their path"),
+        pytest.param({"image": cell(0), "text": "да"}, "t/1", id="bytes without a path"),
+        pytest.param({"image": {"bytes": SHADES[0]}, "text": "да"}, "t/1", id="no field for a path"),
+        pytest.param({"im": SHADES[0], "label": "да"}, "t/1", id="bare bytes"),
+        pytest.param({"scan": SHADES[0], "text": "да"}, "t/1", id="the only column that holds bytes"),
+        pytest.param({"image": cell(0, "../../x.png"), "text": "да"}, "t/x", id="a path is no more than a name"),
+    ],
+)
+def test_a_row_is_read(tmp_path: Path, row: dict[str, Any], name: str) -> None:
+    write_parquet(tmp_path / "t.parquet", [row])
+    (image,) = read(tmp_path)
+    assert (image.name, image.where, image.lines[0].text) == (name, "t.parquet:1", "да")
+    assert image.content is not None
+    assert image.content() == SHADES[0]
+
+
+def test_images_named_by_a_row_are_files_of_the_source(tmp_path: Path) -> None:
+    picture(tmp_path / "images" / "a.png")
+    write_parquet(tmp_path / "metadata.parquet", [{"file_name": "images/a.png", "text": "да"}])
+    (image,) = read(tmp_path)
+    assert (image.image, image.content) == (tmp_path / "images" / "a.png", None)
+
+
+@pytest.mark.parametrize("name", ["gone.png", "../a.png", "/etc/a.png", ""])
+def test_a_row_without_a_usable_image_is_left_out(tmp_path: Path, name: str) -> None:
+    write_parquet(tmp_path / "t.parquet", [{"image": name, "text": "да"}])
+    (item,) = read_parquet(tmp_path, {})
+    assert isinstance(item, LeftOut)
+    assert (item.reason, item.where) == (Reason.NO_IMAGE, "t.parquet:1")
+
+
+@pytest.mark.parametrize(
+    ("place", "split"),
+    [
+        pytest.param("train-00000-of-00002.parquet", Split.TRAIN, id="a shard"),
+        pytest.param("data/validation-00000-of-00001-a1b2c3.parquet", Split.VALIDATION, id="a shard with its hash"),
+        pytest.param("default/test/0000.parquet", Split.TEST, id="a folder, as the Hub converts"),
+        pytest.param("rows.parquet", None, id="nothing said"),
+    ],
+)
+def test_the_place_of_a_file_tells_the_split(tmp_path: Path, place: str, split: Split | None) -> None:
+    write_parquet(tmp_path / place, [{"image": cell(0), "text": "да"}])
+    assert [image.split for image in read(tmp_path)] == [split]
+
+
+def test_columns_are_named_and_kept(tmp_path: Path) -> None:
+    row: dict[str, Any] = {"image": cell(0), "чтение": "да", "hand": 7, "split": "dev", "boxes": [1, 2], "note": None}
+    write_parquet(tmp_path / "t.parquet", [row, row | {"note": "x"}])
+    first, _ = read(tmp_path, {"text": "чтение"})
+    assert (first.writer, first.split) == ("7", Split.VALIDATION)
+    assert first.columns == {"чтение": "да", "hand": "7", "split": "dev", "note": ""}
+
+
+def test_unknown_columns_are_listed(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "t.parquet", [{"x": "a", "y": "b"}])
+    assert find_parquet(tmp_path, {}) == []
+    with pytest.raises(DataError, match="no column is known to hold: image, text; the columns are: x, y"):
+        list(read_parquet(tmp_path, {}))
+
+
+def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path / "t.parquet", "PAR1 and no more")
+    (item,) = read_parquet(tmp_path, {})
+    assert isinstance(item, LeftOut)
+    assert (item.reason, item.where) == (Reason.BAD_SOURCE, "t.parquet")
+
+
+def test_a_row_without_bytes_says_so(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"image": cell(0)},
+        {"image": {"bytes": None, "path": "/home/anna/a.png"}},
+        {"image": None},
+    ]
+    column = ImageColumn(write_parquet(tmp_path / "t.parquet", rows), "image.bytes")
+    for row in (1, 2):
+        with pytest.raises(DataError, match=f"row {row + 1} holds no bytes of an image"):
+            column.read(row)
+
+
+def test_images_are_read_in_any_order_and_elsewhere(tmp_path: Path) -> None:
+    rows = [{"image": cell(place), "text": "да"} for place in range(40)]
+    column = ImageColumn(write_parquet(tmp_path / "t.parquet", rows, row_group_size=7), "image.bytes")
+    assert [column.read(row) for row in (0, 39, 3, 16, 15)] == [SHADES[row] for row in (0, 39, 3, 16, 15)]
+    assert pickle.loads(pickle.dumps(column)).read(5) == SHADES[5]
+    with pytest.raises(DataError, match="cannot be read on"):
+        column.read(40)
+
+
+def test_shards_become_a_dataset_with_their_splits(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for place, split in enumerate(("train", "validation", "test")):
+        rows: list[dict[str, Any]] = [
+            {"image": cell(2 * place + row, f"{row}.png"), "text": f"{split} {row}"} for row in range(2)
+        ]
+        rows.append({"image": {"bytes": b"no image", "path": "bad.png"}, "text": "да"})
+        rows.append({"image": cell(9), "text": None})
+        write_parquet(source / "data" / f"{split}-00000-of-00001.parquet", rows)
+    report = prepare(source, tmp_path / "out")
+    card = report.card
+    assert (card.source_format, card.split_by) == ("parquet", "given")
+    assert {split: part.samples for split, part in card.splits.items()} == dict.fromkeys(Split, 2)
+    assert {reason: part.count for reason, part in card.left_out.items()} == {"no text": 3, "image cannot be read": 3}
+    stored = sorted((tmp_path / "out" / "train" / "images").iterdir())
+    assert stored[0].read_bytes() == SHADES[0]
+    assert open_image(stored[0]).size == (100, 50)

@@ -1,0 +1,24 @@
+"""`dsocr sources` lists what can be read, from the table that detection uses."""
+
+import shlex
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from dsocr.cli import app
+from dsocr.data.sources import FORMATS
+
+
+def test_every_format_is_listed_with_its_command() -> None:
+    done = CliRunner().invoke(app, ["sources"])
+    assert done.exit_code == 0
+    for format_ in FORMATS.values():
+        told = f"{format_.name:<10}{format_.title}\n{'':<10}dsocr prepare {format_.example}\n"
+        assert told in done.stdout
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_example_parses(name: str) -> None:
+    prepare = typer.main.get_command(app).commands["prepare"]  # type: ignore[attr-defined]
+    prepare.make_context("prepare", shlex.split(FORMATS[name].example))
