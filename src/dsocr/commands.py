@@ -126,6 +126,7 @@ def _print_finding(printer: Printer, finding: "Finding") -> None:
     printer.result(f"{finding.severity}: {finding.where}: {finding.message}{times} [{finding.code}]")
     for example in finding.examples[1:4]:
         printer.say(f"    {example}")
+    printer.say(f"    fix: {finding.fix}")
 
 
 def plan_command(printer: Printer, path: Path, overrides: Sequence[str], *, probe: bool, json: bool) -> int:

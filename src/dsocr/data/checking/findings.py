@@ -1,0 +1,80 @@
+"""What a check hands back, what it is handed, and what can be done about each kind of finding."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Literal
+
+from dsocr.samples import Sample
+
+Severity = Literal["error", "warning", "note"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+EXAMPLES = 10
+
+FIXES = {
+    "unreadable-image": "Copy or scan the image again, or drop its line from the source and prepare again.",
+    "empty-text": "Transcribe the line, or drop it from the source and prepare again.",
+    "long-text": "Cut the image into lines, or raise max_text_tokens.",
+    "distorted-image": "Set the resolution to base, or to fold for lines.",
+    "unknown-characters": "Replace the characters in the source, or choose a base that knows them.",
+    "writer-crosses": "Prepare with --writer, and with --split-by writer, if new hands are to be read.",
+    "page-crosses": "Prepare with --page, so that whole pages go to a split.",
+    "text-crosses": "Prepare with --split-by text, if the same texts were written many times.",
+    "no-writer": "Give --writer a pattern or column that tells every writer, and prepare again.",
+    "duplicate-image": "Drop one of the two from the source, and prepare again.",
+    "image-crosses": "Drop one of the two from the source, and prepare again.",
+    "hash-differs": "Prepare again if the change was not meant; the counts in the card are old.",
+}
+"""Code -> one sentence that says what to do; no finding goes without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One kind of mistake: how often it occurs, the first place, and more of them in `examples`.
+
+    `fix` says what to do about it. `samples` are the ids of the samples in `examples`, in their order, empty where an
+    example is of no sample.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+    where: str
+    count: int = 1
+    examples: tuple[str, ...] = ()
+    fix: str = ""
+    samples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A sample with where it stands, its image file's hash and its width and height; None where it cannot be read."""
+
+    where: str
+    sample: Sample
+    digest: str | None
+    size: tuple[int, int] | None
+
+
+@dataclass
+class Findings:
+    """Places collected by kind, each kind one finding in the end."""
+
+    places: dict[tuple[str, Severity, str], list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, code: str, severity: Severity, message: str, item: Checked, detail: str = "") -> None:
+        """One more sample of a kind; `detail` is what its example says beside the place."""
+        place = f"{item.where}: {detail}" if detail else item.where
+        self.places[code, severity, message].append((place, item.sample.id))
+
+    def add_place(self, code: str, severity: Severity, message: str, where: str) -> None:
+        """One more place of a kind that is of no single sample."""
+        self.places[code, severity, message].append((where, ""))
+
+    def listed(self) -> list[Finding]:
+        """Errors first, then warnings, then notes."""
+        found = []
+        for (code, severity, message), places in self.places.items():
+            examples, samples = zip(*places[:EXAMPLES], strict=True)
+            where = examples[0].partition(": ")[0]
+            found.append(Finding(code, severity, message, where, len(places), examples, FIXES[code], samples))
+        return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
