@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dsocr.data.checking.findings import Checked, Finding, Findings
 from dsocr.data.checking.images import check_shapes
 from dsocr.data.checking.leaks import check_crossing, check_duplicates, check_hashes
+from dsocr.data.checking.letters import check_letters
+from dsocr.data.checking.pairs import check_pairs
 from dsocr.data.checking.texts import check_characters, check_empty, check_lengths
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import decode_image, read_bytes
@@ -44,6 +46,8 @@ def check_dataset(
         check_shapes(checked, findings, distortion)
     if unknown_characters:
         check_characters(checked, findings, unknown_characters)
+    check_letters(checked, findings)
+    check_pairs(checked, findings)
     check_crossing(dataset, checked, findings)
     check_duplicates(checked, findings)
     check_hashes(dataset, checked, findings)
