@@ -8,9 +8,10 @@ import hashlib
 from collections.abc import Callable, Iterator
 
 from dsocr.data.checking.findings import Checked, Finding, Findings
-from dsocr.data.checking.images import check_shapes
-from dsocr.data.checking.leaks import check_crossing, check_duplicates, check_hashes
+from dsocr.data.checking.images import check_looks, check_shapes, check_sizes
+from dsocr.data.checking.leaks import check_crossing, check_duplicates, check_hashes, check_near_duplicates
 from dsocr.data.checking.letters import check_letters
+from dsocr.data.checking.looks import look_at
 from dsocr.data.checking.pairs import check_pairs
 from dsocr.data.checking.texts import check_characters, check_empty, check_lengths
 from dsocr.data.dataset import Dataset
@@ -48,8 +49,11 @@ def check_dataset(
         check_characters(checked, findings, unknown_characters)
     check_letters(checked, findings)
     check_pairs(checked, findings)
+    check_looks(checked, findings)
+    check_sizes(checked, findings)
     check_crossing(dataset, checked, findings)
     check_duplicates(checked, findings)
+    check_near_duplicates(checked, findings)
     check_hashes(dataset, checked, findings)
     return findings.listed()
 
@@ -58,14 +62,15 @@ def _read_all(dataset: Dataset, findings: Findings, progress: Progress | None) -
     """Every sample with its image decoded once, and a finding where that fails."""
     numbered = [pair for split in Split for pair in dataset.numbered(split)]
     for done, (where, sample) in enumerate(numbered, start=1):
-        digest = size = refused = None
+        digest = size = look = refused = None
         try:
             data = read_bytes(sample.image)
             digest = hashlib.sha256(data).hexdigest()
-            size = decode_image(data, name=sample.image).image.size
+            image = decode_image(data, name=sample.image).image
+            size, look = image.size, look_at(image)
         except DataError as error:
             refused = error.message
-        item = Checked(where, sample, digest, size)
+        item = Checked(where, sample, digest, size, look)
         if refused:
             findings.add("unreadable-image", "error", "the image cannot be read", item, f"{sample.id}: {refused}")
         yield item

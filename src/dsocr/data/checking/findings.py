@@ -4,6 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Literal
 
+from dsocr.data.checking.looks import Look
 from dsocr.samples import Sample
 
 Severity = Literal["error", "warning", "note"]
@@ -31,6 +32,12 @@ FIXES = {
     "no-writer": "Give --writer a pattern or column that tells every writer, and prepare again.",
     "duplicate-image": "Drop one of the two from the source, and prepare again.",
     "image-crosses": "Drop one of the two from the source, and prepare again.",
+    "blank-image": "Look at the image: drop it, or cut the line again.",
+    "saturated-image": "Scan again with less light or more, before the thin strokes are lost.",
+    "low-resolution": "Scan or cut it again with more pixels; enlarging adds nothing.",
+    "turned-image": "Turn it upright in the source, or drop it, and prepare again.",
+    "near-duplicate-image": "Keep the better of the two in the source, and prepare again.",
+    "near-image-crosses": "Keep one of the two, or give both one --page or --writer, and prepare again.",
     "hash-differs": "Prepare again if the change was not meant; the counts in the card are old.",
 }
 """Code -> one sentence that says what to do; no finding goes without."""
@@ -56,12 +63,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A sample with where it stands, its image file's hash and its width and height; None where it cannot be read."""
+    """A sample with where it stands, and its image file's hash, its width and height, and what it looks like.
+
+    They are None where it cannot be read.
+    """
 
     where: str
     sample: Sample
     digest: str | None
     size: tuple[int, int] | None
+    look: Look | None = None
 
 
 @dataclass
