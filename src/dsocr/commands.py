@@ -87,7 +87,9 @@ def _print_prepared(printer: Printer, report: "PrepareReport") -> None:
     printer.say(f"next:    dsocr check {report.dataset}")
 
 
-def check_command(printer: Printer, path: Path, *, base: str, max_text_tokens: int, json: bool) -> int:
+def check_command(
+    printer: Printer, path: Path, *, base: str, max_text_tokens: int, html: Path | None, json: bool
+) -> int:
     """`dsocr check`: 1 where there are errors, else 0."""
     from dsocr.config import load_config
     from dsocr.data.dataset import Dataset
@@ -98,7 +100,10 @@ def check_command(printer: Printer, path: Path, *, base: str, max_text_tokens: i
         base, max_text_tokens, folder = config.base, config.training.max_text_tokens, config.dataset
         resolution, prompt, revision = config.input.resolution, config.input.prompt, config.base_revision
     dataset = Dataset.open(folder)
+    if html is not None and not html.absolute().parent.is_dir():
+        raise ConfigError(f"--html: there is no folder {html.parent}", hint="make it, or write the page elsewhere")
     # Slow, and not needed to say that there is no dataset.
+    from dsocr.data.checking.page import write_page
     from dsocr.model.loading import load_encoder
     from dsocr.training.preflight import check_for_base
 
@@ -106,6 +111,8 @@ def check_command(printer: Printer, path: Path, *, base: str, max_text_tokens: i
     with Printer(quiet=printer.quiet or json).progress("checking", "samples") as tell:
         findings = check_for_base(dataset, encoder, max_text_tokens=max_text_tokens, progress=tell)
     errors = sum(finding.count for finding in findings if finding.severity == "error")
+    if html is not None:
+        write_page(html, dataset, findings)
     if json:
         printer.result(json_.dumps([asdict(finding) for finding in findings], ensure_ascii=False, indent=2))
         return 1 if errors else 0
@@ -113,6 +120,8 @@ def check_command(printer: Printer, path: Path, *, base: str, max_text_tokens: i
         _print_finding(printer, finding)
     counts = ", ".join(f"{sum(f.count for f in findings if f.severity == kind)} {kind}s" for kind in _SEVERITIES)
     printer.result(f"{folder}: {counts}" if findings else f"{folder}: nothing to complain about")
+    if html is not None:
+        printer.result(f"page: {html}")
     if not errors:
         printer.say("next: dsocr train CONFIG (configs/ holds recipes to copy)")
     return 1 if errors else 0
