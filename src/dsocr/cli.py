@@ -110,13 +110,17 @@ def check(
     dataset: Annotated[Path, typer.Argument(help="A dataset folder, or a configuration that names one.")],
     base: Annotated[str, typer.Option(help="The base whose tokenizer must know the characters.")] = "nano",
     max_text_tokens: Annotated[int, typer.Option(help="The longest transcription, in tokens.")] = 512,
+    html: Annotated[Path | None, typer.Option(help="Write the findings with their images to this page.")] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Look for what would spoil a training; exits with 1 if there are errors."""
     from dsocr.commands import check_command
 
-    sys.exit(check_command(Printer(quiet=quiet), dataset, base=base, max_text_tokens=max_text_tokens, json=json))
+    code = check_command(
+        Printer(quiet=quiet), dataset, base=base, max_text_tokens=max_text_tokens, html=html, json=json
+    )
+    sys.exit(code)
 
 
 @app.command()

@@ -97,7 +97,9 @@ def sources_command(printer: Printer) -> None:
     printer.say("prepare finds out which it is and says it; --format NAME decides where a folder holds several")
 
 
-def check_command(printer: Printer, path: Path, *, base: str, max_text_tokens: int, json: bool) -> int:
+def check_command(
+    printer: Printer, path: Path, *, base: str, max_text_tokens: int, html: Path | None, json: bool
+) -> int:
     """`dsocr check`: 1 where there are errors, else 0."""
     from dsocr.config import load_config
     from dsocr.data.dataset import Dataset
@@ -108,7 +110,10 @@ def check_command(printer: Printer, path: Path, *, base: str, max_text_tokens: i
         base, max_text_tokens, folder = config.base, config.training.max_text_tokens, config.dataset
         resolution, prompt, revision = config.input.resolution, config.input.prompt, config.base_revision
     dataset = Dataset.open(folder)
+    if html is not None and not html.absolute().parent.is_dir():
+        raise ConfigError(f"--html: there is no folder {html.parent}", hint="make it, or write the page elsewhere")
     # Slow, and not needed to say that there is no dataset.
+    from dsocr.data.checking.page import write_page
     from dsocr.model.loading import load_encoder
     from dsocr.training.preflight import check_for_base
 
@@ -116,6 +121,8 @@ def check_command(printer: Printer, path: Path, *, base: str, max_text_tokens: i
     with Printer(quiet=printer.quiet or json).progress("checking", "samples") as tell:
         findings = check_for_base(dataset, encoder, max_text_tokens=max_text_tokens, progress=tell)
     errors = sum(finding.count for finding in findings if finding.severity == "error")
+    if html is not None:
+        write_page(html, dataset, findings)
     if json:
         printer.result(json_.dumps([asdict(finding) for finding in findings], ensure_ascii=False, indent=2))
         return 1 if errors else 0
@@ -123,6 +130,8 @@ def check_command(printer: Printer, path: Path, *, base: str, max_text_tokens: i
         _print_finding(printer, finding)
     counts = ", ".join(f"{sum(f.count for f in findings if f.severity == kind)} {kind}s" for kind in _SEVERITIES)
     printer.result(f"{folder}: {counts}" if findings else f"{folder}: nothing to complain about")
+    if html is not None:
+        printer.result(f"page: {html}")
     if not errors:
         printer.say("next: dsocr train CONFIG (configs/ holds recipes to copy)")
     return 1 if errors else 0
@@ -136,6 +145,7 @@ def _print_finding(printer: Printer, finding: "Finding") -> None:
     printer.result(f"{finding.severity}: {finding.where}: {finding.message}{times} [{finding.code}]")
     for example in finding.examples[1:4]:
         printer.say(f"    {example}")
+    printer.say(f"    fix: {finding.fix}")
 
 
 def plan_command(printer: Printer, path: Path, overrides: Sequence[str], *, probe: bool, json: bool) -> int:

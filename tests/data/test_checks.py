@@ -1,14 +1,18 @@
 """Every mistake planted in a dataset is found, at its place, with its severity."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from dsocr.data import checking
+from dsocr.data.checking.findings import FIXES
 from dsocr.data.checks import Finding, check_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
+from dsocr.samples import Split
 from tests.data.making import picture, write, write_pages
 
 TRAIN, TEST = "train/metadata.jsonl", "test/metadata.jsonl"
@@ -170,3 +174,20 @@ def test_letters_shown_out_of_shape_are_told(folder: Path, factor: float, told: 
     assert (finding.severity, finding.where, finding.count) == ("warning", f"{TRAIN}:1", 9)
     assert told in finding.message
     assert "resolution base" in finding.message
+
+
+def test_every_finding_says_what_to_do_and_whose_it_is(folder: Path) -> None:
+    edit(folder, TRAIN, lambda rows: rows[0].update(writer=None))
+    edit(folder, TEST, lambda rows: rows[0].update(text=""))
+    findings = found(folder)
+    assert all(finding.fix.endswith(".") for finding in findings.values())
+    assert findings["no-writer"].samples == (Dataset.open(folder).samples(Split.TRAIN)[0].id,)
+    assert findings["hash-differs"].samples == ("", "")
+
+
+def test_every_code_in_the_checks_has_a_fix() -> None:
+    modules = Path(checking.__file__).parent.glob("*.py")
+    source = "\n".join([module.read_text(encoding="utf-8") for module in modules])
+    codes = set(re.findall(r'findings\.add(?:_place)?\("([a-z-]+)"', source))
+    assert len(codes) > 15
+    assert codes <= FIXES.keys()

@@ -92,6 +92,21 @@ def test_check_exits_with_1_on_errors_and_tells_them_to_programs(call: Call, sma
     findings = json.loads(out)
     assert findings[0]["severity"] == "error"
     assert findings[0]["where"].startswith("train/metadata.jsonl:")
+    assert findings[0]["fix"] == "Cut the image into lines, or raise max_text_tokens."
+
+
+def test_check_writes_a_page(call: Call, small_dataset: Path, tmp_path: Path) -> None:
+    code, out, _ = call("check", small_dataset, "--max-text-tokens", 3, "--html", tmp_path / "page.html")
+    assert code == 1
+    assert f"page: {tmp_path / 'page.html'}" in out
+    assert "    fix: Cut the image into lines" in out
+    assert "long-text" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_check_says_at_once_that_a_page_has_no_folder(call: Call, small_dataset: Path, tmp_path: Path) -> None:
+    code, _, err = call("check", small_dataset, "--html", tmp_path / "nowhere" / "page.html")
+    assert code == 2
+    assert "--html: there is no folder" in err
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""The single checks of a dataset folder, a module a subject; `data/checks.py` calls them all."""
