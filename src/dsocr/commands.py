@@ -143,8 +143,9 @@ _SEVERITIES = ("error", "warning", "note")
 def _print_finding(printer: Printer, finding: "Finding") -> None:
     times = f" ({finding.count} times)" if finding.count > 1 else ""
     printer.result(f"{finding.severity}: {finding.where}: {finding.message}{times} [{finding.code}]")
-    for example in finding.examples[1:4]:
-        printer.say(f"    {example}")
+    for example in finding.examples[:4]:
+        if example != finding.where:
+            printer.say(f"    {example}")
     printer.say(f"    fix: {finding.fix}")
 
 

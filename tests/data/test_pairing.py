@@ -3,9 +3,15 @@
 import random
 from pathlib import Path
 
+import pytest
+
 from dsocr.data.checking.findings import Checked, Finding, Findings
 from dsocr.data.checking.pairs import check_pairs
+from dsocr.data.dataset import Dataset
+from dsocr.data.images import open_image
 from dsocr.samples import Sample, Split
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "handwriting"
 
 
 def lines(count: int, density: float, writer: str | None, seed: int = 1) -> list[Checked]:
@@ -72,3 +78,14 @@ def test_shifted_pairs_are_told() -> None:
 def test_images_of_one_width_do_not_tell_whether_pairs_agree() -> None:
     checked = [Checked(item.where, item.sample, None, (900, 60)) for item in lines(200, 20.0, "anna")]
     assert "pairs-disagree" not in found(checked)
+
+
+@pytest.mark.parametrize("by", [1, -1])
+def test_the_shipped_lines_shifted_by_one_are_told(by: int) -> None:
+    """Lines that follow each other are alike in length, so that even shifted pairs agree a little."""
+    rows = list(Dataset.open(EXAMPLE).numbered(Split.TRAIN))
+    checked = [Checked(where, sample, None, open_image(sample.image).size) for where, sample in rows]
+    assert found(checked) == {}
+    texts = [sample.text for _, sample in rows]
+    texts = texts[by:] + texts[:by]
+    assert "pairs-disagree" in found([with_text(item, text) for item, text in zip(checked, texts, strict=True)])

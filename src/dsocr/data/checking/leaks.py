@@ -66,7 +66,7 @@ LEAST_LIKENESS = 0.8
 def check_near_duplicates(checked: list[Checked], findings: Findings) -> None:
     """Images that are alike and have the same letters as text: one line captured, cut or saved twice.
 
-    The text is asked because a dHash alone finds all lines alike that are filled from edge to edge.
+    The text is asked because a dHash alone takes some different lines of one hand for one.
     """
     alike: dict[str, list[Checked]] = defaultdict(list)
     for item in checked:
