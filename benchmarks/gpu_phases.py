@@ -21,6 +21,7 @@ from dsocr.model.encoding import Encoded, Encoder, collate
 from dsocr.model.loading import load_base
 from dsocr.model.prompts import find_prompt
 from dsocr.model.resolution import find_resolution
+from dsocr.training.setup import checkpoint_activations
 from measuring import peak_resident
 from random_checkpoint import (
     BEGIN,
@@ -127,7 +128,7 @@ class Bench:
     def _set_checkpointing(self, on: bool) -> None:
         network = self.model.get_base_model()
         if on:
-            network.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+            checkpoint_activations(network)
         else:
             network.activation_checkpointing_disable()
 

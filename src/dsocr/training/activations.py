@@ -3,7 +3,8 @@
 Compared, on a CPU, with torch's own count of what a pass allocates: nano with each scope in float32 and bfloat16, with
 and without checkpointing, with eager attention, with DoRA, and small networks of the shape of DeepSeek-OCR, with tiles
 too, and of DeepSeek-OCR-2. What is held came out between 10 % too low and 2 % too high, the peak between 4 % too low
-and 11 % too high, and without checkpointing mostly within 2 %. On a graphics card nothing has been measured: what its
+and 11 % too high, and without checkpointing mostly within 2 %. With checkpointing that was before frozen vision towers
+were left out of the backward pass, and was not compared again. On a graphics card nothing has been measured: what its
 fused kernels keep is taken from their signatures.
 
 Letters: `n` tokens of the batch, `D` width, `F` width inside a feed-forward block, `w` bytes of a number of the base.

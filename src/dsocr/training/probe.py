@@ -12,17 +12,14 @@ from typing import Any
 
 import psutil
 import torch
-from peft import PeftModel
 
 from dsocr.config import RunConfig
-from dsocr.model.encoding import Encoder
-from dsocr.model.loading import choose_device, choose_dtype, load_base
+from dsocr.model.loading import choose_device
 from dsocr.samples import Sample
-from dsocr.training.arguments import two_rate_optimizer
-from dsocr.training.collator import REMEMBERED_BYTES, Collator, EncodedSamples
+from dsocr.training.collator import REMEMBERED_BYTES, Collator
 from dsocr.training.lengths import SampleLength
 from dsocr.training.preflight import pass_through
-from dsocr.training.setup import fresh_adapter
+from dsocr.training.setup import encoded_samples, set_up
 
 _ENOUGH_SECONDS = 1.0
 _MOST_PASSES = 5
@@ -75,20 +72,15 @@ class _Training:
     """A training without the Trainer: the same base, adapter, batches, passes and optimizer."""
 
     def __init__(self, config: RunConfig, samples: Sequence[Sample], device: torch.device) -> None:
-        self._dtype = choose_dtype(config.training.precision, device)
-        self._device = device
+        setup = set_up(config, samples)
+        self._dtype, self._device = setup.dtype, device
         self._workers = config.training.workers
-        base = load_base(
-            config.base, config.base_revision, dtype=self._dtype, device=device, attention=config.training.attention
-        )
-        self._encoder = base.encoder(config.input.resolution, config.input.prompt)
-        self._model: PeftModel = fresh_adapter(base.network, config, revision=base.revision)
+        self._encoder, self._model, self._data = setup.encoder, setup.model, setup.samples
         self._model.config.use_cache = False
-        self._optimizer = two_rate_optimizer(self._model, config.training) or torch.optim.AdamW(
+        self._optimizer = setup.optimizer or torch.optim.AdamW(
             parameter for parameter in self._model.parameters() if parameter.requires_grad
         )
         self._config, self._samples = config, samples
-        self._data = self._fresh_data(self._encoder)
 
     def forward(self, indices: Sequence[int]) -> float:
         """The seconds of one batch forward and backward; workers prepare it beside the training."""
@@ -113,12 +105,7 @@ class _Training:
         """Prepare images anew where training would, because they are too many to be kept."""
         size = max(self._data[index].views.nbytes for index in indices)
         if size * len(self._samples) > REMEMBERED_BYTES:
-            self._data = self._fresh_data(self._encoder)
-
-    def _fresh_data(self, encoder: Encoder) -> EncodedSamples:
-        return EncodedSamples(
-            self._samples, encoder, strength=self._config.training.augmentation, seed=self._config.seed
-        )
+            self._data = encoded_samples(self._config, self._samples, self._encoder)
 
     def _wait(self) -> None:
         if self._device.type == "cuda":

@@ -50,9 +50,14 @@ def set_up(config: RunConfig, samples: Sequence[Sample]) -> Setup:
     base = load_base(config.base, config.base_revision, dtype=dtype, device=device, attention=config.training.attention)
     model = fresh_adapter(base.network, config, revision=base.revision)
     encoder = base.encoder(config.input.resolution, config.input.prompt)
-    encoded = EncodedSamples(samples, encoder, strength=config.training.augmentation, seed=config.seed)
+    encoded = encoded_samples(config, samples, encoder)
     demand_gradients(model, Collator(encoder.pad_id)([encoded[0]]), dtype)
     return Setup(model, encoder, encoded, two_rate_optimizer(model, config.training), device, dtype)
+
+
+def encoded_samples(config: RunConfig, samples: Sequence[Sample], encoder: Encoder) -> EncodedSamples:
+    """The samples as model inputs, varied as the configuration says."""
+    return EncodedSamples(samples, encoder, strength=config.training.augmentation, seed=config.seed)
 
 
 def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str | None) -> PeftModel:
@@ -72,11 +77,12 @@ def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str 
         variant=adapter.variant,
     )
     if config.training.gradient_checkpointing:
-        _checkpoint(model)
+        checkpoint_activations(model)
     return model
 
 
-def _checkpoint(model: PeftModel) -> None:
+def checkpoint_activations(model: PreTrainedModel | PeftModel) -> None:
+    """Compute activations twice instead of holding them; frozen vision towers stay out of the backward pass."""
     # "Activation checkpointing" is what transformers now calls it. Reentrant, it would find no gradient to follow where
     # the embeddings are frozen, so transformers makes embeddings and pixels require one. Not reentrant it needs no
     # such help, which would only draw frozen vision towers into the backward pass.
