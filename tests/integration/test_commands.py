@@ -134,7 +134,7 @@ def test_a_bug_keeps_its_traceback(call: Call, monkeypatch: pytest.MonkeyPatch) 
     def broken(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("dsocr.commands.train_command", broken)
+    monkeypatch.setattr("dsocr.commands.training.train_command", broken)
     with pytest.raises(ZeroDivisionError):
         call("train", "any.yaml")
 

@@ -1,10 +1,9 @@
 """From somebody's scans and transcriptions to a dataset folder: read, name, cut, split, write."""
 
-import re
 import shutil
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,24 +12,22 @@ from dsocr.data.card import Card, LeftOutCard, SplitBy
 from dsocr.data.cutting import CutSample, CutTask, cut_image
 from dsocr.data.file_names import unique_stems
 from dsocr.data.notes import Notes
+from dsocr.data.placing import count_crossing, place_samples, split_unit
 from dsocr.data.sources import choose_format
-from dsocr.data.sources.layout import LeftOut, Reason, SourceImage
-from dsocr.data.splits import assign_groups, crossing, parse_fractions
+from dsocr.data.sources.layout import LeftOut, SourceImage
+from dsocr.data.splits import parse_fractions
+from dsocr.data.texts import with_texts
 from dsocr.data.writers import with_pages, with_writers
 from dsocr.data.writing import refuse_output, write_split
 from dsocr.errors import DataError
 from dsocr.runs import writing_folder
 from dsocr.samples import Split
-from dsocr.text import TextPolicy, comparable, is_blank
+from dsocr.text import TextPolicy
 
 EXAMPLES = 10
 """How many of a kind the card lists."""
 
 _CUT = "cut"
-
-_HALF = re.compile("[\ud800-\udfff]")
-"""What JSON can write and UTF-8 cannot."""
-
 
 Progress = Callable[[int, int], None]
 """Told after each image: how many are done, and how many there are."""
@@ -77,13 +74,13 @@ def prepare(
     notes = Notes(strict)
     images = notes.sifted(chosen.read(source, columns or {}))
     images = with_pages(with_writers(images, writer, notes), page, notes)
-    images = _with_texts(images, notes, text_policy)
+    images = with_texts(images, notes, text_policy)
     with writing_folder(out) as folder:
         samples = _cut(images, folder / _CUT, notes, progress)
         if not samples:
             raise DataError(f"no sample is left{notes.told()}", where=source)
-        unit = _unit(samples, split_by)
-        placed = _placed(samples, unit, fractions, seed, notes)
+        unit = split_unit(samples, split_by)
+        placed = place_samples(samples, unit, fractions, seed, notes)
         splits = {split: write_split(folder, split, folder / _CUT, placed[split]) for split in Split if placed[split]}
         shutil.rmtree(folder / _CUT)
         card = Card(
@@ -98,30 +95,12 @@ def prepare(
             seed=None if unit == "given" else seed,
             text_policy=text_policy.as_dict(),
             splits=splits,
-            crossing=_crossing(placed),
+            crossing=count_crossing(placed),
             left_out=_counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
             unmatched=_counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
         )
         card.write(folder)
     return PrepareReport(out, card, notes.left_out, dict(notes.unmatched))
-
-
-def _with_texts(images: list[SourceImage], notes: Notes, policy: TextPolicy) -> list[SourceImage]:
-    """The images with texts as they are stored; lines without one are left out."""
-    return [kept for image in images if (kept := _with_text(image, notes, policy)).lines]
-
-
-def _with_text(image: SourceImage, notes: Notes, policy: TextPolicy) -> SourceImage:
-    lines = []
-    for line in image.lines:
-        text = policy.apply(line.text)
-        if is_blank(text):
-            notes.add(LeftOut(Reason.NO_TEXT, line.where, "the transcription is empty"))
-        elif _HALF.search(text):
-            notes.add(LeftOut(Reason.BAD_SOURCE, line.where, "the transcription holds half of a character"))
-        else:
-            lines.append(replace(line, text=text))
-    return replace(image, lines=tuple(lines))
 
 
 def _cut(images: list[SourceImage], folder: Path, notes: Notes, progress: Progress | None) -> list[CutSample]:
@@ -136,63 +115,6 @@ def _cut(images: list[SourceImage], folder: Path, notes: Notes, progress: Progre
         if progress:
             progress(done, len(images))
     return samples
-
-
-def _unit(samples: list[CutSample], wanted: SplitBy | None) -> SplitBy:
-    """What the split is made by: what was asked for if it is known of any sample, else the fairest that is."""
-    known: dict[SplitBy, bool] = {
-        "given": len({sample.image.split for sample in samples} - {None}) > 1,
-        "writer": any(sample.image.writer for sample in samples),
-        "page": any(sample.image.page for sample in samples),
-        "text": True,
-    }
-    if wanted is None:
-        return next(unit for unit, is_known in known.items() if is_known)
-    if not known.get(wanted):
-        units = ", ".join(unit for unit, is_known in known.items() if is_known)
-        raise DataError(f"cannot split by {wanted!r}: it is not known of the samples; known are: {units}")
-    return wanted
-
-
-def _placed(
-    samples: list[CutSample], split_by: SplitBy, fractions: Mapping[Split, float], seed: int, notes: Notes
-) -> dict[Split, list[CutSample]]:
-    """The samples of each split, in the source's order."""
-    placed: dict[Split, list[CutSample]] = {split: [] for split in Split}
-    if split_by == "given":
-        splits = [sample.image.split for sample in samples]
-    else:
-        groups = [_group(sample, split_by) for sample in samples]
-        assigned = assign_groups(Counter(groups), fractions, seed, unit=split_by)
-        splits = [assigned[group] for group in groups]
-    for sample, split in zip(samples, splits, strict=True):
-        if split is None:
-            notes.add(LeftOut(Reason.NO_SPLIT, sample.line.where, "neither train, validation nor test"))
-        else:
-            placed[split].append(sample)
-    return placed
-
-
-def _group(sample: CutSample, split_by: SplitBy) -> str:
-    """What must stay together; where the unit is not known, the next smaller one."""
-    if split_by == "writer" and sample.image.writer:
-        return f"writer {sample.image.writer}"
-    if split_by in {"writer", "page"} and sample.image.page:
-        return f"page {sample.image.page}"
-    return f"text {comparable(sample.line.text)}"
-
-
-def _crossing(placed: Mapping[Split, list[CutSample]]) -> dict[str, int]:
-    """How many writers, pages and texts stand in more than one split."""
-
-    def pairs() -> Iterator[tuple[CutSample, Split]]:
-        return ((sample, split) for split, samples in placed.items() for sample in samples)
-
-    return {
-        "writers": len(crossing((sample.image.writer, split) for sample, split in pairs())),
-        "pages": len(crossing((sample.image.page, split) for sample, split in pairs())),
-        "texts": len(crossing((comparable(sample.line.text), split) for sample, split in pairs())),
-    }
 
 
 def _counted(items: Iterable[tuple[str, str]]) -> dict[str, LeftOutCard]:

@@ -1,0 +1,46 @@
+"""The command line: each command parses, calls one function of the library, and prints what it made.
+
+Slow imports stand inside the commands, so that `dsocr --help` answers at once.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from dsocr import __version__
+from dsocr.cli import data, models  # noqa: F401 - they register their commands
+from dsocr.cli.options import app
+from dsocr.console import Printer, make_output_utf8
+from dsocr.errors import DsocrError
+
+__all__ = ["app", "main"]
+
+
+def main() -> None:
+    """Run the command line; a user's mistake prints a sentence and exits with 2, a bug keeps its traceback."""
+    make_output_utf8()
+    try:
+        app()
+    except DsocrError as error:
+        printer = Printer()
+        printer.complain(f"error: {error}")
+        if error.hint:
+            printer.complain(f"  hint: {error.hint}")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        Printer().complain("interrupted")
+        sys.exit(130)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dsocr {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    """Teach DeepSeek-OCR to read a particular handwriting."""

@@ -1,0 +1,109 @@
+"""The commands that train, score, read and export."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dsocr.cli.options import Json, Overwrite, Quiet, Strict, app
+from dsocr.console import Printer
+from dsocr.samples import Split
+
+
+@app.command()
+def plan(
+    config: Annotated[Path, typer.Argument(help="The YAML file; configs/ holds recipes.")],
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting: section.key=value.")] = None,
+    probe: Annotated[bool, typer.Option(help="Train a few batches to tell the time; nothing is kept.")] = True,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say what a training will take in tokens, memory, steps and time; exits with 1 if it will not fit."""
+    from dsocr.commands.training import plan_command
+
+    sys.exit(plan_command(Printer(quiet=quiet or json), config, set_ or [], probe=probe, json=json))
+
+
+@app.command()
+def train(
+    config: Annotated[Path, typer.Argument(help="The YAML file; configs/ holds recipes.")],
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting: section.key=value.")] = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train an adapter, or go on where training was interrupted."""
+    from dsocr.commands.training import train_command
+
+    train_command(Printer(quiet=quiet), config, set_ or [], overwrite=overwrite)
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="The run folder.")],
+    dataset: Annotated[Path | None, typer.Option(help="Another dataset folder than the run's own.")] = None,
+    split: Annotated[Split, typer.Option(help="The split to score.")] = Split.TEST,
+    limit: Annotated[int | None, typer.Option(min=1, help="Score the first so many samples only.")] = None,
+    base: Annotated[bool, typer.Option(help="Score the base beside the adapter.")] = True,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Score a run's adapter beside its base on lines it was not trained on."""
+    from dsocr.commands.reading import evaluate_command
+
+    evaluate_command(
+        Printer(quiet=quiet or json), run, dataset=dataset, split=split, limit=limit, with_base=base, json=json
+    )
+
+
+@app.command()
+def transcribe(
+    run: Annotated[Path, typer.Argument(help="The run folder.")],
+    images: Annotated[list[Path], typer.Argument(help="Line images, or folders of them.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .jsonl or .txt.")],
+    strict: Strict = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Read images with a run's adapter."""
+    from dsocr.commands.reading import transcribe_command
+
+    transcribe_command(Printer(quiet=quiet), run, images, out, strict=strict, overwrite=overwrite)
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="The run folder.")],
+    merged: Annotated[
+        Path | None, typer.Option(help="The folder to write the base to, with the adapter merged in.")
+    ] = None,
+    adapter: Annotated[Path | None, typer.Option(help="The folder to write the adapter alone to.")] = None,
+    for_: Annotated[
+        str | None, typer.Option("--for", help="Who is to read the adapter: peft or vllm; peft if not given.")
+    ] = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write what a run learnt for other programs: merged weights for a server, or the adapter."""
+    from dsocr.commands.export import export_command
+
+    export_command(Printer(quiet=quiet), run, merged=merged, adapter=adapter, form=for_, overwrite=overwrite)
+
+
+@app.command()
+def doctor(json: Json = False, quiet: Quiet = False) -> None:
+    """Say what this machine has for dsocr and what is missing; exits with 1 if dsocr cannot work here."""
+    from dsocr.commands.doctor import doctor_command
+
+    sys.exit(doctor_command(Printer(quiet=quiet), json=json))
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The run folder.")] = Path("runs/demo"),
+    quiet: Quiet = False,
+) -> None:
+    """Train on the shipped handwriting and score it: the whole of dsocr in a few minutes, without a GPU."""
+    from dsocr.commands.demo import demo_command
+
+    demo_command(Printer(quiet=quiet), out)

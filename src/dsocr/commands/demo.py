@@ -1,0 +1,30 @@
+"""`dsocr demo`."""
+
+from pathlib import Path
+
+from dsocr.commands.quiet import quiet_libraries
+from dsocr.commands.training import print_trained, training_progress
+from dsocr.console import Printer
+
+
+def demo_command(printer: Printer, out: Path) -> None:
+    """`dsocr demo`."""
+    from dsocr.config import load_config
+    from dsocr.evaluation.evaluate import evaluate
+    from dsocr.evaluation.table import render_table
+    from dsocr.shipped import shipped
+    from dsocr.training.train import train
+
+    quiet_libraries()
+    settings = {"run": out, "dataset": shipped("examples/handwriting")}
+    config = load_config(shipped("configs/demo.yaml")).model_copy(update=settings)
+    printer.say("The demo trains a small DeepSeek-OCR network (`nano`) on 330 shipped lines in three hands.")
+    with training_progress(printer) as report:
+        trained = train(config, overwrite=True, report=report)
+    print_trained(printer, trained)
+    with printer.progress("reading", "lines") as tell:
+        card = evaluate(trained.run, progress=tell)
+    printer.result(render_table(card))
+    printer.say(f"scorecard: {trained.run.scorecard}")
+    printer.say(f"next:      dsocr transcribe {out} examples/handwriting/test -o {out / 'texts.txt'}")
+    printer.say("           dsocr prepare YOUR_SCANS -o data/yours   (the README has the whole way)")

@@ -1,0 +1,42 @@
+"""`dsocr export`."""
+
+from pathlib import Path
+
+from dsocr.commands.quiet import quiet_libraries
+from dsocr.console import Printer
+from dsocr.errors import ConfigError
+
+
+def export_command(
+    printer: Printer, path: Path, *, merged: Path | None, adapter: Path | None, form: str | None, overwrite: bool
+) -> None:
+    """`dsocr export`."""
+    from dsocr.runs import RunFolder
+
+    out = _export_target(merged, adapter, form)
+    run = RunFolder.open(path)
+    from dsocr.evaluation.scorecard import Scorecard
+    from dsocr.model.export import export_merged  # slow, and not needed to say that there is no run
+    from dsocr.model.export_adapter import export_adapter
+
+    quiet_libraries()
+    scores = Scorecard.load(run.scorecard).as_dict() if run.scorecard.is_file() else None
+    if adapter is None:
+        with printer.progress("writing", "tensors") as tell:
+            export = export_merged(run, out, scores=scores, overwrite=overwrite, progress=tell)
+    else:
+        export = export_adapter(run, out, "vllm" if form == "vllm" else "peft", scores=scores, overwrite=overwrite)
+    printer.result(f"{'adapter' if adapter else 'merged model'}: {out}")
+    printer.say(f"card:    {out / 'README.md'}, with the prompt and settings to read with")
+    printer.say(f"next:    {export.serve_command(out) or 'the card says how to load it'}")
+
+
+def _export_target(merged: Path | None, adapter: Path | None, form: str | None) -> Path:
+    out = merged or adapter
+    if out is None or (merged and adapter):
+        raise ConfigError("give either --merged FOLDER or --adapter FOLDER")
+    if form is not None and adapter is None:
+        raise ConfigError("--for: says who is to read an adapter, so it goes with --adapter")
+    if form not in (None, "peft", "vllm"):
+        raise ConfigError(f"--for: must be peft or vllm, not {form!r}")
+    return out

@@ -1,0 +1,54 @@
+"""`dsocr evaluate` and `dsocr transcribe`."""
+
+import json as json_
+from collections.abc import Sequence
+from pathlib import Path
+
+from dsocr.commands.quiet import quiet_libraries
+from dsocr.console import Printer
+from dsocr.samples import Split
+
+
+def evaluate_command(
+    printer: Printer,
+    path: Path,
+    *,
+    dataset: Path | None,
+    split: Split,
+    limit: int | None,
+    with_base: bool,
+    json: bool,
+) -> None:
+    """`dsocr evaluate`."""
+    from dsocr.evaluation.evaluate import evaluate
+    from dsocr.evaluation.table import render_table
+    from dsocr.runs import RunFolder
+
+    quiet_libraries()
+    run = RunFolder.open(path)
+    with printer.progress("reading", "lines") as tell:
+        card = evaluate(run, dataset=dataset, split=split, limit=limit, with_base=with_base, progress=tell)
+    if json:
+        printer.result(json_.dumps(card.as_dict(), ensure_ascii=False, indent=2))
+        return
+    printer.result(render_table(card))
+    printer.say(f"scorecard: {run.scorecard}")
+    printer.say(f"lines:     {run.lines}")
+    printer.say(f"next:      dsocr transcribe {path} SCANS -o texts.jsonl")
+
+
+def transcribe_command(
+    printer: Printer, path: Path, images: Sequence[Path], out: Path, *, strict: bool, overwrite: bool
+) -> None:
+    """`dsocr transcribe`."""
+    from dsocr.inference.transcribe import transcribe
+    from dsocr.runs import RunFolder
+
+    quiet_libraries()
+    with printer.progress("reading", "images") as tell:
+        report = transcribe(RunFolder.open(path), images, out, strict=strict, overwrite=overwrite, progress=tell)
+    for refusal in report.refused:
+        printer.complain(f"refused: {refusal}")
+    counts = f"{report.images} images read, {len(report.refused)} refused"
+    printer.say(f"{counts}; {report.empty} empty, {report.truncated} cut off before their end")
+    printer.result(f"texts: {report.out}")
