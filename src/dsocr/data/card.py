@@ -95,7 +95,27 @@ def read_card(folder: Path) -> Card:
 
 def split_hash(metadata: bytes, digests: Iterable[str]) -> str:
     """SHA-256 over a split's `metadata.jsonl` and, in its order, the SHA-256 of each image file."""
-    whole = hashlib.sha256(metadata)
+    whole = SplitHash()
+    whole.add(metadata)
     for digest in digests:
-        whole.update(bytes.fromhex(digest))
+        whole.add(b"", digest)
     return whole.hexdigest()
+
+
+class SplitHash:
+    """A split's hash, as `split_hash` says, while it is written."""
+
+    def __init__(self) -> None:
+        self._whole = hashlib.sha256()
+        self._digests = bytearray()
+
+    def add(self, metadata: bytes, digest: str = "") -> None:
+        """What comes next in the metadata, and the next image's hash."""
+        self._whole.update(metadata)
+        self._digests += bytes.fromhex(digest)
+
+    def hexdigest(self) -> str:
+        """The hash of all that was added."""
+        whole = self._whole.copy()
+        whole.update(self._digests)
+        return whole.hexdigest()

@@ -8,39 +8,27 @@ from dsocr.data.sources.layout import SourceImage
 from dsocr.errors import DataError
 
 
-def with_writers(images: list[SourceImage], writer: str | None, notes: Notes) -> list[SourceImage]:
-    """The images with their writers; unchanged where nothing was said about them."""
-    if writer is None:
-        return images
-    names = _named(images, "writer", writer, notes)
-    return [replace(image, writer=name) for image, name in zip(images, names, strict=True)]
+class Namer:
+    """Tells an image's writer or page: by a column of this name where the image has one, else by the pattern."""
 
+    def __init__(self, kind: str, wanted: str | None, notes: Notes) -> None:
+        self._kind = kind
+        self._wanted = wanted
+        self._notes = notes
+        self._pattern: re.Pattern[str] | None = None
 
-def with_pages(images: list[SourceImage], page: str | None, notes: Notes) -> list[SourceImage]:
-    """The images with their pages; unchanged where nothing was said about them."""
-    if page is None:
-        return images
-    names = _named(images, "page", page, notes)
-    return [replace(image, page=name) for image, name in zip(images, names, strict=True)]
-
-
-def _named(images: list[SourceImage], kind: str, wanted: str, notes: Notes) -> list[str | None]:
-    """Each image's writer or page: from a column of this name where the source has one, else by the pattern."""
-    if any(wanted in image.columns for image in images):
-        return [image.columns.get(wanted, "").strip() or None for image in images]
-    pattern = _compiled(kind, wanted)
-    names = [_matched(pattern, image.name) for image in images]
-    if images and not any(names):
-        hint = f"a file name here is {images[0].name!r}"
-        if images[0].columns:
-            hint += f", and the columns are: {', '.join(images[0].columns)}"
-        raise DataError(f"the {kind} pattern {wanted!r} matches no file name", hint=hint)
-    for image, name in zip(images, names, strict=True):
+    def named(self, image: SourceImage) -> str | None:
+        """The name, None where it is not told; `wanted` None is never told."""
+        if self._wanted is None:
+            return None
+        if self._wanted in image.columns:
+            return image.columns[self._wanted].strip() or None
+        if self._pattern is None:
+            self._pattern = _compiled(self._kind, self._wanted)
+        name = _matched(self._pattern, image.name)
         if name is None:
-            notes.add_unmatched(kind, wanted, image.name)
-    return names
-
-
+            self._notes.add_unmatched(self._kind, self._wanted, image.name)
+        return name
 def _compiled(kind: str, pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
