@@ -19,6 +19,7 @@ def prepare_command(
     format: str | None,
     writer: str | None,
     page: str | None,
+    document: str | None,
     split: str,
     split_by: str | None,
     seed: int,
@@ -36,8 +37,9 @@ def prepare_command(
             format=format,
             writer=writer,
             page=page,
+            document=document,
             split=split,
-            split_by=_split_by(split_by),  # type: ignore[arg-type]
+            split_by=split_by,
             seed=seed,
             columns=_columns(columns),
             strict=strict,
@@ -45,12 +47,6 @@ def prepare_command(
             progress=tell,
         )
     _print_prepared(printer, report)
-
-
-def _split_by(name: str | None) -> str | None:
-    if name not in (None, "writer", "page", "text"):
-        raise ConfigError(f"--split-by: must be writer, page or text, not {name!r}")
-    return name
 
 
 def _columns(pairs: Sequence[str]) -> Mapping[str, str]:

@@ -8,16 +8,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dsocr import __version__
-from dsocr.data.card import Card, LeftOutCard, SplitBy
+from dsocr.data.card import Card, LeftOutCard
 from dsocr.data.cutting import CutSample, CutTask, cut_image
 from dsocr.data.file_names import unique_stems
 from dsocr.data.notes import Notes
-from dsocr.data.placing import count_crossing, place_samples, split_unit
+from dsocr.data.placing import SplitPlan, count_crossing, place
 from dsocr.data.sources import choose_format
 from dsocr.data.sources.layout import LeftOut, SourceImage
 from dsocr.data.splits import parse_fractions
-from dsocr.data.texts import with_texts
-from dsocr.data.writers import with_pages, with_writers
+from dsocr.data.texts import with_text
+from dsocr.data.units import GIVEN, Placeable
+from dsocr.data.writers import with_documents, with_pages, with_writers
 from dsocr.data.writing import refuse_output, write_split
 from dsocr.errors import DataError
 from dsocr.runs import writing_folder
@@ -52,8 +53,9 @@ def prepare(
     format: str | None = None,
     writer: str | None = None,
     page: str | None = None,
+    document: str | None = None,
     split: str = "0.8/0.1/0.1",
-    split_by: SplitBy | None = None,
+    split_by: str | None = None,
     seed: int = 17,
     columns: Mapping[str, str] | None = None,
     text_policy: TextPolicy = NFC_COLLAPSED,
@@ -63,24 +65,30 @@ def prepare(
 ) -> PrepareReport:
     """Writes the dataset folder `out` from the folder or table `source`.
 
-    `writer` and `page` are a table's column or a pattern searched in each image's file name: its first group, or all
-    it matches, is the name. `split_by` None means the fairest unit there is: the splits the source gives, else
-    writers, else pages, else texts. With `strict` the first fault is an error; without, faults are left out, counted
-    and listed.
+    `writer`, `page` and `document` are a table's column or a pattern searched in each image's file name: its first
+    group, or all it matches, is the name. `split_by` None means the fairest unit there is: the splits the source
+    gives, else writers, else documents, pages, texts; `writer+text` joins units. With `strict` the first fault is an
+    error; without, faults are left out, counted and listed.
     """
-    fractions = parse_fractions(split)
+    plan = SplitPlan(parse_fractions(split), split_by, seed)
     refuse_output(out, source, overwrite=overwrite)
     chosen = choose_format(source, format, columns or {})
     notes = Notes(strict)
     images = notes.sifted(chosen.read(source, columns or {}))
     images = with_pages(with_writers(images, writer, notes), page, notes)
-    images = with_texts(images, notes, text_policy)
+    images = with_documents(images, document, notes)
+    images = [kept for image in images if (kept := with_text(image, notes, text_policy)).lines]
     with writing_folder(out) as folder:
         samples = _cut(images, folder / _CUT, notes, progress)
         if not samples:
             raise DataError(f"no sample is left{notes.told()}", where=source)
-        unit = split_unit(samples, split_by)
-        placed = place_samples(samples, unit, fractions, seed, notes)
+        facts = [placeable(sample) for sample in samples]
+        placing = place(facts, plan, notes)
+        placed: dict[Split, list[CutSample]] = {split: [] for split in Split}
+        for sample, where in zip(samples, placing.splits, strict=True):
+            if where is not None:
+                placed[where].append(sample)
+        drawn = placing.unit != GIVEN
         splits = {split: write_split(folder, split, folder / _CUT, placed[split]) for split in Split if placed[split]}
         shutil.rmtree(folder / _CUT)
         card = Card(
@@ -90,17 +98,26 @@ def prepare(
             source_format=chosen.name,
             writer=writer,
             page=page,
-            split_by=unit,
-            fractions=None if unit == "given" else fractions,
-            seed=None if unit == "given" else seed,
+            document=document,
+            split_by=placing.unit,
+            fractions=dict(plan.fractions) if drawn else None,
+            seed=seed if drawn else None,
             text_policy=text_policy.as_dict(),
             splits=splits,
-            crossing=count_crossing(placed),
+            crossing=count_crossing(facts, placing.splits),
             left_out=_counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
             unmatched=_counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
         )
         card.write(folder)
     return PrepareReport(out, card, notes.left_out, dict(notes.unmatched))
+
+
+def placeable(sample: CutSample) -> Placeable:
+    """What decides a sample's split."""
+    image = sample.image
+    return Placeable(
+        image.name, sample.line.where, sample.line.text, image.writer, image.document, image.page, image.split
+    )
 
 
 def _cut(images: list[SourceImage], folder: Path, notes: Notes, progress: Progress | None) -> list[CutSample]:

@@ -1,4 +1,4 @@
-"""Whose hand an image shows and which page it is of, where the user says how to tell: by a column or by a pattern."""
+"""Whose hand an image shows, which page it is of and of which document, by a column or a pattern of the user's."""
 
 import re
 from dataclasses import replace
@@ -24,8 +24,16 @@ def with_pages(images: list[SourceImage], page: str | None, notes: Notes) -> lis
     return [replace(image, page=name) for image, name in zip(images, names, strict=True)]
 
 
+def with_documents(images: list[SourceImage], document: str | None, notes: Notes) -> list[SourceImage]:
+    """The images with their documents; unchanged where nothing was said about them."""
+    if document is None:
+        return images
+    names = _named(images, "document", document, notes)
+    return [replace(image, document=name) for image, name in zip(images, names, strict=True)]
+
+
 def _named(images: list[SourceImage], kind: str, wanted: str, notes: Notes) -> list[str | None]:
-    """Each image's writer or page: from a column of this name where the source has one, else by the pattern."""
+    """Each image's name of a kind: from a column called `wanted` where the source has one, else by the pattern."""
     if any(wanted in image.columns for image in images):
         return [image.columns.get(wanted, "").strip() or None for image in images]
     pattern = _compiled(kind, wanted)

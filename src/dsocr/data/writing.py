@@ -9,6 +9,7 @@ from dsocr.data.card import METADATA_FILE, SplitCard, split_hash
 from dsocr.data.cutting import CutSample
 from dsocr.data.paths import CARD_FILE, is_dataset
 from dsocr.data.sources.layout import written
+from dsocr.data.units import page_key
 from dsocr.errors import DataError
 from dsocr.samples import Split
 
@@ -56,7 +57,8 @@ def write_split(folder: Path, split: Split, cut: Path, samples: Sequence[CutSamp
     return SplitCard(
         samples=len(samples),
         writers=len({sample.image.writer for sample in samples} - {None}),
-        pages=len({sample.image.page for sample in samples} - {None}),
+        pages=len({page_key(sample.image.document, sample.image.page) for sample in samples} - {None}),
+        documents=len({sample.image.document for sample in samples} - {None}),
         characters=sum(len(sample.line.text) for sample in samples),
         sha256=split_hash(metadata, (sample.digest for sample in samples)),
     )
@@ -74,6 +76,7 @@ def _row(sample: CutSample) -> dict[str, Any]:
         "text": sample.line.text,
         "writer": sample.image.writer or "",
         "page": sample.image.page or "",
+        "document": sample.image.document or "",
         "source": sample.line.where,
         "bbox": list(outline.box) if outline else None,
         "polygon": written(outline.polygon) if outline else "",
