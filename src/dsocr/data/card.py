@@ -15,8 +15,6 @@ from dsocr.samples import Split
 METADATA_FILE = "metadata.jsonl"
 FORMAT_VERSION = 1
 
-SplitBy = Literal["writer", "page", "text", "given"]
-
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True)
@@ -28,6 +26,7 @@ class SplitCard(_Part):
     samples: int
     writers: int
     pages: int
+    documents: int = 0
     characters: int
     sha256: str
 
@@ -42,9 +41,10 @@ class LeftOutCard(_Part):
 class Card(_Part):
     """A dataset's provenance and counts.
 
-    `split_by` says what is never shared between splits; "given" ones were the source's own. `crossing` counts the
-    writers, pages and texts that stand in more than one split. `unmatched` counts, per pattern, the names it did not
-    match; their samples are kept with an unknown writer or page.
+    `split_by` says what is never shared between splits (a unit, or several joined by `+`); "given" ones were the
+    source's own. `crossing` counts the writers, documents, pages and texts that stand in more than one split.
+    `unmatched` counts, per pattern, the names it did not match; their samples are kept with an unknown writer, page or
+    document.
     """
 
     format: Literal["dsocr-dataset"] = "dsocr-dataset"
@@ -55,7 +55,8 @@ class Card(_Part):
     source_format: str
     writer: str | None
     page: str | None
-    split_by: SplitBy
+    document: str | None = None
+    split_by: str
     fractions: dict[Split, float] | None
     seed: int | None
     text_policy: dict[str, str]

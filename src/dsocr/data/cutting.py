@@ -6,7 +6,7 @@ One image is one task that knows nothing of the others, so tasks may run anywher
 import hashlib
 import io
 import json
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +109,12 @@ def scaled_outline(line: SourceLine, image: SourceImage, size: tuple[int, int]) 
     """The line's outline in pixels of the image as it is, which may be larger or smaller than the source states."""
     across, down = _scale(size, image.size)
     return line.outline.scaled(across, down) if line.outline else None
+
+
+def stored_outline(line: SourceLine, image: SourceImage, size: tuple[int, int]) -> Outline | None:
+    """Where the stored sample stands on its page: the outline with the box that was cut out."""
+    outline = scaled_outline(line, image, size)
+    return replace(outline, box=crop_box(outline, size)) if outline else None
 
 
 def _scale(actual: tuple[int, int], stated: tuple[int, int] | None) -> tuple[float, float]:

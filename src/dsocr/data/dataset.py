@@ -62,6 +62,7 @@ class Dataset:
             split=split,
             writer=row.writer or None,
             page=row.page or None,
+            document=row.document or None,
             source=row.source or None,
             geometry=geometry,
         )
@@ -76,6 +77,7 @@ class _Row(BaseModel):
     text: str
     writer: str | None = None
     page: str | None = None
+    document: str | None = None
     source: str | None = None
     bbox: tuple[int, int, int, int] | None = None
     polygon: str | None = None

@@ -6,7 +6,7 @@ An SQLite database, so that memory stays flat however many samples there are. Kn
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ DROP TABLE IF EXISTS sample;
 DROP TABLE IF EXISTS source;
 CREATE TABLE sample (
   number INTEGER PRIMARY KEY, stored TEXT NOT NULL, digest TEXT NOT NULL, name TEXT NOT NULL, row TEXT NOT NULL,
-  given TEXT, split TEXT
+  image TEXT NOT NULL, given TEXT, split TEXT
 );
 CREATE TABLE source (number INTEGER PRIMARY KEY, row TEXT NOT NULL);
 CREATE INDEX sample_split ON sample (split);
@@ -33,15 +33,16 @@ CREATE INDEX sample_split ON sample (split);
 
 @dataclass(frozen=True, slots=True)
 class StoredSample:
-    """A sample whose image is stored: where, its SHA-256, the name it will have, and its row of metadata.
+    """A sample whose picture is stored: where, its SHA-256, the name it will have, and its row of metadata.
 
-    `given` is the split that the source says, None where it says none.
+    `image` is the name of the source's image, `given` the split that the source says, None where it says none.
     """
 
     stored: Path
     digest: str
     name: str
     row: Mapping[str, Any]
+    image: str
     given: Split | None = None
 
 
@@ -61,6 +62,12 @@ class Journal:
         """Notes what an image was cut into; its files must be written by then."""
         self._insert("INSERT OR REPLACE INTO cut VALUES (?, ?)", key, json.dumps(as_json(cut), ensure_ascii=False))
 
+    def learn(self, cuts: Iterable[tuple[str, Cut | Refusal]]) -> None:
+        """Notes what a former dataset was cut into, unless there is something newer."""
+        rows = ((key, json.dumps(as_json(cut), ensure_ascii=False)) for key, cut in cuts)
+        self._connection.executemany("INSERT OR IGNORE INTO cut VALUES (?, ?)", rows)
+        self._connection.commit()
+
     def recall(self, key: str) -> Cut | Refusal | None:
         """What an image was cut into earlier."""
         found = self._connection.execute("SELECT result FROM cut WHERE key = ?", (key,)).fetchone()
@@ -74,14 +81,14 @@ class Journal:
     def add(self, sample: StoredSample) -> None:
         """The next sample, in the order of the source."""
         row = json.dumps(sample.row, ensure_ascii=False)
-        values = (str(sample.stored), sample.digest, sample.name, row, sample.given)
-        self._insert("INSERT INTO sample (stored, digest, name, row, given) VALUES (?, ?, ?, ?, ?)", *values)
+        values = (str(sample.stored), sample.digest, sample.name, row, sample.image, sample.given)
+        self._insert("INSERT INTO sample (stored, digest, name, row, image, given) VALUES (?, ?, ?, ?, ?, ?)", *values)
 
     def add_source(self, row: Mapping[str, Any]) -> None:
         """The next image of the source, with what became of it."""
         self._insert("INSERT INTO source (row) VALUES (?)", json.dumps(row, ensure_ascii=False))
 
-    def place(self, splits: Iterator[Split | None]) -> None:
+    def place(self, splits: Iterable[Split | None]) -> None:
         """Gives each sample its split, in order; None leaves it out."""
         numbered = ((split, number) for number, split in enumerate(splits, start=1))
         self._connection.executemany("UPDATE sample SET split = ? WHERE number = ?", numbered)
@@ -89,9 +96,9 @@ class Journal:
     def samples(self, split: Split | None = None) -> Iterator[StoredSample]:
         """All samples in order, or those of one split."""
         where, values = ("WHERE split = ?", (split,)) if split else ("", ())
-        query = f"SELECT stored, digest, name, row, given FROM sample {where} ORDER BY number"  # noqa: S608 - ours
-        for stored, digest, name, row, given in self._connection.execute(query, values):
-            yield StoredSample(Path(stored), digest, name, json.loads(row), Split(given) if given else None)
+        query = f"SELECT stored, digest, name, row, image, given FROM sample {where} ORDER BY number"  # noqa: S608 - ours
+        for stored, digest, name, row, image, given in self._connection.execute(query, values):
+            yield StoredSample(Path(stored), digest, name, json.loads(row), image, Split(given) if given else None)
 
     def sources(self) -> Iterator[dict[str, Any]]:
         """The rows that `add_source` was given."""

@@ -1,70 +1,74 @@
-"""Which split each sample goes to: the unit of the split, the groups that must stay together, and what crosses."""
+"""Which split, and which fold, each sample goes to: the unit of the split, and what crosses all the same."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from dsocr.data.card import SplitBy
-from dsocr.data.cutting import CutSample
 from dsocr.data.notes import Notes
 from dsocr.data.sources.layout import LeftOut, Reason
 from dsocr.data.splits import assign_groups, crossing
+from dsocr.data.units import GIVEN, Placeable, groups_of, known_units, page_key, parse_units
 from dsocr.errors import DataError
 from dsocr.samples import Split
 from dsocr.text import comparable
 
 
-def split_unit(samples: list[CutSample], wanted: SplitBy | None) -> SplitBy:
+@dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """How samples are to be split.
+
+    `split_by` is a unit, several joined by `+`, "given" for the source's own splits, or None for the fairest there is.
+    """
+
+    fractions: Mapping[Split, float]
+    split_by: str | None = None
+    seed: int = 17
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """Where the samples go, in their order: None where a sample has no split and stays out; no folds unless asked."""
+
+    unit: str
+    splits: list[Split | None]
+    folds: list[int | None]
+
+
+def place(facts: Sequence[Placeable], plan: SplitPlan, notes: Notes) -> Placing:
+    """Each sample's split; what gets none is noted as left out."""
+    unit = split_unit(facts, plan.split_by)
+    if unit == GIVEN:
+        splits = [fact.split for fact in facts]
+    else:
+        groups = groups_of(facts, parse_units(unit))
+        assigned = assign_groups(Counter(groups), plan.fractions, plan.seed, unit=unit)
+        splits = [assigned[group] for group in groups]
+    for fact, split in zip(facts, splits, strict=True):
+        if split is None:
+            notes.add(LeftOut(Reason.NO_SPLIT, fact.where, "neither train, validation nor test"))
+    return Placing(unit, splits, [None] * len(facts))
+
+
+def split_unit(facts: Sequence[Placeable], wanted: str | None) -> str:
     """What the split is made by: what was asked for if it is known of any sample, else the fairest that is."""
-    known: dict[SplitBy, bool] = {
-        "given": len({sample.image.split for sample in samples} - {None}) > 1,
-        "writer": any(sample.image.writer for sample in samples),
-        "page": any(sample.image.page for sample in samples),
-        "text": True,
-    }
+    known = known_units(facts)
+    if len({fact.split for fact in facts} - {None}) > 1:
+        known.insert(0, GIVEN)
     if wanted is None:
-        return next(unit for unit, is_known in known.items() if is_known)
-    if not known.get(wanted):
-        units = ", ".join(unit for unit, is_known in known.items() if is_known)
-        raise DataError(f"cannot split by {wanted!r}: it is not known of the samples; known are: {units}")
+        return known[0]
+    for unit in wanted.split("+") if wanted != GIVEN else [GIVEN]:
+        if unit not in known:
+            message = f"cannot split by {unit!r}: it is not known of the samples; known are: {', '.join(known)}"
+            raise DataError(message)
     return wanted
 
 
-def place_samples(
-    samples: list[CutSample], split_by: SplitBy, fractions: Mapping[Split, float], seed: int, notes: Notes
-) -> dict[Split, list[CutSample]]:
-    """The samples of each split, in the source's order."""
-    placed: dict[Split, list[CutSample]] = {split: [] for split in Split}
-    if split_by == "given":
-        splits = [sample.image.split for sample in samples]
-    else:
-        groups = [_group(sample, split_by) for sample in samples]
-        assigned = assign_groups(Counter(groups), fractions, seed, unit=split_by)
-        splits = [assigned[group] for group in groups]
-    for sample, split in zip(samples, splits, strict=True):
-        if split is None:
-            notes.add(LeftOut(Reason.NO_SPLIT, sample.line.where, "neither train, validation nor test"))
-        else:
-            placed[split].append(sample)
-    return placed
-
-
-def _group(sample: CutSample, split_by: SplitBy) -> str:
-    """What must stay together; where the unit is not known, the next smaller one."""
-    if split_by == "writer" and sample.image.writer:
-        return f"writer {sample.image.writer}"
-    if split_by in {"writer", "page"} and sample.image.page:
-        return f"page {sample.image.page}"
-    return f"text {comparable(sample.line.text)}"
-
-
-def count_crossing(placed: Mapping[Split, list[CutSample]]) -> dict[str, int]:
-    """How many writers, pages and texts stand in more than one split."""
-
-    def pairs() -> Iterator[tuple[CutSample, Split]]:
-        return ((sample, split) for split, samples in placed.items() for sample in samples)
-
+def count_crossing(facts: Sequence[Placeable], splits: Sequence[Split | None]) -> dict[str, int]:
+    """How many writers, documents, pages and texts stand in more than one split."""
+    placed = [(fact, split) for fact, split in zip(facts, splits, strict=True) if split is not None]
     return {
-        "writers": len(crossing((sample.image.writer, split) for sample, split in pairs())),
-        "pages": len(crossing((sample.image.page, split) for sample, split in pairs())),
-        "texts": len(crossing((comparable(sample.line.text), split) for sample, split in pairs())),
+        "writers": len(crossing((fact.writer, split) for fact, split in placed)),
+        "documents": len(crossing((fact.document, split) for fact, split in placed)),
+        "pages": len(crossing((page_key(fact.document, fact.page), split) for fact, split in placed)),
+        "texts": len(crossing((comparable(fact.text), split) for fact, split in placed)),
     }

@@ -1,18 +1,22 @@
 """The folder beside a dataset that it is made in: it outlives a killed `prepare`, so that the next one goes on.
 
-    .mine.work/    journal.sqlite    what is done so far
-                   cut/              the samples' images
-                   draft/            the dataset, until it is whole
-                   former/           the dataset that it replaces, while the two change places
+.mine.work/    journal.sqlite    what is done so far
+               cut/              the samples' images
+               draft/            the dataset, until it is whole
+               former/           the dataset that it replaces, while the two change places
 """
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from dsocr.data.journal import Journal
+
+WORTH_KEEPING = 5.0
+"""Seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +32,9 @@ class Work:
 def work_folder(out: Path) -> Iterator[Work]:
     """A place to make the dataset `out` in; when the block ends well, its draft takes the place of `out`.
 
-    When it does not, whatever was cut stays for the next try.
+    When it does not, whatever was cut stays for the next try, if it took long enough to be worth a folder more.
     """
+    began = time.monotonic()
     folder = _folder(out)
     folder.mkdir(parents=True, exist_ok=True)
     journal = Journal(folder / "journal.sqlite")
@@ -43,7 +48,7 @@ def work_folder(out: Path) -> Iterator[Work]:
         _exchange(work.draft, out, folder / "former")
         whole = True
     finally:
-        done = whole or journal.is_empty
+        done = whole or journal.is_empty or time.monotonic() - began < WORTH_KEEPING
         journal.close()
         if done:
             shutil.rmtree(folder, ignore_errors=True)

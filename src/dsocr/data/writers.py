@@ -1,6 +1,7 @@
-"""Whose hand an image shows and which page it is of, where the user says how to tell: by a column or by a pattern."""
+"""Whose hand an image shows, which page it is of and of which document, by a column or a pattern of the user's."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 from dsocr.data.notes import Notes
@@ -8,27 +9,56 @@ from dsocr.data.sources.layout import SourceImage
 from dsocr.errors import DataError
 
 
-class Namer:
-    """Tells an image's writer or page: by a column of this name where the image has one, else by the pattern."""
+class Names:
+    """What the user says about writers, pages and documents: a column or a pattern each, None where nothing is said.
 
-    def __init__(self, kind: str, wanted: str | None, notes: Notes) -> None:
+    One that matches nothing at all is an error, told when all images have been seen.
+    """
+
+    def __init__(self, wanted: Mapping[str, str | None]) -> None:
+        self._namers = [_Namer(kind, said) for kind, said in wanted.items() if said is not None]
+
+    def named(self, image: SourceImage, notes: Notes) -> SourceImage:
+        """The image with its names."""
+        for namer in self._namers:
+            image = namer.named(image, notes)
+        return image
+
+    def demand_matches(self) -> None:
+        """An error where a pattern matched none of the images it was asked about."""
+        for namer in self._namers:
+            namer.demand_match()
+
+
+class _Namer:
+    """A column of this name where an image has one, else the pattern, searched in the image's name."""
+
+    def __init__(self, kind: str, wanted: str) -> None:
         self._kind = kind
         self._wanted = wanted
-        self._notes = notes
-        self._pattern: re.Pattern[str] | None = None
+        self._matched = False
+        self._unmatched: SourceImage | None = None
 
-    def named(self, image: SourceImage) -> str | None:
-        """The name, None where it is not told; `wanted` None is never told."""
-        if self._wanted is None:
-            return None
+    def named(self, image: SourceImage, notes: Notes) -> SourceImage:
         if self._wanted in image.columns:
-            return image.columns[self._wanted].strip() or None
-        if self._pattern is None:
-            self._pattern = _compiled(self._kind, self._wanted)
-        name = _matched(self._pattern, image.name)
+            self._matched = True
+            return replace(image, **{self._kind: image.columns[self._wanted].strip() or None})  # type: ignore[arg-type]
+        name = _matched(_compiled(self._kind, self._wanted), image.name)
         if name is None:
-            self._notes.add_unmatched(self._kind, self._wanted, image.name)
-        return name
+            notes.add_unmatched(self._kind, self._wanted, image.name)
+            self._unmatched = self._unmatched or image
+        self._matched = self._matched or name is not None
+        return replace(image, **{self._kind: name})  # type: ignore[arg-type]
+
+    def demand_match(self) -> None:
+        if self._matched or self._unmatched is None:
+            return
+        hint = f"a file name here is {self._unmatched.name!r}"
+        if self._unmatched.columns:
+            hint += f", and the columns are: {', '.join(self._unmatched.columns)}"
+        raise DataError(f"the {self._kind} pattern {self._wanted!r} matches no file name", hint=hint)
+
+
 def _compiled(kind: str, pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)

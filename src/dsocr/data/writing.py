@@ -12,6 +12,7 @@ from dsocr.data.cutting import Cut, Refusal
 from dsocr.data.journal import Journal, StoredSample, from_json
 from dsocr.data.paths import CARD_FILE, is_dataset
 from dsocr.data.sources.layout import SourceImage, SourceLine, written
+from dsocr.data.units import page_key
 from dsocr.errors import DataError
 from dsocr.samples import Split
 
@@ -70,13 +71,15 @@ class _Tally:
         self._samples = self._characters = 0
         self._writers: set[str] = set()
         self._pages: set[str] = set()
+        self._documents: set[str] = set()
         self._hash = SplitHash()
 
     def add(self, sample: StoredSample, line: bytes) -> None:
         self._samples += 1
         self._characters += len(sample.row["text"])
         self._writers.add(sample.row["writer"])
-        self._pages.add(sample.row["page"])
+        self._pages.add(page_key(sample.row["document"], sample.row["page"]) or "")
+        self._documents.add(sample.row["document"])
         self._hash.add(line, sample.digest)
 
     def card(self) -> SplitCard:
@@ -84,6 +87,7 @@ class _Tally:
             samples=self._samples,
             writers=len(self._writers - {""}),
             pages=len(self._pages - {""}),
+            documents=len(self._documents - {""}),
             characters=self._characters,
             sha256=self._hash.hexdigest(),
         )
@@ -132,6 +136,7 @@ def sample_row(name: str, line: SourceLine, image: SourceImage) -> dict[str, Any
         "text": line.text,
         "writer": image.writer or "",
         "page": image.page or "",
+        "document": image.document or "",
         "source": line.where,
         "bbox": list(outline.box) if outline else None,
         "polygon": written(outline.polygon) if outline else "",
