@@ -26,11 +26,10 @@ PATIENCE = 1.0
 
 
 class Workers:
-    """Calls functions here, and in other processes once that has taken `patience` seconds; answers are futures."""
+    """Calls functions here, and in other processes once that has taken some time; answers are futures."""
 
-    def __init__(self, count: int | None, *, patience: float = PATIENCE) -> None:
+    def __init__(self, count: int | None) -> None:
         self.count = count or _cores()
-        self._patience = patience
         self._spent = 0.0
         self._pool: ProcessPoolExecutor | None = None
 
@@ -41,7 +40,7 @@ class Workers:
 
     def submit(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
         """The function's answer, at once or from another process; what the function raises comes with `result()`."""
-        if self.count == 1 or self._spent < self._patience:
+        if self.count == 1 or self._spent < PATIENCE:
             return self._call(function, *args, **kwargs)
         if self._pool is None:
             self._pool = ProcessPoolExecutor(
@@ -72,9 +71,9 @@ class Workers:
 
 
 @contextmanager
-def worker_processes(count: int | None, *, patience: float = PATIENCE) -> Iterator[Workers]:
+def worker_processes(count: int | None) -> Iterator[Workers]:
     """Workers, as many as there are cores where `count` is None, ended when the block is left."""
-    workers = Workers(count, patience=patience)
+    workers = Workers(count)
     try:
         yield workers
     finally:
