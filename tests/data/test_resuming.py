@@ -161,7 +161,7 @@ def test_what_took_no_time_leaves_no_trace(pages: Path, tmp_path: Path, monkeypa
 
 def test_the_same_image_twice_is_stored_twice(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
-        write_pages(tmp_path / "source", [name])
+        write_pages(tmp_path / "source", [name], lines=1)
         picture(tmp_path / "source" / f"{name}.png")
     prepare(tmp_path / "source", tmp_path / "out", split="1/0/0")
     assert len(list((tmp_path / "out/train/images").iterdir())) == 3
