@@ -3,15 +3,18 @@
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from dsocr import __version__
-from dsocr.data.card import Card, LeftOutCard
+from dsocr.data.card import Card, FixedCard, LeftOutCard, read_card
 from dsocr.data.cutting import CutSample, CutTask, cut_image
+from dsocr.data.earlier import Earlier, read_earlier
 from dsocr.data.file_names import unique_stems
+from dsocr.data.fixed import read_fixed
 from dsocr.data.notes import Notes
+from dsocr.data.paths import is_dataset
 from dsocr.data.placing import SplitPlan, count_crossing, place
 from dsocr.data.sources import choose_format
 from dsocr.data.sources.layout import LeftOut, SourceImage
@@ -57,6 +60,10 @@ def prepare(
     split: str = "0.8/0.1/0.1",
     split_by: str | None = None,
     seed: int = 17,
+    stratify: bool = True,
+    folds: int | None = None,
+    fixed: Path | None = None,
+    like: Path | None = None,
     columns: Mapping[str, str] | None = None,
     text_policy: TextPolicy = NFC_COLLAPSED,
     strict: bool = False,
@@ -67,11 +74,22 @@ def prepare(
 
     `writer`, `page` and `document` are a table's column or a pattern searched in each image's file name: its first
     group, or all it matches, is the name. `split_by` None means the fairest unit there is: the splits the source
-    gives, else writers, else documents, pages, texts; `writer+text` joins units. With `strict` the first fault is an
-    error; without, faults are left out, counted and listed.
+    gives, else writers, else documents, pages, texts; `writer+text` joins units. `fixed` lists names that must stand in
+    a split. The groups of the dataset `like`, or of one made in the same way that is overwritten, stay where they are.
+    With `strict` the first fault is an error; without, faults are left out, counted and listed.
     """
-    plan = SplitPlan(parse_fractions(split), split_by, seed)
+    plan = SplitPlan(
+        parse_fractions(split),
+        split_by,
+        seed,
+        stratify=stratify,
+        folds=folds,
+        fixed=read_fixed(fixed) if fixed else None,
+        earlier=read_earlier(like) if like else None,
+    )
     refuse_output(out, source, overwrite=overwrite)
+    if like is None and (former := _made_alike(out, source, plan, writer, page, document)):
+        plan = replace(plan, earlier=former)
     chosen = choose_format(source, format, columns or {})
     notes = Notes(strict)
     images = notes.sifted(chosen.read(source, columns or {}))
@@ -84,12 +102,16 @@ def prepare(
             raise DataError(f"no sample is left{notes.told()}", where=source)
         facts = [placeable(sample) for sample in samples]
         placing = place(facts, plan, notes)
-        placed: dict[Split, list[CutSample]] = {split: [] for split in Split}
-        for sample, where in zip(samples, placing.splits, strict=True):
+        placed: dict[Split, list[tuple[CutSample, int | None]]] = {split: [] for split in Split}
+        for sample, where, fold in zip(samples, placing.splits, placing.folds, strict=True):
             if where is not None:
-                placed[where].append(sample)
+                placed[where].append((sample, fold))
         drawn = placing.unit != GIVEN
-        splits = {split: write_split(folder, split, folder / _CUT, placed[split]) for split in Split if placed[split]}
+        splits = {
+            split: write_split(folder, split, folder / _CUT, *zip(*placed[split], strict=True))
+            for split in Split
+            if placed[split]
+        }
         shutil.rmtree(folder / _CUT)
         card = Card(
             dsocr_version=__version__,
@@ -100,16 +122,36 @@ def prepare(
             page=page,
             document=document,
             split_by=placing.unit,
-            fractions=dict(plan.fractions) if drawn else None,
+            fractions=plan.targets() if drawn else None,
             seed=seed if drawn else None,
+            stratified=drawn and stratify,
+            folds=folds,
+            fixed=FixedCard(file=plan.fixed.file, sha256=plan.fixed.sha256, names=len(plan.fixed.names))
+            if plan.fixed
+            else None,
+            like=plan.earlier.name if plan.earlier and drawn else None,
             text_policy=text_policy.as_dict(),
             splits=splits,
             crossing=count_crossing(facts, placing.splits),
             left_out=_counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
             unmatched=_counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
+            remarks=notes.remarks,
         )
         card.write(folder)
     return PrepareReport(out, card, notes.left_out, dict(notes.unmatched))
+
+
+def _made_alike(
+    out: Path, source: Path, plan: SplitPlan, writer: str | None, page: str | None, document: str | None
+) -> Earlier | None:
+    """The dataset that is overwritten, if it was made in the same way: its groups stay in their splits."""
+    if not is_dataset(out):
+        return None
+    card = read_card(out)
+    settings = (card.source, card.writer, card.page, card.document, card.fractions, card.seed, card.folds)
+    wanted = (source.resolve().name, writer, page, document, plan.targets(), plan.seed, plan.folds)
+    same_unit = plan.split_by in (None, card.split_by) and card.split_by != GIVEN
+    return read_earlier(out) if settings == wanted and same_unit else None
 
 
 def placeable(sample: CutSample) -> Placeable:

@@ -46,13 +46,16 @@ def _is_of_a_dataset(path: Path) -> bool:
     return path.name in {CARD_FILE, *Split} or path.name.lower() in _OF_THE_SYSTEM
 
 
-def write_split(folder: Path, split: Split, cut: Path, samples: Sequence[CutSample]) -> SplitCard:
+def write_split(
+    folder: Path, split: Split, cut: Path, samples: Sequence[CutSample], folds: Sequence[int | None]
+) -> SplitCard:
     """Moves the samples' images from the folder `cut` to where they belong, and writes the split's metadata."""
     images = folder / split / IMAGES
     images.mkdir(parents=True)
     for sample in samples:
         (cut / sample.file).rename(images / sample.file)
-    metadata = "".join(json.dumps(_row(sample), ensure_ascii=False) + "\n" for sample in samples).encode()
+    rows = [_row(sample, fold) for sample, fold in zip(samples, folds, strict=True)]
+    metadata = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     (folder / split / METADATA_FILE).write_bytes(metadata)
     return SplitCard(
         samples=len(samples),
@@ -64,11 +67,11 @@ def write_split(folder: Path, split: Split, cut: Path, samples: Sequence[CutSamp
     )
 
 
-def _row(sample: CutSample) -> dict[str, Any]:
+def _row(sample: CutSample, fold: int | None) -> dict[str, Any]:
     """Every row of a dataset has the same columns, and each column one type.
 
     `datasets` refuses a column that is null in all of one split and text in another, so what is not known is an empty
-    text. `bbox` is null only where no sample of a source has one.
+    text. `bbox` is null only where no sample of a source has one; there is a `fold` only where there are folds.
     """
     outline = sample.line.outline
     return {
@@ -81,4 +84,5 @@ def _row(sample: CutSample) -> dict[str, Any]:
         "bbox": list(outline.box) if outline else None,
         "polygon": written(outline.polygon) if outline else "",
         "baseline": written(outline.baseline) if outline else "",
+        **({} if fold is None else {"fold": fold}),
     }
