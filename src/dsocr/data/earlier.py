@@ -1,6 +1,6 @@
 """An earlier dataset, whose groups stay in their splits when data is added: a test writer never comes to train."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,8 +84,15 @@ def _kept(
                 continue
             before, because = kept.setdefault(group, (known[key][0], key))
             if before != known[key][0]:
-                message = (
-                    f"new samples join {because!r} and {key!r}, which stand in {before} and {known[key][0]} of {name}"
-                )
-                raise DataError(message, where=fact.where, hint=_HINT)
+                message = f"new samples join {because!r} and {key!r}, which stand in {before} and {known[key][0]}"
+                new = _first_new(group, facts, groups, units, known)
+                raise DataError(f"{message} of {name}", where=new or fact.where, hint=_HINT)
     return {group: label for group, (label, _) in kept.items()}
+
+
+def _first_new(
+    group: str, facts: Sequence[Placeable], groups: Sequence[str], units: Sequence[str], known: Container[str]
+) -> str | None:
+    """Where the first sample of a group stands that the earlier dataset did not have."""
+    of_group = (fact for fact, its in zip(facts, groups, strict=True) if its == group)
+    return next((fact.where for fact in of_group if any(next(chain(fact, unit)) not in known for unit in units)), None)

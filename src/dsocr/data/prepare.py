@@ -88,10 +88,10 @@ def prepare(
         earlier=read_earlier(like) if like else None,
     )
     refuse_output(out, source, overwrite=overwrite)
-    if like is None and (former := _made_alike(out, source, plan, writer, page, document)):
-        plan = replace(plan, earlier=former)
-    chosen = choose_format(source, format, columns or {})
     notes = Notes(strict)
+    if like is None and is_dataset(out):
+        plan = replace(plan, earlier=_made_alike(out, source, plan, (writer, page, document), notes))
+    chosen = choose_format(source, format, columns or {})
     images = notes.sifted(chosen.read(source, columns or {}))
     images = with_pages(with_writers(images, writer, notes), page, notes)
     images = with_documents(images, document, notes)
@@ -142,16 +142,18 @@ def prepare(
 
 
 def _made_alike(
-    out: Path, source: Path, plan: SplitPlan, writer: str | None, page: str | None, document: str | None
+    out: Path, source: Path, plan: SplitPlan, patterns: tuple[str | None, str | None, str | None], notes: Notes
 ) -> Earlier | None:
     """The dataset that is overwritten, if it was made in the same way: its groups stay in their splits."""
-    if not is_dataset(out):
+    try:
+        card = read_card(out)
+        settings = (card.source, (card.writer, card.page, card.document), card.fractions, card.seed, card.folds)
+        wanted = (source.resolve().name, patterns, plan.targets(), plan.seed, plan.folds)
+        same_unit = card.split_by != GIVEN and plan.split_by in (None, card.split_by)
+        return read_earlier(out) if settings == wanted and same_unit else None
+    except DataError as error:
+        notes.remark(f"what is overwritten cannot be read, so all is placed anew: {error.message}")
         return None
-    card = read_card(out)
-    settings = (card.source, card.writer, card.page, card.document, card.fractions, card.seed, card.folds)
-    wanted = (source.resolve().name, writer, page, document, plan.targets(), plan.seed, plan.folds)
-    same_unit = plan.split_by in (None, card.split_by) and card.split_by != GIVEN
-    return read_earlier(out) if settings == wanted and same_unit else None
 
 
 def placeable(sample: CutSample) -> Placeable:
