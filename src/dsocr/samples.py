@@ -21,7 +21,7 @@ class Sample:
     `id` is unique in its dataset and survives renumbering (the image's path inside the dataset folder, with forward
     slashes). `writer`, `page`, `document` and `source` are None where they are not known. `geometry` tells where on the
     page the image was cut: any of `bbox` (left, top, right, bottom; page pixels), `polygon` and `baseline` (lists of
-    [x, y]).
+    [x, y]). `fold` counts from 1, in datasets that have folds.
     """
 
     id: str
@@ -32,4 +32,5 @@ class Sample:
     page: str | None = None
     document: str | None = None
     source: str | None = None
+    fold: int | None = None
     geometry: dict[str, Any] = field(default_factory=dict)

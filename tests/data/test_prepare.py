@@ -291,6 +291,55 @@ def test_a_dataset_can_be_a_source(pages: Path, tmp_path: Path) -> None:
     assert [part.samples for part in second.splits.values()] == [part.samples for part in first.splits.values()]
 
 
+def test_whole_documents_go_to_a_split_where_that_is_asked_for(tmp_path: Path) -> None:
+    write_pages(tmp_path / "s", [f"{document}_{page}" for document in "abcd" for page in (1, 2)])
+    report = prepare(
+        tmp_path / "s", tmp_path / "out", document="(.)_", page="_(.)", split_by="document", split="0.5/0.25/0.25"
+    )
+    assert all(len(splits) == 1 for splits in splits_by(tmp_path / "out", "document").values())
+    assert {split: (part.documents, part.pages) for split, part in report.card.splits.items()} == {
+        "train": (2, 4),
+        "validation": (1, 2),
+        "test": (1, 2),
+    }, "page 1 of one document is not page 1 of another"
+    assert (report.card.document, report.card.crossing["pages"]) == ("(.)_", 0)
+
+
+def test_overwriting_with_more_data_leaves_every_writer_where_it_was(pages: Path, tmp_path: Path) -> None:
+    def writers() -> dict[str, set[str]]:
+        return splits_by(tmp_path / "out", "writer")
+
+    prepare(pages, tmp_path / "out", writer="(.+)_")
+    before = writers()
+    write_pages(pages, [f"new{number}_1" for number in range(20)])
+    report = prepare(pages, tmp_path / "out", writer="(.+)_", overwrite=True)
+    assert writers().items() >= before.items()
+    assert (report.card.like, report.card.remarks) == (
+        "out",
+        ["4 groups by writer stay where out has them, 20 are new"],
+    )
+    fresh = prepare(pages, tmp_path / "out", writer="(.+)_", seed=3, overwrite=True)
+    assert fresh.card.like is None, "another seed is another draw"
+    other = prepare(pages, tmp_path / "other", writer="(.+)_", like=tmp_path / "out", seed=4)
+    assert (other.card.like, splits_by(tmp_path / "other", "writer")) == ("out", writers())
+
+
+def test_a_dataset_that_cannot_be_read_can_be_overwritten(pages: Path, tmp_path: Path) -> None:
+    prepare(pages, tmp_path / "out", writer="(.+)_")
+    write(tmp_path / "out/train/metadata.jsonl", "{cut off")
+    report = prepare(pages, tmp_path / "out", writer="(.+)_", overwrite=True)
+    assert report.card.remarks[0].startswith("what is overwritten cannot be read, so all is placed anew: invalid json")
+
+
+def test_a_list_of_fixed_names_is_recorded(pages: Path, tmp_path: Path) -> None:
+    names = write(tmp_path / "published.txt", "анна\nvera\tvalidation\n")
+    report = prepare(pages, tmp_path / "out", writer="(.+)_", fixed=names)
+    splits = splits_by(tmp_path / "out", "writer")
+    assert (splits["анна"], splits["vera"]) == ({"test"}, {"validation"})
+    assert report.card.fixed is not None
+    assert (report.card.fixed.file, report.card.fixed.names) == ("published.txt", 2)
+
+
 def test_an_image_is_a_unit_of_work_that_can_be_sent_elsewhere(tmp_path: Path) -> None:
     line = SourceLine("т", "p.xml:1", Outline((10, 10, 60, 30)))
     image = SourceImage(picture(tmp_path / "p.png"), "p", "p.xml", (line,))

@@ -28,6 +28,14 @@ def prepare(
         typer.Option(help="What no two splits share: writer, document, page or text, or writer+text; the fairest."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 17,
+    stratify: Annotated[bool, typer.Option(help="Draw splits that are alike in lengths and scripts.")] = True,
+    folds: Annotated[int | None, typer.Option(help="Make so many folds; a configuration says which one tests.")] = None,
+    fixed: Annotated[
+        Path | None, typer.Option(help="A list of writers, pages or images, and after a tab the split; else test.")
+    ] = None,
+    like: Annotated[
+        Path | None, typer.Option(help="An earlier dataset: what it knows stays in its split, only the new is placed.")
+    ] = None,
     column: Annotated[
         list[str] | None, typer.Option(help="A table's column, as image=NAME, text=NAME, writer=NAME, ...")
     ] = None,
@@ -50,6 +58,10 @@ def prepare(
         split=split,
         split_by=split_by,
         seed=seed,
+        stratify=stratify,
+        folds=folds,
+        fixed=fixed,
+        like=like,
         columns=column or [],
         workers=workers,
         strict=strict,

@@ -23,6 +23,10 @@ def prepare_command(
     split: str,
     split_by: str | None,
     seed: int,
+    stratify: bool,
+    folds: int | None,
+    fixed: Path | None,
+    like: Path | None,
     columns: Sequence[str],
     workers: int | None,
     strict: bool,
@@ -42,6 +46,10 @@ def prepare_command(
             split=split,
             split_by=split_by,
             seed=seed,
+            stratify=stratify,
+            folds=folds,
+            fixed=fixed,
+            like=like,
             columns=_columns(columns),
             workers=workers,
             strict=strict,
@@ -72,6 +80,8 @@ def _print_prepared(printer: Printer, report: "PrepareReport") -> None:
             printer.say(f"  {example}")
     for kind, unmatched in card.unmatched.items():
         printer.say(f"no {kind} found in the name of {unmatched.count}, e.g. {unmatched.examples[0]}")
+    for remark in card.remarks:
+        printer.say(f"note: {remark}")
     printer.result(f"dataset: {report.dataset}")
     printer.say(f"next:    dsocr check {report.dataset}")
 

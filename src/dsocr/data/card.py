@@ -38,13 +38,22 @@ class LeftOutCard(_Part):
     examples: list[str]
 
 
+class FixedCard(_Part):
+    """The list that said where some samples must stand: its file's name and hash, and how many names it has."""
+
+    file: str
+    sha256: str
+    names: int
+
+
 class Card(_Part):
     """A dataset's provenance and counts.
 
     `split_by` says what is never shared between splits (a unit, or several joined by `+`); "given" ones were the
-    source's own. `crossing` counts the writers, documents, pages and texts that stand in more than one split.
-    `unmatched` counts, per pattern, the names it did not match; their samples are kept with an unknown writer, page or
-    document.
+    source's own. `stratified` ones were drawn alike in lengths and scripts. With `folds` the splits of the folders are
+    those of fold 1. `like` is the earlier dataset whose groups stay in their splits. `crossing` counts the writers,
+    documents, pages and texts that stand in more than one split. `unmatched` counts, per pattern, the names it did not
+    match; their samples are kept with an unknown writer, page or document.
     """
 
     format: Literal["dsocr-dataset"] = "dsocr-dataset"
@@ -59,11 +68,16 @@ class Card(_Part):
     split_by: str
     fractions: dict[Split, float] | None
     seed: int | None
+    stratified: bool = False
+    folds: int | None = None
+    fixed: FixedCard | None = None
+    like: str | None = None
     text_policy: dict[str, str]
     splits: dict[Split, SplitCard]
     crossing: dict[str, int]
     left_out: dict[str, LeftOutCard]
     unmatched: dict[str, LeftOutCard]
+    remarks: list[str] = []
 
     def write(self, folder: Path) -> None:
         """Writes `dataset.json`."""

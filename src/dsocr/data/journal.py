@@ -24,7 +24,7 @@ DROP TABLE IF EXISTS sample;
 DROP TABLE IF EXISTS source;
 CREATE TABLE sample (
   number INTEGER PRIMARY KEY, stored TEXT NOT NULL, digest TEXT NOT NULL, name TEXT NOT NULL, row TEXT NOT NULL,
-  image TEXT NOT NULL, given TEXT, split TEXT
+  image TEXT NOT NULL, given TEXT, split TEXT, fold INTEGER
 );
 CREATE TABLE source (number INTEGER PRIMARY KEY, row TEXT NOT NULL);
 CREATE INDEX sample_split ON sample (split);
@@ -88,17 +88,20 @@ class Journal:
         """The next image of the source, with what became of it."""
         self._insert("INSERT INTO source (row) VALUES (?)", json.dumps(row, ensure_ascii=False))
 
-    def place(self, splits: Iterable[Split | None]) -> None:
-        """Gives each sample its split, in order; None leaves it out."""
-        numbered = ((split, number) for number, split in enumerate(splits, start=1))
-        self._connection.executemany("UPDATE sample SET split = ? WHERE number = ?", numbered)
+    def place(self, splits: Iterable[Split | None], folds: Iterable[int | None]) -> None:
+        """Gives each sample its split and fold, in order; no split leaves it out."""
+        places = (
+            (split, fold, number) for number, (split, fold) in enumerate(zip(splits, folds, strict=True), start=1)
+        )
+        self._connection.executemany("UPDATE sample SET split = ?, fold = ? WHERE number = ?", places)
 
     def samples(self, split: Split | None = None) -> Iterator[StoredSample]:
         """All samples in order, or those of one split."""
         where, values = ("WHERE split = ?", (split,)) if split else ("", ())
-        query = f"SELECT stored, digest, name, row, image, given FROM sample {where} ORDER BY number"  # noqa: S608 - ours
-        for stored, digest, name, row, image, given in self._connection.execute(query, values):
-            yield StoredSample(Path(stored), digest, name, json.loads(row), image, Split(given) if given else None)
+        query = f"SELECT stored, digest, name, row, fold, image, given FROM sample {where} ORDER BY number"  # noqa: S608 - ours
+        for stored, digest, name, row, fold, image, given in self._connection.execute(query, values):
+            told = json.loads(row) | ({"fold": fold} if fold else {})
+            yield StoredSample(Path(stored), digest, name, told, image, Split(given) if given else None)
 
     def sources(self) -> Iterator[dict[str, Any]]:
         """The rows that `add_source` was given."""

@@ -3,14 +3,17 @@
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from dsocr import __version__
-from dsocr.data.card import Card, LeftOutCard
+from dsocr.data.card import Card, FixedCard, LeftOutCard, read_card
 from dsocr.data.cutters import Cutters
+from dsocr.data.earlier import Earlier, read_earlier
+from dsocr.data.fixed import read_fixed
 from dsocr.data.notes import Notes
+from dsocr.data.paths import is_dataset
 from dsocr.data.placing import SplitPlan, count_crossing, place
 from dsocr.data.processes import worker_processes
 from dsocr.data.reading import Reading
@@ -61,6 +64,10 @@ def prepare(
     split: str = "0.8/0.1/0.1",
     split_by: str | None = None,
     seed: int = 17,
+    stratify: bool = True,
+    folds: int | None = None,
+    fixed: Path | None = None,
+    like: Path | None = None,
     columns: Mapping[str, str] | None = None,
     text_policy: TextPolicy = NFC_COLLAPSED,
     workers: int | None = None,
@@ -72,18 +79,30 @@ def prepare(
 
     `writer`, `page` and `document` are a table's column or a pattern searched in each image's file name: its first
     group, or all it matches, is the name. `split_by` None means the fairest unit there is: the splits the source
-    gives, else writers, else documents, pages, texts; `writer+text` joins units. With `strict` the first fault is an
-    error; without, faults are left out, counted and listed. What an earlier `prepare` of the same source has cut,
-    finished or killed, is not cut again. `workers` is the number of processes, None one a core.
+    gives, else writers, else documents, pages, texts; `writer+text` joins units. `fixed` lists names that must stand in
+    a split. The groups of the dataset `like`, or of one made in the same way that is overwritten, stay where they are.
+    With `strict` the first fault is an error; without, faults are left out, counted and listed. What an earlier
+    `prepare` of the same source has cut, finished or killed, is not cut again. `workers` is the number of processes,
+    None one a core.
     """
-    plan = SplitPlan(parse_fractions(split), split_by, seed)
+    plan = SplitPlan(
+        parse_fractions(split),
+        split_by,
+        seed,
+        stratify=stratify,
+        folds=folds,
+        fixed=read_fixed(fixed) if fixed else None,
+        earlier=read_earlier(like) if like else None,
+    )
     recover(out)
     refuse_output(out, source, overwrite=overwrite)
+    notes = Notes(strict)
+    if like is None and is_dataset(out):
+        plan = replace(plan, earlier=_made_alike(out, source, plan, (writer, page, document), notes))
     chosen = choose_format(source, format, columns or {})
     names = Names({"writer": writer, "page": page, "document": document})
     reading = Reading(lambda: chosen.read(source, columns or {}), names, text_policy)
     total = reading.count()
-    notes = Notes(strict)
     with work_folder(out) as work:
         work.journal.learn(earlier_cuts(out))
         recorder = Recorder(work.journal, notes)
@@ -97,7 +116,7 @@ def prepare(
         if not facts:
             raise DataError(f"no sample is left{notes.told()}", where=source)
         placing = place(facts, plan, notes)
-        work.journal.place(placing.splits)
+        work.journal.place(placing.splits, placing.folds)
         drawn = placing.unit != GIVEN
         card = Card(
             dsocr_version=__version__,
@@ -108,8 +127,14 @@ def prepare(
             page=page,
             document=document,
             split_by=placing.unit,
-            fractions=dict(plan.fractions) if drawn else None,
+            fractions=plan.targets() if drawn else None,
             seed=seed if drawn else None,
+            stratified=drawn and stratify,
+            folds=folds,
+            fixed=FixedCard(file=plan.fixed.file, sha256=plan.fixed.sha256, names=len(plan.fixed.names))
+            if plan.fixed
+            else None,
+            like=plan.earlier.name if plan.earlier and drawn else None,
             text_policy=text_policy.as_dict(),
             splits={
                 split: write_split(work.draft, split, work.journal.samples(split))
@@ -119,6 +144,7 @@ def prepare(
             crossing=count_crossing(facts, placing.splits),
             left_out=_counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
             unmatched=_counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
+            remarks=notes.remarks,
         )
         write_sources(work.draft, work.journal)
         card.write(work.draft)
@@ -129,6 +155,21 @@ def _now() -> datetime:
     """The time, or the one that SOURCE_DATE_EPOCH says, with which the same source gives the same bytes."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     return datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
+
+
+def _made_alike(
+    out: Path, source: Path, plan: SplitPlan, patterns: tuple[str | None, str | None, str | None], notes: Notes
+) -> Earlier | None:
+    """The dataset that is overwritten, if it was made in the same way: its groups stay in their splits."""
+    try:
+        card = read_card(out)
+        settings = (card.source, (card.writer, card.page, card.document), card.fractions, card.seed, card.folds)
+        wanted = (source.resolve().name, patterns, plan.targets(), plan.seed, plan.folds)
+        same_unit = card.split_by != GIVEN and plan.split_by in (None, card.split_by)
+        return read_earlier(out) if settings == wanted and same_unit else None
+    except DataError as error:
+        notes.remark(f"what is overwritten cannot be read, so all is placed anew: {error.message}")
+        return None
 
 
 def _counted(items: Iterable[tuple[str, str]]) -> dict[str, LeftOutCard]:
