@@ -104,7 +104,10 @@ def main() -> None:
         done = run(command(source, folder / "whole"))
         seconds = time.perf_counter() - start
         assert done.returncode == 0, done.stderr
-        wanted = content(folder / "whole")
+        shutil.copytree(folder / "whole", folder / "again")
+        assert run(command(source, folder / "again", "--overwrite")).returncode == 0
+        # The card of a dataset that replaced another says so.
+        wanted = {False: content(folder / "whole"), True: content(folder / "again")}
         for number in range(kills):
             out = folder / "out"
             overwrite = ["--overwrite"] if number % 3 else []
@@ -119,8 +122,10 @@ def main() -> None:
             again = run(command(source, out, *overwrite))
             # A kill after the last rename leaves the dataset whole, and a second run without --overwrite says so.
             refused = again.returncode == 2 and "there is a dataset already" in again.stderr
-            same = (again.returncode == 0 or refused) and content(out) == wanted
-            others = sorted(path.name for path in folder.iterdir() if path.name not in {"pages", "whole", "out"})
+            same = (again.returncode == 0 or refused) and content(out) == wanted[bool(overwrite)]
+            others = sorted(
+                path.name for path in folder.iterdir() if path.name not in {"pages", "whole", "again", "out"}
+            )
             faults += not same or bool(others)
             print(f"{number + 1:3} {wait:5.2f} s {outcome:9} {'same' if same else again.stderr.strip()} {others or ''}")
             shutil.rmtree(out, ignore_errors=True)
