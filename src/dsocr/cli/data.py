@@ -39,6 +39,7 @@ def prepare(
     column: Annotated[
         list[str] | None, typer.Option(help="A table's column, as image=NAME, text=NAME, writer=NAME, ...")
     ] = None,
+    store: Annotated[str, typer.Option(help="How images are kept: files, or parquet for very many of them.")] = "files",
     workers: Workers = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
@@ -63,6 +64,7 @@ def prepare(
         fixed=fixed,
         like=like,
         columns=column or [],
+        store=store,
         workers=workers,
         strict=strict,
         overwrite=overwrite,
