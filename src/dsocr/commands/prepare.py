@@ -39,7 +39,7 @@ def prepare_command(
             split=split,
             split_by=_split_by(split_by),  # type: ignore[arg-type]
             seed=seed,
-            columns=_columns(columns),
+            columns=named_columns(columns),
             strict=strict,
             overwrite=overwrite,
             progress=tell,
@@ -53,7 +53,8 @@ def _split_by(name: str | None) -> str | None:
     return name
 
 
-def _columns(pairs: Sequence[str]) -> Mapping[str, str]:
+def named_columns(pairs: Sequence[str]) -> Mapping[str, str]:
+    """Role -> column, from `--column` as it was typed."""
     if bad := [pair for pair in pairs if not pair.partition("=")[2]]:
         raise ConfigError(f"--column: {bad[0]!r} does not read kind=NAME", hint="for example --column text=label")
     return dict(pair.split("=", 1) for pair in pairs)

@@ -82,6 +82,12 @@ def _reason(error: DataError) -> Reason:
     return Reason.OTHER_SIZE if isinstance(error, _OtherSizeError) else Reason.BAD_IMAGE
 
 
+def scaled_outline(line: SourceLine, image: SourceImage, size: tuple[int, int]) -> Outline | None:
+    """The line's outline in pixels of the image as it is, which may be larger or smaller than the source states."""
+    across, down = _scale(size, image.size)
+    return line.outline.scaled(across, down) if line.outline else None
+
+
 def _scale(actual: tuple[int, int], stated: tuple[int, int] | None) -> tuple[float, float]:
     """How much larger the image is than the one its outlines were drawn on; both must have the same shape."""
     if stated is None or stated == actual:

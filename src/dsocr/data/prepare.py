@@ -96,8 +96,8 @@ def prepare(
             text_policy=text_policy.as_dict(),
             splits=splits,
             crossing=count_crossing(placed),
-            left_out=_counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
-            unmatched=_counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
+            left_out=counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
+            unmatched=counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
         )
         card.write(folder)
     return PrepareReport(out, card, notes.left_out, dict(notes.unmatched))
@@ -117,7 +117,8 @@ def _cut(images: list[SourceImage], folder: Path, notes: Notes, progress: Progre
     return samples
 
 
-def _counted(items: Iterable[tuple[str, str]]) -> dict[str, LeftOutCard]:
+def counted(items: Iterable[tuple[str, str]]) -> dict[str, LeftOutCard]:
+    """How many of each kind there are, with the first of them."""
     by_kind: dict[str, list[str]] = defaultdict(list)
     for kind, example in items:
         by_kind[str(kind)].append(example)
