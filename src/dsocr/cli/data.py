@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dsocr.cli.options import Json, Overwrite, Quiet, Strict, app
+from dsocr.cli.options import Json, Overwrite, Quiet, Strict, Workers, app
 from dsocr.console import Printer
 
 
@@ -19,14 +19,27 @@ def prepare(
     ] = None,
     writer: Annotated[str | None, typer.Option(help="Who wrote it: a column, or a pattern over file names.")] = None,
     page: Annotated[str | None, typer.Option(help="The page: a column, or a pattern over file names.")] = None,
+    document: Annotated[
+        str | None, typer.Option(help="What the page belongs to: a column, or a pattern over file names.")
+    ] = None,
     split: Annotated[str, typer.Option(help="Fractions of train/validation/test.")] = "0.8/0.1/0.1",
     split_by: Annotated[
-        str | None, typer.Option(help="What no two splits share: writer, page or text; the fairest if not given.")
+        str | None,
+        typer.Option(help="What no two splits share: writer, document, page or text, or writer+text; the fairest."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 17,
+    stratify: Annotated[bool, typer.Option(help="Draw splits that are alike in lengths and scripts.")] = True,
+    folds: Annotated[int | None, typer.Option(help="Make so many folds; a configuration says which one tests.")] = None,
+    fixed: Annotated[
+        Path | None, typer.Option(help="A list of writers, pages or images, and after a tab the split; else test.")
+    ] = None,
+    like: Annotated[
+        Path | None, typer.Option(help="An earlier dataset: what it knows stays in its split, only the new is placed.")
+    ] = None,
     column: Annotated[
         list[str] | None, typer.Option(help="A table's column, as image=NAME, text=NAME, writer=NAME, ...")
     ] = None,
+    workers: Workers = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -41,10 +54,16 @@ def prepare(
         format=format,
         writer=writer,
         page=page,
+        document=document,
         split=split,
         split_by=split_by,
         seed=seed,
+        stratify=stratify,
+        folds=folds,
+        fixed=fixed,
+        like=like,
         columns=column or [],
+        workers=workers,
         strict=strict,
         overwrite=overwrite,
     )
@@ -58,6 +77,7 @@ def convert(
     format: Annotated[str | None, typer.Option(help="The source's format; found out if not given.")] = None,
     writer: Annotated[str | None, typer.Option(help="Who wrote it: a column, or a pattern over file names.")] = None,
     page: Annotated[str | None, typer.Option(help="The page: a column, or a pattern over file names.")] = None,
+    document: Annotated[str | None, typer.Option(help="The document: a column, or a pattern.")] = None,
     column: Annotated[
         list[str] | None, typer.Option(help="A table's column, as image=NAME, text=NAME, writer=NAME, ...")
     ] = None,
@@ -76,6 +96,7 @@ def convert(
         format=format,
         writer=writer,
         page=page,
+        document=document,
         columns=column or [],
         strict=strict,
         overwrite=overwrite,

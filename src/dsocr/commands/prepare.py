@@ -19,10 +19,16 @@ def prepare_command(
     format: str | None,
     writer: str | None,
     page: str | None,
+    document: str | None,
     split: str,
     split_by: str | None,
     seed: int,
+    stratify: bool,
+    folds: int | None,
+    fixed: Path | None,
+    like: Path | None,
     columns: Sequence[str],
+    workers: int | None,
     strict: bool,
     overwrite: bool,
 ) -> None:
@@ -36,21 +42,21 @@ def prepare_command(
             format=format,
             writer=writer,
             page=page,
+            document=document,
             split=split,
-            split_by=_split_by(split_by),  # type: ignore[arg-type]
+            split_by=split_by,
             seed=seed,
+            stratify=stratify,
+            folds=folds,
+            fixed=fixed,
+            like=like,
             columns=named_columns(columns),
+            workers=workers,
             strict=strict,
             overwrite=overwrite,
             progress=tell,
         )
     _print_prepared(printer, report)
-
-
-def _split_by(name: str | None) -> str | None:
-    if name not in (None, "writer", "page", "text"):
-        raise ConfigError(f"--split-by: must be writer, page or text, not {name!r}")
-    return name
 
 
 def named_columns(pairs: Sequence[str]) -> Mapping[str, str]:
@@ -67,12 +73,16 @@ def _print_prepared(printer: Printer, report: "PrepareReport") -> None:
         row = f"{split:<12}{part.samples:>9}{part.writers:>9}{part.pages:>8}{part.characters:>12}"
         printer.say(row)
     printer.say(f"read as {card.source_format}; split by {card.split_by}")
+    if report.recalled:
+        printer.say(f"of {report.images} images, {report.recalled} had been cut before")
     for reason, left_out in card.left_out.items():
         printer.say(f"left out, {reason}: {left_out.count}")
         for example in left_out.examples[:3]:
             printer.say(f"  {example}")
     for kind, unmatched in card.unmatched.items():
         printer.say(f"no {kind} found in the name of {unmatched.count}, e.g. {unmatched.examples[0]}")
+    for remark in card.remarks:
+        printer.say(f"note: {remark}")
     printer.result(f"dataset: {report.dataset}")
     printer.say(f"next:    dsocr check {report.dataset}")
 

@@ -15,8 +15,6 @@ from dsocr.samples import Split
 METADATA_FILE = "metadata.jsonl"
 FORMAT_VERSION = 1
 
-SplitBy = Literal["writer", "page", "text", "given"]
-
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True)
@@ -28,6 +26,7 @@ class SplitCard(_Part):
     samples: int
     writers: int
     pages: int
+    documents: int = 0
     characters: int
     sha256: str
 
@@ -39,12 +38,22 @@ class LeftOutCard(_Part):
     examples: list[str]
 
 
+class FixedCard(_Part):
+    """The list that said where some samples must stand: its file's name and hash, and how many names it has."""
+
+    file: str
+    sha256: str
+    names: int
+
+
 class Card(_Part):
     """A dataset's provenance and counts.
 
-    `split_by` says what is never shared between splits; "given" ones were the source's own. `crossing` counts the
-    writers, pages and texts that stand in more than one split. `unmatched` counts, per pattern, the names it did not
-    match; their samples are kept with an unknown writer or page.
+    `split_by` says what is never shared between splits (a unit, or several joined by `+`); "given" ones were the
+    source's own. `stratified` ones were drawn alike in lengths and scripts. With `folds` the splits of the folders are
+    those of fold 1. `like` is the earlier dataset whose groups stay in their splits. `crossing` counts the writers,
+    documents, pages and texts that stand in more than one split. `unmatched` counts, per pattern, the names it did not
+    match; their samples are kept with an unknown writer, page or document.
     """
 
     format: Literal["dsocr-dataset"] = "dsocr-dataset"
@@ -55,14 +64,20 @@ class Card(_Part):
     source_format: str
     writer: str | None
     page: str | None
-    split_by: SplitBy
+    document: str | None = None
+    split_by: str
     fractions: dict[Split, float] | None
     seed: int | None
+    stratified: bool = False
+    folds: int | None = None
+    fixed: FixedCard | None = None
+    like: str | None = None
     text_policy: dict[str, str]
     splits: dict[Split, SplitCard]
     crossing: dict[str, int]
     left_out: dict[str, LeftOutCard]
     unmatched: dict[str, LeftOutCard]
+    remarks: list[str] = []
 
     def write(self, folder: Path) -> None:
         """Writes `dataset.json`."""
@@ -95,7 +110,27 @@ def read_card(folder: Path) -> Card:
 
 def split_hash(metadata: bytes, digests: Iterable[str]) -> str:
     """SHA-256 over a split's `metadata.jsonl` and, in its order, the SHA-256 of each image file."""
-    whole = hashlib.sha256(metadata)
+    whole = SplitHash()
+    whole.add(metadata)
     for digest in digests:
-        whole.update(bytes.fromhex(digest))
+        whole.add(b"", digest)
     return whole.hexdigest()
+
+
+class SplitHash:
+    """A split's hash, as `split_hash` says, while it is written."""
+
+    def __init__(self) -> None:
+        self._whole = hashlib.sha256()
+        self._digests = bytearray()
+
+    def add(self, metadata: bytes, digest: str = "") -> None:
+        """What comes next in the metadata, and the next image's hash."""
+        self._whole.update(metadata)
+        self._digests += bytes.fromhex(digest)
+
+    def hexdigest(self) -> str:
+        """The hash of all that was added."""
+        whole = self._whole.copy()
+        whole.update(self._digests)
+        return whole.hexdigest()

@@ -10,11 +10,15 @@ from dsocr.errors import DataError
 
 @dataclass
 class Notes:
-    """What was left out, and which names a pattern did not match; with `strict`, the first fault is raised instead."""
+    """What was left out, which names a pattern did not match, and what else is worth knowing.
+
+    With `strict` the first fault is raised instead.
+    """
 
     strict: bool
     left_out: list[LeftOut] = field(default_factory=list)
     unmatched: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    remarks: list[str] = field(default_factory=list)
 
     def add(self, item: LeftOut) -> None:
         """Notes that something is left out."""
@@ -27,6 +31,10 @@ class Notes:
         if self.strict:
             raise DataError(f"the {kind} pattern {pattern!r} does not match", where=name)
         self.unmatched[kind].append(name)
+
+    def remark(self, sentence: str) -> None:
+        """Notes what is no fault and worth knowing."""
+        self.remarks.append(sentence)
 
     def sifted(self, items: Iterable[SourceImage | LeftOut]) -> list[SourceImage]:
         """The images among what a source yields; the rest is noted."""

@@ -24,6 +24,7 @@ def read_dataset(folder: Path) -> Iterator[SourceImage | LeftOut]:
                 lines=(SourceLine(sample.text, where),),
                 writer=sample.writer,
                 page=sample.page,
+                document=sample.document,
                 split=sample.split,
                 columns=_origin(sample),
             )

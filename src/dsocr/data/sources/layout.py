@@ -91,6 +91,7 @@ class SourceImage:
     size: tuple[int, int] | None = None
     writer: str | None = None
     page: str | None = None
+    document: str | None = None
     split: Split | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     content: Callable[[], bytes] | None = None

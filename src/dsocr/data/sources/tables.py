@@ -32,7 +32,8 @@ USUAL_NAMES = {
     "image": ("file_name", "image", "im", "image_path", "path", "img", "file", "filename"),
     "text": ("text", "transcription", "label", "ground_truth", "gt", "sentence"),
     "writer": ("writer", "writer_id", "author", "hand", "scribe"),
-    "page": ("page", "page_id", "document"),
+    "page": ("page", "page_id"),
+    "document": ("document", "document_id", "doc"),
     "split": ("split", "stage", "subset", "set"),
     **{role: (role,) for role in OUTLINE_ROLES},
 }
@@ -142,6 +143,7 @@ def _source_image(table: Table, row: Row, root: Path, pictures: Pictures) -> Sou
         lines=(SourceLine(cells.get(table.roles["text"], ""), where, outline),),
         writer=known.get("writer") or None,
         page=known.get("page") or None,
+        document=known.get("document") or None,
         split=_split(table, known, image, root),
         columns=cells,
     )

@@ -1,9 +1,12 @@
 """The images of a target: a page copied as it is, with its outlines in its own pixels, or its lines cut out of it."""
 
+import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dsocr.data.cutting import CutTask, cut_image, scaled_outline
+from dsocr.data.cutting import Cut, CutLine, CutTask, Refusal, cut_image, scaled_outline, stored_outline
+from dsocr.data.file_names import UniqueStems
 from dsocr.data.images import decode_image, read_bytes
 from dsocr.data.sources.layout import LeftOut, Reason, SourceImage, SourceLine
 from dsocr.errors import DataError
@@ -31,7 +34,7 @@ class LineImage:
 def copy_image(image: SourceImage, folder: Path, stem: str) -> WholeImage | LeftOut:
     """The image's bytes, unchanged, in a file of the folder; left out where it cannot be read whole."""
     try:
-        data = image.content() if image.content else read_bytes(image.image)
+        data = _content(image)
         decoded = decode_image(data, name=image.image)
     except DataError as error:
         return LeftOut(Reason.BAD_IMAGE, image.where, error.message)
@@ -46,8 +49,48 @@ def copy_image(image: SourceImage, folder: Path, stem: str) -> WholeImage | Left
     return WholeImage(f"{stem}{suffix}", size, lines)
 
 
-def cut_lines(image: SourceImage, folder: Path, stem: str) -> tuple[list[LineImage], list[LeftOut]]:
-    """The image's lines as `prepare` cuts and stores them, and what could not be cut."""
-    folder.mkdir(parents=True, exist_ok=True)
-    samples, left_out = cut_image(CutTask(image, folder, stem))
-    return [LineImage(sample.file, sample.line) for sample in samples], left_out
+class LineCutter:
+    """Cuts lines into a folder as `prepare` does, under names of which no two are alike."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stems = UniqueStems()
+
+    def cut(self, image: SourceImage, stem: str) -> tuple[list[LineImage], list[LeftOut]]:
+        """The image's lines, and what could not be cut."""
+        draft = self._folder / ".cut"
+        draft.mkdir(parents=True, exist_ok=True)
+        try:
+            cut = cut_image(CutTask(image, _content(image), draft, stem))
+            if isinstance(cut, Refusal):
+                return [], [LeftOut(cut.reason, image.where, cut.message)]
+            found = [self._taken(image, line, cut.size, stored) for line, stored in _pairs(image, cut)]
+        except DataError as error:
+            return [], [LeftOut(Reason.BAD_IMAGE, image.where, error.message)]
+        finally:
+            shutil.rmtree(draft)
+        left_out = [
+            LeftOut(stored.reason, line.where, stored.message)
+            for line, stored in _pairs(image, cut)
+            if isinstance(stored, Refusal)
+        ]
+        return [line for line in found if line], left_out
+
+    def _taken(
+        self, image: SourceImage, line: SourceLine, size: tuple[int, int], stored: CutLine | Refusal
+    ) -> LineImage | None:
+        """A line image out of the draft, under the name it keeps."""
+        if isinstance(stored, Refusal):
+            return None
+        file = Path(stored.file)
+        name = self._stems.take_stem(file.stem) + file.suffix
+        shutil.copyfile(self._folder / ".cut" / file, self._folder / name)
+        return LineImage(name, replace(line, outline=stored_outline(line, image, size)))
+
+
+def _pairs(image: SourceImage, cut: Cut) -> Iterator[tuple[SourceLine, CutLine | Refusal]]:
+    return zip(image.lines, cut.lines, strict=True)
+
+
+def _content(image: SourceImage) -> bytes:
+    return image.content() if image.content else read_bytes(image.image)

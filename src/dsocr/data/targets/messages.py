@@ -1,7 +1,7 @@
 """Conversations that ms-swift, LLaMA-Factory and Unsloth train on: line images, and a file for each split.
 
-The image is named as seen from the file's own folder. Writer and page stand beside the conversation, where the programs
-pass over them and `dsocr prepare --writer writer --page page` finds them.
+The image is named as seen from the file's own folder. Writer, page and document stand beside the conversation, where
+the programs pass over them and `dsocr prepare --writer writer --page page` finds them.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dsocr.data.sources.layout import SourceImage
-from dsocr.data.targets.images import cut_lines
+from dsocr.data.targets.images import LineCutter
 from dsocr.data.targets.layout import HALF, IMAGES, Added
 
 PROMPT = "Free OCR."
@@ -76,12 +76,13 @@ class MessagesWriter:
     def __init__(self, folder: Path, convention: Convention) -> None:
         self.folder = folder
         self.convention = convention
+        self._cutter = LineCutter(folder / IMAGES)
         self._files: dict[str, TextIO] = {}
 
     def add(self, image: SourceImage, stem: str) -> Added:
         """Cuts the lines and lets the assistant say them."""
-        lines, left_out = cut_lines(image, self.folder / IMAGES, stem)
-        known = {"writer": image.writer or "", "page": image.page or ""}
+        lines, left_out = self._cutter.cut(image, stem)
+        known = {"writer": image.writer or "", "page": image.page or "", "document": image.document or ""}
         for line in lines:
             row = self.convention.row(f"{IMAGES}/{line.file}", line.line.text)
             self._write(image.split or _UNSPLIT, json.dumps(row | known, ensure_ascii=False))

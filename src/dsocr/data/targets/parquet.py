@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 
 from dsocr.data.sources.layout import SourceImage, SourceLine, written
 from dsocr.data.sources.outlines import read_box
-from dsocr.data.targets.images import LineImage, cut_lines
+from dsocr.data.targets.images import LineCutter, LineImage
 from dsocr.data.targets.layout import Added
 
-COLUMNS = ("image", "text", "writer", "page", "source", "bbox", "polygon", "baseline")
+COLUMNS = ("image", "text", "writer", "page", "document", "source", "bbox", "polygon", "baseline")
 ORIGIN = frozenset({"source", "bbox", "polygon", "baseline"})
 """What a source of line images may tell in columns of these names: where they were cut."""
 
@@ -40,20 +40,21 @@ class ParquetWriter:
         self.columns = columns
         self._schema = schema(columns)
         self._shards: dict[str, _Shards] = {}
+        self._cut = folder / _CUT
+        self._cutter = LineCutter(self._cut)
         (folder / _FOLDER).mkdir()
 
     def add(self, image: SourceImage, stem: str) -> Added:
         """Cuts the lines and takes their images into the shards of the image's split."""
-        cut = self.folder / _CUT
-        lines, left_out = cut_lines(image, cut, stem)
+        lines, left_out = self._cutter.cut(image, stem)
         name = image.split or UNSPLIT
         if name not in self._shards:
             self._shards[name] = _Shards(self.folder / _FOLDER, name, self._schema)
         for line in lines:
-            content = (cut / line.file).read_bytes()
+            content = (self._cut / line.file).read_bytes()
             self._shards[name].add(self._row(image, line, content), len(content))
         for line in lines:
-            (cut / line.file).unlink(missing_ok=True)
+            (self._cut / line.file).unlink(missing_ok=True)
         return Added(len(lines), left_out)
 
     def _row(self, image: SourceImage, line: LineImage, content: bytes) -> Row:
@@ -62,6 +63,7 @@ class ParquetWriter:
             "text": line.line.text,
             "writer": image.writer or "",
             "page": image.page or "",
+            "document": image.document or "",
             **_origin(image, line.line),
             **{column: image.columns.get(column, "") for column in self.columns},
         }
@@ -70,8 +72,8 @@ class ParquetWriter:
         """Writes what is left, and names the shards now that their number is known."""
         for shards in self._shards.values():
             shards.close()
-        if (self.folder / _CUT).exists():
-            (self.folder / _CUT).rmdir()
+        if self._cut.exists():
+            self._cut.rmdir()
 
 
 def _origin(image: SourceImage, line: SourceLine) -> Row:

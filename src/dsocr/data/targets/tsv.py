@@ -15,7 +15,7 @@ from dsocr.data.targets.images import WholeImage, copy_image
 from dsocr.data.targets.layout import HALF, IMAGES, Added
 
 FORBIDDEN = re.compile(f"[\0{HALF}]")
-COLUMNS = ("image", "text", "writer", "page", "split", "bbox", "polygon", "baseline")
+COLUMNS = ("image", "text", "writer", "page", "document", "split", "bbox", "polygon", "baseline")
 TABLE = "lines.tsv"
 
 
@@ -38,7 +38,7 @@ class TsvWriter:
         return Added(len(whole.lines))
 
     def _row(self, line: SourceLine, whole: WholeImage, image: SourceImage) -> list[str]:
-        known = [image.writer or "", image.page or "", image.split or ""]
+        known = [image.writer or "", image.page or "", image.document or "", image.split or ""]
         others = [image.columns.get(column, "") for column in self.columns]
         return [f"{IMAGES}/{whole.file}", line.text, *known, *_outline(line.outline), *others]
 
