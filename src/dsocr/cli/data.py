@@ -72,6 +72,40 @@ def prepare(
 
 
 @app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(help="What prepare reads, or a dataset folder.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to make.")],
+    to: Annotated[str, typer.Option(help="The format: page, alto, tsv, parquet, ms-swift, llama-factory or unsloth.")],
+    format: Annotated[str | None, typer.Option(help="The source's format; found out if not given.")] = None,
+    writer: Annotated[str | None, typer.Option(help="Who wrote it: a column, or a pattern over file names.")] = None,
+    page: Annotated[str | None, typer.Option(help="The page: a column, or a pattern over file names.")] = None,
+    document: Annotated[str | None, typer.Option(help="The document: a column, or a pattern.")] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="A table's column, as image=NAME, text=NAME, writer=NAME, ...")
+    ] = None,
+    strict: Strict = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write transcriptions in another format, for other programs."""
+    from dsocr.commands.convert import convert_command
+
+    convert_command(
+        Printer(quiet=quiet),
+        source,
+        out,
+        to=to,
+        format=format,
+        writer=writer,
+        page=page,
+        document=document,
+        columns=column or [],
+        strict=strict,
+        overwrite=overwrite,
+    )
+
+
+@app.command()
 def sources(quiet: Quiet = False) -> None:
     """List the formats that prepare reads, each with a command."""
     from dsocr.commands.prepare import sources_command

@@ -52,7 +52,7 @@ def prepare_command(
             folds=folds,
             fixed=fixed,
             like=like,
-            columns=_columns(columns),
+            columns=named_columns(columns),
             store=_store(store),
             workers=workers,
             strict=strict,
@@ -68,7 +68,8 @@ def _store(name: str) -> "Store":
     return name  # type: ignore[return-value]
 
 
-def _columns(pairs: Sequence[str]) -> Mapping[str, str]:
+def named_columns(pairs: Sequence[str]) -> Mapping[str, str]:
+    """Role -> column, from `--column` as it was typed."""
     if bad := [pair for pair in pairs if not pair.partition("=")[2]]:
         raise ConfigError(f"--column: {bad[0]!r} does not read kind=NAME", hint="for example --column text=label")
     return dict(pair.split("=", 1) for pair in pairs)

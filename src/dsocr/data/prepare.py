@@ -144,8 +144,8 @@ def prepare(
             },
             store=store,
             crossing=count_crossing(facts, placing.splits),
-            left_out=_counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
-            unmatched=_counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
+            left_out=counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
+            unmatched=counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
             remarks=notes.remarks,
         )
         write_sources(work.draft, work.journal)
@@ -174,7 +174,8 @@ def _made_alike(
         return None
 
 
-def _counted(items: Iterable[tuple[str, str]]) -> dict[str, LeftOutCard]:
+def counted(items: Iterable[tuple[str, str]]) -> dict[str, LeftOutCard]:
+    """How many of each kind there are, with the first of them."""
     by_kind: dict[str, list[str]] = defaultdict(list)
     for kind, example in items:
         by_kind[str(kind)].append(example)

@@ -52,7 +52,12 @@ def _refuse_overwriting(out: Path, overwrite: bool) -> None:
 def _is_of_a_dataset(path: Path) -> bool:
     if path.name == SHARDS:
         return all(file.suffix == ".parquet" for file in path.iterdir())
-    return path.name in {CARD_FILE, SOURCES_FILE, *Split} or path.name.lower() in _OF_THE_SYSTEM
+    return path.name in {CARD_FILE, SOURCES_FILE, *Split} or is_of_the_system(path)
+
+
+def is_of_the_system(path: Path) -> bool:
+    """True of what file managers leave in every folder they show."""
+    return path.name.lower() in _OF_THE_SYSTEM
 
 
 def write_split(folder: Path, split: Split, samples: Iterable[StoredSample], store: Store = "files") -> SplitCard:

@@ -23,11 +23,15 @@ MAX_XML_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line as its page describes it; `row` is the line of the XML file it starts in."""
+    """A line as its page describes it; `row` is the line of the XML file it starts in.
+
+    `is_whole` says that it is the only one, and the whole image its own.
+    """
 
     text: str
     row: int
     outline: Outline | None
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,9 @@ def _source_image(page: Page, image: Path, where: str, name: str, **known: objec
     lines = []
     for line in page.lines:
         place = f"{where}:{line.row}"
+        if line.is_whole and len(page.lines) == 1:
+            lines.append(SourceLine(line.text, place))
+            continue
         if line.outline is None and line.text.strip():
             yield LeftOut(Reason.NO_OUTLINE, place, "the line has neither a polygon nor a box")
         elif line.outline is not None or not line.text.strip():

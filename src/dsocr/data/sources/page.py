@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from lxml import etree
@@ -19,6 +20,9 @@ from dsocr.data.sources.markup import (
 )
 
 _LAST = 1 << 30
+_CUSTOM_OUTLINE = re.compile(r"outline\s*\{\s*type\s*:\s*(box|image)\b")
+"""What `convert` writes where less is known of a line than a polygon."""
+
 _CUSTOM_ORDER = re.compile(r"readingOrder\s*\{\s*index\s*:\s*(\d+)")
 
 
@@ -36,7 +40,10 @@ def describe_page(root: etree._Element) -> Page:
     """What one PAGE document says about its page."""
     page = the_only_page(root)
     image = (page.get("imageFilename") or "").strip()
-    lines = [Line(_text(line), row_of(line), _outline(line)) for line in _lines_in_order(page)]
+    lines = [
+        Line(_text(line), row_of(line), _outline(line), is_whole=_known(line) == "image")
+        for line in _lines_in_order(page)
+    ]
     return Page(image or None, stated_size(page, "imageWidth", "imageHeight"), lines)
 
 
@@ -97,7 +104,13 @@ def _outline(line: etree._Element) -> Outline | None:
     polygon = _points_of(line.find("{*}Coords"))
     if not polygon:
         return None
-    return Outline.of_polygon(polygon, _points_of(line.find("{*}Baseline")))
+    outline = Outline.of_polygon(polygon, _points_of(line.find("{*}Baseline")))
+    return replace(outline, polygon=()) if _known(line) == "box" else outline
+
+
+def _known(line: etree._Element) -> str:
+    found = _CUSTOM_OUTLINE.search(line.get("custom") or "")
+    return found[1] if found else ""
 
 
 def _points_of(element: etree._Element | None) -> tuple[Point, ...]:
