@@ -114,6 +114,20 @@ def sources(quiet: Quiet = False) -> None:
 
 
 @app.command()
+def splits(
+    dataset: Annotated[Path, typer.Argument(help="A dataset folder.")],
+    fold: Annotated[int | None, typer.Option(help="Report the splits of this fold.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a page of Markdown.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say how a dataset is split, what crosses, and what of the test was seen in train, in words to quote."""
+    from dsocr.commands.splits import splits_command
+
+    splits_command(Printer(quiet=quiet), dataset, fold=fold, json=json, markdown=markdown)
+
+
+@app.command()
 def check(
     dataset: Annotated[Path, typer.Argument(help="A dataset folder, or a configuration that names one.")],
     base: Annotated[str, typer.Option(help="The base whose tokenizer must know the characters.")] = "nano",
