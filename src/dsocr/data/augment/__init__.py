@@ -32,7 +32,9 @@ def augment(image: Image.Image, rng: np.random.Generator, how: Augmentation = 1.
         return image
     if isinstance(how, str):
         if how not in AMOUNTS:
-            raise ConfigError(f"no augmentation {how!r}; there are {', '.join((NONE, *AMOUNTS))}, or a number from 0 to 2")
+            raise ConfigError(
+                f"no augmentation {how!r}; there are {', '.join((NONE, *AMOUNTS))}, or a number from 0 to 2"
+            )
         return as_drawn(image, rng, how)
     return vary(image, rng, how)
 

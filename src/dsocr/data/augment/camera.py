@@ -13,7 +13,7 @@ _DIRECTIONS = ((1, 0), (0, 1), (1, 1), (1, -1))
 
 def lit(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
     """Contrast and brightness changed around the paper's shade, by one table of levels."""
-    gain, shift = 1 + amount * 0.3 * around_zero(rng), amount * 30 * around_zero(rng)
+    gain, shift = 1 + min(amount, 1.2) * 0.3 * around_zero(rng), amount * 30 * around_zero(rng)
     paper = median_colour(image, step=2)
     levels = np.arange(256, dtype=np.float32)
     table: list[int] = []

@@ -13,8 +13,11 @@ from dsocr.data.augment.mesh import Values, bend, nodes
 from dsocr.data.augment.scale import around_zero, line_height, smooth_noise
 from dsocr.data.colours import median_colour
 
-_STRETCH, _SLANT, _ELASTIC = 0.13, 0.36, 0.06
-"""The most at amount 1: a share of the size, a slope, and a share of a line's height."""
+_STRETCH, _SLANT = 0.18, 0.42
+"""The most at amount 1: a share of the size, and a slope."""
+
+_ELASTIC = (0.1, 0.05)
+"""How far a point is moved along the line and across it, at most at amount 1; shares of a line's height."""
 
 _TURN = math.radians(2)
 """The most a picture is turned, at any amount."""
@@ -32,13 +35,13 @@ def bent(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.I
     back = _draw_back(image, unit, rng, amount)
     left, top, right, bottom = _bounds(image, back)
     # Every point may be shown this far from where the rest of the transform puts it.
-    reach = amount * _ELASTIC * unit
-    room = math.ceil(reach / min(abs(np.diag(back)))) + 1
-    across = nodes(math.ceil(right - left) + 2 * room, 0.4 * unit)
-    down = nodes(math.ceil(bottom - top) + 2 * room, 0.4 * unit)
-    columns, rows = np.meshgrid(across + left - room, down + top - room)
-    x = back[0, 0] * columns + back[0, 1] * rows + reach * _elastic(rng, columns.shape)
-    y = back[1, 0] * columns + back[1, 1] * rows + reach * _elastic(rng, columns.shape)
+    reach = np.array(_ELASTIC) * amount * unit
+    room = np.ceil(np.abs(np.linalg.inv(back)) @ reach) + 1
+    across = nodes(math.ceil(right - left + 2 * room[0]), 0.4 * unit)
+    down = nodes(math.ceil(bottom - top + 2 * room[1]), 0.4 * unit)
+    columns, rows = np.meshgrid(across + left - room[0], down + top - room[1])
+    x = back[0, 0] * columns + back[0, 1] * rows + reach[0] * _elastic(rng, columns.shape)
+    y = back[1, 0] * columns + back[1, 1] * rows + reach[1] * _elastic(rng, columns.shape)
     return bend(image, across, down, x, y, median_colour(image, step=2))
 
 
@@ -58,6 +61,6 @@ def _bounds(image: Image.Image, back: Values) -> tuple[float, float, float, floa
     return corners[0].min(), corners[1].min(), corners[0].max(), corners[1].max()
 
 
-def _elastic(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float64]:
+def _elastic(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Smooth noise in -1..1 at the nodes."""
-    return np.clip(smooth_noise(rng, *shape, _CELL), -1, 1).astype(np.float64)
+    return np.clip(smooth_noise(rng, shape[0], shape[1], _CELL), -1, 1).astype(np.float64)

@@ -45,7 +45,7 @@ def bend(
     """
     x, y = np.round(x * _STEPS) / _STEPS, np.round(y * _STEPS) / _STEPS
     beyond = max(-x.min(), -y.min(), x.max() - image.width, y.max() - image.height, 0)
-    # One pixel more, because the smallest picture of between is taken from four pixels.
+    # One pixel more, because a point between pixels takes something of four of them.
     frame = math.ceil(beyond) + 1
     x, y = x + frame, y + frame
     mesh = [

@@ -17,8 +17,8 @@ def tinted(image: Image.Image, rng: np.random.Generator, amount: float) -> Image
     """Paper yellowed or greyed, with clouds and grain."""
     clouds = cloudy(rng, image.size, line_height(image))
     grain = cloudy(rng, image.size, 2)
-    # Not all is clouds: they lie between a half and the whole of what the sheet takes.
-    mask = Image.blend(clouds, grain, 0.4).point((128 + np.arange(256) // 2).tolist())
+    # Clouds lie between five eighths and the whole of what the sheet takes.
+    mask = Image.blend(clouds, grain, 0.4).point((160 + np.arange(256) * 3 // 8).tolist())
     return shaded(image, mask, amount * (float(rng.random()) * _AGED + float(rng.uniform(0, 0.12))))
 
 

@@ -6,7 +6,7 @@ from PIL import Image, ImageFilter
 from dsocr.data.augment.scale import cloudy, line_height
 from dsocr.data.colours import median_colour
 
-_PALEST = 0.6
+_PALEST = 0.5
 """Ink loses at most this share of its contrast: what nobody could read teaches guessing."""
 
 
