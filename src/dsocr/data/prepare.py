@@ -12,6 +12,7 @@ from dsocr.data.card import Card, FixedCard, LeftOutCard, Store, read_card
 from dsocr.data.cutters import Cutters
 from dsocr.data.earlier import Earlier, read_earlier
 from dsocr.data.fixed import read_fixed
+from dsocr.data.grouping import GIVEN
 from dsocr.data.notes import Notes
 from dsocr.data.paths import is_dataset
 from dsocr.data.placing import SplitPlan, count_crossing, place
@@ -21,7 +22,6 @@ from dsocr.data.recording import Recorder
 from dsocr.data.sources import choose_format
 from dsocr.data.sources.layout import LeftOut
 from dsocr.data.splits import parse_fractions
-from dsocr.data.units import GIVEN
 from dsocr.data.work import recover, work_folder
 from dsocr.data.writers import Names
 from dsocr.data.writing import earlier_cuts, refuse_output, write_sources, write_split

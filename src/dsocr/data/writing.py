@@ -10,12 +10,12 @@ from typing import Any
 
 from dsocr.data.card import METADATA_FILE, SplitCard, SplitHash, Store
 from dsocr.data.cutting import Cut, Refusal
+from dsocr.data.grouping import page_key
 from dsocr.data.journal import Journal, StoredSample, from_json
 from dsocr.data.packed import SHARDS
 from dsocr.data.paths import CARD_FILE, is_dataset
 from dsocr.data.shards import Shards
 from dsocr.data.sources.layout import SourceImage, SourceLine, written
-from dsocr.data.units import page_key
 from dsocr.errors import DataError
 from dsocr.samples import Split
 
