@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 from dsocr import __version__
@@ -12,6 +13,7 @@ from dsocr.data.card import Card, LeftOutCard, SplitBy
 from dsocr.data.cutting import CutSample, CutTask, cut_image
 from dsocr.data.file_names import unique_stems
 from dsocr.data.notes import Notes
+from dsocr.data.opening import opened
 from dsocr.data.placing import count_crossing, place_samples, split_unit
 from dsocr.data.sources import choose_format
 from dsocr.data.sources.layout import LeftOut, SourceImage
@@ -61,7 +63,7 @@ def prepare(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> PrepareReport:
-    """Writes the dataset folder `out` from the folder or table `source`.
+    """Writes the dataset folder `out` from `source`: a folder, a table or another file, or a zip archive.
 
     `writer` and `page` are a table's column or a pattern searched in each image's file name: its first group, or all
     it matches, is the name. `split_by` None means the fairest unit there is: the splits the source gives, else
@@ -70,12 +72,12 @@ def prepare(
     """
     fractions = parse_fractions(split)
     refuse_output(out, source, overwrite=overwrite)
-    chosen = choose_format(source, format, columns or {})
     notes = Notes(strict)
-    images = notes.sifted(chosen.read(source, columns or {}))
-    images = with_pages(with_writers(images, writer, notes), page, notes)
-    images = with_texts(images, notes, text_policy)
-    with writing_folder(out) as folder:
+    with opened(source, near=out) as held, writing_folder(out) as folder:
+        chosen = choose_format(held.path, format, columns or {})
+        images = notes.sifted(chain(held.left_out, chosen.read(held.path, columns or {})))
+        images = with_pages(with_writers(images, writer, notes), page, notes)
+        images = with_texts(images, notes, text_policy)
         samples = _cut(images, folder / _CUT, notes, progress)
         if not samples:
             raise DataError(f"no sample is left{notes.told()}", where=source)
@@ -86,7 +88,7 @@ def prepare(
         card = Card(
             dsocr_version=__version__,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            source=source.resolve().name,
+            source=held.name,
             source_format=chosen.name,
             writer=writer,
             page=page,

@@ -29,6 +29,7 @@ class Reason(StrEnum):
     OTHER_SIZE = "outlines of another image"
     BAD_SOURCE = "source cannot be read"
     BAD_IMAGE = "image cannot be read"
+    ARCHIVE = "archive inside an archive"
 
     @property
     def is_fault(self) -> bool:
