@@ -12,6 +12,7 @@ from dsocr.data.archives import ARCHIVE_SUFFIXES, is_archive, unpack
 from dsocr.data.images import IMAGE_SUFFIXES
 from dsocr.data.paths import list_files, relative
 from dsocr.data.sources.layout import LeftOut, Reason
+from dsocr.data.sources.parquet import close_columns
 from dsocr.errors import DataError
 
 _HOLDS_IMAGES = IMAGE_SUFFIXES | {".parquet", ".pdf"}
@@ -52,6 +53,7 @@ def _workshop(near: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
+        close_columns()
         shutil.rmtree(folder, ignore_errors=True)
 
 
