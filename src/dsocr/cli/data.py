@@ -23,6 +23,9 @@ def prepare(
     split_by: Annotated[
         str | None, typer.Option(help="What no two splits share: writer, page or text; the fairest if not given.")
     ] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="What a sample is: line, region or page; what is transcribed if not given.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 17,
     column: Annotated[
         list[str] | None, typer.Option(help="A table's column, as image=NAME, text=NAME, writer=NAME, ...")
@@ -43,6 +46,7 @@ def prepare(
         page=page,
         split=split,
         split_by=split_by,
+        unit=unit,
         seed=seed,
         columns=column or [],
         strict=strict,

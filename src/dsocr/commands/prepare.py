@@ -21,6 +21,7 @@ def prepare_command(
     page: str | None,
     split: str,
     split_by: str | None,
+    unit: str | None,
     seed: int,
     columns: Sequence[str],
     strict: bool,
@@ -37,7 +38,8 @@ def prepare_command(
             writer=writer,
             page=page,
             split=split,
-            split_by=_split_by(split_by),  # type: ignore[arg-type]
+            split_by=_one_of("--split-by", split_by, "writer", "page", "text"),  # type: ignore[arg-type]
+            unit=_one_of("--unit", unit, "line", "region", "page"),  # type: ignore[arg-type]
             seed=seed,
             columns=_columns(columns),
             strict=strict,
@@ -47,9 +49,9 @@ def prepare_command(
     _print_prepared(printer, report)
 
 
-def _split_by(name: str | None) -> str | None:
-    if name not in (None, "writer", "page", "text"):
-        raise ConfigError(f"--split-by: must be writer, page or text, not {name!r}")
+def _one_of(option: str, name: str | None, *names: str) -> str | None:
+    if name is not None and name not in names:
+        raise ConfigError(f"{option}: must be {', '.join(names[:-1])} or {names[-1]}, not {name!r}")
     return name
 
 
@@ -65,7 +67,7 @@ def _print_prepared(printer: Printer, report: "PrepareReport") -> None:
     for split, part in card.splits.items():
         row = f"{split:<12}{part.samples:>9}{part.writers:>9}{part.pages:>8}{part.characters:>12}"
         printer.say(row)
-    printer.say(f"read as {card.source_format}; split by {card.split_by}")
+    printer.say(f"read as {card.source_format}, {card.unit} by {card.unit}; split by {card.split_by}")
     for reason, left_out in card.left_out.items():
         printer.say(f"left out, {reason}: {left_out.count}")
         for example in left_out.examples[:3]:

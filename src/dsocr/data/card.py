@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dsocr.data.paths import CARD_FILE
+from dsocr.data.sources.layout import Unit
 from dsocr.errors import DataError
 from dsocr.samples import Split
 
@@ -42,9 +43,9 @@ class LeftOutCard(_Part):
 class Card(_Part):
     """A dataset's provenance and counts.
 
-    `split_by` says what is never shared between splits; "given" ones were the source's own. `crossing` counts the
-    writers, pages and texts that stand in more than one split. `unmatched` counts, per pattern, the names it did not
-    match; their samples are kept with an unknown writer or page.
+    `unit` is what a sample is an image of. `split_by` says what is never shared between splits; "given" ones were the
+    source's own. `crossing` counts the writers, pages and texts that stand in more than one split. `unmatched` counts,
+    per pattern, the names it did not match; their samples are kept with an unknown writer or page.
     """
 
     format: Literal["dsocr-dataset"] = "dsocr-dataset"
@@ -53,6 +54,7 @@ class Card(_Part):
     created: str
     source: str
     source_format: str
+    unit: Unit = "line"
     writer: str | None
     page: str | None
     split_by: SplitBy

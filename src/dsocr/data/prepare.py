@@ -16,9 +16,10 @@ from dsocr.data.notes import Notes
 from dsocr.data.opening import opened
 from dsocr.data.placing import count_crossing, place_samples, split_unit
 from dsocr.data.sources import choose_format
-from dsocr.data.sources.layout import LeftOut, SourceImage
+from dsocr.data.sources.layout import LeftOut, SourceImage, Unit
 from dsocr.data.splits import parse_fractions
 from dsocr.data.texts import with_texts
+from dsocr.data.units import choose_unit, with_units
 from dsocr.data.writers import with_pages, with_writers
 from dsocr.data.writing import refuse_output, write_split
 from dsocr.errors import DataError
@@ -56,6 +57,7 @@ def prepare(
     page: str | None = None,
     split: str = "0.8/0.1/0.1",
     split_by: SplitBy | None = None,
+    unit: Unit | None = None,
     seed: int = 17,
     columns: Mapping[str, str] | None = None,
     text_policy: TextPolicy = NFC_COLLAPSED,
@@ -67,8 +69,9 @@ def prepare(
 
     `writer` and `page` are a table's column or a pattern searched in each image's file name: its first group, or all
     it matches, is the name. `split_by` None means the fairest unit there is: the splits the source gives, else
-    writers, else pages, else texts. With `strict` the first fault is an error; without, faults are left out, counted
-    and listed.
+    writers, else pages, else texts. `unit` is what a sample is an image of; None means what the source transcribes,
+    which is lines unless it says otherwise. With `strict` the first fault is an error; without, faults are left out,
+    counted and listed.
     """
     fractions = parse_fractions(split)
     refuse_output(out, source, overwrite=overwrite)
@@ -77,12 +80,15 @@ def prepare(
         chosen = choose_format(held.path, format, columns or {})
         images = notes.sifted(chain(held.left_out, chosen.read(held.path, columns or {})))
         images = with_pages(with_writers(images, writer, notes), page, notes)
+        # Before the texts, as those without one are left out there, and a page must not lose a line unnoticed.
+        sample_unit = choose_unit(unit, chosen)
+        images = with_units(images, sample_unit, notes)
         images = with_texts(images, notes, text_policy)
         samples = _cut(images, folder / _CUT, notes, progress)
         if not samples:
             raise DataError(f"no sample is left{notes.told()}", where=source)
-        unit = split_unit(samples, split_by)
-        placed = place_samples(samples, unit, fractions, seed, notes)
+        split_by = split_unit(samples, split_by)
+        placed = place_samples(samples, split_by, fractions, seed, notes)
         splits = {split: write_split(folder, split, folder / _CUT, placed[split]) for split in Split if placed[split]}
         shutil.rmtree(folder / _CUT)
         card = Card(
@@ -90,11 +96,12 @@ def prepare(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             source=held.name,
             source_format=chosen.name,
+            unit=sample_unit,
             writer=writer,
             page=page,
-            split_by=unit,
-            fractions=None if unit == "given" else fractions,
-            seed=None if unit == "given" else seed,
+            split_by=split_by,
+            fractions=None if split_by == "given" else fractions,
+            seed=None if split_by == "given" else seed,
             text_policy=text_policy.as_dict(),
             splits=splits,
             crossing=count_crossing(placed),

@@ -9,7 +9,7 @@ from dsocr.data.sources.alto import find_alto, read_alto
 from dsocr.data.sources.coco import find_coco, read_coco
 from dsocr.data.sources.hkr import find_hkr, read_hkr
 from dsocr.data.sources.iam import find_iam, read_iam
-from dsocr.data.sources.layout import LeftOut, SourceImage
+from dsocr.data.sources.layout import LeftOut, SourceImage, Unit
 from dsocr.data.sources.messages import find_messages, read_messages
 from dsocr.data.sources.page import find_page, read_page
 from dsocr.data.sources.pairs import find_pairs, read_pairs
@@ -24,7 +24,8 @@ Found = TypeVar("Found")
 class SourceFormat:
     """A way transcriptions are kept: `find` lists what of a folder is in this format, `read` reads all of that.
 
-    Naming columns asks for a format that has them. `example` is what follows `dsocr prepare`.
+    Naming columns asks for a format that has them. `example` is what follows `dsocr prepare`. `unit` is what one
+    transcription is of: lines can be put together into regions and pages, but no page be taken apart.
     """
 
     name: str
@@ -33,6 +34,7 @@ class SourceFormat:
     find: Callable[[Path, Columns], list[Path]]
     read: Callable[[Path, Columns], Iterator[SourceImage | LeftOut]]
     has_columns: bool = False
+    unit: Unit = "line"
 
 
 def _without_columns(function: Callable[[Path], Found]) -> Callable[[Path, Columns], Found]:

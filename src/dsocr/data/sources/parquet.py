@@ -83,7 +83,7 @@ class ImageColumn:
                 self._ends = list(accumulate(self._file.metadata.row_group(group).num_rows for group in groups))
         except _DAMAGE as error:
             raise DataError(f"the Parquet file cannot be read: {error}", where=self.path) from error
-        if row >= self._ends[-1]:
+        if row >= (self._ends or [0])[-1]:
             raise DataError(f"the Parquet file has no row {row + 1}", where=self.path)
         return bisect_right(self._ends, row)
 
