@@ -47,6 +47,11 @@ def make_messages(folder: Path) -> None:
     write(folder / "m.jsonl", '{"messages": [{"role": "assistant", "content": "да"}], "images": ["a.png"]}\n{broken\n')
 
 
+def make_pdf(folder: Path) -> None:
+    write(folder / "scan.pdf", "%PDF-1.4")
+    write(folder / "scan.txt", "да")
+
+
 MAKERS = {
     "alto": make_alto,
     "page": make_page,
@@ -57,6 +62,7 @@ MAKERS = {
     "hkr": make_hkr,
     "iam": make_iam,
     "messages": make_messages,
+    "pdf": make_pdf,
 }
 
 
@@ -101,7 +107,7 @@ def test_a_file_is_a_source_of_its_own_format(tmp_path: Path) -> None:
         pytest.param(
             "tei",
             {},
-            "unknown source format 'tei'; the formats are: alto, page, table, parquet, coco, hkr, iam, messages, pairs",
+            "unknown source format 'tei'; the formats are: alto, page, table, parquet, coco, hkr, iam, messages, pdf",
             id="format",
         ),
         pytest.param(None, {"txt": "a"}, "unknown column role 'txt'", id="column role"),

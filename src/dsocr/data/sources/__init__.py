@@ -14,6 +14,7 @@ from dsocr.data.sources.messages import find_messages, read_messages
 from dsocr.data.sources.page import find_page, read_page
 from dsocr.data.sources.pairs import find_pairs, read_pairs
 from dsocr.data.sources.parquet import find_parquet, read_parquet
+from dsocr.data.sources.pdf import find_pdf, read_pdf
 from dsocr.data.sources.tables import Columns, check_roles, find_tables, read_tables
 from dsocr.errors import DataError
 
@@ -85,6 +86,14 @@ FORMATS = {
         _format("iam", "IAM lists of lines", "iam -o data/mine", find_iam, read_iam),
         _format(
             "messages", "conversations of ms-swift and others", "train.jsonl -o data/mine", find_messages, read_messages
+        ),
+        SourceFormat(
+            "pdf",
+            "PDF files with texts",
+            r"scans.pdf -o data/mine --writer '(\w+?)_'",
+            _without_columns(find_pdf),
+            _without_columns(read_pdf),
+            unit="page",
         ),
         _format("pairs", "images with a text file", "lines -o data/mine --page '(.+)_'", find_pairs, read_pairs),
     )
