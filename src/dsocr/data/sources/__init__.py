@@ -9,6 +9,7 @@ from dsocr.data.sources.alto import find_alto, read_alto
 from dsocr.data.sources.coco import find_coco, read_coco
 from dsocr.data.sources.hkr import find_hkr, read_hkr
 from dsocr.data.sources.iam import find_iam, read_iam
+from dsocr.data.sources.label_studio import find_label_studio, read_label_studio
 from dsocr.data.sources.layout import LeftOut, SourceImage, Unit
 from dsocr.data.sources.messages import find_messages, read_messages
 from dsocr.data.sources.page import find_page, read_page
@@ -86,6 +87,13 @@ FORMATS = {
         _format("iam", "IAM lists of lines", "iam -o data/mine", find_iam, read_iam),
         _format(
             "messages", "conversations of ms-swift and others", "train.jsonl -o data/mine", find_messages, read_messages
+        ),
+        _format(
+            "label-studio",
+            "exports of Label Studio",
+            "project-1.json -o data/mine",
+            find_label_studio,
+            read_label_studio,
         ),
         SourceFormat(
             "pdf",

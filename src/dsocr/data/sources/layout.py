@@ -26,6 +26,7 @@ class Reason(StrEnum):
     NO_TEXT = "no text"
     NO_TRANSCRIPTION = "image without transcription"
     GAP = "not transcribed throughout"
+    SUPERSEDED = "older annotation"
     NO_IMAGE = "image not found"
     NO_OUTLINE = "line without outline"
     NO_SPLIT = "no split given"
@@ -39,7 +40,7 @@ class Reason(StrEnum):
     @property
     def is_fault(self) -> bool:
         """False for what is merely not transcribed yet; `strict` stops at the first fault."""
-        return self not in {Reason.NO_TEXT, Reason.NO_TRANSCRIPTION, Reason.GAP}
+        return self not in {Reason.NO_TEXT, Reason.NO_TRANSCRIPTION, Reason.GAP, Reason.SUPERSEDED}
 
 
 @dataclass(frozen=True, slots=True)
