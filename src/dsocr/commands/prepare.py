@@ -68,6 +68,8 @@ def _print_prepared(printer: Printer, report: "PrepareReport") -> None:
         row = f"{split:<12}{part.samples:>9}{part.writers:>9}{part.pages:>8}{part.characters:>12}"
         printer.say(row)
     printer.say(f"read as {card.source_format}, {card.unit} by {card.unit}; split by {card.split_by}")
+    for remark in card.remarks:
+        printer.say(remark)
     for reason, left_out in card.left_out.items():
         printer.say(f"left out, {reason}: {left_out.count}")
         for example in left_out.examples[:3]:

@@ -45,7 +45,8 @@ class Card(_Part):
 
     `unit` is what a sample is an image of. `split_by` says what is never shared between splits; "given" ones were the
     source's own. `crossing` counts the writers, pages and texts that stand in more than one split. `unmatched` counts,
-    per pattern, the names it did not match; their samples are kept with an unknown writer or page.
+    per pattern, the names it did not match; their samples are kept with an unknown writer or page. `remarks` say how
+    the source was read where it could have been read otherwise.
     """
 
     format: Literal["dsocr-dataset"] = "dsocr-dataset"
@@ -65,6 +66,7 @@ class Card(_Part):
     crossing: dict[str, int]
     left_out: dict[str, LeftOutCard]
     unmatched: dict[str, LeftOutCard]
+    remarks: list[str] = []
 
     def write(self, folder: Path) -> None:
         """Writes `dataset.json`."""

@@ -4,17 +4,21 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from dsocr.data.sources.layout import LeftOut, SourceImage
+from dsocr.data.sources.layout import Item, LeftOut, Remark, SourceImage
 from dsocr.errors import DataError
 
 
 @dataclass
 class Notes:
-    """What was left out, and which names a pattern did not match; with `strict`, the first fault is raised instead."""
+    """What was left out, which names a pattern did not match, and how a source was read.
+
+    With `strict`, the first fault is raised instead.
+    """
 
     strict: bool
     left_out: list[LeftOut] = field(default_factory=list)
     unmatched: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    remarks: list[str] = field(default_factory=list)
 
     def add(self, item: LeftOut) -> None:
         """Notes that something is left out."""
@@ -28,12 +32,14 @@ class Notes:
             raise DataError(f"the {kind} pattern {pattern!r} does not match", where=name)
         self.unmatched[kind].append(name)
 
-    def sifted(self, items: Iterable[SourceImage | LeftOut]) -> list[SourceImage]:
+    def sifted(self, items: Iterable[Item]) -> list[SourceImage]:
         """The images among what a source yields; the rest is noted."""
         images = []
         for item in items:
             if isinstance(item, LeftOut):
                 self.add(item)
+            elif isinstance(item, Remark):
+                self.remarks.append(item.message)
             else:
                 images.append(item)
         return images

@@ -107,6 +107,7 @@ def prepare(
             crossing=count_crossing(placed),
             left_out=_counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
             unmatched=_counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
+            remarks=notes.remarks,
         )
         card.write(folder)
     return PrepareReport(out, card, notes.left_out, dict(notes.unmatched))

@@ -10,12 +10,13 @@ from dsocr.data.sources.coco import find_coco, read_coco
 from dsocr.data.sources.hkr import find_hkr, read_hkr
 from dsocr.data.sources.iam import find_iam, read_iam
 from dsocr.data.sources.label_studio import find_label_studio, read_label_studio
-from dsocr.data.sources.layout import LeftOut, SourceImage, Unit
+from dsocr.data.sources.layout import Item, Unit
 from dsocr.data.sources.messages import find_messages, read_messages
 from dsocr.data.sources.page import find_page, read_page
 from dsocr.data.sources.pairs import find_pairs, read_pairs
 from dsocr.data.sources.parquet import find_parquet, read_parquet
 from dsocr.data.sources.pdf import find_pdf, read_pdf
+from dsocr.data.sources.rimes import find_rimes, read_rimes
 from dsocr.data.sources.tables import Columns, check_roles, find_tables, read_tables
 from dsocr.errors import DataError
 
@@ -34,7 +35,7 @@ class SourceFormat:
     title: str
     example: str
     find: Callable[[Path, Columns], list[Path]]
-    read: Callable[[Path, Columns], Iterator[SourceImage | LeftOut]]
+    read: Callable[[Path, Columns], Iterator[Item]]
     has_columns: bool = False
     unit: Unit = "line"
 
@@ -48,7 +49,7 @@ def _format(
     title: str,
     example: str,
     find: Callable[[Path], list[Path]],
-    read: Callable[[Path], Iterator[SourceImage | LeftOut]],
+    read: Callable[[Path], Iterator[Item]],
 ) -> SourceFormat:
     """A format that has no columns."""
     return SourceFormat(name, title, example, _without_columns(find), _without_columns(read))
@@ -85,6 +86,7 @@ FORMATS = {
         ),
         _format("hkr", "HKR annotations", "HKR_Dataset -o data/mine --split-by text", find_hkr, read_hkr),
         _format("iam", "IAM lists of lines", "iam -o data/mine", find_iam, read_iam),
+        _format("rimes", "RIMES pages", "rimes -o data/mine", find_rimes, read_rimes),
         _format(
             "messages", "conversations of ms-swift and others", "train.jsonl -o data/mine", find_messages, read_messages
         ),

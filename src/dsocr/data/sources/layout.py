@@ -53,6 +53,13 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class Remark:
+    """How a source was read, where it could have been read otherwise; stands in the card."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Outline:
     """Where a line stands on its image, in pixels; `polygon` is empty where only a box is known."""
 
@@ -111,6 +118,10 @@ class SourceImage:
     columns: Mapping[str, str] = field(default_factory=dict)
     content: Callable[[], bytes] | None = None
     lost: tuple[SourceLine, ...] = ()
+
+
+Item = SourceImage | LeftOut | Remark
+"""What a source yields."""
 
 
 def bounds(points: Iterable[Point]) -> Box:
