@@ -23,10 +23,7 @@ class Fitting:
 
     def images(self, notes: Notes) -> Iterator[SourceImage]:
         """The images that have lines; all else is noted."""
-        for item in self.read():
-            if isinstance(item, LeftOut):
-                notes.add(item)
-                continue
+        for item in notes.sifted(self.read()):
             image = self._fitted(self.names.named(item, notes), notes)
             if image.lines:
                 yield image
