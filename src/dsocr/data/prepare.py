@@ -65,7 +65,7 @@ def prepare(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> PrepareReport:
-    """Writes the dataset folder `out` from `source`: a folder, a table or another file, or a zip archive.
+    """Writes the dataset folder `out` from a folder, a table or another file, a zip archive, or `hf:owner/name`.
 
     `writer` and `page` are a table's column or a pattern searched in each image's file name: its first group, or all
     it matches, is the name. `split_by` None means the fairest unit there is: the splits the source gives, else
@@ -78,7 +78,7 @@ def prepare(
     notes = Notes(strict)
     with opened(source, near=out) as held, writing_folder(out) as folder:
         chosen = choose_format(held.path, format, columns or {})
-        images = notes.sifted(chain(held.left_out, chosen.read(held.path, columns or {})))
+        images = notes.sifted(chain(held.told, chosen.read(held.path, columns or {})))
         images = with_pages(with_writers(images, writer, notes), page, notes)
         # Before the texts, as those without one are left out there, and a page must not lose a line unnoticed.
         sample_unit = choose_unit(unit, chosen)
