@@ -12,7 +12,7 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
     OfflineModeIsEnabled,
 )
 
-from dsocr.hub import NotFetchedError, fetch_hub_files, is_hub_id, list_hub_files
+from dsocr.hub import NotFetchedError, fetch_hub_files, is_hub_id, list_dataset_files
 
 FAILURES = [
     pytest.param(LocalEntryNotFoundError("not found\nsee the docs"), "not found", id="not in the cache"),
@@ -29,17 +29,17 @@ def test_every_failure_is_one_line(failure: Exception, line: str, monkeypatch: p
         raise failure
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", fail)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", fail)
     with pytest.raises(NotFetchedError, match=f"^{line}$"):
         fetch_hub_files("a/b", None, "model", ["*.json"])
     with pytest.raises(NotFetchedError, match=f"^{line}$"):
-        list_hub_files("a/b", None, "dataset")
+        list_dataset_files("a/b", None)
 
 
 def test_the_files_of_a_repository_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     siblings = [SimpleNamespace(rfilename=name) for name in ("README.md", "data/train.parquet")]
-    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", lambda *_, **__: SimpleNamespace(siblings=siblings))
-    assert list_hub_files("a/b", None, "dataset") == ["README.md", "data/train.parquet"]
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *_, **__: SimpleNamespace(siblings=siblings))
+    assert list_dataset_files("a/b", None) == ["README.md", "data/train.parquet"]
 
 
 def test_the_commit_is_the_name_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,14 +23,14 @@ def is_hub_id(name: str) -> bool:
     return _HUB_ID.fullmatch(name) is not None
 
 
-def list_hub_files(name: str, revision: str | None, kind: Kind) -> list[str]:
-    """The names of the files of a repository."""
+def list_dataset_files(name: str, revision: str | None) -> list[str]:
+    """The names of the files of a dataset's repository."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
     try:
         # Not list_repo_files: without a network that tries for half a minute.
-        return [file.rfilename for file in HfApi().repo_info(name, revision=revision, repo_type=kind).siblings or []]
+        return [file.rfilename for file in HfApi().dataset_info(name, revision=revision).siblings or []]
     except (HTTPError, OSError, ValueError) as error:
         raise NotFetchedError(_first_line(error)) from error
 

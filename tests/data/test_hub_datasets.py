@@ -37,8 +37,8 @@ class FakeHub:
         folder = self.repositories[revision]
         return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
-    def list_files(self, name: str, revision: str | None, kind: str) -> list[str]:
-        assert (name, kind) == ("anna/letters", "dataset")
+    def list_files(self, name: str, revision: str | None) -> list[str]:
+        assert name == "anna/letters"
         return self.names(revision)
 
     def fetch(
@@ -69,7 +69,7 @@ def main(tmp_path: Path) -> Path:
 @pytest.fixture
 def hub(tmp_path: Path, main: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
     fake = FakeHub(tmp_path / "cache", {None: main})
-    monkeypatch.setattr(hub_datasets, "list_hub_files", fake.list_files)
+    monkeypatch.setattr(hub_datasets, "list_dataset_files", fake.list_files)
     monkeypatch.setattr(hub_datasets, "fetch_hub_files", fake.fetch)
     return fake
 

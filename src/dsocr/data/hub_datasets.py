@@ -13,7 +13,7 @@ from dsocr.data.archives import ARCHIVE_SUFFIXES
 from dsocr.data.images import IMAGE_SUFFIXES
 from dsocr.data.pdf import PDF_SUFFIXES
 from dsocr.errors import DataError
-from dsocr.hub import NotFetchedError, fetch_hub_files, is_hub_id, list_hub_files
+from dsocr.hub import NotFetchedError, fetch_hub_files, is_hub_id, list_dataset_files
 
 CONVERTED = "refs/convert/parquet"
 """The branch where the Hub keeps what it made of a dataset."""
@@ -68,7 +68,7 @@ def fetch_dataset(wanted: HubDataset) -> Fetched:
 
 
 def _listed(wanted: HubDataset, revision: str | None) -> list[str]:
-    names = list_hub_files(wanted.id, revision, "dataset")
+    names = list_dataset_files(wanted.id, revision)
     return [name for name in names if name.startswith(f"{wanted.folder}/" if wanted.folder else "")]
 
 
@@ -83,7 +83,7 @@ def _fetched(wanted: HubDataset, revision: str | None, suffixes: frozenset[str],
 def _converted(wanted: HubDataset, names: Sequence[str]) -> Fetched:
     """What the Hub made of the dataset; an error says why nothing else could be read."""
     try:
-        converted = [name for name in list_hub_files(wanted.id, CONVERTED, "dataset") if _suffix(name) in _PARQUET]
+        converted = [name for name in list_dataset_files(wanted.id, CONVERTED) if _suffix(name) in _PARQUET]
     except NotFetchedError:
         converted = []
     if not converted:
