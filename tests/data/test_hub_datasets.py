@@ -5,7 +5,7 @@ import os
 import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 
 import pytest
 
@@ -95,8 +95,9 @@ def shards(folder: Path, *names: str) -> None:
         pytest.param("hf:an na/letters", None, id="no id"),
     ],
 )
-def test_what_a_name_means(source: str, expected: HubDataset | None) -> None:
-    assert HubDataset.named(Path(source)) == expected
+@pytest.mark.parametrize("path", [PurePosixPath, PureWindowsPath])
+def test_what_a_name_means(path: type[PurePath], source: str, expected: HubDataset | None) -> None:
+    assert HubDataset.named(path(source)) == expected
 
 
 def test_parquet_files_become_a_dataset_with_the_commit_in_its_card(tmp_path: Path, main: Path, hub: FakeHub) -> None:
@@ -113,7 +114,7 @@ def test_parquet_files_become_a_dataset_with_the_commit_in_its_card(tmp_path: Pa
 def test_one_folder_of_a_repository_is_enough(tmp_path: Path, main: Path, hub: FakeHub) -> None:
     shards(main, "ru/train.parquet", "en/train.parquet")
     card = prepare(Path("hf:anna/letters/ru"), tmp_path / "out", split="1/0/0").card
-    assert card.splits[Split.TRAIN].samples == 2
+    assert (card.source, card.splits[Split.TRAIN].samples) == (f"hf:anna/letters/ru@{COMMIT}", 2)
     assert hub.fetched == ["ru/train.parquet"]
 
 

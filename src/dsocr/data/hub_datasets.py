@@ -7,7 +7,7 @@ are taken; where it has neither, the Parquet files that the Hub makes of it.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 
 from dsocr.data.archives import ARCHIVE_SUFFIXES
 from dsocr.data.images import IMAGE_SUFFIXES
@@ -32,8 +32,13 @@ class HubDataset:
     folder: str = ""
     revision: str | None = None
 
+    @property
+    def path(self) -> str:
+        """The repository, and the folder of it where not all of it is meant."""
+        return f"{self.id}/{self.folder}" if self.folder else self.id
+
     @classmethod
-    def named(cls, source: Path) -> "HubDataset | None":
+    def named(cls, source: PurePath) -> "HubDataset | None":
         """The dataset that `hf:owner/name`, `hf:owner/name/folder` or `hf:owner/name@revision` means."""
         found = _NAME.fullmatch(source.as_posix())
         if not found or not is_hub_id(found["id"]):

@@ -46,7 +46,7 @@ def opened(source: Path, near: Path) -> Iterator[Opened]:
         told: list[LeftOut | Remark] = [Remark(fetched.remark)] if fetched.remark else []
         with _workshop(near) as folder, _named_by(source, folder):
             told += _gather(fetched.folder, _archives_with_images(fetched.folder), folder)
-            yield Opened(folder, f"hf:{wanted.id}@{fetched.commit}", told)
+            yield Opened(folder, f"hf:{wanted.path}@{fetched.commit}", told)
     elif is_archive(source):
         with _workshop(near) as folder, _named_by(source, folder):
             closed = unpack(source, folder / "source")
