@@ -52,7 +52,7 @@ def _has_shape(item: Mapping[str, Any]) -> bool:
     value = item.get("value")
     if item.get("type") == "textarea":
         return isinstance(value, dict) and ("x" in value or "points" in value)
-    return item.get("type") not in _WITHOUT_SHAPE
+    return str(item.get("type")) not in _WITHOUT_SHAPE
 
 
 def _text(items: Sequence[Mapping[str, Any]]) -> str:
