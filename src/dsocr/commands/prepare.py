@@ -87,4 +87,5 @@ def sources_command(printer: Printer) -> None:
     for format_ in FORMATS.values():
         printer.result(f"{format_.name:<14}{format_.title}")
         printer.result(f"{'':<14}dsocr prepare {format_.example}")
+    printer.say("a zip of any of these is read too, and hf:owner/name is a dataset of the Hugging Face Hub")
     printer.say("prepare finds out which it is and says it; --format NAME decides where a folder holds several")
