@@ -267,7 +267,7 @@ def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path, content: str, me
 
 
 ANYTHING = st.sampled_from([None, True, 7, -1e300, float("nan"), "textarea", "да", [], ["раз"], [[1, 2]], {}, {"x": 1}])
-NUMBER = st.sampled_from([0, 10, 99.5, 10**400, float("inf"), "5", None, [], {}])
+NUMBER: st.SearchStrategy[Any] = st.sampled_from([0, 10, 99.5, 10**400, float("inf"), "5", None, [], {}])
 SHAPES = dict.fromkeys(("x", "y", "width", "height", "rotation"), NUMBER)
 VALUE = ANYTHING | st.fixed_dictionaries({}, optional={**SHAPES, "points": ANYTHING, "text": ANYTHING})
 PART = ANYTHING | st.fixed_dictionaries(

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from dsocr.data.dataset import Dataset
-from dsocr.data.images import decode_image
+from dsocr.data.images import decode_image, read_bytes
 from dsocr.data.pdf import count_pages, page_image
 from dsocr.data.prepare import prepare
 from dsocr.data.sources import choose_format
@@ -195,8 +195,8 @@ def test_a_pdf_becomes_a_dataset_of_pages(tmp_path: Path) -> None:
     samples = Dataset.open(tmp_path / "out").samples(Split.TRAIN)
     assert (report.card.source_format, report.card.unit, report.left_out) == ("pdf", "page", [])
     assert [sample.text for sample in samples] == ["раз\nстрока", "два", "три"]
-    assert samples[0].image.read_bytes() == jpeg(scan())
-    with Image.open(io.BytesIO(samples[2].image.read_bytes())) as image:
+    assert read_bytes(samples[0].image) == jpeg(scan())
+    with Image.open(io.BytesIO(read_bytes(samples[2].image))) as image:
         assert image.size == SCAN.size
 
 

@@ -7,13 +7,13 @@ import pytest
 
 from dsocr.data.card import Card, read_card
 from dsocr.data.dataset import Dataset
-from dsocr.data.images import open_image
+from dsocr.data.images import open_image, read_bytes
 from dsocr.data.notes import Notes
 from dsocr.data.prepare import prepare
 from dsocr.data.sources.alto import read_alto
 from dsocr.data.sources.layout import LeftOut, Outline, Reason, Region, SourceImage, SourceLine, Unit
 from dsocr.data.sources.page import read_page
-from dsocr.data.units import with_units
+from dsocr.data.units import Units
 from dsocr.errors import DataError
 from dsocr.samples import Sample, Split
 from tests.data.making import alto, alto_line, page_line, page_xml, pair, picture, write, write_pages
@@ -29,8 +29,7 @@ def image_of(*lines: SourceLine, lost: tuple[SourceLine, ...] = ()) -> SourceIma
 
 def units(image: SourceImage, unit: Unit) -> tuple[list[SourceLine], list[LeftOut]]:
     notes = Notes(strict=True)
-    (changed,) = with_units([image], unit, notes)
-    return list(changed.lines), notes.left_out
+    return list(Units(unit).of(image, notes).lines), notes.left_out
 
 
 def line(text: str, place: int, outline: Outline | None = UPPER, region: Region | None = NAMED) -> SourceLine:
@@ -136,13 +135,14 @@ def test_a_unit_with_a_gap_is_left_out_and_is_no_fault(
 @pytest.mark.parametrize("unit", ["region", "page"])
 def test_an_image_that_comes_whole_stays_as_it_is(unit: Unit) -> None:
     image = image_of(SourceLine("раз", "p.txt"))
-    assert with_units([image], unit, Notes(strict=True)) == [image]
+    assert Units(unit).of(image, Notes(strict=True)) == image
 
 
 def test_regions_that_nobody_knows_are_an_error() -> None:
-    image = image_of(line("раз", 1, UPPER, None))
+    units = Units("region")
+    units.of(image_of(line("раз", 1, UPPER, None)), Notes(strict=False))
     with pytest.raises(DataError, match="no line of the source says which region it stands in"):
-        with_units([image], "region", Notes(strict=False))
+        units.demand_regions()
 
 
 def test_alto_names_its_blocks(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_dataset_of_pages_holds_the_scans_as_they_are(tmp_path: Path) -> None:
     write(source / "gap.xml", alto(alto_line("есть") + alto_line(""), image="a_1.png"))
     card, samples = prepared(source, tmp_path / "out", "page")
     assert [sample.text for sample in samples] == [f"a_{page} строка 0\na_{page} строка 1" for page in (1, 2)]
-    assert [sample.image.read_bytes() for sample in samples] == [
+    assert [read_bytes(sample.image) for sample in samples] == [
         (source / f"a_{page}.png").read_bytes() for page in (1, 2)
     ]
     assert (card.unit, {reason: part.count for reason, part in card.left_out.items()}) == (

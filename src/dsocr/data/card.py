@@ -16,7 +16,9 @@ from dsocr.samples import Split
 METADATA_FILE = "metadata.jsonl"
 FORMAT_VERSION = 1
 
-SplitBy = Literal["writer", "page", "text", "given"]
+
+Store = Literal["files", "parquet"]
+"""How a dataset keeps its images: each in a file of its own, or many in a Parquet file."""
 
 
 class _Part(BaseModel):
@@ -29,6 +31,7 @@ class SplitCard(_Part):
     samples: int
     writers: int
     pages: int
+    documents: int = 0
     characters: int
     sha256: str
 
@@ -38,6 +41,14 @@ class LeftOutCard(_Part):
 
     count: int
     examples: list[str]
+
+
+class FixedCard(_Part):
+    """The list that said where some samples must stand: its file's name and hash, and how many names it has."""
+
+    file: str
+    sha256: str
+    names: int
 
 
 class Card(_Part):
@@ -58,10 +69,16 @@ class Card(_Part):
     unit: Unit = "line"
     writer: str | None
     page: str | None
-    split_by: SplitBy
+    document: str | None = None
+    split_by: str
     fractions: dict[Split, float] | None
     seed: int | None
+    stratified: bool = False
+    folds: int | None = None
+    fixed: FixedCard | None = None
+    like: str | None = None
     text_policy: dict[str, str]
+    store: Store = "files"
     splits: dict[Split, SplitCard]
     crossing: dict[str, int]
     left_out: dict[str, LeftOutCard]
@@ -99,7 +116,27 @@ def read_card(folder: Path) -> Card:
 
 def split_hash(metadata: bytes, digests: Iterable[str]) -> str:
     """SHA-256 over a split's `metadata.jsonl` and, in its order, the SHA-256 of each image file."""
-    whole = hashlib.sha256(metadata)
+    whole = SplitHash()
+    whole.add(metadata)
     for digest in digests:
-        whole.update(bytes.fromhex(digest))
+        whole.add(b"", digest)
     return whole.hexdigest()
+
+
+class SplitHash:
+    """A split's hash, as `split_hash` says, while it is written."""
+
+    def __init__(self) -> None:
+        self._whole = hashlib.sha256()
+        self._digests = bytearray()
+
+    def add(self, metadata: bytes, digest: str = "") -> None:
+        """What comes next in the metadata, and the next image's hash."""
+        self._whole.update(metadata)
+        self._digests += bytes.fromhex(digest)
+
+    def hexdigest(self) -> str:
+        """The hash of all that was added."""
+        whole = self._whole.copy()
+        whole.update(self._digests)
+        return whole.hexdigest()

@@ -33,26 +33,26 @@ class Opened:
 
 
 @contextmanager
-def opened(source: Path, near: Path) -> Iterator[Opened]:
+def opened(source: Path, folder: Path) -> Iterator[Opened]:
     """The source as it is, or what it is read from until the block ends.
 
     An archive, and a folder whose images are all in archives, is unpacked. What `hf:owner/name` means is fetched into
-    the Hub's cache, and stays there. What is unpacked or brought together lies in a hidden folder beside `near`, so
-    that it stands on the disk that has room for the dataset.
+    the Hub's cache, and stays there. What is unpacked or brought together lies in `folder`, which must not exist, and
+    is gone afterwards.
     """
     name = source.resolve().name
     if wanted := HubDataset.named(source):
         fetched = fetch_dataset(wanted)
         told: list[LeftOut | Remark] = [Remark(fetched.remark)] if fetched.remark else []
-        with _workshop(near) as folder, _named_by(source, folder):
+        with _workshop(folder), _named_by(source, folder):
             told += _gather(fetched.folder, _archives_with_images(fetched.folder), folder)
             yield Opened(folder, f"hf:{wanted.path}@{fetched.commit}", told)
     elif is_archive(source):
-        with _workshop(near) as folder, _named_by(source, folder):
+        with _workshop(folder), _named_by(source, folder):
             closed = unpack(source, folder / "source")
             yield Opened(_without_wrapping(folder / "source"), name, [_left_closed(path) for path in closed])
     elif source.is_dir() and (archives := _archives_with_images(source)):
-        with _workshop(near) as folder, _named_by(source, folder):
+        with _workshop(folder), _named_by(source, folder):
             yield Opened(folder, name, [*_gather(source, archives, folder)])
     else:
         if not source.exists() and is_hub_id(source.as_posix()):
@@ -62,12 +62,10 @@ def opened(source: Path, near: Path) -> Iterator[Opened]:
 
 
 @contextmanager
-def _workshop(near: Path) -> Iterator[Path]:
-    near = near.resolve()
-    folder = near.with_name(f".{near.name}.unpacked-{uuid4().hex[:8]}")
-    folder.mkdir(parents=True)
+def _workshop(folder: Path) -> Iterator[None]:
+    folder.mkdir()
     try:
-        yield folder
+        yield
     finally:
         close_columns()
         shutil.rmtree(folder, ignore_errors=True)

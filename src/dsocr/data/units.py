@@ -28,24 +28,28 @@ def choose_unit(wanted: Unit | None, format_: SourceFormat) -> Unit:
     return wanted or format_.unit
 
 
-def with_units(images: list[SourceImage], unit: Unit, notes: Notes) -> list[SourceImage]:
-    """The images with a line for each unit, the texts of its lines under each other.
+class Units:
+    """Puts the lines of images together into samples of one unit."""
 
-    An image that comes whole stays as it is. A region is outlined by its own outline where that holds its lines, else
-    by a box around them; a page is the whole image. A line that stands in no region is one by itself.
-    """
-    if unit == "line":
-        return images
-    if unit == "region":
-        _demand_regions(images)
-    return [_of_units(image, unit, notes) for image in images]
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+        self._outlined = self._in_regions = False
 
+    def of(self, image: SourceImage, notes: Notes) -> SourceImage:
+        """The image with a line for each unit, the texts of its lines under each other.
 
-def _demand_regions(images: list[SourceImage]) -> None:
-    lines = [line for image in images for line in image.lines if line.outline]
-    if lines and not any(line.region for line in lines):
-        hint = "make samples of whole pages, or of lines"
-        raise DataError("no line of the source says which region it stands in", hint=hint)
+        An image that comes whole stays as it is. A region is outlined by its own outline where that holds its lines,
+        else by a box around them; a page is the whole image. A line that stands in no region is one by itself.
+        """
+        self._outlined = self._outlined or any(line.outline for line in image.lines)
+        self._in_regions = self._in_regions or any(line.region for line in image.lines)
+        return image if self._unit == "line" else _of_units(image, self._unit, notes)
+
+    def demand_regions(self) -> None:
+        """An error where regions were asked for and no line stood in one, told when all images have been seen."""
+        if self._unit == "region" and self._outlined and not self._in_regions:
+            hint = "make samples of whole pages, or of lines"
+            raise DataError("no line of the source says which region it stands in", hint=hint)
 
 
 def _of_units(image: SourceImage, unit: Unit, notes: Notes) -> SourceImage:

@@ -35,6 +35,7 @@ class Reason(StrEnum):
     OTHER_SIZE = "outlines of another image"
     BAD_SOURCE = "source cannot be read"
     BAD_IMAGE = "image cannot be read"
+    UNWRITABLE = "no place in the target format"
     ARCHIVE = "archive inside an archive"
 
     @property
@@ -114,6 +115,7 @@ class SourceImage:
     size: tuple[int, int] | None = None
     writer: str | None = None
     page: str | None = None
+    document: str | None = None
     split: Split | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     content: Callable[[], bytes] | None = None

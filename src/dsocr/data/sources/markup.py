@@ -5,7 +5,7 @@ Element names are matched without their namespace, as each of the two formats ha
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -23,11 +23,15 @@ MAX_XML_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line as its page describes it; `row` is the line of the XML file it starts in."""
+    """A line as its page describes it; `row` is the line of the XML file it starts in.
+
+    `is_whole` says that it is the only one, and the whole image its own.
+    """
 
     text: str
     row: int
     outline: Outline | None
+    is_whole: bool = False
     region: Region | None = None
 
 
@@ -73,7 +77,9 @@ def _source_image(page: Page, image: Path, where: str, name: str, **known: objec
     lines, lost = [], []
     for line in page.lines:
         read = SourceLine(line.text, f"{where}:{line.row}", line.outline, line.region)
-        if line.outline is None and line.text.strip():
+        if line.is_whole and len(page.lines) == 1:
+            lines.append(replace(read, outline=None, region=None))
+        elif line.outline is None and line.text.strip():
             yield LeftOut(Reason.NO_OUTLINE, read.where, "the line has neither a polygon nor a box")
             lost.append(read)
         else:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from lxml import etree
@@ -20,6 +21,9 @@ from dsocr.data.sources.markup import (
 )
 
 _LAST = 1 << 30
+_CUSTOM_OUTLINE = re.compile(r"outline\s*\{\s*type\s*:\s*(box|image)\b")
+"""What `convert` writes where less is known of a line than a polygon."""
+
 _CUSTOM_ORDER = re.compile(r"readingOrder\s*\{\s*index\s*:\s*(\d+)")
 
 
@@ -38,7 +42,7 @@ def describe_page(root: etree._Element) -> Page:
     page = the_only_page(root)
     image = (page.get("imageFilename") or "").strip()
     lines = [
-        Line(_text(line), row_of(line), _outline(line), region)
+        Line(_text(line), row_of(line), _outline(line), _known(line) == "image", region)
         for region, region_lines in _regions_in_order(page)
         for line in region_lines
     ]
@@ -104,7 +108,13 @@ def _outline(element: etree._Element) -> Outline | None:
     polygon = _points_of(element.find("{*}Coords"))
     if not polygon:
         return None
-    return Outline.of_polygon(polygon, _points_of(element.find("{*}Baseline")))
+    outline = Outline.of_polygon(polygon, _points_of(element.find("{*}Baseline")))
+    return replace(outline, polygon=()) if _known(element) == "box" else outline
+
+
+def _known(line: etree._Element) -> str:
+    found = _CUSTOM_OUTLINE.search(line.get("custom") or "")
+    return found[1] if found else ""
 
 
 def _points_of(element: etree._Element | None) -> tuple[Point, ...]:

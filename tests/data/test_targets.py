@@ -1,0 +1,196 @@
+"""What each target format looks like to the programs that it is made for."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lxml import etree
+
+from dsocr.data.convert import convert
+from dsocr.data.sources.layout import Outline, Region, SourceLine
+from dsocr.data.targets import parquet
+from dsocr.data.targets.images import WholeImage
+from dsocr.data.targets.page import page_document
+from tests.data.making import alto, alto_line, pair, picture, write, write_pages
+from tests.data.making_sources import ODD, PLAIN, SOURCES
+
+SCHEMAS = Path(__file__).parent / "schemas"
+
+
+def made(source: str, target: str, folder: Path) -> Path:
+    """A source's conversion."""
+    SOURCES[source](folder / "source")
+    return convert(folder / "source", folder / "out", to=target).out
+
+
+@pytest.mark.parametrize("source", ["alto", "page", "coco", "pairs", "dataset"])
+@pytest.mark.parametrize(("target", "schema"), [("page", "page-2019-07-15.xsd"), ("alto", "alto-4-2-lines.xsd")])
+def test_markup_is_valid(source: str, target: str, schema: str, tmp_path: Path) -> None:
+    valid = etree.XMLSchema(etree.parse(SCHEMAS / schema))
+    files = sorted(made(source, target, tmp_path).rglob("*.xml"))
+    assert files
+    for file in files:
+        valid.assertValid(etree.parse(file))
+
+
+@pytest.mark.parametrize("target", ["page", "alto"])
+def test_an_untranscribed_line_keeps_its_place(target: str, tmp_path: Path) -> None:
+    picture(tmp_path / "source" / "p.png")
+    write(tmp_path / "source" / "p.xml", alto(alto_line("есть") + alto_line("", "20,35 40,35 40,45")))
+    report = convert(tmp_path / "source", tmp_path / "out", to=target)
+    assert (report.conversion.lines, report.left_out) == (2, [])
+    (file,) = (tmp_path / "out").rglob("*.xml")
+    assert "20,35 40,35 40,45" in file.read_text("utf-8").replace("20 35 40 35 40 45", "20,35 40,35 40,45")
+    schema = {"page": "page-2019-07-15.xsd", "alto": "alto-4-2-lines.xsd"}[target]
+    etree.XMLSchema(etree.parse(SCHEMAS / schema)).assertValid(etree.parse(file))
+
+
+@pytest.mark.parametrize("target", ["page", "alto"])
+def test_images_lie_one_level_above_their_markup(target: str, tmp_path: Path) -> None:
+    write_pages(tmp_path / "source", ["anna_1", "boris_1"])
+    convert(tmp_path / "source", tmp_path / "out", to=target)
+    found = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.*")}
+    own = {"anna_1.png", "boris_1.png", f"{target}/anna_1.xml", f"{target}/boris_1.xml"}
+    assert found == {*own, "conversion.json"}
+
+
+def test_page_coordinates_do_not_fall_below_zero(tmp_path: Path) -> None:
+    outline = Outline.of_polygon(((-5, 3), (20, -1), (20, 30)), ((-5, 9),))
+    root, moved = page_document(WholeImage("p.png", (100, 50), (SourceLine("т", "p:1", outline),)))
+    assert moved == 1
+    etree.XMLSchema(etree.parse(SCHEMAS / "page-2019-07-15.xsd")).assertValid(root)
+    (line,) = root.iter("{*}TextLine")
+    assert [coords.get("points") for coords in line.iter("{*}Coords")] == ["0,3 20,0 20,30"]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "time"),
+    [
+        pytest.param("", "1970-01-01T00:00:00Z", id="none"),
+        pytest.param("86400", "1970-01-02T00:00:00Z", id="the epoch that builds are given"),
+        pytest.param("soon", "1970-01-01T00:00:00Z", id="nonsense"),
+    ],
+)
+def test_page_has_no_time_of_its_own(epoch: str, time: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+    root, _ = page_document(WholeImage("p.png", (100, 50), ()))
+    assert root.findtext("{*}Metadata/{*}LastChange") == time
+
+
+def test_regions_of_the_source_stay_regions() -> None:
+    first, second = Region("head"), Region("body")
+    outline = Outline((0, 0, 9, 9))
+    lines = [SourceLine(text, "p:1", outline, region) for text, region in (("a", first), ("b", first), ("c", second))]
+    root, _ = page_document(WholeImage("p.png", (100, 50), tuple(lines)))
+    assert [len(region.findall("{*}TextLine")) for region in root.iter("{*}TextRegion")] == [2, 1]
+    named = [reference.get("regionRef") for reference in root.iter("{*}RegionRefIndexed")]
+    assert named == [region.get("id") for region in root.iter("{*}TextRegion")] == ["r1", "r2"]
+
+
+def test_a_table_is_read_alike_by_csv_and_pandas(tmp_path: Path) -> None:
+    table = made("page", "tsv", tmp_path) / "lines.tsv"
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, dialect="excel-tab"))
+    assert [row["text"] for row in rows] == [*PLAIN, *ODD]
+    assert rows[0]["bbox"] == "10,10 61,31"
+    assert rows[0]["polygon"] == "10,10 60,12 58,30 12,29"
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.read_csv(table, sep="\t", keep_default_na=False)
+    assert list(frame["text"]) == [*PLAIN, *ODD]
+    assert list(frame["image"]) == [row["image"] for row in rows]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("by", ["folder", "files"])
+def test_datasets_opens_the_parquet(by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    out, cache = made("alto", "parquet", tmp_path), str(tmp_path / "cache")
+    if by == "folder":
+        loaded = datasets.load_dataset(str(out), cache_dir=cache)
+    else:
+        files = {split: str(out / "data" / f"{split}-*.parquet") for split in ("train", "test")}
+        loaded = datasets.load_dataset("parquet", data_files=files, cache_dir=cache)
+    texts = {split: list(rows["text"]) for split, rows in loaded.items()}
+    assert texts == {"train": [*PLAIN, "ящик"], "test": [*ODD, "ящик"]}
+    row = loaded["train"][0]
+    assert (row["image"].size, row["bbox"], row["page"]) == ((51, 21), [10, 10, 61, 31], "train/p")
+    assert loaded["train"][5]["image"].size == (65, 32)
+    assert isinstance(loaded["train"].features["image"], datasets.Image)
+
+
+def test_parquet_is_written_in_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 2)
+    monkeypatch.setattr(parquet, "SHARD_BYTES", 1)
+    out = made("pairs", "parquet", tmp_path)
+    names = [path.name for path in sorted((out / "data").iterdir())]
+    assert names == [f"unsplit-{place:05d}-of-00004.parquet" for place in range(4)]
+    assert not (out / ".cut").exists()
+
+
+def test_no_more_than_a_group_of_images_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "GROUP_BYTES", 1000)
+    held: list[int] = []
+    flush = parquet._Shards._flush
+
+    def watched(shards: Any) -> None:
+        held.append(len(shards._rows))
+        flush(shards)
+
+    monkeypatch.setattr(parquet._Shards, "_flush", watched)
+    made("pairs", "parquet", tmp_path)
+    assert max(held) < len([*PLAIN, *ODD])
+
+
+ASKED = "<image>\nFree OCR."
+
+
+@pytest.mark.parametrize(
+    ("target", "messages"),
+    [
+        pytest.param(
+            "ms-swift",
+            [{"role": "user", "content": ASKED}, {"role": "assistant", "content": "слово"}],
+            id="ms-swift: an image's place in the words",
+        ),
+        pytest.param(
+            "unsloth",
+            [
+                {
+                    "role": "user",
+                    "content": [{"type": "image", "image": "images/a.png"}, {"type": "text", "text": "Free OCR."}],
+                },
+                {"role": "assistant", "content": [{"type": "text", "text": "слово"}]},
+            ],
+            id="Unsloth: contents in parts",
+        ),
+    ],
+)
+def test_conversations_as_a_program_wants_them(target: str, messages: list[Any], tmp_path: Path) -> None:
+    pair(tmp_path / "source" / "val", "a", "слово")
+    out = convert(tmp_path / "source", tmp_path / "out", to=target).out
+    (row,) = map(json.loads, (out / "validation.jsonl").read_text("utf-8").splitlines())
+    assert row["messages"] == messages
+    assert row.get("images", ["images/a.png"]) == ["images/a.png"]
+    assert (out / "images" / "a.png").is_file()
+
+
+def test_llama_factory_finds_its_files_by_name(tmp_path: Path) -> None:
+    for stem in ("a", "b"):
+        pair(tmp_path / "source" / "train", stem, stem)
+    pair(tmp_path / "source", "c", "c")
+    out = convert(tmp_path / "source", tmp_path / "out", to="llama-factory").out
+    info = json.loads((out / "dataset_info.json").read_text("utf-8"))
+    assert {name: entry["file_name"] for name, entry in info.items()} == {"lines": "lines.json", "train": "train.json"}
+    rows = json.loads((out / info["train"]["file_name"]).read_text("utf-8"))
+    assert [row["images"] for row in rows] == [["images/a.png"], ["images/b.png"]]
+    entry = info["train"]
+    said = rows[0][entry["columns"]["messages"]]
+    roles = [message[entry["tags"]["role_tag"]] for message in said]
+    assert roles == [entry["tags"]["user_tag"], entry["tags"]["assistant_tag"]]
+    assert said[0][entry["tags"]["content_tag"]] == ASKED
