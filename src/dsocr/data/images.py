@@ -127,7 +127,7 @@ def _refuse_what_takes_too_much(file: Image.Image, name: object) -> None:
     converted = 0 if file.mode in {"L", "RGB"} else 1 if grey else 4
     allowed = MAX_DECODED // (stored + max(turned, converted))
     if file.width * file.height > allowed:
-        message = f"the image is too large: {file.width}x{file.height} where {allowed / 1_000_000:.0f} megapixels are"
+        message = f"the image is too large: {file.width}x{file.height} where {allowed // 1_000_000} megapixels are"
         hint = "scale it down, or save it upright and as plain RGB or grey"
         raise DataError(
             f"{message} allowed of its kind ({file.mode}{', turned' if turned else ''})", where=name, hint=hint
