@@ -9,8 +9,10 @@ from typer.testing import CliRunner
 
 from dsocr.cli import app
 from dsocr.data.convert import convert
+from dsocr.data.images import decode_image
 from dsocr.data.prepare import prepare
-from dsocr.data.sources.layout import Reason
+from dsocr.data.sources import choose_format
+from dsocr.data.sources.layout import Reason, SourceImage
 from dsocr.data.targets import TARGETS
 from dsocr.errors import DataError
 from tests.data.making import alto, alto_line, pair, picture, write, write_pages
@@ -140,6 +142,19 @@ def test_images_of_one_name_stay_apart(tmp_path: Path) -> None:
         pair(tmp_path / "source" / folder, "1", folder)
     out = convert(tmp_path / "source", tmp_path / "out", to="page").out
     assert sorted(path.name for path in (out / "page").iterdir()) == ["a_1.xml", "b_1.xml"]
+
+
+@pytest.mark.parametrize("target", ["parquet", "ms-swift"])
+def test_a_line_of_a_page_and_an_image_of_its_name_stay_apart(target: str, tmp_path: Path) -> None:
+    for name in ("p", "P_0001"):
+        picture(tmp_path / "source" / f"{name}.png")
+    write(tmp_path / "source" / "t.tsv", "image\ttext\tbbox\np.png\tline\t10,10 61,31\nP_0001.png\twhole\t\n")
+    out = convert(tmp_path / "source", tmp_path / "out", to=target).out
+    again = [item for item in choose_format(out, None, {}).read(out, {}) if isinstance(item, SourceImage)]
+    contents = {item.lines[0].text: item.content() if item.content else item.image.read_bytes() for item in again}
+    sizes = {text: decode_image(content, name=text).image.size for text, content in contents.items()}
+    assert sizes == {"line": (51, 21), "whole": (100, 50)}
+    assert len({item.name.casefold() for item in again}) == 2
 
 
 def test_a_conversion_is_replaced_when_asked(pages: Path, tmp_path: Path) -> None:
