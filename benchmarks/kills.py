@@ -104,12 +104,13 @@ def main() -> None:
         done = run(command(source, folder / "whole"))
         seconds = time.perf_counter() - start
         assert done.returncode == 0, done.stderr
-        shutil.copytree(folder / "whole", folder / "again")
-        assert run(command(source, folder / "again", "--overwrite")).returncode == 0
-        # The card of a dataset that replaced another says so.
-        wanted = {False: content(folder / "whole"), True: content(folder / "again")}
+        out = folder / "out"
+        shutil.copytree(folder / "whole", out)
+        assert run(command(source, out, "--overwrite")).returncode == 0
+        # The card of a dataset that replaced another names it.
+        wanted = {False: content(folder / "whole"), True: content(out)}
+        shutil.rmtree(out)
         for number in range(kills):
-            out = folder / "out"
             overwrite = ["--overwrite"] if number % 3 else []
             if overwrite:
                 shutil.copytree(folder / "whole", out)
@@ -123,11 +124,10 @@ def main() -> None:
             # A kill after the last rename leaves the dataset whole, and a second run without --overwrite says so.
             refused = again.returncode == 2 and "there is a dataset already" in again.stderr
             same = (again.returncode == 0 or refused) and content(out) == wanted[bool(overwrite)]
-            others = sorted(
-                path.name for path in folder.iterdir() if path.name not in {"pages", "whole", "again", "out"}
-            )
+            others = sorted(path.name for path in folder.iterdir() if path.name not in {"pages", "whole", "out"})
             faults += not same or bool(others)
-            print(f"{number + 1:3} {wait:5.2f} s {outcome:9} {'same' if same else again.stderr.strip()} {others or ''}")
+            told = "same" if same else again.stderr.strip() or "other bytes"
+            print(f"{number + 1:3} {wait:5.2f} s {outcome:9} {told} {others or ''}", flush=True)
             shutil.rmtree(out, ignore_errors=True)
     print(
         f"{kills} kills of a run of {seconds:.1f} s, {struck} of them before its end; {faults} faults, {stray} strays"

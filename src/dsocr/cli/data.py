@@ -39,6 +39,7 @@ def prepare(
     column: Annotated[
         list[str] | None, typer.Option(help="A table's column, as image=NAME, text=NAME, writer=NAME, ...")
     ] = None,
+    store: Annotated[str, typer.Option(help="How images are kept: files, or parquet for very many of them.")] = "files",
     workers: Workers = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
@@ -63,6 +64,7 @@ def prepare(
         fixed=fixed,
         like=like,
         columns=column or [],
+        store=store,
         workers=workers,
         strict=strict,
         overwrite=overwrite,
@@ -109,6 +111,20 @@ def sources(quiet: Quiet = False) -> None:
     from dsocr.commands.prepare import sources_command
 
     sources_command(Printer(quiet=quiet))
+
+
+@app.command()
+def splits(
+    dataset: Annotated[Path, typer.Argument(help="A dataset folder.")],
+    fold: Annotated[int | None, typer.Option(help="Report the splits of this fold.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a page of Markdown.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say how a dataset is split, what crosses, and what of the test was seen in train, in words to quote."""
+    from dsocr.commands.splits import splits_command
+
+    splits_command(Printer(quiet=quiet), dataset, fold=fold, json=json, markdown=markdown)
 
 
 @app.command()

@@ -8,6 +8,7 @@ from dsocr.console import Printer
 from dsocr.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dsocr.data.card import Store
     from dsocr.data.prepare import PrepareReport
 
 
@@ -28,6 +29,7 @@ def prepare_command(
     fixed: Path | None,
     like: Path | None,
     columns: Sequence[str],
+    store: str,
     workers: int | None,
     strict: bool,
     overwrite: bool,
@@ -51,12 +53,19 @@ def prepare_command(
             fixed=fixed,
             like=like,
             columns=named_columns(columns),
+            store=_store(store),
             workers=workers,
             strict=strict,
             overwrite=overwrite,
             progress=tell,
         )
     _print_prepared(printer, report)
+
+
+def _store(name: str) -> "Store":
+    if name not in ("files", "parquet"):
+        raise ConfigError(f"--store: must be files or parquet, not {name!r}")
+    return name  # type: ignore[return-value]
 
 
 def named_columns(pairs: Sequence[str]) -> Mapping[str, str]:

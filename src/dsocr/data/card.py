@@ -16,6 +16,10 @@ METADATA_FILE = "metadata.jsonl"
 FORMAT_VERSION = 1
 
 
+Store = Literal["files", "parquet"]
+"""How a dataset keeps its images: each in a file of its own, or many in a Parquet file."""
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True)
 
@@ -73,6 +77,7 @@ class Card(_Part):
     fixed: FixedCard | None = None
     like: str | None = None
     text_policy: dict[str, str]
+    store: Store = "files"
     splits: dict[Split, SplitCard]
     crossing: dict[str, int]
     left_out: dict[str, LeftOutCard]

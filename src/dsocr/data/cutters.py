@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from dsocr.data.cutting import Cut, CutLine, CutTask, Refusal, cut_image, task_key
 from dsocr.data.images import read_bytes
 from dsocr.data.journal import Journal
+from dsocr.data.packed import PackedFiles
 from dsocr.data.processes import Workers
 from dsocr.data.sources.layout import Reason, SourceImage
 from dsocr.errors import DataError
@@ -40,6 +41,7 @@ class Cutters:
         self._journal = journal
         self._folder = folder
         self._earlier = earlier
+        self._former = PackedFiles(earlier)
         self._workers = workers
 
     def cut_all(self, images: Iterable[SourceImage]) -> Iterator[CutImage]:
@@ -75,7 +77,24 @@ class Cutters:
         for folder in (self._folder, self._earlier):
             if all(_is_unchanged(folder / line.file, line.digest) for line in lines):
                 return cut, folder
-        return None
+        return self._unpack(key, cut)
+
+    def _unpack(self, key: str, cut: Cut) -> tuple[Cut, Path] | None:
+        """An earlier cut whose images lie in the Parquet files of the former dataset, laid out as files."""
+        folder = self._folder / key[:_FOLDER_NAME]
+        lines: list[CutLine | Refusal] = []
+        for line in cut.lines:
+            if isinstance(line, CutLine):
+                content = self._former.read(line.file)
+                if hashlib.sha256(content).hexdigest() != line.digest:
+                    return None
+                folder.mkdir(exist_ok=True)
+                line = CutLine(f"{folder.name}/{key[:40]}_{PurePosixPath(line.file).name}", line.digest)
+                (self._folder / line.file).write_bytes(content)
+            lines.append(line)
+        unpacked = Cut(cut.size, tuple(lines))
+        self._journal.remember(key, unpacked)
+        return unpacked, self._folder
 
     def _finish(self, image: SourceImage, key: str, answer: "Future[Cut | Refusal]") -> CutImage:
         cut = self._workers.result(answer)

@@ -9,9 +9,9 @@ import json
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
-import numpy as np
 from PIL import Image, ImageDraw
 
+from dsocr.data.colours import Colour, median_colour
 from dsocr.data.images import DecodedImage, decode_image
 from dsocr.data.sources.layout import Box, Outline, Reason, SourceImage, SourceLine
 from dsocr.errors import DataError
@@ -28,8 +28,6 @@ least at 6 pixels around it (median 0.40 % of the outline; 0.51 % at 0 pixels, 0
 
 _SUFFIXES = {"JPEG": ".jpg", "PNG": ".png"}
 _SAME_SHAPE = 0.02
-
-Colour = int | tuple[int, int, int]
 
 
 VERSION = 1
@@ -152,9 +150,7 @@ def paper_colour(page: Image.Image) -> Colour:
     """The page's median colour: that of its paper, as ink covers less than half of it."""
     # Every eighth pixel in each direction says the same as all of them.
     step = 8 if min(page.size) > 256 else 1
-    pixels = np.asarray(page)[::step, ::step]
-    median = np.median(pixels.reshape(-1, len(page.getbands())), axis=0).astype(int)
-    return int(median[0]) if page.mode == "L" else (int(median[0]), int(median[1]), int(median[2]))
+    return median_colour(page, step)
 
 
 def crop_line(page: Image.Image, outline: Outline, paper: Colour) -> Image.Image:

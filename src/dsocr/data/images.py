@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from dsocr.data.packed import read_packed
 from dsocr.errors import DataError
+from dsocr.samples import PackedImage
 
 FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF")
 """What is opened, judged by the content of a file and not by its name."""
@@ -60,13 +62,15 @@ class DecodedImage:
     as_stored: bool
 
 
-def open_image(path: Path, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+def open_image(path: Path | PackedImage, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """The picture in a file: upright, RGB or L, fully decoded."""
     return decode_image(read_bytes(path), name=path, max_pixels=max_pixels).image
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path | PackedImage) -> bytes:
     """An image file's bytes; refuses what is missing or larger than any picture we accept."""
+    if isinstance(path, PackedImage):
+        return read_packed(path)
     try:
         size = path.stat().st_size
         if size > MAX_BYTES:

@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dsocr import __version__
-from dsocr.data.card import Card, FixedCard, LeftOutCard, read_card
+from dsocr.data.card import Card, FixedCard, LeftOutCard, Store, read_card
 from dsocr.data.cutters import Cutters
 from dsocr.data.earlier import Earlier, read_earlier
 from dsocr.data.fixed import read_fixed
+from dsocr.data.grouping import GIVEN
 from dsocr.data.notes import Notes
 from dsocr.data.paths import is_dataset
 from dsocr.data.placing import SplitPlan, count_crossing, place
@@ -21,7 +22,6 @@ from dsocr.data.recording import Recorder
 from dsocr.data.sources import choose_format
 from dsocr.data.sources.layout import LeftOut
 from dsocr.data.splits import parse_fractions
-from dsocr.data.units import GIVEN
 from dsocr.data.work import recover, work_folder
 from dsocr.data.writers import Names
 from dsocr.data.writing import earlier_cuts, refuse_output, write_sources, write_split
@@ -70,6 +70,7 @@ def prepare(
     like: Path | None = None,
     columns: Mapping[str, str] | None = None,
     text_policy: TextPolicy = NFC_COLLAPSED,
+    store: Store = "files",
     workers: int | None = None,
     strict: bool = False,
     overwrite: bool = False,
@@ -82,8 +83,8 @@ def prepare(
     gives, else writers, else documents, pages, texts; `writer+text` joins units. `fixed` lists names that must stand in
     a split. The groups of the dataset `like`, or of one made in the same way that is overwritten, stay where they are.
     With `strict` the first fault is an error; without, faults are left out, counted and listed. What an earlier
-    `prepare` of the same source has cut, finished or killed, is not cut again. `workers` is the number of processes,
-    None one a core.
+    `prepare` of the same source has cut, finished or killed, is not cut again. `store` says whether
+    images are files of their own or lie in Parquet files. `workers` is the number of processes, None one a core.
     """
     plan = SplitPlan(
         parse_fractions(split),
@@ -137,10 +138,11 @@ def prepare(
             like=plan.earlier.name if plan.earlier and drawn else None,
             text_policy=text_policy.as_dict(),
             splits={
-                split: write_split(work.draft, split, work.journal.samples(split))
+                split: write_split(work.draft, split, work.journal.samples(split), store)
                 for split in Split
                 if split in placing.splits
             },
+            store=store,
             crossing=count_crossing(facts, placing.splits),
             left_out=counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
             unmatched=counted((kind, name) for kind, names in notes.unmatched.items() for name in names),

@@ -7,10 +7,10 @@ from pathlib import Path
 from dsocr.data.cutters import CutImage
 from dsocr.data.cutting import Cut, CutLine, Refusal, stored_outline
 from dsocr.data.file_names import UniqueStems
+from dsocr.data.grouping import Placeable
 from dsocr.data.journal import Journal, StoredSample, as_json
 from dsocr.data.notes import Notes
 from dsocr.data.sources.layout import LeftOut
-from dsocr.data.units import Placeable
 from dsocr.data.writing import sample_row
 
 

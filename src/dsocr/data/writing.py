@@ -3,16 +3,19 @@
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dsocr.data.card import METADATA_FILE, SplitCard, SplitHash
+from dsocr.data.card import METADATA_FILE, SplitCard, SplitHash, Store
 from dsocr.data.cutting import Cut, Refusal
+from dsocr.data.grouping import page_key
 from dsocr.data.journal import Journal, StoredSample, from_json
+from dsocr.data.packed import SHARDS
 from dsocr.data.paths import CARD_FILE, is_dataset
+from dsocr.data.shards import Shards
 from dsocr.data.sources.layout import SourceImage, SourceLine, written
-from dsocr.data.units import page_key
 from dsocr.errors import DataError
 from dsocr.samples import Split
 
@@ -47,6 +50,8 @@ def _refuse_overwriting(out: Path, overwrite: bool) -> None:
 
 
 def _is_of_a_dataset(path: Path) -> bool:
+    if path.name == SHARDS:
+        return all(file.suffix == ".parquet" for file in path.iterdir())
     return path.name in {CARD_FILE, SOURCES_FILE, *Split} or is_of_the_system(path)
 
 
@@ -55,14 +60,14 @@ def is_of_the_system(path: Path) -> bool:
     return path.name.lower() in _OF_THE_SYSTEM
 
 
-def write_split(folder: Path, split: Split, samples: Iterable[StoredSample]) -> SplitCard:
+def write_split(folder: Path, split: Split, samples: Iterable[StoredSample], store: Store = "files") -> SplitCard:
     """Lays the samples' images where they belong, and writes the split's metadata, one sample at a time."""
-    images = folder / split / IMAGES
-    images.mkdir(parents=True)
     tally = _Tally()
-    with (folder / split / METADATA_FILE).open("wb") as metadata:
+    (folder / split).mkdir()
+    laying = _laying_files(folder / split) if store == "files" else _packing(folder / SHARDS, split)
+    with (folder / split / METADATA_FILE).open("wb") as metadata, laying as lay:
         for sample in samples:
-            _lay(sample.stored, images / sample.name)
+            lay(sample)
             line = json.dumps(sample.row, ensure_ascii=False).encode() + b"\n"
             metadata.write(line)
             tally.add(sample, line)
@@ -96,6 +101,29 @@ class _Tally:
             characters=self._characters,
             sha256=self._hash.hexdigest(),
         )
+
+
+@contextmanager
+def _laying_files(folder: Path) -> Iterator[Callable[[StoredSample], None]]:
+    (folder / IMAGES).mkdir()
+    yield lambda sample: _lay(sample.stored, folder / sample.row["file_name"])
+
+
+@contextmanager
+def _packing(folder: Path, split: Split) -> Iterator[Callable[[StoredSample], None]]:
+    folder.mkdir(exist_ok=True)
+    shards: Shards | None = None
+
+    def pack(sample: StoredSample) -> None:
+        nonlocal shards
+        row = dict(sample.row)
+        path = row.pop("file_name")
+        shards = shards or Shards(folder, split, list(row))
+        shards.add(path, sample.stored.read_bytes(), row)
+
+    yield pack
+    if shards:
+        shards.close()
 
 
 def _lay(stored: Path, target: Path) -> None:

@@ -8,10 +8,10 @@ import numpy as np
 from dsocr.data.card import split_hash
 from dsocr.data.checking.findings import Checked, Findings, Severity
 from dsocr.data.dataset import Dataset
+from dsocr.data.grouping import page_key
 from dsocr.data.splits import crossing
-from dsocr.data.units import page_key
 from dsocr.samples import Sample, Split
-from dsocr.text import comparable
+from dsocr.text import comparable, letters_of
 
 
 def check_crossing(dataset: Dataset, checked: list[Checked], findings: Findings) -> None:
@@ -73,16 +73,11 @@ def check_near_duplicates(checked: list[Checked], findings: Findings) -> None:
     """
     alike: dict[str, list[Checked]] = defaultdict(list)
     for item in checked:
-        if item.look is not None and (letters := _letters(item.sample.text)):
+        if item.look is not None and (letters := letters_of(item.sample.text)):
             alike[letters].append(item)
     for group in alike.values():
         if len(group) > 1:
             _compare(group, findings)
-
-
-def _letters(text: str) -> str:
-    """What remains the same where two people transcribed one line."""
-    return "".join(character for character in text.casefold() if character.isalnum()).replace("ё", "е")
 
 
 def _compare(group: list[Checked], findings: Findings) -> None:

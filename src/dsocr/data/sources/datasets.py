@@ -1,10 +1,11 @@
 """A dataset folder as a source of line images: its splits, writers and pages, and where each line was cut."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from dsocr.data.dataset import Dataset
-from dsocr.data.paths import relative
+from dsocr.data.packed import read_packed
 from dsocr.data.sources.layout import LeftOut, SourceImage, SourceLine, written
 from dsocr.samples import Sample, Split
 
@@ -18,8 +19,8 @@ def read_dataset(folder: Path) -> Iterator[SourceImage | LeftOut]:
     for split in Split:
         for where, sample in dataset.numbered(split):
             yield SourceImage(
-                image=sample.image,
-                name=relative(sample.image.with_suffix(""), folder),
+                image=sample.image if isinstance(sample.image, Path) else sample.image.file,
+                name=sample.id.rpartition(".")[0],
                 where=where,
                 lines=(SourceLine(sample.text, where),),
                 writer=sample.writer,
@@ -27,6 +28,7 @@ def read_dataset(folder: Path) -> Iterator[SourceImage | LeftOut]:
                 document=sample.document,
                 split=sample.split,
                 columns=_origin(sample),
+                content=None if isinstance(sample.image, Path) else partial(read_packed, sample.image),
             )
 
 
