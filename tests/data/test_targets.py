@@ -9,7 +9,7 @@ import pytest
 from lxml import etree
 
 from dsocr.data.convert import convert
-from dsocr.data.sources.layout import Outline, SourceLine
+from dsocr.data.sources.layout import Outline, Region, SourceLine
 from dsocr.data.targets import parquet
 from dsocr.data.targets.images import WholeImage
 from dsocr.data.targets.page import page_document
@@ -80,14 +80,9 @@ def test_page_has_no_time_of_its_own(epoch: str, time: str, monkeypatch: pytest.
 
 
 def test_regions_of_the_source_stay_regions() -> None:
-    class Placed(SourceLine):
-        """A line that knows its region."""
-
-        region = ""
-
-    lines = [Placed(text, "p:1", Outline((0, 0, 9, 9))) for text in "abc"]
-    for line, region in zip(lines, "rrs", strict=True):
-        object.__setattr__(line, "region", region)
+    first, second = Region("head"), Region("body")
+    outline = Outline((0, 0, 9, 9))
+    lines = [SourceLine(text, "p:1", outline, region) for text, region in (("a", first), ("b", first), ("c", second))]
     root, _ = page_document(WholeImage("p.png", (100, 50), tuple(lines)))
     assert [len(region.findall("{*}TextLine")) for region in root.iter("{*}TextRegion")] == [2, 1]
     named = [reference.get("regionRef") for reference in root.iter("{*}RegionRefIndexed")]

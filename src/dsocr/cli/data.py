@@ -12,7 +12,7 @@ from dsocr.console import Printer
 
 @app.command()
 def prepare(
-    source: Annotated[Path, typer.Argument(help="A folder of scans with transcriptions, or a table.")],
+    source: Annotated[Path, typer.Argument(help="A folder of scans with transcriptions, a zip of it, or a table.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The dataset folder to make.")],
     format: Annotated[
         str | None, typer.Option(help="The source's format; found out if not given; `dsocr sources` lists them.")
@@ -26,6 +26,9 @@ def prepare(
     split_by: Annotated[
         str | None,
         typer.Option(help="What no two splits share: writer, document, page or text, or writer+text; the fairest."),
+    ] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="What a sample is: line, region or page; what is transcribed if not given.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 17,
     stratify: Annotated[bool, typer.Option(help="Draw splits that are alike in lengths and scripts.")] = True,
@@ -58,6 +61,7 @@ def prepare(
         document=document,
         split=split,
         split_by=split_by,
+        unit=unit,
         seed=seed,
         stratify=stratify,
         folds=folds,

@@ -8,7 +8,6 @@ from dsocr.console import Printer
 from dsocr.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dsocr.data.card import Store
     from dsocr.data.prepare import PrepareReport
 
 
@@ -23,6 +22,7 @@ def prepare_command(
     document: str | None,
     split: str,
     split_by: str | None,
+    unit: str | None,
     seed: int,
     stratify: bool,
     folds: int | None,
@@ -47,13 +47,14 @@ def prepare_command(
             document=document,
             split=split,
             split_by=split_by,
+            unit=_one_of("--unit", unit, "line", "region", "page"),  # type: ignore[arg-type]
             seed=seed,
             stratify=stratify,
             folds=folds,
             fixed=fixed,
             like=like,
             columns=named_columns(columns),
-            store=_store(store),
+            store=_one_of("--store", store, "files", "parquet"),  # type: ignore[arg-type]
             workers=workers,
             strict=strict,
             overwrite=overwrite,
@@ -62,10 +63,10 @@ def prepare_command(
     _print_prepared(printer, report)
 
 
-def _store(name: str) -> "Store":
-    if name not in ("files", "parquet"):
-        raise ConfigError(f"--store: must be files or parquet, not {name!r}")
-    return name  # type: ignore[return-value]
+def _one_of(option: str, name: str | None, *names: str) -> str | None:
+    if name is not None and name not in names:
+        raise ConfigError(f"{option}: must be {', '.join(names[:-1])} or {names[-1]}, not {name!r}")
+    return name
 
 
 def named_columns(pairs: Sequence[str]) -> Mapping[str, str]:
@@ -84,6 +85,9 @@ def _print_prepared(printer: Printer, report: "PrepareReport") -> None:
     printer.say(f"read as {card.source_format}; split by {card.split_by}")
     if report.recalled:
         printer.say(f"of {report.images} images, {report.recalled} had been cut before")
+    printer.say(f"read as {card.source_format}, {card.unit} by {card.unit}; split by {card.split_by}")
+    for remark in card.remarks:
+        printer.say(remark)
     for reason, left_out in card.left_out.items():
         printer.say(f"left out, {reason}: {left_out.count}")
         for example in left_out.examples[:3]:

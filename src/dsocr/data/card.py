@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dsocr.data.paths import CARD_FILE
+from dsocr.data.sources.layout import Unit
 from dsocr.errors import DataError
 from dsocr.samples import Split
 
@@ -53,11 +54,10 @@ class FixedCard(_Part):
 class Card(_Part):
     """A dataset's provenance and counts.
 
-    `split_by` says what is never shared between splits (a unit, or several joined by `+`); "given" ones were the
-    source's own. `stratified` ones were drawn alike in lengths and scripts. With `folds` the splits of the folders are
-    those of fold 1. `like` is the earlier dataset whose groups stay in their splits. `crossing` counts the writers,
-    documents, pages and texts that stand in more than one split. `unmatched` counts, per pattern, the names it did not
-    match; their samples are kept with an unknown writer, page or document.
+    `unit` is what a sample is an image of. `split_by` says what is never shared between splits; "given" ones were the
+    source's own. `crossing` counts the writers, pages and texts that stand in more than one split. `unmatched` counts,
+    per pattern, the names it did not match; their samples are kept with an unknown writer or page. `remarks` say how
+    the source was read where it could have been read otherwise.
     """
 
     format: Literal["dsocr-dataset"] = "dsocr-dataset"
@@ -66,6 +66,7 @@ class Card(_Part):
     created: str
     source: str
     source_format: str
+    unit: Unit = "line"
     writer: str | None
     page: str | None
     document: str | None = None

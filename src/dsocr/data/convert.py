@@ -17,7 +17,7 @@ from dsocr.data.paths import is_dataset
 from dsocr.data.prepare import Progress, counted
 from dsocr.data.sources import choose_format
 from dsocr.data.sources.datasets import read_dataset
-from dsocr.data.sources.layout import LeftOut, SourceImage
+from dsocr.data.sources.layout import Item, LeftOut, SourceImage
 from dsocr.data.targets import choose_target
 from dsocr.data.targets.layout import Writer
 from dsocr.data.writers import Names
@@ -98,7 +98,7 @@ class _Reads:
     def name(self) -> str:
         return self._chosen.name if self._chosen else "dataset"
 
-    def __call__(self) -> Iterator[SourceImage | LeftOut]:
+    def __call__(self) -> Iterator[Item]:
         return self._chosen.read(self._source, self._columns) if self._chosen else read_dataset(self._source)
 
 

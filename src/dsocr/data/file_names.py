@@ -34,4 +34,9 @@ def safe_stem(name: str) -> str:
     if len(stem.encode("utf-8", "replace")) > _LONGEST:
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
         stem = f"{stem.encode()[:_LONGEST].decode('utf-8', 'ignore')}-{digest}"
-    return f"{stem}_" if stem.casefold() in _RESERVED else stem or "_"
+    return f"{stem}_" if is_reserved(stem) else stem or "_"
+
+
+def is_reserved(name: str) -> bool:
+    """True of the names that Windows keeps for devices, whatever suffix they have."""
+    return name.partition(".")[0].rstrip().casefold() in _RESERVED

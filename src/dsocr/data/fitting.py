@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dsocr.data.notes import Notes
-from dsocr.data.sources.layout import LeftOut, Outline, Reason, SourceImage, SourceLine
+from dsocr.data.sources.layout import Item, LeftOut, Outline, Reason, SourceImage, SourceLine
 from dsocr.data.sources.outlines import ROLES as OUTLINE_ROLES
 from dsocr.data.sources.tables import USUAL_NAMES, roles_of
 from dsocr.data.targets import TargetFormat
@@ -17,7 +17,7 @@ from dsocr.text import is_blank
 class Fitting:
     """A source's images as a target can hold them; `read` begins anew each time."""
 
-    read: Callable[[], Iterator[SourceImage | LeftOut]]
+    read: Callable[[], Iterator[Item]]
     names: Names
     target: TargetFormat
 

@@ -5,6 +5,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from dsocr import __version__
@@ -14,14 +16,16 @@ from dsocr.data.earlier import Earlier, read_earlier
 from dsocr.data.fixed import read_fixed
 from dsocr.data.grouping import GIVEN
 from dsocr.data.notes import Notes
+from dsocr.data.opening import opened
 from dsocr.data.paths import is_dataset
 from dsocr.data.placing import SplitPlan, count_crossing, place
 from dsocr.data.processes import worker_processes
 from dsocr.data.reading import Reading
 from dsocr.data.recording import Recorder
 from dsocr.data.sources import choose_format
-from dsocr.data.sources.layout import LeftOut
+from dsocr.data.sources.layout import LeftOut, Unit
 from dsocr.data.splits import parse_fractions
+from dsocr.data.units import Units, choose_unit
 from dsocr.data.work import recover, work_folder
 from dsocr.data.writers import Names
 from dsocr.data.writing import earlier_cuts, refuse_output, write_sources, write_split
@@ -63,6 +67,7 @@ def prepare(
     document: str | None = None,
     split: str = "0.8/0.1/0.1",
     split_by: str | None = None,
+    unit: Unit | None = None,
     seed: int = 17,
     stratify: bool = True,
     folds: int | None = None,
@@ -76,7 +81,7 @@ def prepare(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> PrepareReport:
-    """Writes the dataset folder `out` from the folder or table `source`.
+    """Writes the dataset folder `out` from `source`: a folder, a table or another file, or a zip archive.
 
     `writer`, `page` and `document` are a table's column or a pattern searched in each image's file name: its first
     group, or all it matches, is the name. `split_by` None means the fairest unit there is: the splits the source
@@ -84,7 +89,8 @@ def prepare(
     a split. The groups of the dataset `like`, or of one made in the same way that is overwritten, stay where they are.
     With `strict` the first fault is an error; without, faults are left out, counted and listed. What an earlier
     `prepare` of the same source has cut, finished or killed, is not cut again. `store` says whether
-    images are files of their own or lie in Parquet files. `workers` is the number of processes, None one a core.
+    images are files of their own or lie in Parquet files. `unit` is what a sample is an image of; None means what the
+    source transcribes, lines unless it says otherwise. `workers` is the number of processes, None one a core.
     """
     plan = SplitPlan(
         parse_fractions(split),
@@ -100,11 +106,13 @@ def prepare(
     notes = Notes(strict)
     if like is None and is_dataset(out):
         plan = replace(plan, earlier=_made_alike(out, source, plan, (writer, page, document), notes))
-    chosen = choose_format(source, format, columns or {})
-    names = Names({"writer": writer, "page": page, "document": document})
-    reading = Reading(lambda: chosen.read(source, columns or {}), names, text_policy)
-    total = reading.count()
-    with work_folder(out) as work:
+    with work_folder(out) as work, opened(source, work.unpacked) as held:
+        chosen = choose_format(held.path, format, columns or {})
+        sample_unit = choose_unit(unit, chosen)
+        names = Names({"writer": writer, "page": page, "document": document})
+        read = partial(chosen.read, held.path, columns or {})
+        reading = Reading(lambda: chain(held.left_out, read()), names, Units(sample_unit), text_policy)
+        total = reading.count()
         work.journal.learn(earlier_cuts(out))
         recorder = Recorder(work.journal, notes)
         with worker_processes(workers) as crew:
@@ -122,8 +130,9 @@ def prepare(
         card = Card(
             dsocr_version=__version__,
             created=_now().isoformat(timespec="seconds"),
-            source=source.resolve().name,
+            source=held.name,
             source_format=chosen.name,
+            unit=sample_unit,
             writer=writer,
             page=page,
             document=document,

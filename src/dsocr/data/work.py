@@ -2,6 +2,7 @@
 
 .mine.work/    journal.sqlite    what is done so far
                cut/              the samples' images
+               unpacked/         the source, where it is an archive
                draft/            the dataset, until it is whole
                former/           the dataset that it replaces, while the two change places
 """
@@ -25,6 +26,7 @@ class Work:
 
     journal: Journal
     cut: Path
+    unpacked: Path
     draft: Path
 
 
@@ -38,10 +40,11 @@ def work_folder(out: Path) -> Iterator[Work]:
     folder = _folder(out)
     folder.mkdir(parents=True, exist_ok=True)
     journal = Journal(folder / "journal.sqlite")
-    work = Work(journal, folder / "cut", folder / "draft")
+    work = Work(journal, folder / "cut", folder / "unpacked", folder / "draft")
     whole = False
     try:
-        shutil.rmtree(work.draft, ignore_errors=True)
+        for unfinished in (work.unpacked, work.draft):
+            shutil.rmtree(unfinished, ignore_errors=True)
         work.draft.mkdir()
         work.cut.mkdir(exist_ok=True)
         yield work

@@ -96,16 +96,18 @@ class _File:
         except DataError as error:
             yield LeftOut(Reason.NO_IMAGE, where, error.message)
             return
-        lines = []
+        lines, lost = [], []
         for annotation in annotations:
             line = self._line(annotation)
             if isinstance(line, LeftOut):
                 yield line
+                lost.append(SourceLine(_text(annotation, self.names), line.where))
             else:
                 lines.append(line)
         name = relative(image.with_suffix(""), self.root)
         split = split_of_name(self.path.stem) or split_of_folder(self.path.relative_to(self.root).parent)
-        yield SourceImage(image, name, where, tuple(lines), _size(entry), page=name, split=split)
+        size = _size(entry)
+        yield SourceImage(image, name, where, tuple(lines), size, page=name, split=split, lost=tuple(lost))
 
     def _line(self, annotation: Mapping[str, Any]) -> SourceLine | LeftOut:
         place = self._place(annotation)

@@ -41,7 +41,7 @@ class MarkupWriter:
 
 def regions(whole: WholeImage) -> Iterator[list[SourceLine]]:
     """The lines in reading order, those together that follow each other in one region of the source."""
-    for _, lines in groupby(whole.lines, key=lambda line: getattr(line, "region", None)):
+    for _, lines in groupby(whole.lines, key=lambda line: line.region):
         yield list(lines)
 
 
