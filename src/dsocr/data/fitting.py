@@ -23,13 +23,10 @@ class Fitting:
 
     def images(self, notes: Notes) -> Iterator[SourceImage]:
         """The images that have lines; all else is noted."""
-        for item in self.read():
-            if isinstance(item, LeftOut):
-                notes.add(item)
-                continue
-            image = self._fitted(self.names.named(item, notes), notes)
-            if image.lines:
-                yield image
+        for image in notes.sifted(self.read()):
+            fitted = self._fitted(self.names.named(image, notes), notes)
+            if fitted.lines:
+                yield fitted
 
     def _fitted(self, image: SourceImage, notes: Notes) -> SourceImage:
         if not image.lines:
