@@ -1,10 +1,12 @@
 """Converting loses nothing in silence, overwrites nothing of others, and does the same twice."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from dsocr.cli import app
@@ -157,6 +159,25 @@ def test_a_line_of_a_page_and_an_image_of_its_name_stay_apart(target: str, tmp_p
     assert len({item.name.casefold() for item in again}) == 2
 
 
+def test_an_archive_is_converted_as_what_is_in_it(pages: Path, tmp_path: Path) -> None:
+    shutil.make_archive(str(tmp_path / "scans"), "zip", pages)
+    zipped = convert(tmp_path / "scans.zip", tmp_path / "zipped", to="page")
+    plain = convert(pages, tmp_path / "plain", to="page")
+    assert zipped.conversion.source == "scans.zip"
+    assert zipped.conversion.model_copy(update={"source": "source"}) == plain.conversion
+    assert contents(zipped.out) | {"conversion.json": b""} == contents(plain.out) | {"conversion.json": b""}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plain", "scans.zip", "source", "zipped"]
+
+
+def test_a_dataset_in_parquet_files_is_converted_like_one_of_files(pages: Path, tmp_path: Path) -> None:
+    write_pages(pages, ["vera_1"])
+    for store in ("files", "parquet"):
+        prepare(pages, tmp_path / store / "dataset", store=store)
+        convert(tmp_path / store / "dataset", tmp_path / store / "out", to="unsloth")
+    files, packed = (contents(tmp_path / store / "out") for store in ("files", "parquet"))
+    assert files == packed
+
+
 def test_a_conversion_is_replaced_when_asked(pages: Path, tmp_path: Path) -> None:
     convert(pages, tmp_path / "out", to="page")
     with pytest.raises(DataError, match="there is a conversion already"):
@@ -232,6 +253,11 @@ def test_the_command_says_what_it_made_and_what_is_next(target: str, pages: Path
     assert f"written: {tmp_path / 'out'}\n" in done.stdout
     assert "next:    " in done.stdout
     assert (tmp_path / "out").as_posix() in done.stdout.rpartition("next:")[2]
+
+
+def test_the_command_lists_the_targets() -> None:
+    option = next(option for option in typer.main.get_command(app).commands["convert"].params if option.name == "to")  # type: ignore[attr-defined]
+    assert option.help == f"The format: {', '.join(list(TARGETS)[:-1])} or {list(TARGETS)[-1]}."
 
 
 def test_quiet_prints_the_result_only(pages: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from dsocr.data.sources.layout import Outline, Region, SourceLine
 from dsocr.data.targets.alto import alto_document
 from dsocr.data.targets.images import WholeImage
 from dsocr.data.targets.page import page_document
-from tests.data.making import alto, alto_line, pair, picture, write, write_pages
+from tests.data.making import alto, alto_line, page_line, page_xml, pair, picture, write, write_pages
 from tests.data.making_sources import ODD, PLAIN, SOURCES
 
 SCHEMAS = Path(__file__).parent / "schemas"
@@ -98,6 +98,15 @@ def test_regions_stay_regions(document: Any, describe: Any) -> None:
     found = [line.region for line in describe(root).lines]
     assert [region.outline for region in found] == [heading.outline, *[Outline((5, 8, 40, 15))] * 2, box.outline]
     assert [region.id for region in found] == ["r1", "r2", "r2", "r3"]
+
+
+def test_regions_are_written_in_the_pixels_of_the_image(tmp_path: Path) -> None:
+    lines = f'<TextRegion id="a"><Coords points="2,2 90,2 90,45"/>{page_line("т")}</TextRegion>'
+    picture(tmp_path / "source" / "p.png", size=(200, 100))
+    write(tmp_path / "source" / "p.xml", page_xml(lines))
+    out = convert(tmp_path / "source", tmp_path / "out", to="page").out
+    described = page.describe_page(etree.parse(out / "page" / "p.xml").getroot())
+    assert described.lines[0].region == Region("r1", Outline.of_polygon(((4, 4), (180, 4), (180, 90))))
 
 
 def test_page_names_its_regions_in_reading_order() -> None:
