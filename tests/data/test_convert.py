@@ -21,6 +21,7 @@ from tests.data.making import alto, alto_line, pair, picture, write, write_pages
 from tests.data.making_sources import SOURCES
 
 CUT = "6 lines were cut out of their pages; the pages are not in this format"
+REGIONS = "regions are not in this format: 6 lines stood in one"
 
 
 @pytest.fixture
@@ -110,18 +111,9 @@ def test_nothing_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:
     ("target", "told"),
     [
         pytest.param("page", ["writers are not in this format: 2 images had one"], id="PAGE"),
-        pytest.param("tsv", [], id="a table holds all"),
-        pytest.param(
-            "parquet", ["6 lines were cut out of their pages; the pages are not in this format"], id="Parquet"
-        ),
-        pytest.param(
-            "unsloth",
-            [
-                "6 lines were cut out of their pages; the pages are not in this format",
-                "polygons and baselines are not in this format",
-            ],
-            id="conversations",
-        ),
+        pytest.param("tsv", [REGIONS], id="a table holds the rest"),
+        pytest.param("parquet", [CUT, REGIONS], id="Parquet"),
+        pytest.param("unsloth", [CUT, "polygons and baselines are not in this format", REGIONS], id="conversations"),
     ],
 )
 def test_what_is_left_behind_is_told(target: str, told: list[str], pages: Path, tmp_path: Path) -> None:

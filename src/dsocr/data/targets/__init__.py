@@ -23,7 +23,8 @@ class TargetFormat:
     `forbidden` is what no text of this format can hold. `whole` formats have the images as they are, with outlines on
     them, and keep lines that are not transcribed yet; the others have line images. `columns` are the names this format
     uses itself, None where it has no place for other columns; those in `origin` it takes from a source of line images.
-    Without `names` there is no place for writers, and none for pages but the file names. `next` is what to do with it.
+    Without `names` there is no place for writers, and none for pages but the file names; `regions` have one where it
+    says so. `next` is what to do with it.
     """
 
     name: str
@@ -33,6 +34,7 @@ class TargetFormat:
     next: str
     whole: bool = False
     names: bool = True
+    regions: bool = False
     columns: tuple[str, ...] | None = None
     origin: frozenset[str] = frozenset()
 
@@ -55,6 +57,7 @@ TARGETS = {
             "import {out} into Transkribus or eScriptorium, images and page/ together",
             whole=True,
             names=False,
+            regions=True,
         ),
         TargetFormat(
             "alto",
@@ -64,6 +67,7 @@ TARGETS = {
             "import {out} into eScriptorium, images and alto/ together",
             whole=True,
             names=False,
+            regions=True,
         ),
         TargetFormat(
             "tsv",
