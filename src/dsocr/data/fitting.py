@@ -23,10 +23,10 @@ class Fitting:
 
     def images(self, notes: Notes) -> Iterator[SourceImage]:
         """The images that have lines; all else is noted."""
-        for image in notes.sifted(self.read()):
-            fitted = self._fitted(self.names.named(image, notes), notes)
-            if fitted.lines:
-                yield fitted
+        for item in notes.sifted(self.read()):
+            image = self._fitted(self.names.named(item, notes), notes)
+            if image.lines:
+                yield image
 
     def _fitted(self, image: SourceImage, notes: Notes) -> SourceImage:
         if not image.lines:
