@@ -59,6 +59,14 @@ def test_images_lie_one_level_above_their_markup(target: str, tmp_path: Path) ->
     assert found == {*own, "conversion.json"}
 
 
+def test_the_two_versions_of_page_differ_in_their_name_alone(tmp_path: Path) -> None:
+    SOURCES["page"](tmp_path / "source")
+    new, old = (convert(tmp_path / "source", tmp_path / to, to=to).out for to in ("page", "page-2013"))
+    content = (old / "page" / "p.xml").read_bytes()
+    assert b"/pagecontent/2013-07-15" in content
+    assert content.replace(b"2013-07-15", b"2019-07-15") == (new / "page" / "p.xml").read_bytes()
+
+
 def test_page_coordinates_do_not_fall_below_zero(tmp_path: Path) -> None:
     outline = Outline.of_polygon(((-5, 3), (20, -1), (20, 30)), ((-5, 9),))
     root, moved = page_document(WholeImage("p.png", (100, 50), (SourceLine("т", "p:1", outline),)))

@@ -10,7 +10,7 @@ from dsocr.data.targets.alto import write_alto
 from dsocr.data.targets.layout import NOT_UTF8, Writer
 from dsocr.data.targets.markup import FORBIDDEN as NOT_XML
 from dsocr.data.targets.messages import LLAMA_FACTORY, MS_SWIFT, UNSLOTH, Convention, MessagesWriter
-from dsocr.data.targets.page import write_page
+from dsocr.data.targets.page import TRANSKRIBUS, write_page
 from dsocr.data.targets.parquet import ParquetWriter
 from dsocr.data.targets.tsv import TsvWriter
 from dsocr.errors import DataError
@@ -51,10 +51,20 @@ TARGETS = {
     for target in (
         TargetFormat(
             "page",
-            "PAGE XML beside the images",
+            "PAGE XML of 2019 beside the images",
             lambda folder, _: write_page(folder),
             NOT_XML,
-            "import {out} into Transkribus or eScriptorium, images and page/ together",
+            "import {out} into eScriptorium, images and page/ together (for Transkribus there is page-2013)",
+            whole=True,
+            names=False,
+            regions=True,
+        ),
+        TargetFormat(
+            "page-2013",
+            "PAGE XML of 2013, as Transkribus writes it",
+            lambda folder, _: write_page(folder, TRANSKRIBUS),
+            NOT_XML,
+            "import {out} into Transkribus, images and page/ together",
             whole=True,
             names=False,
             regions=True,

@@ -1,4 +1,4 @@
-"""PAGE XML of 2019, laid out as Transkribus exports it: images, and beside them a folder `page` with a file for each.
+"""PAGE XML, laid out as Transkribus exports it: images, and beside them a folder `page` with a file for each.
 
 A line or region of which only a box is known, or a line that is its whole image, is given four corners as everywhere,
 and its `custom` attribute says so (`outline {type:box;}`, `outline {type:image;}`): our reader takes no more from it
@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from lxml import etree
@@ -17,22 +18,26 @@ from dsocr.data.sources.layout import Box, Outline, Point, SourceLine, written
 from dsocr.data.targets.images import WholeImage
 from dsocr.data.targets.markup import MarkupWriter, box_of, element, region_outline, regions
 
-NAMESPACE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"
+NEWEST = "2019-07-15"
+TRANSKRIBUS = "2013-07-15"
+"""What Transkribus writes and its tools ask for; all that is written here stands in both versions."""
+
+_NAMESPACE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/"
 _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
-_PREFIXES: dict[str, str] = {None: NAMESPACE, "xsi": _INSTANCE}  # type: ignore[dict-item]
 _SECONDS = re.compile(r"\d{1,11}", re.ASCII)
-_LOCATION = f"{NAMESPACE} {NAMESPACE}/pagecontent.xsd"
 
 
-def write_page(folder: Path) -> MarkupWriter:
-    """Writes PAGE files into the folder."""
-    return MarkupWriter(folder, "page", page_document)
+def write_page(folder: Path, version: str = NEWEST) -> MarkupWriter:
+    """Writes PAGE files of a version into the folder."""
+    return MarkupWriter(folder, "page", partial(page_document, version=version))
 
 
-def page_document(whole: WholeImage) -> tuple[etree._Element, int]:
+def page_document(whole: WholeImage, version: str = NEWEST) -> tuple[etree._Element, int]:
     """The document of one image, and how many lines had points above or left of it, where PAGE has no coordinates."""
-    root = etree.Element(f"{{{NAMESPACE}}}PcGts", nsmap=_PREFIXES)
-    root.set(f"{{{_INSTANCE}}}schemaLocation", _LOCATION)
+    namespace = _NAMESPACE + version
+    prefixes: dict[str, str] = {None: namespace, "xsi": _INSTANCE}  # type: ignore[dict-item]
+    root = etree.Element(f"{{{namespace}}}PcGts", nsmap=prefixes)
+    root.set(f"{{{_INSTANCE}}}schemaLocation", f"{namespace} {namespace}/pagecontent.xsd")
     _add_metadata(root)
     width, height = whole.size
     page = element(root, "Page", {"imageFilename": whole.file, "imageWidth": width, "imageHeight": height})
