@@ -81,7 +81,9 @@ def prepare(
 def convert(
     source: Annotated[Path, typer.Argument(help="What prepare reads, or a dataset folder.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to make.")],
-    to: Annotated[str, typer.Option(help="The format: page, alto, tsv, parquet, ms-swift, llama-factory or unsloth.")],
+    to: Annotated[
+        str, typer.Option(help="The format: page, page-2013, alto, tsv, parquet, ms-swift, llama-factory or unsloth.")
+    ],
     format: Annotated[str | None, typer.Option(help="The source's format; found out if not given.")] = None,
     writer: Annotated[str | None, typer.Option(help="Who wrote it: a column, or a pattern over file names.")] = None,
     page: Annotated[str | None, typer.Option(help="The page: a column, or a pattern over file names.")] = None,
