@@ -28,12 +28,17 @@ def prepare_command(
     fixed: Path | None,
     like: Path | None,
     columns: Sequence[str],
+    text_policy: Path | None,
+    policy_settings: Mapping[str, str | None],
+    encoding: str | None,
     strict: bool,
     overwrite: bool,
 ) -> None:
     """`dsocr prepare`."""
+    from dsocr.data.policy_file import read_policy
     from dsocr.data.prepare import prepare
 
+    policy = read_policy(text_policy, policy_settings)
     with printer.progress("preparing", "images") as tell:
         report = prepare(
             source,
@@ -50,6 +55,8 @@ def prepare_command(
             fixed=fixed,
             like=like,
             columns=_columns(columns),
+            text_policy=policy,
+            encoding=encoding,
             strict=strict,
             overwrite=overwrite,
             progress=tell,
@@ -70,6 +77,8 @@ def _print_prepared(printer: Printer, report: "PrepareReport") -> None:
         row = f"{split:<12}{part.samples:>9}{part.writers:>9}{part.pages:>8}{part.characters:>12}"
         printer.say(row)
     printer.say(f"read as {card.source_format}; split by {card.split_by}")
+    for rule, changes in card.text_changes.items():
+        printer.say(f"text policy, {rule}: {changes.count} texts changed, e.g. {changes.examples[0]}")
     for reason, left_out in card.left_out.items():
         printer.say(f"left out, {reason}: {left_out.count}")
         for example in left_out.examples[:3]:

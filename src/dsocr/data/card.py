@@ -4,13 +4,14 @@ import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from dsocr.data.paths import CARD_FILE
 from dsocr.errors import DataError
 from dsocr.samples import Split
+from dsocr.text import TextPolicy
 
 METADATA_FILE = "metadata.jsonl"
 FORMAT_VERSION = 1
@@ -52,7 +53,8 @@ class Card(_Part):
     `split_by` says what is never shared between splits (a unit, or several joined by `+`); "given" ones were the
     source's own. `stratified` ones were drawn alike in lengths and scripts. With `folds` the splits of the folders are
     those of fold 1. `like` is the earlier dataset whose groups stay in their splits. `crossing` counts the writers,
-    documents, pages and texts that stand in more than one split. `unmatched` counts, per pattern, the names it did not
+    documents, pages and texts that stand in more than one split. `text_changes` counts, per rule of the text policy,
+    the texts that it changed. `unmatched` counts, per pattern, the names it did not
     match; their samples are kept with an unknown writer, page or document.
     """
 
@@ -72,12 +74,17 @@ class Card(_Part):
     folds: int | None = None
     fixed: FixedCard | None = None
     like: str | None = None
-    text_policy: dict[str, str]
+    text_policy: dict[str, Any]
     splits: dict[Split, SplitCard]
     crossing: dict[str, int]
+    text_changes: dict[str, LeftOutCard] = {}
     left_out: dict[str, LeftOutCard]
     unmatched: dict[str, LeftOutCard]
     remarks: list[str] = []
+
+    def policy(self) -> TextPolicy:
+        """What was done to the texts; what an older card does not tell is as it is by default."""
+        return TypeAdapter(TextPolicy).validate_python(self.text_policy)
 
     def write(self, folder: Path) -> None:
         """Writes `dataset.json`."""

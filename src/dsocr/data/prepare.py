@@ -13,11 +13,12 @@ from dsocr.data.cutting import CutSample, CutTask, cut_image
 from dsocr.data.earlier import Earlier, read_earlier
 from dsocr.data.file_names import unique_stems
 from dsocr.data.fixed import read_fixed
-from dsocr.data.notes import Notes
+from dsocr.data.notes import EXAMPLES, Notes
 from dsocr.data.paths import is_dataset
 from dsocr.data.placing import SplitPlan, count_crossing, place
 from dsocr.data.sources import choose_format
 from dsocr.data.sources.layout import LeftOut, SourceImage
+from dsocr.data.sources.texts import text_encoding
 from dsocr.data.splits import parse_fractions
 from dsocr.data.texts import with_text
 from dsocr.data.units import GIVEN, Placeable
@@ -27,9 +28,6 @@ from dsocr.errors import DataError
 from dsocr.runs import writing_folder
 from dsocr.samples import Split
 from dsocr.text import TextPolicy
-
-EXAMPLES = 10
-"""How many of a kind the card lists."""
 
 _CUT = "cut"
 
@@ -66,6 +64,7 @@ def prepare(
     like: Path | None = None,
     columns: Mapping[str, str] | None = None,
     text_policy: TextPolicy = NFC_COLLAPSED,
+    encoding: str | None = None,
     strict: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -91,8 +90,9 @@ def prepare(
     notes = Notes(strict)
     if like is None and is_dataset(out):
         plan = replace(plan, earlier=_made_alike(out, source, plan, (writer, page, document), notes))
-    chosen = choose_format(source, format, columns or {})
-    images = notes.sifted(chosen.read(source, columns or {}))
+    with text_encoding(encoding):
+        chosen = choose_format(source, format, columns or {})
+        images = notes.sifted(chosen.read(source, columns or {}))
     images = with_pages(with_writers(images, writer, notes), page, notes)
     images = with_documents(images, document, notes)
     images = [kept for image in images if (kept := with_text(image, notes, text_policy)).lines]
@@ -133,6 +133,10 @@ def prepare(
             text_policy=text_policy.as_dict(),
             splits=splits,
             crossing=count_crossing(facts, placing.splits),
+            text_changes={
+                rule: LeftOutCard(count=changes.count, examples=changes.examples)
+                for rule, changes in notes.text_changes.items()
+            },
             left_out=_counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
             unmatched=_counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
             remarks=notes.remarks,

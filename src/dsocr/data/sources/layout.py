@@ -27,13 +27,15 @@ class Reason(StrEnum):
     OUTSIDE = "outside the image"
     TOO_SMALL = "too small"
     OTHER_SIZE = "outlines of another image"
+    STRUCK = "struck-out text"
+    UNCLEAR = "unclear text"
     BAD_SOURCE = "source cannot be read"
     BAD_IMAGE = "image cannot be read"
 
     @property
     def is_fault(self) -> bool:
-        """False for what is merely not transcribed yet; `strict` stops at the first fault."""
-        return self not in {Reason.NO_TEXT, Reason.NO_TRANSCRIPTION}
+        """False for what is merely not transcribed yet or not wanted; `strict` stops at the first fault."""
+        return self not in {Reason.NO_TEXT, Reason.NO_TRANSCRIPTION, Reason.STRUCK, Reason.UNCLEAR}
 
 
 @dataclass(frozen=True, slots=True)
