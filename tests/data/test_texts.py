@@ -9,6 +9,7 @@ from dsocr.data.notes import Notes
 from dsocr.data.prepare import prepare
 from dsocr.data.sources.layout import Reason, SourceImage, SourceLine
 from dsocr.data.texts import with_text
+from dsocr.errors import DataError
 from dsocr.text import TextPolicy
 from tests.data.making import pair
 
@@ -83,6 +84,14 @@ def test_the_card_tells_every_change(tmp_path: Path) -> None:
     }
     assert card.left_out["unclear text"].count == 1
     assert card.policy() == COPISTE
+
+
+def test_a_card_whose_policy_was_spoilt_is_said(tmp_path: Path) -> None:
+    pair(tmp_path / "s", "a", "а")
+    prepare(tmp_path / "s", tmp_path / "out", split="1/0/0")
+    spoilt = read_card(tmp_path / "out").model_copy(update={"text_policy": {"struck": "erase"}})
+    with pytest.raises(DataError, match=r"text_policy\.struck: input should be 'keep'"):
+        spoilt.policy()
 
 
 def test_an_older_card_has_the_policy_it_tells(tmp_path: Path) -> None:

@@ -48,11 +48,11 @@ def test_every_choice_together_and_the_report(
 ) -> None:
     data, policy = tmp_path / "out", write(tmp_path / "archive.yaml", "struck: drop-line\n")
     names = write(tmp_path / "published.txt", "a\ttrain\n")
-    options = ["--writer", "(.)_", "--split-by", "writer+text", "--split", "0.6/0.2/0.2", "--no-stratify"]
+    options: list[object] = ["--writer", "(.)_", "--split-by", "writer+text", "--split", "0.6/0.2/0.2", "--no-stratify"]
     options += ["--encoding", "cp1251", "--text-policy", policy, "--struck", "strip", "--fixed", names]
     code, out, err = call(monkeypatch, capsys, "prepare", source, "-o", data, *options)
     assert code == 0, err
-    assert "text policy, struck: 1 texts changed, e.g. a_1.txt: 'дом >стол< стоит' -> 'дом стоит'" in out
+    assert "text policy, texts changed by struck: 1, e.g. a_1.txt: 'дом >стол< стоит' -> 'дом стоит'" in out
     card = json.loads((data / "dataset.json").read_text(encoding="utf-8"))
     assert (card["split_by"], card["stratified"], card["fixed"]["names"]) == ("writer+text", False, 1)
     assert card["text_policy"]["struck"] == "strip"

@@ -8,6 +8,7 @@ from dsocr.console import Printer
 from dsocr.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dsocr.data.card import Card
     from dsocr.data.prepare import PrepareReport
 
 
@@ -76,9 +77,9 @@ def _print_prepared(printer: Printer, report: "PrepareReport") -> None:
     for split, part in card.splits.items():
         row = f"{split:<12}{part.samples:>9}{part.writers:>9}{part.pages:>8}{part.characters:>12}"
         printer.say(row)
-    printer.say(f"read as {card.source_format}; split by {card.split_by}")
+    printer.say(f"read as {card.source_format}; split by {card.split_by}{_folds(card)}")
     for rule, changes in card.text_changes.items():
-        printer.say(f"text policy, {rule}: {changes.count} texts changed, e.g. {changes.examples[0]}")
+        printer.say(f"text policy, texts changed by {rule}: {changes.count}, e.g. {changes.examples[0]}")
     for reason, left_out in card.left_out.items():
         printer.say(f"left out, {reason}: {left_out.count}")
         for example in left_out.examples[:3]:
@@ -89,6 +90,10 @@ def _print_prepared(printer: Printer, report: "PrepareReport") -> None:
         printer.say(f"note: {remark}")
     printer.result(f"dataset: {report.dataset}")
     printer.say(f"next:    dsocr check {report.dataset}")
+
+
+def _folds(card: "Card") -> str:
+    return f" into {card.folds} folds, of which the first tests above" if card.folds else ""
 
 
 def sources_command(printer: Printer) -> None:

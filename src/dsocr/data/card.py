@@ -84,7 +84,12 @@ class Card(_Part):
 
     def policy(self) -> TextPolicy:
         """What was done to the texts; what an older card does not tell is as it is by default."""
-        return TypeAdapter(TextPolicy).validate_python(self.text_policy)
+        try:
+            return TypeAdapter(TextPolicy).validate_python(self.text_policy)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, ("text_policy", *first["loc"])))
+            raise DataError(f"the card of the dataset cannot be used: {place}: {first['msg'].lower()}") from error
 
     def write(self, folder: Path) -> None:
         """Writes `dataset.json`."""

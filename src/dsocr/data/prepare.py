@@ -77,14 +77,11 @@ def prepare(
     a split. The groups of the dataset `like`, or of one made in the same way that is overwritten, stay where they are.
     With `strict` the first fault is an error; without, faults are left out, counted and listed.
     """
+    with text_encoding(encoding):
+        named = read_fixed(fixed) if fixed else None
+    earlier = read_earlier(like) if like else None
     plan = SplitPlan(
-        parse_fractions(split),
-        split_by,
-        seed,
-        stratify=stratify,
-        folds=folds,
-        fixed=read_fixed(fixed) if fixed else None,
-        earlier=read_earlier(like) if like else None,
+        parse_fractions(split), split_by, seed, stratify=stratify, folds=folds, fixed=named, earlier=earlier
     )
     refuse_output(out, source, overwrite=overwrite)
     notes = Notes(strict)
