@@ -151,7 +151,9 @@ def _made_alike(
         settings = (card.source, (card.writer, card.page, card.document), card.fractions, card.seed, card.folds)
         wanted = (source.resolve().name, patterns, plan.targets(), plan.seed, plan.folds)
         same_unit = card.split_by != GIVEN and plan.split_by in (None, card.split_by)
-        return read_earlier(out) if settings == wanted and same_unit else None
+        # What was drawn alike or by a list is drawn anew where that is no longer asked for.
+        no_less = (plan.stratify or not card.stratified) and (plan.fixed is not None or card.fixed is None)
+        return read_earlier(out) if settings == wanted and same_unit and no_less else None
     except DataError as error:
         notes.remark(f"what is overwritten cannot be read, so all is placed anew: {error.message}")
         return None
