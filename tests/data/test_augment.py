@@ -19,7 +19,7 @@ from dsocr.data.augment.things import beside_a_ruler, stamped
 from dsocr.errors import ConfigError
 
 PRESETS = list(AMOUNTS)
-EVERY = [1.0, *PRESETS]
+EVERY: list[Augmentation] = [1.0, *PRESETS]
 PAPER, INK = (240, 235, 220), (40, 40, 70)
 
 
@@ -45,7 +45,7 @@ def fingerprint(how: Augmentation) -> str:
     return digest.hexdigest()
 
 
-KNOWN = {
+KNOWN: dict[Augmentation, str] = {
     1.0: "",
     "light": "",
     "medium": "",
