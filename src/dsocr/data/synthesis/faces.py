@@ -115,7 +115,11 @@ def _drawable(path: Path, characters: Iterable[str]) -> Iterator[str]:
     font = ImageFont.truetype(path, _PROBE, layout_engine=ImageFont.Layout.BASIC)
     lacking = {_looks(font, character) for character in _NO_CHARACTERS}
     for character in characters:
-        looks = _looks(font, character)
+        try:
+            looks = _looks(font, character)
+        except OSError:
+            # A glyph that is damaged is a glyph that is not there.
+            continue
         if looks not in lacking and any(looks[1]):
             yield character
 

@@ -34,7 +34,7 @@ def share_out(
 
     Expects the texts in random order. Raises DataError where a split that should have lines gets none.
     """
-    families = assign_groups({face.family: 1 for face in faces}, fractions, seed, unit="font family")
+    families = _split_of_families(faces, texts, fractions, seed)
     shared = Shared([], [])
     for split, own_texts in _parts(texts, fractions).items():
         own = [face for face in faces if families[face.family] == split]
@@ -46,11 +46,26 @@ def share_out(
             hint = "add text, or fonts that have its letters, or leave splits out, e.g. --split 1/0/0"
             raise DataError(message, hint=hint)
         for turn in range(max(1, round(count * fractions[split]))):
-            text, found = drawable[turn % len(drawable)]
+            round_, place = divmod(turn, len(drawable))
+            text, found = drawable[place]
             # One face after another, and another one each time a text comes round again.
-            face = found[(turn + turn // len(drawable)) % len(found)]
-            shared.lines.append(LineToDraw(text, face, split))
+            shared.lines.append(LineToDraw(text, found[(round_ + place) % len(found)], split))
     return shared
+
+
+def _split_of_families(
+    faces: Sequence[Face], texts: Sequence[str], fractions: Mapping[Split, float], seed: int
+) -> dict[str, Split]:
+    """Every font family's split; one that lacks letters of most texts goes to the largest split.
+
+    Alone in a small one it would show the few texts it can draw over and over.
+    """
+    most = {face.family for face in faces if 2 * sum(map(face.can_draw, texts)) >= len(texts)}
+    wanted = sum(fraction > 0 for fraction in fractions.values())
+    assigned = most if len(most) >= wanted else {face.family for face in faces}
+    largest = max(fractions, key=lambda split: fractions[split])
+    splits = assign_groups(dict.fromkeys(assigned, 1), fractions, seed, unit="font family")
+    return {face.family: splits.get(face.family, largest) for face in faces}
 
 
 def _parts(texts: Sequence[str], fractions: Mapping[Split, float]) -> dict[Split, Sequence[str]]:
