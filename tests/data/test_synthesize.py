@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, ImageFont
+from PIL import ImageFont
 
 from dsocr.data.checks import check_dataset
 from dsocr.data.dataset import Dataset
@@ -127,7 +127,7 @@ def test_a_broken_font_is_a_sentence_and_the_others_are_used(content: bytes, tex
     report = drawn(tmp_path / "fonts", text, tmp_path / "out", split="1/0/0")
     assert "not a font that can be read" in report.broken["broken.ttf"]
     assert len(samples(tmp_path / "out")) == 40
-    with pytest.raises(DataError, match="broken.ttf is not a font"):
+    with pytest.raises(DataError, match=r"broken\.ttf is not a font"):
         drawn(tmp_path / "fonts", text, tmp_path / "other", split="1/0/0", strict=True)
 
 
