@@ -13,6 +13,7 @@ from PIL import Image
 from dsocr.config import AugmentationName
 from dsocr.data.augment import Augmentation, augment, changes, generator
 from dsocr.data.augment.geometry import bent
+from dsocr.data.augment.pen import another_stroke
 from dsocr.data.augment.presets import AMOUNTS, STEPS, Operation
 from dsocr.data.augment.scale import line_height
 from dsocr.data.augment.things import beside_a_ruler, stamped
@@ -202,3 +203,25 @@ def test_what_lies_on_the_sheet_lets_letters_through(operation: Operation) -> No
 )
 def test_line_height(size: tuple[int, int], height: int) -> None:
     assert line_height(Image.new("L", size)) == height
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_letters_stay_about_as_large_on_the_canvas(preset: str) -> None:
+    """A model that only ever saw small letters takes large ones for capitals."""
+    image = Image.new("L", (600, 60), 235)
+    for left in range(20, 580, 40):
+        image.paste(30, (left, 12, left + 10, 48))
+    shares = []
+    for seed in range(40):
+        pixels = np.asarray(bent(image, np.random.default_rng(seed), AMOUNTS[preset]))
+        middle = pixels[:, pixels.shape[1] // 2 - 20 :][:, :40]
+        shares.append((middle.min(axis=1) < 130).mean() / 0.6)
+    assert 0.93 < np.mean(shares) < 1.05
+    assert min(shares) > 0.7
+
+
+def test_a_hairline_is_not_thinned_away() -> None:
+    image = Image.new("L", (200, 40), 235)
+    image.paste(40, (100, 5, 101, 35))
+    for seed in range(40):
+        assert np.asarray(another_stroke(image, np.random.default_rng(seed), 1.4)).min() < 125
