@@ -38,6 +38,10 @@ def check_letters(checked: Sequence[Checked], findings: Findings) -> None:
             message = "the transcription holds characters that nobody can see"
             told = ", ".join(f"U+{ord(character):04X} {_name(character)}" for character in unseen)
             findings.add("invisible-characters", "warning", message, item, told)
+        if text != (composed := unicodedata.normalize("NFC", text)):
+            message = "characters are written as two, a letter and its mark"
+            told = ", ".join(dict.fromkeys(set(composed) - set(text)))
+            findings.add("decomposed-characters", "warning", message, item, told)
         if broken := list(mojibake(text)):
             message = "the transcription was once read in a wrong encoding"
             findings.add("mojibake", "warning", message, item, ", ".join(broken))

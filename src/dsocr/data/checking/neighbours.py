@@ -1,0 +1,155 @@
+"""Checks whether the texts of neighbouring lines stand at each other's images: two swapped, or many shifted by one.
+
+On one page a hand writes the same number of characters on a hundred pixels, within some 7 %. So two neighbours whose
+texts fit each other's widths far better than their own are told, and so is a run of lines of which each fits the text
+before or after. Lines of like length cannot be told apart this way.
+"""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from dsocr.data.checking.findings import Checked, Findings
+from dsocr.data.checking.robust import middle_and_spread
+
+LEAST_LINES = 5
+"""Lines of a page from which its own density is known."""
+ENOUGH = 20
+"""Lines from which the spread of densities is known."""
+LEAST_SPREAD = 0.05
+LEAST_CHARACTERS = 2
+WRONG = 2.5
+"""Spreads by which both lines are off where two are swapped, to either side."""
+RIGHT = 2.5
+"""Spreads within which both are once they are swapped back."""
+SHORT = 25
+"""Characters; texts shorter than this vary more in their width."""
+LEAST_SHIFTED = 4
+LEAST_GAIN = 60.0
+"""By how much the squares of all spreads of a run must shrink; 25 lines of chance reach about 20."""
+_MOST = 16.0
+"""A square counts at most so much, lest one struck-out line decides for a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line with the logarithms of its characters and of its width, the page's usual density taken out."""
+
+    item: Checked
+    place: int
+    length: float
+    width: float
+
+    def off(self, other: "_Line") -> float:
+        """How much too long the text of `other` is for this image; 0 where it fits."""
+        return other.length - self.width
+
+
+def check_neighbours(checked: Sequence[Checked], findings: Findings) -> None:
+    """Every check of this module; says nothing where there are too few lines to know what is usual."""
+    pages = [page for own in _pages(checked) if (page := _centred(own))]
+    offs = [line.off(line) for page in pages for line in page]
+    if len(offs) < ENOUGH:
+        return
+    spread = max(LEAST_SPREAD, middle_and_spread(offs)[1])
+    for page in pages:
+        shifted = _check_shifts(page, spread, findings)
+        _check_swaps([line for line in page if line.place not in shifted], spread, findings)
+
+
+def _pages(checked: Sequence[Checked]) -> Iterator[list[tuple[int, Checked]]]:
+    """The lines of each page in their order; of each writer in each split where pages are not known."""
+    pages: dict[tuple[str, ...], list[tuple[int, Checked]]] = defaultdict(list)
+    for place, item in enumerate(checked):
+        sample = item.sample
+        pages[sample.split, sample.writer or "", sample.page or ""].append((place, item))
+    yield from pages.values()
+
+
+def _centred(page: Sequence[tuple[int, Checked]]) -> list[_Line]:
+    """The lines of a page that can be measured; none where they are too few to know the page's density."""
+    lines = [
+        _Line(item, place, math.log(len(item.sample.text)), width)
+        for place, item in page
+        if len(item.sample.text.strip()) >= LEAST_CHARACTERS and "\n" not in item.sample.text
+        if (width := _width(item)) is not None
+    ]
+    if len(lines) < LEAST_LINES:
+        return []
+    density = statistics.median(line.length - line.width for line in lines)
+    return [_Line(line.item, line.place, line.length - density, line.width) for line in lines]
+
+
+def _width(item: Checked) -> float | None:
+    """The width of the ink; in line heights where images of several pages may be of several sizes."""
+    if item.size is None or item.look is None:
+        return None
+    return math.log(item.look.ink) - (0.0 if item.sample.page else math.log(item.size[1]))
+
+
+def _check_swaps(page: Sequence[_Line], spread: float, findings: Findings) -> None:
+    told = -1
+    for first, second in pairwise(page):
+        if second.place == first.place + 1 and first.place != told and _are_swapped(first, second, spread):
+            told = second.place
+            message = "the texts of two neighbouring lines are probably swapped"
+            lengths = f"{len(first.item.sample.text)} and {len(second.item.sample.text)} characters"
+            detail = f"and the next line: {lengths} would fit the other way round"
+            findings.add("neighbours-swapped", "warning", message, first.item, detail)
+
+
+def _are_swapped(first: _Line, second: _Line, spread: float) -> bool:
+    # A short text varies more, as a sum of few letters does.
+    spread *= max(1.0, math.sqrt(SHORT / min(len(line.item.sample.text) for line in (first, second))))
+    now = first.off(first) / spread, second.off(second) / spread
+    then = first.off(second) / spread, second.off(first) / spread
+    return min(now) < -WRONG and max(now) > WRONG and max(map(abs, then)) < RIGHT
+
+
+def _check_shifts(page: Sequence[_Line], spread: float, findings: Findings) -> set[int]:
+    """The places of the lines in a run that fits the text of the line before, or after, and not its own."""
+    told: set[int] = set()
+    for by, which in ((1, "after"), (-1, "before")):
+        start, end, gain = _best_run([_gain(line, other, spread) for line, other in _with_other(page, by)])
+        run = [line for line, _ in _with_other(page, by)][start:end]
+        if end - start >= LEAST_SHIFTED and gain >= LEAST_GAIN and _fits(page, by, start, end, spread):
+            message = "the texts of a run of lines are probably shifted by one"
+            detail = f"and {end - start - 1} lines more: each image fits the text of the line {which}"
+            findings.add("lines-shifted", "warning", message, run[0].item, detail)
+            told |= {line.place for line in run}
+            told |= {run[-1].place + 1, run[0].place - 1}
+    return told
+
+
+def _with_other(page: Sequence[_Line], by: int) -> list[tuple[_Line, _Line]]:
+    """Each line with the one after it (`by` 1) or before it (-1)."""
+    return list(pairwise(page)) if by == 1 else [(second, first) for first, second in pairwise(page)]
+
+
+def _gain(line: _Line, other: _Line, spread: float) -> float:
+    return _square(line.off(line), spread) - _square(line.off(other), spread)
+
+
+def _square(off: float, spread: float) -> float:
+    return min(_MOST, (off / spread) ** 2)
+
+
+def _fits(page: Sequence[_Line], by: int, start: int, end: int, spread: float) -> bool:
+    """Whether most lines of a run fit the other line's text as well as lines usually fit their own."""
+    offs = [abs(line.off(other)) / spread for line, other in _with_other(page, by)[start:end]]
+    return statistics.median(offs) < 1.5
+
+
+def _best_run(gains: Sequence[float]) -> tuple[int, int, float]:
+    """Start, end and sum of the run with the largest sum."""
+    best, total, start = (0, 0, 0.0), 0.0, 0
+    for place, gain in enumerate(gains):
+        if total <= 0:
+            total, start = 0.0, place
+        total += gain
+        if total > best[2]:
+            best = (start, place + 1, total)
+    return best
