@@ -20,7 +20,7 @@ from tests.data.making import SQUARE, picture, write, write_pages
 TRAIN, TEST = "train/metadata.jsonl", "test/metadata.jsonl"
 
 
-OF_ITS_SIZE = {"few-samples", "few-writers", "unseen-in-train"}
+OF_ITS_SIZE = {"few-samples", "few-writers", "rare-characters", "unseen-in-train"}
 """What is true of any dataset of nine lines, and not what these tests are about; `test_balance.py` is."""
 
 
@@ -30,7 +30,9 @@ def folder(tmp_path: Path) -> Path:
     source = write_pages(tmp_path / "source", ["anna_1", "boris_1", "vera_1"])
     for place, name in enumerate(("anna_1", "boris_1", "vera_1")):
         marks = np.random.default_rng(place).random((25, 50)) < 0.25
-        Image.fromarray(np.where(marks, 55, 255).astype(np.uint8)).resize((100, 50), Image.Resampling.NEAREST).save(source / f"{name}.png")
+        Image.fromarray(np.where(marks, 55, 255).astype(np.uint8)).resize((100, 50), Image.Resampling.NEAREST).save(
+            source / f"{name}.png"
+        )
         document = (source / f"{name}.xml").read_text(encoding="utf-8")
         for number in range(3):
             left, right = 30 * number + 5, 30 * number + 28

@@ -44,7 +44,8 @@ class Card(_Part):
 
     `split_by` says what is never shared between splits; "given" ones were the source's own. `crossing` counts the
     writers, pages and texts that stand in more than one split. `unmatched` counts, per pattern, the names it did not
-    match; their samples are kept with an unknown writer or page.
+    match; their samples are kept with an unknown writer or page. `fixed` counts, per
+    code of a finding, what was put right afterwards; `fixes.jsonl` lists it all.
     """
 
     format: Literal["dsocr-dataset"] = "dsocr-dataset"
@@ -63,6 +64,7 @@ class Card(_Part):
     crossing: dict[str, int]
     left_out: dict[str, LeftOutCard]
     unmatched: dict[str, LeftOutCard]
+    fixed: dict[str, LeftOutCard] = {}
 
     def write(self, folder: Path) -> None:
         """Writes `dataset.json`."""

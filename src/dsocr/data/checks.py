@@ -92,9 +92,7 @@ def survey_dataset(
     return Survey(findings.listed(), checked)
 
 
-def _read_all(
-    dataset: Dataset, findings: Findings, workers: int | None, progress: Progress | None
-) -> list[Checked]:
+def _read_all(dataset: Dataset, findings: Findings, workers: int | None, progress: Progress | None) -> list[Checked]:
     """Every sample with a look at its image, and a finding where that fails."""
     checked: list[Checked] = []
     total = promised(dataset)

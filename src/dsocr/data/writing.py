@@ -7,7 +7,7 @@ from typing import Any
 
 from dsocr.data.card import METADATA_FILE, SplitCard, split_hash
 from dsocr.data.cutting import CutSample
-from dsocr.data.paths import CARD_FILE, is_dataset
+from dsocr.data.paths import CARD_FILE, FIXES_FILE, is_dataset
 from dsocr.data.sources.layout import written
 from dsocr.errors import DataError
 from dsocr.samples import Split
@@ -42,7 +42,7 @@ def _refuse_overwriting(out: Path, overwrite: bool) -> None:
 
 
 def _is_of_a_dataset(path: Path) -> bool:
-    return path.name in {CARD_FILE, *Split} or path.name.lower() in _OF_THE_SYSTEM
+    return path.name in {CARD_FILE, FIXES_FILE, *Split} or path.name.lower() in _OF_THE_SYSTEM
 
 
 def write_split(folder: Path, split: Split, cut: Path, samples: Sequence[CutSample]) -> SplitCard:

@@ -1,6 +1,6 @@
 """What a check hands back, what it is handed, and what can be done about each kind of finding."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -63,7 +63,7 @@ class Finding:
     """One kind of mistake: how often it occurs, the first place, and more of them in `examples`.
 
     `fix` says what to do about it. `samples` are the ids of the samples in `examples`, in their order, empty where an
-    example is of no sample.
+    example is of no sample. `by_split` counts them in each split.
     """
 
     code: str
@@ -74,6 +74,7 @@ class Finding:
     examples: tuple[str, ...] = ()
     fix: str = ""
     samples: tuple[str, ...] = ()
+    by_split: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,5 +112,7 @@ class Findings:
         for (code, severity, message), places in self.places.items():
             examples, samples = zip(*places[:EXAMPLES], strict=True)
             where = examples[0].partition(": ")[0]
-            found.append(Finding(code, severity, message, where, len(places), examples, FIXES[code], samples))
+            by_split = dict(Counter(place.partition("/")[0] for place, _ in places))
+            fix = FIXES[code]
+            found.append(Finding(code, severity, message, where, len(places), examples, fix, samples, by_split))
         return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))

@@ -21,10 +21,10 @@ _FAINTEST = 24
 class Look:
     """How an image looks, in about a kilobyte.
 
-    `darkest`, `middle` and `lightest` are grey levels (0-255), the outer two without specks; `black` and `white` are the
-    shares of pixels at either end; `ink` is how many pixels wide the writing is, margins left out, at the image's own
-    size; `hash` is its dHash (64 bit: where it grows lighter from left to right, on a grid of 8 x 8); `small` holds
-    the greys of the image at 64 x 16 pixels.
+    `darkest`, `middle` and `lightest` are grey levels (0-255), the outer two without specks; `black` and `white` are
+    the shares of pixels at either end; `ink` is how many pixels wide the writing is, margins left out, at the image's
+    own size; `hash` is its dHash (64 bit: where it grows lighter from left to right, on a grid of 8 x 8); `small`
+    holds the greys of the image at 64 x 16 pixels.
     """
 
     darkest: int

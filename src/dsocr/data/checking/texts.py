@@ -56,9 +56,7 @@ def _first(pair: tuple[float, Checked]) -> float:
     return pair[0]
 
 
-def check_characters(
-    checked: Sequence[Checked], findings: Findings, unknown_characters: Callable[[str], str]
-) -> None:
+def check_characters(checked: Sequence[Checked], findings: Findings, unknown_characters: Callable[[str], str]) -> None:
     """Characters that the tokenizer of a base cannot write."""
     # Asked once about every character there is, not about every text: a tokenizer is slow to ask.
     seen = dict.fromkeys(character for item in checked for character in item.sample.text)

@@ -1,0 +1,207 @@
+"""A copy of a dataset in which is put right what can be without looking at the images; the original is not touched.
+
+Texts are put right by `data/cleaning.py`, in every split. Samples of train whose image and text stand elsewhere too are
+left out of train; in validation and test nothing is left out, for scores must not change in silence: twins are counted.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dsocr import __version__
+from dsocr.data.card import METADATA_FILE, LeftOutCard, SplitCard, split_hash
+from dsocr.data.cleaning import clean
+from dsocr.data.dataset import Dataset
+from dsocr.data.images import read_bytes
+from dsocr.data.paths import FIXES_FILE
+from dsocr.data.prepare import EXAMPLES, Progress
+from dsocr.data.splits import crossing
+from dsocr.data.writing import refuse_output
+from dsocr.errors import DataError
+from dsocr.runs import writing_folder
+from dsocr.samples import Sample, Split
+from dsocr.text import comparable
+
+TWIN = "duplicate-image"
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One thing done to one sample: its text before and after, or `after` None where the sample was left out.
+
+    `code` is that of the finding it answers, `id` the sample's, `same_as` the id of the twin that stays.
+    """
+
+    id: str
+    code: str
+    before: str
+    after: str | None
+    same_as: str | None = None
+
+    def as_row(self) -> dict[str, str | None]:
+        """The fix as it stands in `fixes.jsonl`."""
+        row = {"id": self.id, "code": self.code, "before": self.before, "after": self.after}
+        return row if self.same_as is None else {**row, "same_as": self.same_as}
+
+
+@dataclass(frozen=True, slots=True)
+class FixReport:
+    """What was done, how many twins were found in validation and test and left there, and the folder made.
+
+    `dataset` is None where there was nothing to put right and so no folder was written.
+    """
+
+    dataset: Path | None
+    fixes: list[Fix]
+    twins_left: int
+
+    def counts(self) -> Counter[tuple[str, Split]]:
+        """How many fixes there are of each code in each split."""
+        return Counter((fix.code, Split(fix.id.partition("/")[0])) for fix in self.fixes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A sample of the new dataset: its row, its image file and that file's SHA-256."""
+
+    sample: Sample
+    row: dict[str, Any]
+    digest: str
+
+    @property
+    def text(self) -> str:
+        return str(self.row["text"])
+
+
+def fix_dataset(dataset: Dataset, out: Path, *, overwrite: bool = False, progress: Progress | None = None) -> FixReport:
+    """Writes the dataset folder `out`, whole or not at all, with what was done in its card and in `fixes.jsonl`.
+
+    Raises DataError where `out` is in use, and for images that cannot be read.
+    """
+    refuse_output(out, dataset.folder, overwrite=overwrite)
+    if out.resolve().is_relative_to(dataset.folder.resolve()):
+        hint = "choose a folder beside it"
+        raise DataError("the new dataset would lie inside the one it is made from", where=out, hint=hint)
+    splits = {split: list(_rows(dataset, split)) for split in Split}
+    fixes = [fix for kept in splits.values() for item in kept for fix in _put_right(item)]
+    splits[Split.TRAIN], twins = _without_twins(splits)
+    fixes += twins
+    twins_left = _count_twins([item for split in (Split.VALIDATION, Split.TEST) for item in splits[split]])
+    if not fixes:
+        return FixReport(None, [], twins_left)
+    with writing_folder(out) as folder:
+        _write(dataset, folder, splits, fixes, progress)
+    return FixReport(out, fixes, twins_left)
+
+
+def _rows(dataset: Dataset, split: Split) -> Iterator[_Kept]:
+    """The rows of a split as they stand, columns of the user's own among them."""
+    samples = dataset.samples(split)
+    if not samples:
+        return
+    lines = dataset.metadata(split).read_text(encoding="utf-8").split("\n")
+    for sample, line in zip(samples, (line for line in lines if line.strip()), strict=True):
+        digest = hashlib.sha256(read_bytes(sample.image)).hexdigest()
+        yield _Kept(sample, json.loads(line), digest)
+
+
+def _put_right(item: _Kept) -> Iterator[Fix]:
+    for step in clean(item.text):
+        item.row["text"] = step.after
+        yield Fix(item.sample.id, step.code, step.before, step.after)
+
+
+def _without_twins(splits: dict[Split, list[_Kept]]) -> tuple[list[_Kept], list[Fix]]:
+    """Train without the samples that stand in another split or earlier in train, image and text."""
+    others = [item for split in (Split.VALIDATION, Split.TEST) for item in splits[split]]
+    first = {_key(item): item.sample.id for item in reversed(others)}
+    kept, twins = [], []
+    for item in splits[Split.TRAIN]:
+        same_as = first.setdefault(_key(item), item.sample.id)
+        if same_as == item.sample.id:
+            kept.append(item)
+        else:
+            twins.append(Fix(item.sample.id, TWIN, item.text, None, same_as))
+    return kept, twins
+
+
+def _key(item: _Kept) -> tuple[str, str]:
+    return item.digest, comparable(item.text)
+
+
+def _count_twins(items: Iterable[_Kept]) -> int:
+    return sum(count - 1 for count in Counter(map(_key, items)).values())
+
+
+def _write(
+    dataset: Dataset, folder: Path, splits: dict[Split, list[_Kept]], fixes: list[Fix], progress: Progress | None
+) -> None:
+    total = sum(map(len, splits.values()))
+    done = 0
+    cards = {}
+    for split, items in splits.items():
+        if not items:
+            continue
+        for item in items:
+            _copy(item, dataset.folder, folder)
+            done += 1
+            if progress:
+                progress(done, total)
+        cards[split] = _write_metadata(folder / split, items)
+    # Not beside it, so that what was changed goes where the dataset goes.
+    lines = (json.dumps(fix.as_row(), ensure_ascii=False) + "\n" for fix in fixes)
+    (folder / FIXES_FILE).write_text("".join(lines), encoding="utf-8", newline="\n")
+    changes = {
+        "dsocr_version": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "splits": cards,
+        "crossing": {**dataset.card.crossing, **_crossing(splits)},
+        "fixed": _counted(dataset.card.fixed, fixes),
+    }
+    dataset.card.model_copy(update=changes).write(folder)
+
+
+def _copy(item: _Kept, old: Path, new: Path) -> None:
+    """The image file as it was, so that the card's hashes stay comparable."""
+    path = new / item.sample.image.relative_to(old)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = read_bytes(item.sample.image)
+    if hashlib.sha256(data).hexdigest() != item.digest:
+        raise DataError("the image was changed while the dataset was copied", where=item.sample.image)
+    path.write_bytes(data)
+
+
+def _write_metadata(folder: Path, items: list[_Kept]) -> SplitCard:
+    metadata = "".join(json.dumps(item.row, ensure_ascii=False) + "\n" for item in items).encode()
+    (folder / METADATA_FILE).write_bytes(metadata)
+    return SplitCard(
+        samples=len(items),
+        writers=len({item.sample.writer for item in items} - {None}),
+        pages=len({item.sample.page for item in items} - {None}),
+        characters=sum(len(item.text) for item in items),
+        sha256=split_hash(metadata, (item.digest for item in items)),
+    )
+
+
+def _crossing(splits: dict[Split, list[_Kept]]) -> dict[str, int]:
+    placed = [(item, split) for split, items in splits.items() for item in items]
+    return {
+        "writers": len(crossing((item.sample.writer, split) for item, split in placed)),
+        "pages": len(crossing((item.sample.page, split) for item, split in placed)),
+        "texts": len(crossing((comparable(item.text), split) for item, split in placed)),
+    }
+
+
+def _counted(before: dict[str, LeftOutCard], fixes: list[Fix]) -> dict[str, LeftOutCard]:
+    """How often what was done, with examples; what an earlier fixing did stays."""
+    known = {code: (part.count, list(part.examples)) for code, part in before.items()}
+    for fix in fixes:
+        count, examples = known.get(fix.code, (0, []))
+        told = f"{fix.id}: same as {fix.same_as}" if fix.after is None else f"{fix.id}: {fix.before!r} -> {fix.after!r}"
+        known[fix.code] = (count + 1, [*examples, told] if len(examples) < EXAMPLES else examples)
+    return {code: LeftOutCard(count=count, examples=examples) for code, (count, examples) in known.items()}
