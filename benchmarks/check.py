@@ -2,12 +2,12 @@
 
     python benchmarks/check.py --lines 100000
 
-The dataset is made for it and removed again: words of random letters are drawn once in Pillow's own font, in six sizes,
-as many as a small language has; a line is four to six of them side by side on a grey strip of 60 pixels in height, with
-grain of its own, saved as JPEG, so that no two files and no two texts are alike. Twenty lines are a page, five hundred a
-writer. The check runs in a process of its own with everything the command does; memory is the sum over it and its
-workers of what belongs to no other process (USS), looked at five times a second, beside the sum of what each has
-resident (RSS), which counts shared pages several times.
+The dataset is made for it and removed again: 3,000 words of random letters are drawn once in Pillow's own font, in six
+sizes; a line is four to six of them side by side on a grey strip 60 pixels high, with grain of its own, saved as JPEG,
+so that no two files and no two texts are alike. Twenty lines are a page, five hundred a writer. The check runs in a
+process of its own with everything the command does; memory is the sum over it and its workers of what belongs to no
+other process (USS), looked at five times a second, beside the sum of what each has resident (RSS), which counts shared
+pages several times.
 """
 
 import argparse
@@ -100,7 +100,7 @@ def make_dataset(folder: Path, lines: int) -> None:
 def _word(rng: random.Random) -> tuple[str, Image.Image]:
     text = "".join(rng.choices(LETTERS, k=rng.randint(2, 9)))
     font = ImageFont.load_default(rng.choice([22, 24, 26, 28, 30, 32]))
-    left, top, right, bottom = font.getbbox(text)
+    left, _, right, bottom = font.getbbox(text)
     picture = Image.new("L", (round(right - left) + 12, HEIGHT), 230)
     ImageDraw.Draw(picture).text(
         (6 - left, 45 - bottom + rng.randint(-3, 3)), text, fill=rng.randint(20, 70), font=font

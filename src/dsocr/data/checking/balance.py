@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from dsocr.data.card import METADATA_FILE
 from dsocr.data.checking.findings import Checked, Findings
+from dsocr.data.checking.letters import invisible
 from dsocr.data.checking.texts import shown
 from dsocr.data.dataset import Dataset
 from dsocr.samples import Split
@@ -39,7 +40,7 @@ def _check_characters(splits: Mapping[Split, Sequence[Checked]], findings: Findi
     first = {character: item for item in reversed(asked) for character in item.sample.text}
     for character, count in counts.items():
         # One that stands once in the whole dataset is told as such.
-        if not learnt[character] and count > 1 and not character.isspace():
+        if not learnt[character] and count > 1 and not character.isspace() and not invisible(character):
             message = "validation or test asks for a character that training never shows"
             detail = f"{shown(character)} stands there {count} times"
             findings.add("unseen-in-train", "warning", message, first[character], detail)

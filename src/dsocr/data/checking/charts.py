@@ -34,14 +34,18 @@ def histogram(values: Sequence[float], title: str, unit: str) -> str:
     return _chart(title, note, [(label, count, count) for label, count in bars], scale)
 
 
-def columns(counts: Sequence[tuple[str, int]], title: str, note: str, *, names: bool) -> str:
-    """A bar for each named count, in their order; with `names` each stands below its bar. Heights are logarithmic."""
+def columns(counts: Sequence[tuple[str, int]], title: str, note: str) -> str:
+    """A bar for each named count, in their order; nothing where there are none."""
+    return _chart(title, note, [(name, count, count) for name, count in counts], []) if counts else ""
+
+
+def letter_columns(counts: Sequence[tuple[str, int]], title: str, note: str) -> str:
+    """The same with logarithmic heights and each name below its bar; names must be short."""
     if not counts:
         return ""
-    bars = [(f"{name}: {count}", math.log1p(count), count) for name, count in counts]
-    width = WIDTH / len(counts)
-    scale = [((place + 0.5) * width / WIDTH, name) for place, (name, _) in enumerate(counts)] if names else []
-    return _chart(title, note, bars, scale, centred=names)
+    scale = [((place + 0.5) / len(counts), name) for place, (name, _) in enumerate(counts)]
+    bars = [(name, math.log1p(count), count) for name, count in counts]
+    return _chart(title, note, bars, scale, centred=True)
 
 
 def _chart(
@@ -59,7 +63,7 @@ def _chart(
     room = HEIGHT - _FOOT - _HEAD
     drawn = "".join(
         f'<rect x="{place * wide + gap / 2:.1f}" y="{HEIGHT - _FOOT - room * height / most:.1f}" '
-        f'width="{wide - gap:.1f}" height="{room * height / most:.1f}"><title>{escape(_told(label, count))}</title></rect>'
+        f'width="{wide - gap:.1f}" height="{room * height / most:.1f}"><title>{escape(label)}: {count}</title></rect>'
         for place, (label, height, count) in enumerate(bars)
         if height
     )
@@ -75,10 +79,6 @@ def _chart(
 def _word(share: float, word: str, *, centred: bool) -> str:
     anchor = "middle" if centred else "start" if share < 0.5 else "end"
     return f'<text x="{share * WIDTH:.1f}" y="{HEIGHT - _FOOT + 16}" text-anchor="{anchor}">{escape(word)}</text>'
-
-
-def _told(label: str, count: int) -> str:
-    return label if label.endswith(f": {count}") else f"{label}: {count}"
 
 
 def _nice(step: float, *, whole: bool) -> float:

@@ -63,7 +63,8 @@ class Finding:
     """One kind of mistake: how often it occurs, the first place, and more of them in `examples`.
 
     `fix` says what to do about it. `samples` are the ids of the samples in `examples`, in their order, empty where an
-    example is of no sample. `by_split` counts them in each split.
+    example is of no sample; `others` are those of the samples they were compared with, in the same way. `by_split`
+    counts the findings in each split.
     """
 
     code: str
@@ -74,6 +75,7 @@ class Finding:
     examples: tuple[str, ...] = ()
     fix: str = ""
     samples: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
     by_split: dict[str, int] = field(default_factory=dict)
 
 
@@ -91,28 +93,47 @@ class Checked:
     look: Look | None = None
 
 
+_Place = tuple[str, str, str]
+"""Where it is and what is said there, the sample's id, and the id of the sample it was compared with."""
+
+
 @dataclass
 class Findings:
     """Places collected by kind, each kind one finding in the end."""
 
-    places: dict[tuple[str, Severity, str], list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
+    places: dict[tuple[str, Severity, str], list[_Place]] = field(default_factory=lambda: defaultdict(list))
 
-    def add(self, code: str, severity: Severity, message: str, item: Checked, detail: str = "") -> None:
-        """One more sample of a kind; `detail` is what its example says beside the place."""
+    def add(
+        self, code: str, severity: Severity, message: str, item: Checked, detail: str = "", other: Checked | None = None
+    ) -> None:
+        """One more sample of a kind.
+
+        `detail` is what its example says beside the place, `other` the sample that it was compared with.
+        """
         place = f"{item.where}: {detail}" if detail else item.where
-        self.places[code, severity, message].append((place, item.sample.id))
+        self.places[code, severity, message].append((place, item.sample.id, other.sample.id if other else ""))
 
     def add_place(self, code: str, severity: Severity, message: str, where: str) -> None:
         """One more place of a kind that is of no single sample."""
-        self.places[code, severity, message].append((where, ""))
+        self.places[code, severity, message].append((where, "", ""))
 
     def listed(self) -> list[Finding]:
         """Errors first, then warnings, then notes."""
-        found = []
-        for (code, severity, message), places in self.places.items():
-            examples, samples = zip(*places[:EXAMPLES], strict=True)
-            where = examples[0].partition(": ")[0]
-            by_split = dict(Counter(place.partition("/")[0] for place, _ in places))
-            fix = FIXES[code]
-            found.append(Finding(code, severity, message, where, len(places), examples, fix, samples, by_split))
+        found = [_finding(*kind, places) for kind, places in self.places.items()]
         return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
+
+
+def _finding(code: str, severity: Severity, message: str, places: list[_Place]) -> Finding:
+    examples, samples, others = zip(*places[:EXAMPLES], strict=True)
+    return Finding(
+        code,
+        severity,
+        message,
+        where=examples[0].partition(": ")[0],
+        count=len(places),
+        examples=examples,
+        fix=FIXES[code],
+        samples=samples,
+        others=others,
+        by_split=dict(Counter(place.partition("/")[0] for place, _, _ in places)),
+    )

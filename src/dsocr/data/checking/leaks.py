@@ -52,9 +52,9 @@ def check_duplicates(checked: Sequence[Checked], findings: Findings) -> None:
             continue
         detail = f"same as {first.where}"
         if first.sample.split == item.sample.split:
-            findings.add("duplicate-image", "warning", "an image stands twice in a split", item, detail)
+            findings.add("duplicate-image", "warning", "an image stands twice in a split", item, detail, first)
         else:
-            findings.add("image-crosses", "error", "the same image stands in more than one split", item, detail)
+            findings.add("image-crosses", "error", "the same image stands in more than one split", item, detail, first)
         if comparable(first.sample.text) != comparable(item.sample.text):
             _tell_conflict(item, first, findings)
 
@@ -89,16 +89,16 @@ def _tell_alike(item: Checked, others: Sequence[Checked], findings: Findings) ->
     crossed = [other for other in others if other.sample.split != item.sample.split]
     if crossed:
         message = "nearly the same image stands in more than one split"
-        findings.add("near-image-crosses", "error", message, item, f"like {crossed[0].where}")
+        findings.add("near-image-crosses", "error", message, item, f"like {crossed[0].where}", crossed[0])
     else:
         message = "nearly the same image stands twice in a split"
-        findings.add("near-duplicate-image", "warning", message, item, f"like {others[0].where}")
+        findings.add("near-duplicate-image", "warning", message, item, f"like {others[0].where}", others[0])
 
 
 def _tell_conflict(item: Checked, other: Checked, findings: Findings) -> None:
     message = "one image has two different transcriptions"
     detail = f"{item.sample.text[:60]!r}, but {other.sample.text[:60]!r} in {other.where}"
-    findings.add("texts-disagree", "warning", message, item, detail)
+    findings.add("texts-disagree", "warning", message, item, detail, other)
 
 
 def check_hashes(dataset: Dataset, checked: Sequence[Checked], findings: Findings) -> None:

@@ -121,7 +121,7 @@ def _check_seen_once(checked: Sequence[Checked], findings: Findings) -> None:
         for character in item.sample.text:
             first.setdefault(character, item)
     for character, count in counts.items():
-        if count == 1 and not character.isspace():
+        if count == 1 and not character.isspace() and not invisible(character):
             message = "a character stands once in the whole dataset"
             name = unicodedata.name(character, "a control character").lower()
             findings.add("seen-once", "note", message, first[character], f"{shown(character)}, {name}")

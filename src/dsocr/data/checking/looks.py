@@ -1,4 +1,4 @@
-"""What an image looks like in a few numbers, taken while it is decoded: its light, its ink, what it is known again by."""
+"""What an image looks like in a few numbers, taken while it is decoded: its light, its ink, what it is known by."""
 
 from dataclasses import dataclass
 

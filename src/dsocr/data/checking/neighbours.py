@@ -30,6 +30,8 @@ SHORT = 25
 LEAST_SHIFTED = 4
 LEAST_GAIN = 60.0
 """By how much the squares of all spreads of a run must shrink; 25 lines of chance reach about 20."""
+FITTING = 1.5
+"""Spreads by which the lines of a run may be off the other texts, at the median; lines are 0.7 off their own."""
 _MOST = 16.0
 """A square counts at most so much, lest one struck-out line decides for a page."""
 
@@ -98,7 +100,7 @@ def _check_swaps(page: Sequence[_Line], spread: float, findings: Findings) -> No
             message = "the texts of two neighbouring lines are probably swapped"
             lengths = f"{len(first.item.sample.text)} and {len(second.item.sample.text)} characters"
             detail = f"and the next line: {lengths} would fit the other way round"
-            findings.add("neighbours-swapped", "warning", message, first.item, detail)
+            findings.add("neighbours-swapped", "warning", message, first.item, detail, second.item)
 
 
 def _are_swapped(first: _Line, second: _Line, spread: float) -> bool:
@@ -112,35 +114,33 @@ def _are_swapped(first: _Line, second: _Line, spread: float) -> bool:
 def _check_shifts(page: Sequence[_Line], spread: float, findings: Findings) -> set[int]:
     """The places of the lines in a run that fits the text of the line before, or after, and not its own."""
     told: set[int] = set()
-    for by, which in ((1, "after"), (-1, "before")):
-        start, end, gain = _best_run([_gain(line, other, spread) for line, other in _with_other(page, by)])
-        run = [line for line, _ in _with_other(page, by)][start:end]
-        if end - start >= LEAST_SHIFTED and gain >= LEAST_GAIN and _fits(page, by, start, end, spread):
-            message = "the texts of a run of lines are probably shifted by one"
-            detail = f"and {end - start - 1} lines more: each image fits the text of the line {which}"
-            findings.add("lines-shifted", "warning", message, run[0].item, detail)
-            told |= {line.place for line in run}
-            told |= {run[-1].place + 1, run[0].place - 1}
+    for which, pairs in (("after", list(pairwise(page))), ("before", [(b, a) for a, b in pairwise(page)])):
+        start, end = _shifted_run(pairs, spread)
+        run = [line for line, _ in pairs[start:end] if line.place not in told]
+        if len(run) < LEAST_SHIFTED:
+            continue
+        message = "the texts of a run of lines are probably shifted by one"
+        detail = f"and {len(run) - 1} lines more: each image fits the text of the line {which}"
+        findings.add("lines-shifted", "warning", message, run[0].item, detail)
+        told |= {place for line, other in pairs[start:end] for place in (line.place, other.place)}
     return told
 
 
-def _with_other(page: Sequence[_Line], by: int) -> list[tuple[_Line, _Line]]:
-    """Each line with the one after it (`by` 1) or before it (-1)."""
-    return list(pairwise(page)) if by == 1 else [(second, first) for first, second in pairwise(page)]
+def _shifted_run(pairs: Sequence[tuple[_Line, _Line]], spread: float) -> tuple[int, int]:
+    """Where the run of images begins and ends that fit the other line's text far better; an empty one if none does."""
+    others = [line.off(other) for line, other in pairs]
+    # Where most of a page is shifted, its density was taken from wrong pairs, and is better taken from these.
+    for density in (0.0, statistics.median(others)):
+        then = [(off - density) / spread for off in others]
+        gains = [_square(line.off(line) / spread) - _square(off) for (line, _), off in zip(pairs, then, strict=True)]
+        start, end, gain = _best_run(gains)
+        if gain >= LEAST_GAIN and statistics.median(map(abs, then[start:end])) < FITTING:
+            return start, end
+    return 0, 0
 
 
-def _gain(line: _Line, other: _Line, spread: float) -> float:
-    return _square(line.off(line), spread) - _square(line.off(other), spread)
-
-
-def _square(off: float, spread: float) -> float:
-    return min(_MOST, (off / spread) ** 2)
-
-
-def _fits(page: Sequence[_Line], by: int, start: int, end: int, spread: float) -> bool:
-    """Whether most lines of a run fit the other line's text as well as lines usually fit their own."""
-    offs = [abs(line.off(other)) / spread for line, other in _with_other(page, by)[start:end]]
-    return statistics.median(offs) < 1.5
+def _square(spreads: float) -> float:
+    return min(_MOST, spreads**2)
 
 
 def _best_run(gains: Sequence[float]) -> tuple[int, int, float]:

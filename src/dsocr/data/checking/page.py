@@ -1,7 +1,7 @@
 """The findings of `dsocr check` as one page to look at: what is wrong, what to do, and the images it is wrong with.
 
-The page is one file with everything in it, and nothing is fetched: its policy forbids it, as it forbids every script but
-our own, which only hides and shows. Every text is escaped. Without the script the page shows everything.
+The page is one file with everything in it, and nothing is fetched: its policy forbids it, as it forbids every script
+but our own, which only hides and shows. Every text is escaped. Without the script the page shows everything.
 """
 
 import base64
@@ -14,8 +14,8 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 
-from dsocr.data.checking.charts import columns, histogram
-from dsocr.data.checking.findings import EXAMPLES, SEVERITIES, Checked, Finding
+from dsocr.data.checking.charts import columns, histogram, letter_columns
+from dsocr.data.checking.findings import SEVERITIES, Checked, Finding
 from dsocr.data.checking.letters import invisible
 from dsocr.data.checking.texts import shown
 from dsocr.data.checks import Survey
@@ -27,7 +27,8 @@ from dsocr.samples import Sample, Split
 _THUMBNAIL = (800, 160)
 MOST_BYTES = 12 * 2**20
 """Of embedded images; later examples are told without theirs."""
-_MOST_BARS = 60
+_WRITERS = 100
+_LETTERS = 36
 
 
 def write_page(path: Path, dataset: Dataset, survey: Survey) -> None:
@@ -62,7 +63,8 @@ def render_page(dataset: Dataset, survey: Survey) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>Check of {name}</title><style>{style}</style>"
     )
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n<script>{script}</script></body></html>\n'
+    body = f"<body>\n{body}\n<script>{script}</script></body>"
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n{body}</html>\n'
 
 
 def _own(name: str) -> str:
@@ -87,28 +89,42 @@ def _splits(samples: Iterable[Checked]) -> str:
     for item in samples:
         parts.setdefault(item.sample.split, []).append(item.sample)
     rows = "".join(
-        f"<tr><th>{split}</th><td>{len(own):,}</td><td>{len({sample.writer for sample in own} - {None}):,}</td>"
-        f"<td>{len({sample.page for sample in own} - {None}):,}</td><td>{sum(len(sample.text) for sample in own):,}</td></tr>"
+        _row(
+            split,
+            len(own),
+            len(_known(sample.writer for sample in own)),
+            len(_known(sample.page for sample in own)),
+            sum(len(sample.text) for sample in own),
+        )
         for split, own in parts.items()
     )
     head = "<tr><th>split</th><th>samples</th><th>writers</th><th>pages</th><th>characters</th></tr>"
     return f'<h2>Splits</h2><div class="wide"><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
 
 
+def _row(name: str, *counts: int) -> str:
+    return f"<tr><th>{name}</th>{''.join(f'<td>{count:,}</td>' for count in counts)}</tr>"
+
+
+def _known(names: Iterable[str | None]) -> set[str]:
+    return {name for name in names if name is not None}
+
+
 def _overview(findings: Sequence[Finding]) -> str:
     """All kinds of findings at a glance, each a link to its place in the page."""
     if not findings:
         return ""
-    rows = "".join(
-        f'<tr class="{finding.severity}"><td class="kind">{finding.severity}</td>'
-        f'<td class="words"><a href="#{_anchor(finding)}">{escape(_short(finding.message))}</a> '
-        f"<code>{escape(finding.code)}</code></td>"
-        f"{''.join(f'<td>{_number(finding.by_split.get(split, 0))}</td>' for split in Split)}<td>{finding.count:,}</td></tr>"
-        for finding in findings
-    )
+    rows = "".join(map(_overview_row, findings))
     splits = "".join(f"<th>{split}</th>" for split in Split)
     head = f'<tr><th></th><th class="words">what</th>{splits}<th>all</th></tr>'
     return f'<h2>Findings</h2><div class="wide"><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
+
+
+def _overview_row(finding: Finding) -> str:
+    link = f'<a href="#{_anchor(finding)}">{escape(_short(finding.message))}</a> <code>{escape(finding.code)}</code>'
+    counts = "".join(f"<td>{_number(finding.by_split.get(split, 0))}</td>" for split in Split)
+    kind = f'<td class="kind">{finding.severity}</td>'
+    return f'<tr class="{finding.severity}">{kind}<td class="words">{link}</td>{counts}<td>{finding.count:,}</td></tr>'
 
 
 def _number(count: int) -> str:
@@ -143,8 +159,8 @@ def _box(name: str, value: str) -> str:
 def _finding(finding: Finding, samples: dict[str, Sample], pictures: "_Pictures") -> str:
     times = f' <span class="quiet">{finding.count:,} times</span>' if finding.count > 1 else ""
     figures = "".join(_figures(finding, samples, pictures))
-    rest = finding.count - min(EXAMPLES, len(finding.examples))
-    more = f'<p class="quiet">and {rest:,} more; dsocr check --json lists the first of each</p>' if rest > 0 else ""
+    rest = finding.count - len(finding.examples)
+    more = f'<p class="quiet">and {rest:,} more</p>' if rest > 0 else ""
     return (
         f'<details open class="finding {finding.severity}" id="{_anchor(finding)}" data-kind="{finding.severity}" '
         f'data-code="{escape(finding.code)}" data-splits="{escape(" ".join(finding.by_split))}">'
@@ -155,14 +171,13 @@ def _finding(finding: Finding, samples: dict[str, Sample], pictures: "_Pictures"
 
 
 def _figures(finding: Finding, samples: dict[str, Sample], pictures: "_Pictures") -> Iterator[str]:
-    for example, sample_id in list(zip(finding.examples, finding.samples, strict=True))[:EXAMPLES]:
-        sample = samples.get(sample_id)
-        picture = pictures.of(sample.image) if sample else ""
-        text = f'<p class="text">{_marked(sample.text)}</p>' if sample else ""
+    for example, own, other in zip(finding.examples, finding.samples, finding.others, strict=True):
+        concerned = [samples[id_] for id_ in (own, other) if id_ in samples]
+        pairs = (f'{pictures.of(sample.image)}<p class="text">{_marked(sample.text)}</p>' for sample in concerned)
         where, _, detail = example.partition(": ")
         told = f"{escape(detail)} <code>{escape(where)}</code>" if detail else f"<code>{escape(where)}</code>"
-        split = where.partition("/")[0]
-        yield f'<figure data-split="{escape(split)}">{picture}<figcaption>{text}{told}</figcaption></figure>'
+        split = escape(where.partition("/")[0])
+        yield f'<figure data-split="{split}">{"".join(pairs)}<figcaption>{told}</figcaption></figure>'
 
 
 def _marked(text: str) -> str:
@@ -211,18 +226,14 @@ def _charts(samples: Sequence[Checked]) -> str:
     letters: Counter[str] = Counter()
     for item in samples:
         letters.update(item.sample.text)
-    frequent = [(shown(letter), count) for letter, count in letters.most_common()]
+    frequent = [("␣" if letter == " " else shown(letter), count) for letter, count in letters.most_common()]
     drawn = [
         histogram([width for _, width, _ in sized], "Width of the images", "pixels"),
         histogram([height for _, _, height in sized], "Height of the images", "pixels"),
         histogram(lengths, "Characters in a text", "characters"),
         histogram(dense, "Characters on 100 pixels of ink", "characters"),
-        columns(writers[:_MOST_BARS], "Samples of each writer", _of_all(writers, "writers"), names=False),
-        columns(frequent[: _MOST_BARS // 2], "Most frequent characters", _of_all(frequent, "characters"), names=True),
-        columns(frequent[: -_MOST_BARS // 2 : -1], "Rarest characters", "logarithmic, rarest first", names=True),
+        columns(writers[:_WRITERS], "Samples of each writer", f"{len(writers):,} writers"),
+        letter_columns(frequent[:_LETTERS], "Most frequent characters", f"of {len(frequent):,}, logarithmic"),
+        letter_columns(frequent[: -_LETTERS - 1 : -1], "Rarest characters", "rarest first, logarithmic"),
     ]
     return f'<h2>Distributions</h2><div class="charts">{"".join(drawn)}</div>'
-
-
-def _of_all(counted: Sequence[tuple[str, int]], what: str) -> str:
-    return f"{len(counted):,} {what}, logarithmic"

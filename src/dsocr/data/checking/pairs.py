@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from dsocr.data.checking.findings import Checked, Findings
 from dsocr.data.checking.robust import middle_and_spread
+from dsocr.text import is_blank
 
 ENOUGH = 20
 """Samples from which a hand's usual density is known; those of rarer hands are judged by the whole dataset's."""
@@ -26,7 +27,7 @@ LEAST_CORRELATION = 0.2
 
 def check_pairs(checked: Sequence[Checked], findings: Findings) -> None:
     """Transcriptions far too long or too short for their image, and splits where lengths and widths do not agree."""
-    lines = [item for item in checked if item.size and item.sample.text.strip() and "\n" not in item.sample.text]
+    lines = [item for item in checked if item.size and not is_blank(item.sample.text) and "\n" not in item.sample.text]
     hands: dict[str | None, list[Checked]] = defaultdict(list)
     for item in lines:
         hands[item.sample.writer].append(item)

@@ -19,7 +19,7 @@ def check_repeats(checked: Sequence[Checked], findings: Findings) -> None:
     for first, second in pairwise(checked):
         if first.sample.page and _place(first) == _place(second) and _is_copied(first, second):
             message = "the text is that of the line before, on the same page"
-            findings.add("text-repeats", "warning", message, second, f"as {first.where}")
+            findings.add("text-repeats", "warning", message, second, f"as {first.where}", first)
     splits: dict[str, list[Checked]] = defaultdict(list)
     for item in checked:
         splits[item.sample.split].append(item)
