@@ -11,11 +11,10 @@ from PIL import Image, ImageDraw
 
 from dsocr.data.prepare import prepare
 
-WORDS = (
-    "милая бабушка вчера пришло твоё письмо ещё до обеда я сел у окна читал его вслух дети слушали молча кот спал "
-    "съезд объявлен эхо экзамен этот щука площадь борщ циркуль цапля фонарь фасоль шарф шуба жёлтый жук юла юг июль "
-    "ёлка мёд хлеб хутор чашка чердак гусь гроза зима здесь рыба подъезд ягода мышь пыль гора день ночь бумага перо"
-).split()
+_WORDS = """милая бабушка вчера пришло твоё письмо ещё до обеда я сел у окна читал его вслух дети слушали молча кот спал
+съезд объявлен эхо экзамен этот щука площадь борщ циркуль цапля фонарь фасоль шарф шуба жёлтый жук юла юг июль ёлка
+мёд хлеб хутор чашка чердак гусь гроза зима здесь рыба подъезд ягода мышь пыль гора день ночь бумага перо"""
+WORDS = _WORDS.split()
 """Words that hold each of the 33 letters several times."""
 LINE_HEIGHT = 64
 SPLITS = {"train": (6, 2, 16), "validation": (3, 1, 12), "test": (3, 2, 10)}
@@ -73,7 +72,7 @@ def clean_dataset(folder: Path) -> Path:
     source = folder / "source"
     source.mkdir(parents=True)
     lines = texts(random.Random(3))
-    rows = []
+    rows: list[dict[str, str]] = []
     for split, (writers, pages, count) in SPLITS.items():
         for writer in range(writers):
             hand = Hand(len(rows))

@@ -1,4 +1,4 @@
-"""Check tells forty planted faults, each with its code and place, and nothing else; of a clean dataset it tells nothing.
+"""Forty planted faults are told, each with its code and place, and nothing else; of a clean dataset nothing is.
 
 Every fault stands in a line of its own, so that what it is told for is no accident of another.
 """
@@ -57,7 +57,7 @@ class Planting:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.expected: set[tuple[str, str]] = set()
-        self.rows = {
+        self.rows: dict[str, list[Row]] = {
             split: [json.loads(line) for line in (folder / split / "metadata.jsonl").read_text("utf-8").splitlines()]
             for split in ("train", "validation", "test")
         }
@@ -83,7 +83,9 @@ class Planting:
         change(open_image(self.path(place))).save(self.path(place))
         self.expect(place, *codes)
 
-    def copy(self, place: str, of: str, *codes: str, change: Callable[[bytes], bytes] = bytes, text: bool = True) -> None:
+    def copy(
+        self, place: str, of: str, *codes: str, change: Callable[[bytes], bytes] = bytes, text: bool = True
+    ) -> None:
         """The image of another line, with its text or without."""
         self.path(place).write_bytes(change(self.path(of).read_bytes()))
         if text:
@@ -153,7 +155,9 @@ def plant_in_texts(planting: Planting) -> None:
     planting.text("train:59", lambda text: "\ufeff" + text, "invisible-characters")
     planting.text("train:61", lambda text: text.replace(" ", "\t"), "invisible-characters")
     planting.text("train:63", lambda text: text.replace(" ", "\x07 "), "invisible-characters")
-    planting.text("train:65", lambda text: unicodedata.normalize("NFD", text[:-8] + " мёд йод мёд й"), "decomposed-characters")
+    planting.text(
+        "train:65", lambda text: unicodedata.normalize("NFD", text[:-8] + " мёд йод мёд й"), "decomposed-characters"
+    )
     planting.text("train:67", lambda text: text[:-10] + " Ð¾Ð¾Ð¾", "mojibake")
     planting.text("train:69", lambda text: text[:-3] + "\ufffd\ufffd", "mojibake")
     planting.text("train:81", lambda text: text[:-4] + " вѣѣ", "old-spelling")

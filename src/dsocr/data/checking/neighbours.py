@@ -28,8 +28,8 @@ RIGHT = 2.5
 SHORT = 25
 """Characters; texts shorter than this vary more in their width."""
 LEAST_SHIFTED = 4
-LEAST_GAIN = 60.0
-"""By how much the squares of all spreads of a run must shrink; 25 lines of chance reach about 20."""
+LEAST_GAIN = 40.0
+"""By how much the squares of all spreads of a run must shrink; pages of real handwriting reach 17 by chance."""
 FITTING = 1.5
 """Spreads by which the lines of a run may be off the other texts, at the median; lines are 0.7 off their own."""
 _MOST = 16.0

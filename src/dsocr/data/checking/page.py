@@ -190,16 +190,16 @@ def _marked(text: str) -> str:
 
 @dataclass
 class _Pictures:
-    """Thumbnails inside the page, each file once as long as there is room."""
+    """Thumbnails inside the page, as long as there is room; each file is opened once."""
 
     bytes: int = 0
     known: dict[Path, str] = field(default_factory=dict)
 
     def of(self, path: Path) -> str:
         """The image made small; nothing where it cannot be opened, which a finding tells anyway."""
+        if self.bytes > MOST_BYTES:
+            return '<p class="quiet">no room for its image in this page</p>'
         if path not in self.known:
-            if self.bytes > MOST_BYTES:
-                return '<p class="quiet">no room for its image in this page</p>'
             self.known[path] = _thumbnail(path)
         self.bytes += len(self.known[path])
         return self.known[path]
