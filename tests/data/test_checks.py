@@ -203,3 +203,23 @@ def test_every_code_in_the_checks_has_a_fix() -> None:
     codes = set(re.findall(r'findings\.add(?:_place)?\("([a-z-]+)"', source))
     assert len(codes) > 15
     assert codes <= FIXES.keys()
+
+
+def test_the_guide_tells_of_every_code_and_of_no_other() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "checking.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in guide.splitlines() if line.startswith("| `")]
+    assert {code for row in rows for code in re.findall(r"`([a-z-]+)`", row)} == set(FIXES)
+
+
+def test_a_text_that_costs_many_tokens_is_told(folder: Path) -> None:
+    edit(folder, TEST, lambda rows: rows[1].update(text="ქართული"))
+    finding = found(folder, count_tokens=lambda text: len(text.encode()))["many-tokens"]
+    assert (finding.severity, finding.count, finding.where) == ("note", 1, f"{TEST}:2")
+    assert "21 tokens for 7 characters" in finding.examples[0]
+
+
+def test_a_script_that_costs_many_tokens_is_told_once(folder: Path) -> None:
+    finding = found(folder, count_tokens=lambda text: 2 * len(text))["many-tokens"]
+    assert (finding.severity, finding.count) == ("note", 1)
+    assert "needs 2.0 tokens for a character" in finding.message
+    assert "many-tokens" not in found(folder, count_tokens=len)
