@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image, ImageDraw
 
+from dsocr.samples import Sample
+
 SQUARE = "10,10 60,10 60,30 10,30"
 
 
@@ -25,6 +27,12 @@ def pair(folder: Path, stem: str, text: str, *, colour: Any = "white", ending: s
     """`stem.png` and its text."""
     picture(folder / f"{stem}.png", colour=colour)
     write(folder / f"{stem}{ending}", text)
+
+
+def file_of(sample: Sample) -> Path:
+    """Its image, which lies in a file of its own."""
+    assert isinstance(sample.image, Path)
+    return sample.image
 
 
 def write(path: Path, text: str, encoding: str = "utf-8") -> Path:

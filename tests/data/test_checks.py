@@ -5,7 +5,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from dsocr.data import checking
 from dsocr.data.checking.findings import FIXES
@@ -13,9 +15,13 @@ from dsocr.data.checks import Finding, check_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.samples import Split
-from tests.data.making import picture, write, write_pages
+from tests.data.making import SQUARE, picture, write, write_pages
 
 TRAIN, TEST = "train/metadata.jsonl", "test/metadata.jsonl"
+
+
+OF_ITS_SIZE = {"few-samples", "few-writers", "rare-characters", "unseen-in-train"}
+"""What is true of any dataset of nine lines, and not what these tests are about; `test_balance.py` is."""
 
 
 @pytest.fixture
@@ -23,9 +29,14 @@ def folder(tmp_path: Path) -> Path:
     """Three writers, one to a split, three lines each, no two images alike."""
     source = write_pages(tmp_path / "source", ["anna_1", "boris_1", "vera_1"])
     for place, name in enumerate(("anna_1", "boris_1", "vera_1")):
+        marks = np.random.default_rng(place).random((25, 50)) < 0.25
+        Image.fromarray(np.where(marks, 55, 255).astype(np.uint8)).resize((100, 50), Image.Resampling.NEAREST).save(
+            source / f"{name}.png"
+        )
         document = (source / f"{name}.xml").read_text(encoding="utf-8")
         for number in range(3):
-            document = document.replace('"10,10 60,10 60,30 10,30"', f'"10,10 {60 + 3 * place + number},10 60,30"', 1)
+            left, right = 30 * number + 5, 30 * number + 28
+            document = document.replace(f'"{SQUARE}"', f'"{left},5 {right},5 {right},45 {left},45"', 1)
         write(source / f"{name}.xml", document)
     return prepare(source, tmp_path / "out", writer="(.+)_").dataset
 
@@ -33,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
 def found(folder: Path, **options: object) -> dict[str, Finding]:
     findings = check_dataset(Dataset.open(folder), **options)  # type: ignore[arg-type]
     assert len({finding.code for finding in findings}) == len(findings)
-    return {finding.code: finding for finding in findings}
+    return {finding.code: finding for finding in findings if finding.code not in OF_ITS_SIZE}
 
 
 def edit(folder: Path, metadata: str, change: Callable[[list[dict[str, object]]], object]) -> None:
@@ -152,7 +163,8 @@ def test_errors_come_first(folder: Path) -> None:
     edit(folder, TRAIN, lambda rows: rows[0].update(writer=None))
     edit(folder, TEST, lambda rows: rows[0].update(text=""))
     severities = [finding.severity for finding in check_dataset(Dataset.open(folder))]
-    assert severities == ["error", "warning", "warning"]
+    assert set(severities) == {"error", "warning", "note"}
+    assert severities == sorted(severities, key=["error", "warning", "note"].index)
 
 
 def test_progress_is_told(folder: Path) -> None:
@@ -191,3 +203,23 @@ def test_every_code_in_the_checks_has_a_fix() -> None:
     codes = set(re.findall(r'findings\.add(?:_place)?\("([a-z-]+)"', source))
     assert len(codes) > 15
     assert codes <= FIXES.keys()
+
+
+def test_the_guide_tells_of_every_code_and_of_no_other() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "checking.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in guide.splitlines() if line.startswith("| `")]
+    assert {code for row in rows for code in re.findall(r"`([a-z-]+)`", row)} == set(FIXES)
+
+
+def test_a_text_that_costs_many_tokens_is_told(folder: Path) -> None:
+    edit(folder, TEST, lambda rows: rows[1].update(text="ქართული"))
+    finding = found(folder, count_tokens=lambda text: len(text.encode()))["many-tokens"]
+    assert (finding.severity, finding.count, finding.where) == ("note", 1, f"{TEST}:2")
+    assert "21 tokens for 7 characters" in finding.examples[0]
+
+
+def test_a_script_that_costs_many_tokens_is_told_once(folder: Path) -> None:
+    finding = found(folder, count_tokens=lambda text: 2 * len(text))["many-tokens"]
+    assert (finding.severity, finding.count) == ("note", 1)
+    assert "needs 2.0 tokens for a character" in finding.message
+    assert "many-tokens" not in found(folder, count_tokens=len)

@@ -1,6 +1,7 @@
 """The page of findings holds everything it shows, and nothing in a dataset can become part of its code."""
 
 import base64
+import hashlib
 import io
 import json
 import re
@@ -11,12 +12,15 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from dsocr.data.checking import page as page_module
 from dsocr.data.checking.page import render_page, write_page
-from dsocr.data.checks import check_dataset
+from dsocr.data.checks import Survey, survey_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.errors import DataError
+from dsocr.samples import Split
+from tests.data.making import file_of
 
-HOSTILE = "<script>alert('1')</script>\u00ad"
+HOSTILE = "<script>alert('1')</script>"
 
 
 class Page(HTMLParser):
@@ -34,11 +38,15 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes += [(name, value or "") for name, value in attrs]
-        if tag not in {"meta", "img", "br"}:
+        if tag not in {"meta", "img", "br", "input"}:
             self._open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
         assert self._open.pop() == tag
+
+    def values(self, name: str) -> list[str]:
+        """The values of an attribute, in the order of the page."""
+        return [value for own, value in self.attributes if own == name]
 
     def handle_data(self, data: str) -> None:
         self.words += data
@@ -52,7 +60,7 @@ def folder(small_dataset: Path, tmp_path: Path) -> Path:
     metadata = folder / "train" / "metadata.jsonl"
     rows = [json.loads(line) for line in metadata.read_text(encoding="utf-8").splitlines()]
     for number, row in enumerate(rows[:12]):
-        row["text"] = f"{HOSTILE}{number}"
+        row["text"] = f"{HOSTILE}\u00ad{number}"
     metadata.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     (folder / "train" / rows[0]["file_name"]).unlink()
     return folder
@@ -60,39 +68,83 @@ def folder(small_dataset: Path, tmp_path: Path) -> Path:
 
 def test_the_page_shows_findings_fixes_images_and_counts(folder: Path) -> None:
     dataset = Dataset.open(folder)
-    findings = check_dataset(dataset)
-    page = Page(render_page(dataset, findings))
-    assert page.tags.count("section") == len(findings)
-    assert all(finding.message in page.words and finding.fix in page.words for finding in findings)
+    survey = survey_dataset(dataset)
+    html = render_page(dataset, survey)
+    page = Page(html)
+    assert page.values("class").count("charts") == 1
+    assert len(page.values("data-code")) == len(survey.findings)
+    assert all(finding.message in page.words and finding.fix in page.words for finding in survey.findings)
     assert {"train", "validation", "test"} <= set(re.findall(r"\w+", page.words))
-    titles = [value for name, value in page.attributes if name == "title"]
-    assert sum(int(re.findall(r": (\d+) texts", title)[0]) for title in titles) == 24
-    invisible = next(finding for finding in findings if finding.code == "invisible-characters")
+    characters = re.findall(r"characters: (\d+)</title>", html)
+    # By length all 24, and by density all but the one whose image is gone.
+    assert sum(map(int, characters)) == 24 + 23
+    invisible = next(finding for finding in survey.findings if finding.code == "invisible-characters")
     assert (invisible.count, len(invisible.samples)) == (12, 10)
+    assert "and 2 more" in page.words
 
 
-def test_the_page_is_one_file_and_runs_nothing(folder: Path) -> None:
+def test_what_nobody_sees_is_shown(folder: Path) -> None:
     dataset = Dataset.open(folder)
-    html = render_page(dataset, check_dataset(dataset))
+    html = render_page(dataset, survey_dataset(dataset))
+    assert "<mark>U+00AD</mark>" in html
+    assert "\u00ad" not in html.partition("<body>")[2].replace("&shy;", "")
+
+
+def test_a_finding_shows_both_images_it_compares(small_dataset: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(small_dataset, tmp_path / "copy")
+    first, second = Dataset.open(folder).samples(Split.TRAIN)[:2]
+    shutil.copyfile(file_of(first), file_of(second))
+    dataset = Dataset.open(folder)
+    html = render_page(dataset, survey_dataset(dataset))
+    (figure,) = re.findall(r'data-code="texts-disagree".*?<figure.*?</figure>', html, flags=re.DOTALL)
+    assert figure.count("<img") == 2
+    assert first.text in figure
+    assert second.text in figure
+
+
+def test_the_page_is_one_file_and_runs_nothing_but_its_own_script(folder: Path) -> None:
+    dataset = Dataset.open(folder)
+    html = render_page(dataset, survey_dataset(dataset))
     page = Page(html)
     assert HOSTILE in page.words
-    assert not {"script", "link", "iframe", "b"} & set(page.tags)
-    assert "http" not in html
-    assert {name for name, _ in page.attributes} <= {"class", "style", "title", "src", "alt", "lang", "charset"}
-    sources = [value for name, value in page.attributes if name == "src"]
+    assert page.tags.count("script") == 1
+    assert not {"link", "iframe", "object", "embed"} & set(page.tags)
+    assert not re.search("https?:", html)
+    assert {name for name, _ in page.attributes if name.startswith("on")} == set()
+    sources = page.values("src")
     assert sources
     for source in sources:
         kind, _, data = source.partition(",")
         assert kind == "data:image/jpeg;base64"
         with Image.open(io.BytesIO(base64.b64decode(data))) as image:
-            assert image.width <= 480
+            assert image.width <= 800
+
+
+def test_the_policy_allows_that_script_alone(folder: Path) -> None:
+    dataset = Dataset.open(folder)
+    html = render_page(dataset, survey_dataset(dataset))
+    (script,) = re.findall(r"<script>(.*?)</script>", html, flags=re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = [value for value in Page(html).values("content") if "script-src" in value]
+    assert policy.startswith("default-src 'none'; img-src data:;")
+    assert policy.endswith(f"script-src 'sha256-{digest}'")
+
+
+def test_a_page_holds_no_more_images_than_it_may(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "MOST_BYTES", 1)
+    dataset = Dataset.open(folder)
+    page = Page(render_page(dataset, survey_dataset(dataset)))
+    assert page.tags.count("img") == 1
+    assert "no room for its image" in page.words
 
 
 def test_a_dataset_without_findings_has_a_page_too(small_dataset: Path) -> None:
-    page = Page(render_page(Dataset.open(small_dataset), []))
+    dataset = Dataset.open(small_dataset)
+    page = Page(render_page(dataset, Survey([], survey_dataset(dataset).samples)))
     assert "Nothing to complain about." in page.words
+    assert "svg" in page.tags
 
 
 def test_where_a_page_cannot_be_written_is_said(small_dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the page cannot be written"):
-        write_page(tmp_path / "nowhere" / "page.html", Dataset.open(small_dataset), [])
+        write_page(tmp_path / "nowhere" / "page.html", Dataset.open(small_dataset), Survey([], []))

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from dsocr.data.checking.findings import Checked, Finding, Findings
-from dsocr.data.checking.letters import check_letters, invisible, look_alikes, mojibake
+from dsocr.data.checking.letters import check_letters, invisible, mojibake
+from dsocr.data.checking.scripts import look_alikes
 from dsocr.samples import Sample, Split
 
 

@@ -1,6 +1,7 @@
 """The command line as a person meets it: every command, its exit code, and what it says to do next."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -101,6 +102,37 @@ def test_check_writes_a_page(call: Call, small_dataset: Path, tmp_path: Path) ->
     assert f"page: {tmp_path / 'page.html'}" in out
     assert "    fix: Cut the image into lines" in out
     assert "long-text" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_check_fixes_into_a_new_dataset_and_checks_that(call: Call, small_dataset: Path, tmp_path: Path) -> None:
+    data, new = tmp_path / "data", tmp_path / "new"
+    shutil.copytree(small_dataset, data)
+    metadata = data / "test" / "metadata.jsonl"
+    metadata.write_text(metadata.read_text(encoding="utf-8").replace("ё", "е\u0308"), encoding="utf-8")
+    code, out, _ = call("check", data, "--workers", 1)
+    assert "[decomposed-characters]" in out
+    code, out, err = call("check", data, "--fix", "-o", new, "--html", tmp_path / "page.html")
+    assert code == 0, err
+    assert "fixed in test: 1 [decomposed-characters]" in out
+    assert f"dataset: {new}" in out
+    assert f"{new}: 0 errors" in out
+    assert "hash-differs" not in out
+    assert "Check of new" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    code, out, _ = call("check", new, "--fix", "-o", tmp_path / "newer")
+    assert "nothing to fix" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        pytest.param(["--fix"], "--fix: a folder for the new dataset is missing", id="no folder"),
+        pytest.param(["-o", "new"], "--out: only --fix writes a dataset", id="no fix"),
+    ],
+)
+def test_check_refuses_half_of_a_wish(call: Call, small_dataset: Path, options: list[str], sentence: str) -> None:
+    code, _, err = call("check", small_dataset, *options)
+    assert code == 2
+    assert sentence in err
 
 
 def test_check_says_at_once_that_a_page_has_no_folder(call: Call, small_dataset: Path, tmp_path: Path) -> None:

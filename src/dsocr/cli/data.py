@@ -159,6 +159,12 @@ def check(
     base: Annotated[str, typer.Option(help="The base whose tokenizer must know the characters.")] = "nano",
     max_text_tokens: Annotated[int, typer.Option(help="The longest transcription, in tokens.")] = 512,
     html: Annotated[Path | None, typer.Option(help="Write the findings with their images to this page.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that look at images; one a core.")] = None,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Put right what is certain, in a new dataset; then check it.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The dataset folder that --fix makes.")] = None,
+    overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -166,7 +172,16 @@ def check(
     from dsocr.commands.check import check_command
 
     code = check_command(
-        Printer(quiet=quiet), dataset, base=base, max_text_tokens=max_text_tokens, html=html, json=json
+        Printer(quiet=quiet),
+        dataset,
+        base=base,
+        max_text_tokens=max_text_tokens,
+        html=html,
+        json=json,
+        workers=workers,
+        fix=fix,
+        out=out,
+        overwrite=overwrite,
     )
     sys.exit(code)
 

@@ -60,7 +60,9 @@ class Card(_Part):
     those of fold 1. `like` is the earlier dataset whose groups stay in their splits. `crossing` counts the writers,
     documents, pages and texts that stand in more than one split. `text_changes` counts, per rule of the text policy,
     the texts that it changed. `unmatched` counts, per pattern, the names it did not
-    match; their samples are kept with an unknown writer, page or document.
+    match; their samples are kept with an unknown writer, page or document. `remarks` say how
+    the source was read where it could have been read otherwise. `repaired` counts, per code of a finding, what was put
+    right afterwards; `fixes.jsonl` lists it all.
     """
 
     format: Literal["dsocr-dataset"] = "dsocr-dataset"
@@ -88,6 +90,7 @@ class Card(_Part):
     left_out: dict[str, LeftOutCard]
     unmatched: dict[str, LeftOutCard]
     remarks: list[str] = []
+    repaired: dict[str, LeftOutCard] = {}
 
     def policy(self) -> TextPolicy:
         """What was done to the texts; what an older card does not tell is as it is by default."""

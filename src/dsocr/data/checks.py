@@ -4,23 +4,32 @@ Knows no model: what a tokenizer cannot write and how long a text becomes is ask
 The single checks are in `data/checking`, a module a subject.
 """
 
-import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 
+from dsocr.data.checking.balance import check_balance
 from dsocr.data.checking.findings import Checked, Finding, Findings
-from dsocr.data.checking.images import check_looks, check_shapes, check_sizes
+from dsocr.data.checking.habits import check_habits
+from dsocr.data.checking.images import check_aspects, check_inverted, check_looks, check_shapes, check_sizes
 from dsocr.data.checking.leaks import check_crossing, check_duplicates, check_hashes, check_near_duplicates
 from dsocr.data.checking.letters import check_letters
-from dsocr.data.checking.looks import look_at
+from dsocr.data.checking.neighbours import check_neighbours
 from dsocr.data.checking.pairs import check_pairs
-from dsocr.data.checking.texts import check_characters, check_empty, check_lengths
+from dsocr.data.checking.reading import promised, read_samples
+from dsocr.data.checking.repeats import check_repeats
+from dsocr.data.checking.texts import check_characters, check_empty, check_tokens
 from dsocr.data.dataset import Dataset
-from dsocr.data.images import decode_image, read_bytes
 from dsocr.data.prepare import Progress
-from dsocr.errors import DataError
-from dsocr.samples import Split
 
-__all__ = ["Finding", "check_dataset"]
+__all__ = ["Finding", "Survey", "check_dataset", "survey_dataset"]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What was found in a dataset, errors first, and every sample with what was seen of it, in their order."""
+
+    findings: list[Finding]
+    samples: list[Checked]
 
 
 def check_dataset(
@@ -30,49 +39,68 @@ def check_dataset(
     count_tokens: Callable[[str], int] | None = None,
     max_text_tokens: int | None = None,
     distortion: Callable[[int, int], float] | None = None,
+    workers: int | None = None,
     progress: Progress | None = None,
 ) -> list[Finding]:
     """All findings about a dataset, errors first; none means that nothing doubtful was found.
 
     `unknown_characters` gives the characters of a text that the base's tokenizer cannot write; `count_tokens` a text's
     length in tokens, which `max_text_tokens` limits; `distortion` how much taller than true the letters of an image of
-    some width and height are shown to the model.
+    some width and height are shown to the model. `workers` is how many processes look at images: 1 for this one alone,
+    None for as many as there are cores if the dataset is worth it.
     """
+    return survey_dataset(
+        dataset,
+        unknown_characters=unknown_characters,
+        count_tokens=count_tokens,
+        max_text_tokens=max_text_tokens,
+        distortion=distortion,
+        workers=workers,
+        progress=progress,
+    ).findings
+
+
+def survey_dataset(
+    dataset: Dataset,
+    *,
+    unknown_characters: Callable[[str], str] | None = None,
+    count_tokens: Callable[[str], int] | None = None,
+    max_text_tokens: int | None = None,
+    distortion: Callable[[int, int], float] | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Survey:
+    """As `check_dataset`, with the samples beside the findings."""
     findings = Findings()
-    checked = list(_read_all(dataset, findings, progress))
+    checked = _read_all(dataset, findings, workers, progress)
     check_empty(checked, findings)
-    if count_tokens and max_text_tokens is not None:
-        check_lengths(checked, findings, count_tokens, max_text_tokens)
+    if count_tokens:
+        check_tokens(checked, findings, count_tokens, max_text_tokens)
     if distortion:
         check_shapes(checked, findings, distortion)
     if unknown_characters:
         check_characters(checked, findings, unknown_characters)
-    check_letters(checked, findings)
-    check_pairs(checked, findings)
-    check_looks(checked, findings)
-    check_sizes(checked, findings)
-    check_crossing(dataset, checked, findings)
-    check_duplicates(checked, findings)
-    check_near_duplicates(checked, findings)
-    check_hashes(dataset, checked, findings)
-    return findings.listed()
+    for check in (
+        *(check_letters, check_habits, check_repeats),
+        *(check_pairs, check_neighbours),
+        *(check_looks, check_inverted, check_sizes, check_aspects),
+        *(check_duplicates, check_near_duplicates),
+    ):
+        check(checked, findings)
+    for check_with_card in (check_balance, check_crossing, check_hashes):
+        check_with_card(dataset, checked, findings)
+    return Survey(findings.listed(), checked)
 
 
-def _read_all(dataset: Dataset, findings: Findings, progress: Progress | None) -> Iterator[Checked]:
-    """Every sample with its image decoded once, and a finding where that fails."""
-    numbered = [pair for split in Split for pair in dataset.numbered(split)]
-    for done, (where, sample) in enumerate(numbered, start=1):
-        digest = size = look = refused = None
-        try:
-            data = read_bytes(sample.image)
-            digest = hashlib.sha256(data).hexdigest()
-            image = decode_image(data, name=sample.image).image
-            size, look = image.size, look_at(image)
-        except DataError as error:
-            refused = error.message
-        item = Checked(where, sample, digest, size, look)
+def _read_all(dataset: Dataset, findings: Findings, workers: int | None, progress: Progress | None) -> list[Checked]:
+    """Every sample with a look at its image, and a finding where that fails."""
+    checked: list[Checked] = []
+    total = promised(dataset)
+    for item, refused in read_samples(dataset, workers):
+        checked.append(item)
         if refused:
-            findings.add("unreadable-image", "error", "the image cannot be read", item, f"{sample.id}: {refused}")
-        yield item
+            detail = f"{item.sample.id}: {refused}"
+            findings.add("unreadable-image", "error", "the image cannot be read", item, detail)
         if progress:
-            progress(done, len(numbered))
+            progress(len(checked), max(total, len(checked)))
+    return checked

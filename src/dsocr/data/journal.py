@@ -35,10 +35,11 @@ CREATE INDEX sample_split ON sample (split);
 class StoredSample:
     """A sample whose picture is stored: where, its SHA-256, the name it will have, and its row of metadata.
 
-    `image` is the name of the source's image, `given` the split that the source says, None where it says none.
+    A picture that is not in a file of its own is here with its bytes. `image` is the name of the
+    source's image, `given` the split that the source says, None where it says none.
     """
 
-    stored: Path
+    stored: Path | bytes
     digest: str
     name: str
     row: Mapping[str, Any]

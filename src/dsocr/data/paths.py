@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from dsocr.errors import DataError
 
 CARD_FILE = "dataset.json"
+FIXES_FILE = "fixes.jsonl"
 
 _DRIVE = re.compile(r"^[A-Za-z]:")
 

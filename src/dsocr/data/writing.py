@@ -13,7 +13,7 @@ from dsocr.data.cutting import Cut, Refusal
 from dsocr.data.grouping import page_key
 from dsocr.data.journal import Journal, StoredSample, from_json
 from dsocr.data.packed import SHARDS
-from dsocr.data.paths import CARD_FILE, is_dataset
+from dsocr.data.paths import CARD_FILE, FIXES_FILE, is_dataset
 from dsocr.data.shards import Shards
 from dsocr.data.sources.layout import SourceImage, SourceLine, written
 from dsocr.errors import DataError
@@ -52,7 +52,7 @@ def _refuse_overwriting(out: Path, overwrite: bool) -> None:
 def _is_of_a_dataset(path: Path) -> bool:
     if path.name == SHARDS:
         return all(file.suffix == ".parquet" for file in path.iterdir())
-    return path.name in {CARD_FILE, SOURCES_FILE, *Split} or is_of_the_system(path)
+    return path.name in {CARD_FILE, SOURCES_FILE, FIXES_FILE, *Split} or is_of_the_system(path)
 
 
 def is_of_the_system(path: Path) -> bool:
@@ -119,15 +119,19 @@ def _packing(folder: Path, split: Split) -> Iterator[Callable[[StoredSample], No
         row = dict(sample.row)
         path = row.pop("file_name")
         shards = shards or Shards(folder, split, list(row))
-        shards.add(path, sample.stored.read_bytes(), row)
+        content = sample.stored.read_bytes() if isinstance(sample.stored, Path) else sample.stored
+        shards.add(path, content, row)
 
     yield pack
     if shards:
         shards.close()
 
 
-def _lay(stored: Path, target: Path) -> None:
+def _lay(stored: Path | bytes, target: Path) -> None:
     """The file under a second name; a copy where the disk knows no second names."""
+    if isinstance(stored, bytes):
+        target.write_bytes(stored)
+        return
     try:
         os.link(stored, target)
     except OSError:

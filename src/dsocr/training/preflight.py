@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from peft import PeftModel
 
-from dsocr.data.checks import Finding, check_dataset
+from dsocr.data.checks import Finding, Survey, survey_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import Progress
 from dsocr.errors import ConfigError
@@ -18,12 +18,25 @@ def check_for_base(
     dataset: Dataset, encoder: Encoder, *, max_text_tokens: int | None, progress: Progress | None = None
 ) -> list[Finding]:
     """All findings about a dataset that is to be shown to a base through `encoder`, errors first."""
-    return check_dataset(
+    return survey_for_base(dataset, encoder, max_text_tokens=max_text_tokens, progress=progress).findings
+
+
+def survey_for_base(
+    dataset: Dataset,
+    encoder: Encoder,
+    *,
+    max_text_tokens: int | None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Survey:
+    """The same, with the samples beside the findings; `workers` as `check_dataset` has them."""
+    return survey_dataset(
         dataset,
         unknown_characters=encoder.unknown_characters,
         count_tokens=lambda text: len(encoder.text_ids(text)),
         max_text_tokens=max_text_tokens,
         distortion=encoder.resolution.distortion,
+        workers=workers,
         progress=progress,
     )
 

@@ -1,9 +1,11 @@
 """Checks of images alone: nothing to see in them, too small, lying on their side, out of shape for a resolution."""
 
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from dsocr.data.checking.findings import Checked, Findings
+from dsocr.data.checking.looks import Look, is_inverted
 
 MOST_DISTORTION = 1.5
 """Letters this many times taller or wider than they are on paper are no longer what a model has learnt to read."""
@@ -22,6 +24,20 @@ TURNED = 1.2
 TURNED_CHARACTERS = 4
 
 
+TWO_LINES = 1.85
+"""Times the usual height of a page's lines; slanting lines of real pages reach 1.7."""
+HALF_A_LINE = 0.45
+LONG_ENOUGH = 10
+"""Characters; a shorter text may have neither ascenders nor descenders, and be low for that."""
+ENOUGH = 5
+"""Lines of a page from which its usual height is known."""
+
+
+def is_blank_look(look: Look) -> bool:
+    """Whether there is nothing to see in an image."""
+    return look.lightest - look.darkest < LEAST_CONTRAST
+
+
 def check_looks(checked: Sequence[Checked], findings: Findings) -> None:
     """Images with nothing to see in them, and such as have lost their ink to the light."""
     for item in checked:
@@ -29,7 +45,7 @@ def check_looks(checked: Sequence[Checked], findings: Findings) -> None:
         if look is None:
             continue
         contrast = look.lightest - look.darkest
-        if contrast < LEAST_CONTRAST:
+        if is_blank_look(look):
             message = "the image is blank, or nearly so"
             findings.add("blank-image", "warning", message, item, f"its grey levels span {contrast} of 255")
         elif contrast < FAINT and max(look.white, look.black) > CLIPPED:
@@ -37,6 +53,41 @@ def check_looks(checked: Sequence[Checked], findings: Findings) -> None:
             message = "the image is over- or underexposed"
             detail = f"{share:.0%} is pure {kind}, and what is left differs by {contrast} of 255"
             findings.add("saturated-image", "warning", message, item, detail)
+
+
+def check_inverted(checked: Sequence[Checked], findings: Findings) -> None:
+    """Light writing on dark among dark writing on light, or the other way round."""
+    seen = [item for item in checked if item.look and not is_blank_look(item.look)]
+    inverted = [item for item in seen if item.look and is_inverted(item.look)]
+    if 2 * len(inverted) > len(seen):
+        kept = {item.where for item in inverted}
+        odd, what = [item for item in seen if item.where not in kept], "dark on light among light on dark"
+    else:
+        odd, what = inverted, "light on dark among dark on light"
+    for item in odd:
+        findings.add("inverted-image", "warning", f"the writing is {what}", item)
+
+
+def check_aspects(checked: Sequence[Checked], findings: Findings) -> None:
+    """Lines of unusual height for their page: two lines in one image, or a part of a line."""
+    pages: dict[tuple[str | None, str | None], list[Checked]] = defaultdict(list)
+    for item in checked:
+        if item.size and item.sample.page and item.sample.text.strip() and "\n" not in item.sample.text:
+            pages[item.sample.writer, item.sample.page].append(item)
+    for page in pages.values():
+        if len(page) >= ENOUGH:
+            _check_page(page, findings)
+
+
+def _check_page(page: Sequence[Checked], findings: Findings) -> None:
+    usual = statistics.median(item.size[1] for item in page if item.size)
+    for item in page:
+        width, height = item.size or (0, 0)
+        higher = height / usual
+        if higher > TWO_LINES or (higher < HALF_A_LINE and len(item.sample.text) >= LONG_ENOUGH):
+            message = "the image has an unusual height for its page: several lines in one, or a part of a line"
+            detail = f"{width} x {height} pixels, {higher:.2g} times as high as usual there"
+            findings.add("unusual-aspect", "warning", message, item, detail)
 
 
 def check_sizes(checked: Sequence[Checked], findings: Findings) -> None:
@@ -55,7 +106,7 @@ def check_sizes(checked: Sequence[Checked], findings: Findings) -> None:
             findings.add("turned-image", "warning", message, item, detail)
 
 
-def check_shapes(checked: list[Checked], findings: Findings, distortion: Callable[[int, int], float]) -> None:
+def check_shapes(checked: Sequence[Checked], findings: Findings, distortion: Callable[[int, int], float]) -> None:
     """Images whose letters the chosen resolution would squeeze or stretch."""
     factors = [(item, distortion(*item.size)) for item in checked if item.size is not None]
     told = [(item, factor) for item, factor in factors if not 1 / MOST_DISTORTION <= factor <= MOST_DISTORTION]

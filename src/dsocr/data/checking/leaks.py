@@ -1,12 +1,12 @@
 """Checks across samples: what stands twice or in two splits, and whether the files are still those of the card."""
 
 from collections import defaultdict
-from collections.abc import Callable
-
-import numpy as np
+from collections.abc import Callable, Sequence
 
 from dsocr.data.card import split_hash
 from dsocr.data.checking.findings import Checked, Findings, Severity
+from dsocr.data.checking.images import is_blank_look
+from dsocr.data.checking.similar import alike_anywhere, with_text_alike
 from dsocr.data.dataset import Dataset
 from dsocr.data.grouping import page_key
 from dsocr.data.splits import crossing
@@ -14,7 +14,7 @@ from dsocr.samples import Sample, Split
 from dsocr.text import comparable, letters_of
 
 
-def check_crossing(dataset: Dataset, checked: list[Checked], findings: Findings) -> None:
+def check_crossing(dataset: Dataset, checked: Sequence[Checked], findings: Findings) -> None:
     """Writers, documents, pages and texts in more than one split: an error where the card promises otherwise."""
     kinds: dict[str, Callable[[Sample], str | None]] = {
         "writer": lambda sample: sample.writer,
@@ -44,7 +44,7 @@ def _unpromised(kind: str, split_by: str) -> Severity:
     return "warning" if kind in {"page", "document"} and split_by in {"writer", "given"} else "note"
 
 
-def check_duplicates(checked: list[Checked], findings: Findings) -> None:
+def check_duplicates(checked: Sequence[Checked], findings: Findings) -> None:
     """Image files that are the same byte by byte."""
     seen: dict[str, Checked] = {}
     for item in checked:
@@ -55,51 +55,51 @@ def check_duplicates(checked: list[Checked], findings: Findings) -> None:
             continue
         detail = f"same as {first.where}"
         if first.sample.split == item.sample.split:
-            findings.add("duplicate-image", "warning", "an image stands twice in a split", item, detail)
+            findings.add("duplicate-image", "warning", "an image stands twice in a split", item, detail, first)
         else:
-            findings.add("image-crosses", "error", "the same image stands in more than one split", item, detail)
+            findings.add("image-crosses", "error", "the same image stands in more than one split", item, detail, first)
+        if comparable(first.sample.text) != comparable(item.sample.text):
+            _tell_conflict(item, first, findings)
 
 
-MOST_BITS = 12
-"""Of 64. Between two lines of the shipped sample it is 31 at the median, and under 20 for one pair in a hundred."""
-LEAST_LIKENESS = 0.8
-"""Correlation of two images at 64 x 16 pixels: at most 0.69 between two lines of the shipped sample (145,530 pairs)."""
-
-
-def check_near_duplicates(checked: list[Checked], findings: Findings) -> None:
+def check_near_duplicates(checked: Sequence[Checked], findings: Findings) -> None:
     """Images that are alike and have the same letters as text: one line captured, cut or saved twice.
 
-    The text is asked because a dHash alone takes some different lines of one hand for one.
+    The text is asked because a dHash alone takes some different lines of one hand for one. Images that are alike to
+    the last stroke are told whatever their texts.
     """
     alike: dict[str, list[Checked]] = defaultdict(list)
-    for item in checked:
-        if item.look is not None and (letters := letters_of(item.sample.text)):
+    seen = [item for item in checked if item.look is not None and not is_blank_look(item.look)]
+    for item in seen:
+        if letters := letters_of(item.sample.text):
             alike[letters].append(item)
     for group in alike.values():
         if len(group) > 1:
-            _compare(group, findings)
+            for item, others in with_text_alike(group):
+                _tell_alike(item, others, findings)
+    for item, others in alike_anywhere(seen):
+        others = [other for other in others if letters_of(other.sample.text) != letters_of(item.sample.text)]
+        if others:
+            _tell_conflict(item, others[0], findings)
 
 
-def _compare(group: list[Checked], findings: Findings) -> None:
-    looks = [item.look for item in group if item.look is not None]
-    hashes = np.array([look.hash for look in looks], dtype=np.uint64)
-    for place, item in enumerate(group):
-        near = np.flatnonzero(np.bitwise_count(hashes[:place] ^ hashes[place]) <= MOST_BITS)
-        others = [
-            group[other]
-            for other in near
-            if group[other].digest != item.digest and looks[other].small @ looks[place].small >= LEAST_LIKENESS
-        ]
-        crossed = [other for other in others if other.sample.split != item.sample.split]
-        if crossed:
-            message = "nearly the same image stands in more than one split"
-            findings.add("near-image-crosses", "error", message, item, f"like {crossed[0].where}")
-        elif others:
-            message = "nearly the same image stands twice in a split"
-            findings.add("near-duplicate-image", "warning", message, item, f"like {others[0].where}")
+def _tell_alike(item: Checked, others: Sequence[Checked], findings: Findings) -> None:
+    crossed = [other for other in others if other.sample.split != item.sample.split]
+    if crossed:
+        message = "nearly the same image stands in more than one split"
+        findings.add("near-image-crosses", "error", message, item, f"like {crossed[0].where}", crossed[0])
+    else:
+        message = "nearly the same image stands twice in a split"
+        findings.add("near-duplicate-image", "warning", message, item, f"like {others[0].where}", others[0])
 
 
-def check_hashes(dataset: Dataset, checked: list[Checked], findings: Findings) -> None:
+def _tell_conflict(item: Checked, other: Checked, findings: Findings) -> None:
+    message = "one image has two different transcriptions"
+    detail = f"{item.sample.text[:60]!r}, but {other.sample.text[:60]!r} in {other.where}"
+    findings.add("texts-disagree", "warning", message, item, detail, other)
+
+
+def check_hashes(dataset: Dataset, checked: Sequence[Checked], findings: Findings) -> None:
     """Whether the files are those that the card was written for."""
     message = "the files have changed since the card was written"
     for split in Split:

@@ -9,21 +9,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from dsocr.data.checking.findings import Checked, Findings
+from dsocr.data.checking.scripts import WORD, look_alikes
 from dsocr.data.checking.texts import shown
 
-_LOOK_ALIKES = dict(zip("ABCEHIJKMOPSTXYaceijopsxy", "АВСЕНІЈКМОРЅТХУасеіјорѕху", strict=True))
-_LATIN_ALIKE = frozenset(_LOOK_ALIKES)
-_CYRILLIC_ALIKE = frozenset(_LOOK_ALIKES.values())
-_ONE_LETTER_WORDS = frozenset("aco")
-"""Latin letters that stand for a Russian word of one letter; others may be meant as Latin (x, y, I, V)."""
-
-_WORD = re.compile(r"[^\W\d_]+")
-_LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
-_CYRILLIC = re.compile("[\u0400-\u052f]")
 _OLD_LETTERS = frozenset("ѢѣѲѳѴѵ")
 _OLD_END = re.compile(r"(?:ъ|Ъ)\b")
 _BREAKS = frozenset("\n")
-_NO_BREAK = frozenset("\u00a0\u202f\u2007")
+NO_BREAK = frozenset("\u00a0\u202f\u2007")
 _SCRIPT_SIGNS = frozenset("\u200c\u200d\u200e\u200f")
 
 
@@ -38,35 +30,18 @@ def check_letters(checked: Sequence[Checked], findings: Findings) -> None:
             message = "the transcription holds characters that nobody can see"
             told = ", ".join(f"U+{ord(character):04X} {_name(character)}" for character in unseen)
             findings.add("invisible-characters", "warning", message, item, told)
+        if text != (composed := unicodedata.normalize("NFC", text)):
+            message = "characters are written as two, a letter and its mark"
+            told = ", ".join(dict.fromkeys(set(composed) - set(text)))
+            findings.add("decomposed-characters", "warning", message, item, told)
         if broken := list(mojibake(text)):
             message = "the transcription was once read in a wrong encoding"
             findings.add("mojibake", "warning", message, item, ", ".join(broken))
-        if old := [word for word in _WORD.findall(text) if _is_old(word)]:
+        if old := [word for word in WORD.findall(text) if _is_old(word)]:
             message = "the transcription is in the spelling of before 1918"
             findings.add("old-spelling", "note", message, item, ", ".join(dict.fromkeys(old)))
     _check_seen_once(checked, findings)
     _check_yo(checked, findings)
-
-
-def look_alikes(text: str) -> Iterator[str]:
-    """The words with letters of another script that look like their own, as a sentence each.
-
-    Only words whose minority letters are all look-alikes are told: `USB-кабель` and `Wi-Fi` are meant so.
-    """
-    words = _WORD.findall(unicodedata.normalize("NFC", text))
-    for word in dict.fromkeys(words):
-        latin, cyrillic = _LATIN.findall(word), _CYRILLIC.findall(word)
-        if latin and cyrillic:
-            sides = [(latin, _LATIN_ALIKE, "Latin"), (cyrillic, _CYRILLIC_ALIKE, "Cyrillic")]
-            for strangers, alike, script in sorted(sides, key=lambda side: len(side[0])):
-                if alike.issuperset(strangers):
-                    yield f"{word!r} has {script} {' '.join(dict.fromkeys(strangers))}"
-                    break
-    if sum(map(len, (_CYRILLIC.findall(word) for word in words))) > 2:
-        latin_words = {word for word in words if _LATIN.match(word) and not _CYRILLIC.search(word)}
-        if latin_words and latin_words <= _ONE_LETTER_WORDS:
-            for word in sorted(latin_words):
-                yield f"{word!r} between Cyrillic words is Latin"
 
 
 def invisible(text: str) -> list[str]:
@@ -82,7 +57,7 @@ def _is_invisible(character: str, text: str) -> bool:
         return False
     if character in _SCRIPT_SIGNS:
         return not any("\u0590" <= other <= "\u0dff" for other in text)
-    return character in _NO_BREAK or unicodedata.category(character) in {"Cc", "Cf", "Co", "Zl", "Zp"}
+    return character in NO_BREAK or unicodedata.category(character) in {"Cc", "Cf", "Co", "Zl", "Zp"}
 
 
 def _name(character: str) -> str:
@@ -146,7 +121,7 @@ def _check_seen_once(checked: Sequence[Checked], findings: Findings) -> None:
         for character in item.sample.text:
             first.setdefault(character, item)
     for character, count in counts.items():
-        if count == 1 and not character.isspace():
+        if count == 1 and not character.isspace() and not invisible(character):
             message = "a character stands once in the whole dataset"
             name = unicodedata.name(character, "a control character").lower()
             findings.add("seen-once", "note", message, first[character], f"{shown(character)}, {name}")
@@ -158,7 +133,7 @@ def _check_yo(checked: Sequence[Checked], findings: Findings) -> None:
     places: dict[str, Checked] = {}
     folded: dict[str, set[str]] = defaultdict(set)
     for item in checked:
-        for word in _WORD.findall(unicodedata.normalize("NFC", item.sample.text).lower()):
+        for word in WORD.findall(unicodedata.normalize("NFC", item.sample.text).lower()):
             counts[word] += 1
             places.setdefault(word, item)
             folded[word.replace("ё", "е")].add(word)

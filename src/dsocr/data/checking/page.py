@@ -1,122 +1,239 @@
 """The findings of `dsocr check` as one page to look at: what is wrong, what to do, and the images it is wrong with.
 
-The page is one file with everything in it: no script, nothing fetched, every text escaped.
+The page is one file with everything in it, and nothing is fetched: its policy forbids it, as it forbids every script
+but our own, which only hides and shows. Every text is escaped. Without the script the page shows everything.
 """
 
 import base64
+import hashlib
 import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from html import escape
+from importlib import resources
 from pathlib import Path
 
-from dsocr.data.checking.findings import EXAMPLES, SEVERITIES, Finding
+from dsocr.data.checking.charts import columns, histogram, letter_columns
+from dsocr.data.checking.findings import SEVERITIES, Checked, Finding
+from dsocr.data.checking.letters import invisible
+from dsocr.data.checking.texts import shown
+from dsocr.data.checks import Survey
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.errors import DataError
 from dsocr.samples import PackedImage, Sample, Split
 
-_THUMBNAIL = (480, 120)
-_BARS = 24
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-table { border-collapse: collapse } td, th { padding: .2rem .8rem; text-align: right }
-th:first-child { text-align: left }
-section { border-left: .4rem solid #999; padding: .1rem 1rem; margin: 1.5rem 0; background: #f7f7f7 }
-section.error { border-color: #b3261e } section.warning { border-color: #c77700 } section.note { border-color: #4a6fa5 }
-h2 { font-size: 1.1rem; margin: .5rem 0 } code { color: #555 } figure { margin: .8rem 0 }
-img { max-width: 100%; display: block; border: 1px solid #ddd } figcaption { font-size: .9rem; overflow-wrap: anywhere }
-.bars { display: flex; align-items: flex-end; height: 8rem; gap: 2px; border-bottom: 1px solid #999 }
-.bars div { flex: 1; background: #4a6fa5 } .scale { display: flex; justify-content: space-between; font-size: .9rem }
-"""
+_THUMBNAIL = (800, 160)
+MOST_BYTES = 12 * 2**20
+"""Of embedded images; later examples are told without theirs."""
+_WRITERS = 100
+_LETTERS = 36
 
 
-def write_page(path: Path, dataset: Dataset, findings: Sequence[Finding]) -> None:
+def write_page(path: Path, dataset: Dataset, survey: Survey) -> None:
     """Writes the page; an error says where it cannot be written."""
     try:
-        path.write_text(render_page(dataset, findings), encoding="utf-8", newline="\n")
+        path.write_text(render_page(dataset, survey), encoding="utf-8", newline="\n")
     except OSError as error:
         raise DataError(f"the page cannot be written: {error.strerror}", where=path) from error
 
 
-def render_page(dataset: Dataset, findings: Sequence[Finding]) -> str:
+def render_page(dataset: Dataset, survey: Survey) -> str:
     """The whole page as HTML."""
-    samples = {sample.id: sample for split in Split for sample in dataset.samples(split)}
     name = escape(dataset.folder.resolve().name)
+    samples = {item.sample.id: item.sample for item in survey.samples}
+    pictures = _Pictures()
     body = "\n".join(
         [
             f"<h1>Check of {name}</h1>",
-            f"<p>{_counts(findings)}</p>",
-            _splits(samples.values()),
-            _histogram([len(sample.text) for sample in samples.values()]),
-            *(_finding(finding, samples) for finding in findings),
+            f'<p class="lead">{_counts(survey.findings)}</p>',
+            _splits(survey.samples),
+            _overview(survey.findings),
+            _filter(survey.findings),
+            *(_finding(finding, samples, pictures) for finding in survey.findings),
+            _charts(survey.samples),
         ]
     )
-    head = f'<meta charset="utf-8"><title>Check of {name}</title><style>{_STYLE}</style>'
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
+    style, script = _own("page.css"), _own("page.js")
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'"
+    head = (
+        f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>Check of {name}</title><style>{style}</style>"
+    )
+    body = f"<body>\n{body}\n<script>{script}</script></body>"
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n{body}</html>\n'
+
+
+def _own(name: str) -> str:
+    return (resources.files("dsocr.data.checking") / name).read_text(encoding="utf-8")
 
 
 def _counts(findings: Iterable[Finding]) -> str:
     counts: Counter[str] = Counter()
     for finding in findings:
         counts[finding.severity] += finding.count
-    return ", ".join(f"{counts[kind]} {kind}s" for kind in SEVERITIES) if counts else "Nothing to complain about."
+    told = (f'<span class="{kind}"><span class="kind">{_many(counts[kind], kind)}</span></span>' for kind in SEVERITIES)
+    return ", ".join(told) if counts else "Nothing to complain about."
 
 
-def _splits(samples: Iterable[Sample]) -> str:
-    """Samples, known writers and characters of each split."""
+def _many(count: int, kind: str) -> str:
+    return f"{count:,} {kind}" if count == 1 else f"{count:,} {kind}s"
+
+
+def _splits(samples: Iterable[Checked]) -> str:
+    """Samples, known writers and pages, and characters of each split."""
     parts: dict[str, list[Sample]] = {}
-    for sample in samples:
-        parts.setdefault(sample.split, []).append(sample)
+    for item in samples:
+        parts.setdefault(item.sample.split, []).append(item.sample)
     rows = "".join(
-        f"<tr><th>{split}</th><td>{len(own)}</td><td>{len({sample.writer for sample in own} - {None})}</td>"
-        f"<td>{sum(len(sample.text) for sample in own)}</td></tr>"
+        _row(
+            split,
+            len(own),
+            len(_known(sample.writer for sample in own)),
+            len(_known(sample.page for sample in own)),
+            sum(len(sample.text) for sample in own),
+        )
         for split, own in parts.items()
     )
-    return f"<table><tr><th>split</th><th>samples</th><th>writers</th><th>characters</th></tr>{rows}</table>"
+    head = "<tr><th>split</th><th>samples</th><th>writers</th><th>pages</th><th>characters</th></tr>"
+    return f'<h2>Splits</h2><div class="wide"><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
 
 
-def _histogram(lengths: Sequence[int]) -> str:
-    """How many texts are how long, as bars; the last one holds the longest."""
-    if not lengths:
+def _row(name: str, *counts: int) -> str:
+    return f"<tr><th>{name}</th>{''.join(f'<td>{count:,}</td>' for count in counts)}</tr>"
+
+
+def _known(names: Iterable[str | None]) -> set[str]:
+    return {name for name in names if name is not None}
+
+
+def _overview(findings: Sequence[Finding]) -> str:
+    """All kinds of findings at a glance, each a link to its place in the page."""
+    if not findings:
         return ""
-    step = max(lengths) // _BARS + 1
-    counts = Counter(length // step for length in lengths)
-    most = max(counts.values())
-    bars = "".join(
-        f'<div style="height: {100 * counts[bar] / most:.1f}%" title="{bar * step}-{(bar + 1) * step - 1} characters: '
-        f'{counts[bar]} texts"></div>'
-        for bar in range(max(counts) + 1)
-    )
-    scale = f'<div class="scale"><span>0</span><span>{(max(counts) + 1) * step - 1}</span></div>'
-    return f'<h2>Characters in a text</h2><div class="bars">{bars}</div>{scale}'
+    rows = "".join(map(_overview_row, findings))
+    splits = "".join(f"<th>{split}</th>" for split in Split)
+    head = f'<tr><th></th><th class="words">what</th>{splits}<th>all</th></tr>'
+    return f'<h2>Findings</h2><div class="wide"><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
 
 
-def _finding(finding: Finding, samples: dict[str, Sample]) -> str:
-    times = f" ({finding.count} times)" if finding.count > 1 else ""
-    title = f"{finding.severity}: {finding.message}{times}"
-    figures = "".join(_figures(finding, samples))
+def _overview_row(finding: Finding) -> str:
+    link = f'<a href="#{_anchor(finding)}">{escape(_short(finding.message))}</a> <code>{escape(finding.code)}</code>'
+    counts = "".join(f"<td>{_number(finding.by_split.get(split, 0))}</td>" for split in Split)
+    kind = f'<td class="kind">{finding.severity}</td>'
+    return f'<tr class="{finding.severity}">{kind}<td class="words">{link}</td>{counts}<td>{finding.count:,}</td></tr>'
+
+
+def _number(count: int) -> str:
+    return f"{count:,}" if count else ""
+
+
+def _short(message: str) -> str:
+    """The message without its list of counts, which stands with the finding."""
+    return message.partition(": ")[0] if len(message) > 90 else message
+
+
+def _anchor(finding: Finding) -> str:
+    """A place in the page; several findings of one code differ by their message."""
+    return f"{finding.code}-{hashlib.sha256(finding.message.encode()).hexdigest()[:6]}"
+
+
+def _filter(findings: Sequence[Finding]) -> str:
+    """What the script filters by; hidden where no script runs."""
+    if not findings:
+        return ""
+    kinds = "".join(_box("kind", kind) for kind in SEVERITIES if any(finding.severity == kind for finding in findings))
+    splits = "".join(_box("split", split) for split in Split)
+    codes = "".join(f"<option>{escape(code)}</option>" for code in sorted({finding.code for finding in findings}))
+    select = f'<label>code <select><option value="">all</option>{codes}</select></label>'
+    return f'<form id="filter" hidden>{kinds}{splits}{select}<output class="quiet"></output></form>'
+
+
+def _box(name: str, value: str) -> str:
+    return f'<label><input type="checkbox" name="{name}" value="{value}" checked> {value}</label>'
+
+
+def _finding(finding: Finding, samples: dict[str, Sample], pictures: "_Pictures") -> str:
+    times = f' <span class="quiet">{finding.count:,} times</span>' if finding.count > 1 else ""
+    figures = "".join(_figures(finding, samples, pictures))
+    rest = finding.count - len(finding.examples)
+    more = f'<p class="quiet">and {rest:,} more</p>' if rest > 0 else ""
     return (
-        f'<section class="{finding.severity}"><h2>{escape(title)} <code>{escape(finding.code)}</code></h2>'
-        f"<p>{escape(finding.fix)}</p>{figures}</section>"
+        f'<details open class="finding {finding.severity}" id="{_anchor(finding)}" data-kind="{finding.severity}" '
+        f'data-code="{escape(finding.code)}" data-splits="{escape(" ".join(finding.by_split))}">'
+        f'<summary><span class="kind">{finding.severity}</span> {escape(finding.message)}{times} '
+        f"<code>{escape(finding.code)}</code></summary>"
+        f'<p class="fix"><b>What to do:</b> {escape(finding.fix)}</p>{figures}{more}</details>'
     )
 
 
-def _figures(finding: Finding, samples: dict[str, Sample]) -> Iterator[str]:
-    for example, sample_id in list(zip(finding.examples, finding.samples, strict=True))[:EXAMPLES]:
-        sample = samples.get(sample_id)
-        picture = _thumbnail(sample.image) if sample else ""
-        text = f"<br>{escape(sample.text)}" if sample else ""
-        yield f"<figure>{picture}<figcaption><code>{escape(example)}</code>{text}</figcaption></figure>"
+def _figures(finding: Finding, samples: dict[str, Sample], pictures: "_Pictures") -> Iterator[str]:
+    for example, own, other in zip(finding.examples, finding.samples, finding.others, strict=True):
+        concerned = [samples[id_] for id_ in (own, other) if id_ in samples]
+        pairs = (f'{pictures.of(sample.image)}<p class="text">{_marked(sample.text)}</p>' for sample in concerned)
+        where, _, detail = example.partition(": ")
+        told = f"{escape(detail)} <code>{escape(where)}</code>" if detail else f"<code>{escape(where)}</code>"
+        split = escape(where.partition("/")[0])
+        yield f'<figure data-split="{split}">{"".join(pairs)}<figcaption>{told}</figcaption></figure>'
+
+
+def _marked(text: str) -> str:
+    """The text escaped, with what nobody sees shown by its number."""
+    unseen = set(invisible(text))
+    return "".join(
+        f"<mark>{shown(character)}</mark>" if character in unseen else escape(character) for character in text
+    )
+
+
+@dataclass
+class _Pictures:
+    """Thumbnails inside the page, as long as there is room; each file is opened once."""
+
+    bytes: int = 0
+    known: dict[Path | PackedImage, str] = field(default_factory=dict)
+
+    def of(self, path: Path | PackedImage) -> str:
+        """The image made small; nothing where it cannot be opened, which a finding tells anyway."""
+        if self.bytes > MOST_BYTES:
+            return '<p class="quiet">no room for its image in this page</p>'
+        if path not in self.known:
+            self.known[path] = _thumbnail(path)
+        self.bytes += len(self.known[path])
+        return self.known[path]
 
 
 def _thumbnail(path: Path | PackedImage) -> str:
-    """The image made small, inside the page; nothing where it cannot be opened, which a finding tells anyway."""
     try:
         image = open_image(path)
     except DataError:
         return ""
     image.thumbnail(_THUMBNAIL)
     file = io.BytesIO()
-    image.save(file, "JPEG", quality=80)
-    return f'<img alt="" src="data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode("ascii")}">'
+    image.save(file, "JPEG", quality=75)
+    data = base64.b64encode(file.getvalue()).decode("ascii")
+    return f'<img alt="" width="{image.width}" height="{image.height}" src="data:image/jpeg;base64,{data}">'
+
+
+def _charts(samples: Sequence[Checked]) -> str:
+    """How the samples are distributed; what stands far out is worth a look, finding or not."""
+    sized = [(item, *item.size) for item in samples if item.size]
+    lengths = [len(item.sample.text) for item in samples]
+    dense = [100 * len(item.sample.text) / item.look.ink for item, _, _ in sized if item.look]
+    writers = Counter(item.sample.writer for item in samples if item.sample.writer).most_common()
+    letters: Counter[str] = Counter()
+    for item in samples:
+        letters.update(item.sample.text)
+    frequent = [("␣" if letter == " " else shown(letter), count) for letter, count in letters.most_common()]
+    drawn = [
+        histogram([width for _, width, _ in sized], "Width of the images", "pixels"),
+        histogram([height for _, _, height in sized], "Height of the images", "pixels"),
+        histogram(lengths, "Characters in a text", "characters"),
+        histogram(dense, "Characters on 100 pixels of ink", "characters"),
+        columns(writers[:_WRITERS], "Samples of each writer", f"{len(writers):,} writers"),
+        letter_columns(frequent[:_LETTERS], "Most frequent characters", f"of {len(frequent):,}, logarithmic"),
+        letter_columns(frequent[: -_LETTERS - 1 : -1], "Rarest characters", "rarest first, logarithmic"),
+    ]
+    return f'<h2>Distributions</h2><div class="charts">{"".join(drawn)}</div>'

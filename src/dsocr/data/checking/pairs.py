@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from dsocr.data.checking.findings import Checked, Findings
+from dsocr.data.checking.robust import middle_and_spread
+from dsocr.text import is_blank
 
 ENOUGH = 20
 """Samples from which a hand's usual density is known; those of rarer hands are judged by the whole dataset's."""
@@ -25,7 +27,7 @@ LEAST_CORRELATION = 0.2
 
 def check_pairs(checked: Sequence[Checked], findings: Findings) -> None:
     """Transcriptions far too long or too short for their image, and splits where lengths and widths do not agree."""
-    lines = [item for item in checked if item.size and item.sample.text.strip() and "\n" not in item.sample.text]
+    lines = [item for item in checked if item.size and not is_blank(item.sample.text) and "\n" not in item.sample.text]
     hands: dict[str | None, list[Checked]] = defaultdict(list)
     for item in lines:
         hands[item.sample.writer].append(item)
@@ -44,8 +46,7 @@ def check_pairs(checked: Sequence[Checked], findings: Findings) -> None:
 def _check_densities(judged: Sequence[Checked], usual: Sequence[Checked], findings: Findings) -> None:
     """The samples of `judged` whose density is far from what is usual among `usual`."""
     densities = [_length(item) - _width(item) for item in usual]
-    middle = statistics.median(densities)
-    spread = 1.4826 * statistics.median(abs(density - middle) for density in densities)
+    middle, spread = middle_and_spread(densities)
     limit = max(math.log(LEAST_FACTOR), SPREADS * spread)
     for item in judged:
         expected = math.exp(middle + _width(item))
