@@ -1,5 +1,6 @@
 """Zip archives: what is in them arrives whole, and what is hostile is refused with nothing written anywhere."""
 
+import os
 import stat
 import tracemalloc
 import zipfile
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from dsocr.data.archive_names import name_of
 from dsocr.data.archives import LIMITS, Limits, unpack
+from dsocr.data.opening import opened
 from dsocr.data.prepare import prepare
 from dsocr.data.sources.layout import Reason
 from dsocr.errors import DataError
@@ -321,6 +323,16 @@ def test_images_in_an_archive_beside_their_tables_are_found(tmp_path: Path) -> N
     assert (card.source, card.left_out, card.splits[Split.TRAIN].samples) == ("s", {}, 2)
     assert everything_in(source) == ["images.zip", "train.tsv"]
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a right that most accounts lack")
+def test_a_link_beside_an_archive_is_not_followed_out_of_the_folder(tmp_path: Path) -> None:
+    source = tmp_path / "s"
+    write(source / "train.tsv", "image\ttext\na.png\tда\nsecret.bmp\tнет\n")
+    archive(source / "images.zip", {"a.png": picture(tmp_path / "a.png").read_bytes()})
+    (source / "secret.txt").symlink_to(write(tmp_path / "secret.txt", "СЕКРЕТ"))
+    with opened(source, tmp_path / "work") as held:
+        assert everything_in(held.path) == ["images", "images/a.png", "train.tsv"]
 
 
 def test_an_archive_beside_images_is_not_opened(tmp_path: Path) -> None:
