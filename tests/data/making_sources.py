@@ -9,6 +9,7 @@ from typing import Any
 from dsocr.data.prepare import prepare
 from dsocr.text import TextPolicy
 from tests.data.making import alto, page_xml, picture, png, write, write_parquet
+from tests.data.making_pdf import image_object, scan, write_pdf
 
 PLAIN = [
     "Он  сказал: «да»",
@@ -148,6 +149,39 @@ def make_pairs(folder: Path) -> list[str]:
     return [*PLAIN, *ODD]
 
 
+def make_label_studio(folder: Path) -> list[str]:
+    """Boxes in hundredths of the image."""
+    result: list[dict[str, Any]] = []
+    for place, text in enumerate([*PLAIN, *ODD]):
+        value = {"x": 10, "y": 4 * place, "width": 50, "height": 30, "rotation": 0}
+        size = {"original_width": 100, "original_height": 50}
+        result.append({"id": f"r{place}", "type": "textarea", "value": {**value, "text": [text]}, **size})
+    picture(folder / "images" / "p.png")
+    task = {"id": 5, "annotations": [{"id": 1, "result": result}], "data": {"ocr": "/data/upload/1/0a1b2c3d-p.png"}}
+    write(folder / "project.json", json.dumps([task]))
+    return [*PLAIN, *ODD]
+
+
+def make_rimes(folder: Path) -> list[str]:
+    """Boxes by their four sides."""
+    lines = "".join(
+        f'<Line Left="10" Top="{2 * place}" Right="60" Bottom="{2 * place + 20}" Value="{_attribute(text)}"/>'
+        for place, text in enumerate(PLAIN)
+    )
+    picture(folder / "images_gray" / "p.png")
+    page = f'<SinglePage FileName="images_gray/p.png"><Paragraph>{lines}</Paragraph></SinglePage>'
+    write(folder / "training_2011.xml", f"<DocumentList>\n{page}</DocumentList>")
+    return PLAIN
+
+
+def make_pdf(folder: Path) -> list[str]:
+    """Two scans with a text for each page."""
+    write_pdf(folder / "a.pdf", [image_object(scan(place=place)) for place in range(2)])
+    texts = ["первая  страница,\nстрока вторая", "вторая"]
+    write(folder / "a.txt", "\f".join(texts))
+    return texts
+
+
 def make_dataset(folder: Path) -> list[str]:
     """What `prepare` writes of pages: lines that were cut, and where."""
     texts = make_coco(folder.parent / "cut")
@@ -166,6 +200,9 @@ SOURCES: dict[str, Callable[[Path], list[str]]] = {
     "iam": make_iam,
     "messages": make_messages,
     "pairs": make_pairs,
+    "label-studio": make_label_studio,
+    "rimes": make_rimes,
+    "pdf": make_pdf,
     "dataset": make_dataset,
 }
 """Format -> what writes such a source and tells the texts it says, in no certain order."""

@@ -1,22 +1,27 @@
 """Converting loses nothing in silence, overwrites nothing of others, and does the same twice."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from dsocr.cli import app
 from dsocr.data.convert import convert
+from dsocr.data.images import decode_image
 from dsocr.data.prepare import prepare
-from dsocr.data.sources.layout import Reason
+from dsocr.data.sources import choose_format
+from dsocr.data.sources.layout import Reason, SourceImage
 from dsocr.data.targets import TARGETS
 from dsocr.errors import DataError
 from tests.data.making import alto, alto_line, pair, picture, write, write_pages
 from tests.data.making_sources import SOURCES
 
 CUT = "6 lines were cut out of their pages; the pages are not in this format"
+REGIONS = "regions are not in this format: 6 lines stood in one"
 
 
 @pytest.fixture
@@ -106,18 +111,9 @@ def test_nothing_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:
     ("target", "told"),
     [
         pytest.param("page", ["writers are not in this format: 2 images had one"], id="PAGE"),
-        pytest.param("tsv", [], id="a table holds all"),
-        pytest.param(
-            "parquet", ["6 lines were cut out of their pages; the pages are not in this format"], id="Parquet"
-        ),
-        pytest.param(
-            "unsloth",
-            [
-                "6 lines were cut out of their pages; the pages are not in this format",
-                "polygons and baselines are not in this format",
-            ],
-            id="conversations",
-        ),
+        pytest.param("tsv", [REGIONS], id="a table holds the rest"),
+        pytest.param("parquet", [CUT, REGIONS], id="Parquet"),
+        pytest.param("unsloth", [CUT, "polygons and baselines are not in this format", REGIONS], id="conversations"),
     ],
 )
 def test_what_is_left_behind_is_told(target: str, told: list[str], pages: Path, tmp_path: Path) -> None:
@@ -140,6 +136,38 @@ def test_images_of_one_name_stay_apart(tmp_path: Path) -> None:
         pair(tmp_path / "source" / folder, "1", folder)
     out = convert(tmp_path / "source", tmp_path / "out", to="page").out
     assert sorted(path.name for path in (out / "page").iterdir()) == ["a_1.xml", "b_1.xml"]
+
+
+@pytest.mark.parametrize("target", ["parquet", "ms-swift"])
+def test_a_line_of_a_page_and_an_image_of_its_name_stay_apart(target: str, tmp_path: Path) -> None:
+    for name in ("p", "P_0001"):
+        picture(tmp_path / "source" / f"{name}.png")
+    write(tmp_path / "source" / "t.tsv", "image\ttext\tbbox\np.png\tline\t10,10 61,31\nP_0001.png\twhole\t\n")
+    out = convert(tmp_path / "source", tmp_path / "out", to=target).out
+    again = [item for item in choose_format(out, None, {}).read(out, {}) if isinstance(item, SourceImage)]
+    contents = {item.lines[0].text: item.content() if item.content else item.image.read_bytes() for item in again}
+    sizes = {text: decode_image(content, name=text).image.size for text, content in contents.items()}
+    assert sizes == {"line": (51, 21), "whole": (100, 50)}
+    assert len({item.name.casefold() for item in again}) == 2
+
+
+def test_an_archive_is_converted_as_what_is_in_it(pages: Path, tmp_path: Path) -> None:
+    shutil.make_archive(str(tmp_path / "scans"), "zip", pages)
+    zipped = convert(tmp_path / "scans.zip", tmp_path / "zipped", to="page")
+    plain = convert(pages, tmp_path / "plain", to="page")
+    assert zipped.conversion.source == "scans.zip"
+    assert zipped.conversion.model_copy(update={"source": "source"}) == plain.conversion
+    assert contents(zipped.out) | {"conversion.json": b""} == contents(plain.out) | {"conversion.json": b""}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plain", "scans.zip", "source", "zipped"]
+
+
+def test_a_dataset_in_parquet_files_is_converted_like_one_of_files(pages: Path, tmp_path: Path) -> None:
+    write_pages(pages, ["vera_1"])
+    for store in ("files", "parquet"):
+        prepare(pages, tmp_path / store / "dataset", store=store)
+        convert(tmp_path / store / "dataset", tmp_path / store / "out", to="unsloth")
+    files, packed = (contents(tmp_path / store / "out") for store in ("files", "parquet"))
+    assert files == packed
 
 
 def test_a_conversion_is_replaced_when_asked(pages: Path, tmp_path: Path) -> None:
@@ -197,7 +225,7 @@ def test_the_source_is_left_alone(out: str, message: str, pages: Path, tmp_path:
 
 
 def test_a_target_that_is_not_known_is_said(pages: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="unknown target format 'docx'; the formats are: page, alto, tsv, parquet"):
+    with pytest.raises(DataError, match="'docx'; the formats are: page, page-2013, alto, tsv, parquet"):
         convert(pages, tmp_path / "out", to="docx")
 
 
@@ -217,6 +245,11 @@ def test_the_command_says_what_it_made_and_what_is_next(target: str, pages: Path
     assert f"written: {tmp_path / 'out'}\n" in done.stdout
     assert "next:    " in done.stdout
     assert (tmp_path / "out").as_posix() in done.stdout.rpartition("next:")[2]
+
+
+def test_the_command_lists_the_targets() -> None:
+    option = next(option for option in typer.main.get_command(app).commands["convert"].params if option.name == "to")  # type: ignore[attr-defined]
+    assert option.help == f"The format: {', '.join(list(TARGETS)[:-1])} or {list(TARGETS)[-1]}."
 
 
 def test_quiet_prints_the_result_only(pages: Path, tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ from dsocr.text import is_blank
 from tests.data.making import picture
 from tests.data.making_sources import SOURCES
 
-WHOLE = {"page", "alto", "tsv"}
-READ_AS = {"page": "page", "alto": "alto", "tsv": "table", "parquet": "parquet"}
+WHOLE = {"page", "page-2013", "alto", "tsv"}
+READ_AS = {"page": "page", "page-2013": "page", "alto": "alto", "tsv": "table", "parquet": "parquet"}
 
 Line = tuple[str, Outline | None, Split | None]
 

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 from lxml import etree
 
+from dsocr.data import shards
 from dsocr.data.convert import convert
+from dsocr.data.sources import alto as alto_
+from dsocr.data.sources import page
 from dsocr.data.sources.layout import Outline, Region, SourceLine
-from dsocr.data.targets import parquet
+from dsocr.data.targets.alto import alto_document
 from dsocr.data.targets.images import WholeImage
 from dsocr.data.targets.page import page_document
-from tests.data.making import alto, alto_line, pair, picture, write, write_pages
+from tests.data.making import alto, alto_line, page_line, page_xml, pair, picture, write, write_pages
 from tests.data.making_sources import ODD, PLAIN, SOURCES
 
 SCHEMAS = Path(__file__).parent / "schemas"
@@ -56,6 +59,14 @@ def test_images_lie_one_level_above_their_markup(target: str, tmp_path: Path) ->
     assert found == {*own, "conversion.json"}
 
 
+def test_the_two_versions_of_page_differ_in_their_name_alone(tmp_path: Path) -> None:
+    SOURCES["page"](tmp_path / "source")
+    new, old = (convert(tmp_path / "source", tmp_path / to, to=to).out for to in ("page", "page-2013"))
+    content = (old / "page" / "p.xml").read_bytes()
+    assert b"/pagecontent/2013-07-15" in content
+    assert content.replace(b"2013-07-15", b"2019-07-15") == (new / "page" / "p.xml").read_bytes()
+
+
 def test_page_coordinates_do_not_fall_below_zero(tmp_path: Path) -> None:
     outline = Outline.of_polygon(((-5, 3), (20, -1), (20, 30)), ((-5, 9),))
     root, moved = page_document(WholeImage("p.png", (100, 50), (SourceLine("т", "p:1", outline),)))
@@ -79,12 +90,36 @@ def test_page_has_no_time_of_its_own(epoch: str, time: str, monkeypatch: pytest.
     assert root.findtext("{*}Metadata/{*}LastChange") == time
 
 
-def test_regions_of_the_source_stay_regions() -> None:
-    first, second = Region("head"), Region("body")
-    outline = Outline((0, 0, 9, 9))
-    lines = [SourceLine(text, "p:1", outline, region) for text, region in (("a", first), ("b", first), ("c", second))]
+@pytest.mark.parametrize(
+    ("document", "describe"),
+    [
+        pytest.param(page_document, page.describe_page, id="PAGE"),
+        pytest.param(alto_document, alto_.describe_page, id="ALTO"),
+    ],
+)
+def test_regions_stay_regions(document: Any, describe: Any) -> None:
+    heading = Region("heading", Outline.of_polygon(((1, 1), (50, 1), (50, 20))))
+    body, box = Region("body"), Region("box", Outline((3, 3, 90, 45)))
+    placed = [(heading, 4), (body, 8), (body, 12), (box, 16)]
+    lines = [SourceLine(str(top), "p:1", Outline((5, top, 40, top + 3)), region) for region, top in placed]
+    root, _ = document(WholeImage("p.png", (100, 50), tuple(lines)))
+    found = [line.region for line in describe(root).lines]
+    assert [region.outline for region in found] == [heading.outline, *[Outline((5, 8, 40, 15))] * 2, box.outline]
+    assert [region.id for region in found] == ["r1", "r2", "r2", "r3"]
+
+
+def test_regions_are_written_in_the_pixels_of_the_image(tmp_path: Path) -> None:
+    lines = f'<TextRegion id="a"><Coords points="2,2 90,2 90,45"/>{page_line("т")}</TextRegion>'
+    picture(tmp_path / "source" / "p.png", size=(200, 100))
+    write(tmp_path / "source" / "p.xml", page_xml(lines))
+    out = convert(tmp_path / "source", tmp_path / "out", to="page").out
+    described = page.describe_page(etree.parse(out / "page" / "p.xml").getroot())
+    assert described.lines[0].region == Region("r1", Outline.of_polygon(((4, 4), (180, 4), (180, 90))))
+
+
+def test_page_names_its_regions_in_reading_order() -> None:
+    lines = [SourceLine("т", "p:1", Outline((5, 5, 40, 9)), Region(name)) for name in "ba"]
     root, _ = page_document(WholeImage("p.png", (100, 50), tuple(lines)))
-    assert [len(region.findall("{*}TextLine")) for region in root.iter("{*}TextRegion")] == [2, 1]
     named = [reference.get("regionRef") for reference in root.iter("{*}RegionRefIndexed")]
     assert named == [region.get("id") for region in root.iter("{*}TextRegion")] == ["r1", "r2"]
 
@@ -125,26 +160,12 @@ def test_datasets_opens_the_parquet(by: str, tmp_path: Path, monkeypatch: pytest
 
 
 def test_parquet_is_written_in_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "GROUP_ROWS", 2)
-    monkeypatch.setattr(parquet, "SHARD_BYTES", 1)
+    monkeypatch.setattr(shards, "GROUP_BYTES", 1)
+    monkeypatch.setattr(shards, "SHARD_BYTES", 1)
     out = made("pairs", "parquet", tmp_path)
     names = [path.name for path in sorted((out / "data").iterdir())]
-    assert names == [f"unsplit-{place:05d}-of-00004.parquet" for place in range(4)]
+    assert names == [f"unsplit-{place:05d}-of-00008.parquet" for place in range(8)]
     assert not (out / ".cut").exists()
-
-
-def test_no_more_than_a_group_of_images_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "GROUP_BYTES", 1000)
-    held: list[int] = []
-    flush = parquet._Shards._flush
-
-    def watched(shards: Any) -> None:
-        held.append(len(shards._rows))
-        flush(shards)
-
-    monkeypatch.setattr(parquet._Shards, "_flush", watched)
-    made("pairs", "parquet", tmp_path)
-    assert max(held) < len([*PLAIN, *ODD])
 
 
 ASKED = "<image>\nFree OCR."

@@ -50,6 +50,8 @@ def _print_converted(printer: Printer, report: "ConvertReport") -> None:
     printer.say(f"read as {card.source_format}, written as {card.target}: {card.images} images, {card.lines} lines")
     for split, lines in card.splits.items():
         printer.say(f"  {split or 'no split':<12}{lines:>9} lines")
+    for remark in card.remarks:
+        printer.say(remark)
     for sentence in card.left_behind:
         printer.say(f"left behind: {sentence}")
     for reason, left_out in card.left_out.items():

@@ -34,6 +34,7 @@ class Conversion(BaseModel):
     left_behind: list[str]
     left_out: dict[str, LeftOutCard]
     unmatched: dict[str, LeftOutCard]
+    remarks: list[str]
     files: list[str]
 
     def write(self, folder: Path) -> None:

@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from dsocr.data.conversion import Conversion, files_of, refuse_conversion
 from dsocr.data.file_names import UniqueStems
 from dsocr.data.fitting import Fitting, Survey
 from dsocr.data.notes import Notes
+from dsocr.data.opening import Opened, opened
 from dsocr.data.paths import is_dataset
 from dsocr.data.prepare import Progress, counted
 from dsocr.data.sources import choose_format
@@ -57,20 +59,20 @@ def convert(
     target = choose_target(to)
     refuse_conversion(out, source, overwrite=overwrite)
     asked = columns or {}
-    reading = _Reads(source, format, asked)
-    names = Names({"writer": writer, "page": page, "document": document})
-    fitting = Fitting(reading, names, target)
-    survey = Survey.of(fitting.images(Notes(strict=False)), asked)
-    names.demand_matches()
-    carried, lost = survey.columns_for(target)
     notes = Notes(strict)
-    with writing_folder(out) as folder:
+    with writing_folder(out) as folder, opened(source, folder.with_name(f"{folder.name}-unpacked")) as held:
+        reading = _Reads(held, format, asked)
+        names = Names({"writer": writer, "page": page, "document": document})
+        fitting = Fitting(reading, names, target)
+        survey = Survey.of(fitting.images(Notes(strict=False)), asked)
+        names.demand_matches()
+        carried, lost = survey.columns_for(target)
         with closing(target.open(folder, carried)) as writing:
             written = _write(writing, fitting.images(notes), survey, notes, progress)
         if not sum(written.lines.values()):
             raise DataError(f"no line is left{notes.told()}", where=source)
         card = Conversion(
-            source=source.resolve().name,
+            source=held.name,
             source_format=reading.name,
             target=target.name,
             images=written.images,
@@ -79,6 +81,7 @@ def convert(
             left_behind=[*survey.left_behind(target, lost), *_moved(written.moved)],
             left_out=counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
             unmatched=counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
+            remarks=notes.remarks,
             files=files_of(folder),
         )
         card.write(folder)
@@ -88,18 +91,20 @@ def convert(
 class _Reads:
     """A source that can be read as often as asked."""
 
-    def __init__(self, source: Path, format_: str | None, columns: Mapping[str, str]) -> None:
-        self._source = source
+    def __init__(self, held: Opened, format_: str | None, columns: Mapping[str, str]) -> None:
+        self._held = held
         self._columns = columns
-        is_ours = format_ is None and not columns and is_dataset(source)
-        self._chosen = None if is_ours else choose_format(source, format_, columns)
+        is_ours = format_ is None and not columns and is_dataset(held.path)
+        self._chosen = None if is_ours else choose_format(held.path, format_, columns)
 
     @property
     def name(self) -> str:
         return self._chosen.name if self._chosen else "dataset"
 
     def __call__(self) -> Iterator[Item]:
-        return self._chosen.read(self._source, self._columns) if self._chosen else read_dataset(self._source)
+        path = self._held.path
+        items = self._chosen.read(path, self._columns) if self._chosen else read_dataset(path)
+        return chain(self._held.told, items)
 
 
 @dataclass(slots=True)

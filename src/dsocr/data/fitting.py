@@ -80,6 +80,7 @@ class Survey:
     asked: Mapping[str, str]
     images: int = 0
     outlines: int = 0
+    regions: int = 0
     writers: int = 0
     documents: int = 0
     other_pages: int = 0
@@ -97,6 +98,7 @@ class Survey:
     def _add(self, image: SourceImage) -> None:
         self.images += 1
         self.outlines += sum(line.outline is not None for line in image.lines)
+        self.regions += sum(line.region is not None for line in image.lines)
         self.writers += image.writer is not None
         self.documents += image.document is not None
         self.other_pages += image.page is not None and image.page.rpartition("/")[2] != _own_name(image)
@@ -127,6 +129,8 @@ class Survey:
             told.append(f"{self.outlines} lines were cut out of their pages; the pages are not in this format")
             if target.columns is None:
                 told.append("polygons and baselines are not in this format")
+        if self.regions and not target.regions:
+            told.append(f"regions are not in this format: {self.regions} lines stood in one")
         if not target.names:
             told += self._names_left_behind()
         if columns:

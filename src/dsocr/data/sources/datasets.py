@@ -33,7 +33,7 @@ def read_dataset(folder: Path) -> Iterator[SourceImage | LeftOut]:
 
 
 def _origin(sample: Sample) -> dict[str, str]:
-    known = {"source": sample.source or ""}
+    known = {"source": sample.source or "", "fold": str(sample.fold or "")}
     if box := sample.geometry.get("bbox"):
         known["bbox"] = written(((box[0], box[1]), (box[2], box[3])))
     return known | {name: written(sample.geometry.get(name, ())) for name in ("polygon", "baseline")}

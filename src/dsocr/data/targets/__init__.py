@@ -10,7 +10,7 @@ from dsocr.data.targets.alto import write_alto
 from dsocr.data.targets.layout import NOT_UTF8, Writer
 from dsocr.data.targets.markup import FORBIDDEN as NOT_XML
 from dsocr.data.targets.messages import LLAMA_FACTORY, MS_SWIFT, UNSLOTH, Convention, MessagesWriter
-from dsocr.data.targets.page import write_page
+from dsocr.data.targets.page import TRANSKRIBUS, write_page
 from dsocr.data.targets.parquet import ParquetWriter
 from dsocr.data.targets.tsv import TsvWriter
 from dsocr.errors import DataError
@@ -23,7 +23,8 @@ class TargetFormat:
     `forbidden` is what no text of this format can hold. `whole` formats have the images as they are, with outlines on
     them, and keep lines that are not transcribed yet; the others have line images. `columns` are the names this format
     uses itself, None where it has no place for other columns; those in `origin` it takes from a source of line images.
-    Without `names` there is no place for writers, and none for pages but the file names. `next` is what to do with it.
+    Without `names` there is no place for writers, and none for pages but the file names; `regions` have one where it
+    says so. `next` is what to do with it.
     """
 
     name: str
@@ -33,6 +34,7 @@ class TargetFormat:
     next: str
     whole: bool = False
     names: bool = True
+    regions: bool = False
     columns: tuple[str, ...] | None = None
     origin: frozenset[str] = frozenset()
 
@@ -49,12 +51,23 @@ TARGETS = {
     for target in (
         TargetFormat(
             "page",
-            "PAGE XML beside the images",
+            "PAGE XML of 2019 beside the images",
             lambda folder, _: write_page(folder),
             NOT_XML,
-            "import {out} into Transkribus or eScriptorium, images and page/ together",
+            "import {out} into eScriptorium, images and page/ together (for Transkribus there is page-2013)",
             whole=True,
             names=False,
+            regions=True,
+        ),
+        TargetFormat(
+            "page-2013",
+            "PAGE XML of 2013, as Transkribus writes it",
+            lambda folder, _: write_page(folder, TRANSKRIBUS),
+            NOT_XML,
+            "import {out} into Transkribus, images and page/ together",
+            whole=True,
+            names=False,
+            regions=True,
         ),
         TargetFormat(
             "alto",
@@ -64,6 +77,7 @@ TARGETS = {
             "import {out} into eScriptorium, images and alto/ together",
             whole=True,
             names=False,
+            regions=True,
         ),
         TargetFormat(
             "tsv",

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from lxml import etree
 
-from dsocr.data.sources.layout import Box, SourceLine
+from dsocr.data.sources.layout import Box, Outline, SourceLine
 from dsocr.data.targets.images import WholeImage
-from dsocr.data.targets.markup import MarkupWriter, box_around, box_of, element, regions
+from dsocr.data.targets.markup import MarkupWriter, box_of, element, region_outline, regions
 
 NAMESPACE = "http://www.loc.gov/standards/alto/ns-v4#"
 _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
@@ -35,7 +35,9 @@ def alto_document(whole: WholeImage) -> tuple[etree._Element, int]:
     page = element(element(root, "Layout", {}), "Page", {**number, "WIDTH": width, "HEIGHT": height})
     space = element(page, "PrintSpace", _place((0, 0, width, height)))
     for place, lines in enumerate(regions(whole), start=1):
-        block = element(space, "TextBlock", {"ID": f"r{place}", **_place(box_around(lines, whole))})
+        outline = region_outline(lines, whole)
+        block = element(space, "TextBlock", {"ID": f"r{place}", **_place(outline.box)})
+        _add_shape(block, outline)
         for number_, line in enumerate(lines, start=1):
             _add_line(block, f"r{place}l{number_}", line, whole)
     return root, 0
@@ -46,9 +48,14 @@ def _add_line(block: etree._Element, id_: str, line: SourceLine, whole: WholeIma
     outline = line.outline
     baseline = {"BASELINE": _points(outline.baseline)} if outline and outline.baseline else {}
     marked = element(block, "TextLine", {"ID": id_, **baseline, **place})
-    if outline and outline.polygon:
-        element(element(marked, "Shape", {}), "Polygon", {"POINTS": _points(outline.polygon)})
+    if outline:
+        _add_shape(marked, outline)
     element(marked, "String", {"CONTENT": line.text, **place})
+
+
+def _add_shape(parent: etree._Element, outline: Outline) -> None:
+    if outline.polygon:
+        element(element(parent, "Shape", {}), "Polygon", {"POINTS": _points(outline.polygon)})
 
 
 def _place(box: Box) -> dict[str, object]:

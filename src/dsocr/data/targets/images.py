@@ -40,13 +40,22 @@ def copy_image(image: SourceImage, folder: Path, stem: str) -> WholeImage | Left
         return LeftOut(Reason.BAD_IMAGE, image.where, error.message)
     size = decoded.image.size
     try:
-        lines = tuple(replace(line, outline=scaled_outline(line, image, size)) for line in image.lines)
+        lines = tuple(_scaled(line, image, size) for line in image.lines)
     except DataError as error:
         return LeftOut(Reason.OTHER_SIZE, image.where, error.message)
     suffix = _SUFFIXES[decoded.format] if image.content else image.image.suffix.lower()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{stem}{suffix}").write_bytes(data)
     return WholeImage(f"{stem}{suffix}", size, lines)
+
+
+def _scaled(line: SourceLine, image: SourceImage, size: tuple[int, int]) -> SourceLine:
+    """The line with its outline and its region's in pixels of the image as it is."""
+    region = line.region
+    if region and region.outline:
+        around = replace(line, outline=region.outline)
+        region = replace(region, outline=scaled_outline(around, image, size))
+    return replace(line, outline=scaled_outline(line, image, size), region=region)
 
 
 class LineCutter:

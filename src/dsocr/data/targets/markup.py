@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lxml import etree
 
-from dsocr.data.sources.layout import Box, LeftOut, SourceImage, SourceLine
+from dsocr.data.sources.layout import Box, LeftOut, Outline, SourceImage, SourceLine
 from dsocr.data.targets.images import WholeImage, copy_image
 from dsocr.data.targets.layout import Added
 
@@ -50,10 +50,13 @@ def box_of(line: SourceLine, whole: WholeImage) -> Box:
     return line.outline.box if line.outline else (0, 0, *whole.size)
 
 
-def box_around(lines: list[SourceLine], whole: WholeImage) -> Box:
-    """The smallest box around all lines."""
+def region_outline(lines: list[SourceLine], whole: WholeImage) -> Outline:
+    """Where the lines' region stands: what the source says, else the smallest box around the lines."""
+    region = lines[0].region
+    if region and region.outline:
+        return region.outline
     left, top, right, bottom = zip(*(box_of(line, whole) for line in lines), strict=True)
-    return min(left), min(top), max(right), max(bottom)
+    return Outline((min(left), min(top), max(right), max(bottom)))
 
 
 def element(parent: etree._Element, name: str, attributes: Mapping[str, object], text: str = "") -> etree._Element:

@@ -1,37 +1,43 @@
-"""PAGE XML of 2019, laid out as Transkribus exports it: images, and beside them a folder `page` with a file for each.
+"""PAGE XML, laid out as Transkribus exports it: images, and beside them a folder `page` with a file for each.
 
-A line of which only a box is known, or which is its whole image, is given four corners as everywhere, and its `custom`
-attribute says so (`outline {type:box;}`, `outline {type:image;}`): our reader takes no more from it than was known.
+A line or region of which only a box is known, or a line that is its whole image, is given four corners as everywhere,
+and its `custom` attribute says so (`outline {type:box;}`, `outline {type:image;}`): our reader takes no more from it
+than was known.
 """
 
 import os
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from lxml import etree
 
 from dsocr.data.sources.layout import Box, Outline, Point, SourceLine, written
 from dsocr.data.targets.images import WholeImage
-from dsocr.data.targets.markup import MarkupWriter, box_around, box_of, element, regions
+from dsocr.data.targets.markup import MarkupWriter, box_of, element, region_outline, regions
 
-NAMESPACE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"
+NEWEST = "2019-07-15"
+TRANSKRIBUS = "2013-07-15"
+"""What Transkribus writes and its tools ask for; all that is written here stands in both versions."""
+
+_NAMESPACE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/"
 _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
-_PREFIXES: dict[str, str] = {None: NAMESPACE, "xsi": _INSTANCE}  # type: ignore[dict-item]
 _SECONDS = re.compile(r"\d{1,11}", re.ASCII)
-_LOCATION = f"{NAMESPACE} {NAMESPACE}/pagecontent.xsd"
 
 
-def write_page(folder: Path) -> MarkupWriter:
-    """Writes PAGE files into the folder."""
-    return MarkupWriter(folder, "page", page_document)
+def write_page(folder: Path, version: str = NEWEST) -> MarkupWriter:
+    """Writes PAGE files of a version into the folder."""
+    return MarkupWriter(folder, "page", partial(page_document, version=version))
 
 
-def page_document(whole: WholeImage) -> tuple[etree._Element, int]:
+def page_document(whole: WholeImage, version: str = NEWEST) -> tuple[etree._Element, int]:
     """The document of one image, and how many lines had points above or left of it, where PAGE has no coordinates."""
-    root = etree.Element(f"{{{NAMESPACE}}}PcGts", nsmap=_PREFIXES)
-    root.set(f"{{{_INSTANCE}}}schemaLocation", _LOCATION)
+    namespace = _NAMESPACE + version
+    prefixes: dict[str, str] = {None: namespace, "xsi": _INSTANCE}  # type: ignore[dict-item]
+    root = etree.Element(f"{{{namespace}}}PcGts", nsmap=prefixes)
+    root.set(f"{{{_INSTANCE}}}schemaLocation", f"{namespace} {namespace}/pagecontent.xsd")
     _add_metadata(root)
     width, height = whole.size
     page = element(root, "Page", {"imageFilename": whole.file, "imageWidth": width, "imageHeight": height})
@@ -61,22 +67,30 @@ def _moment() -> str:
 
 def _add_region(page: etree._Element, place: int, lines: list[SourceLine], whole: WholeImage) -> None:
     id_ = f"r{place + 1}"
-    region = element(page, "TextRegion", {"id": id_, "custom": f"readingOrder {{index:{place};}}"})
-    element(region, "Coords", {"points": _points(_corners(box_around(lines, whole)))})
+    outline = region_outline(lines, whole)
+    region = element(page, "TextRegion", {"id": id_, "custom": f"readingOrder {{index:{place};}}{_known(outline)}"})
+    element(region, "Coords", {"points": _points(outline.polygon or _corners(outline.box))})
     for number, line in enumerate(lines):
         _add_line(region, f"{id_}l{number + 1}", number, line, whole)
 
 
 def _add_line(region: etree._Element, id_: str, number: int, line: SourceLine, whole: WholeImage) -> None:
     outline = line.outline
-    known = "" if outline and outline.polygon else " outline {type:box;}" if outline else " outline {type:image;}"
-    marked = element(region, "TextLine", {"id": id_, "custom": f"readingOrder {{index:{number};}}{known}"})
-    polygon = outline.polygon if outline and outline.polygon else _corners(box_of(line, whole))
-    element(marked, "Coords", {"points": _points(polygon)})
+    custom = f"readingOrder {{index:{number};}}{_known(outline)}"
+    marked = element(region, "TextLine", {"id": id_, "custom": custom})
+    polygon = outline.polygon if outline else ()
+    element(marked, "Coords", {"points": _points(polygon or _corners(box_of(line, whole)))})
     if outline and outline.baseline:
         element(marked, "Baseline", {"points": _points(outline.baseline)})
     if line.text:
         element(element(marked, "TextEquiv", {}), "Unicode", {}, line.text)
+
+
+def _known(outline: Outline | None) -> str:
+    """What `custom` says where less is known than the corners seem to tell."""
+    if outline is None:
+        return " outline {type:image;}"
+    return "" if outline.polygon else " outline {type:box;}"
 
 
 def _corners(box: Box) -> tuple[Point, ...]:
