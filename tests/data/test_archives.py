@@ -341,6 +341,14 @@ def test_an_archive_beside_images_is_not_opened(tmp_path: Path) -> None:
     assert prepare(tmp_path / "s", tmp_path / "out", split="1/0/0").card.left_out == {}
 
 
+@pytest.mark.parametrize("name", ["scans.rar", "scans.7z", "scans.tar", "scans.tar.gz", "scans.TGZ", "scans.tar.xz"])
+def test_another_kind_of_archive_is_not_taken_for_a_table(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"Rar!\x1a\x07\x00")
+    with pytest.raises(DataError, match="of archives, zip is opened and no other") as error:
+        prepare(tmp_path / name, tmp_path / "out")
+    assert error.value.hint == "unpack it, and name the folder"
+
+
 def test_limits_let_the_published_collections_in() -> None:
     assert LIMITS.entries > 2 * 64_943, "HKR: an image and an annotation for each of its words"
     assert LIMITS.total > 44_000_000_000, "HWR200"
