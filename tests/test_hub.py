@@ -2,19 +2,29 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import huggingface_hub
 import pytest
 from huggingface_hub.errors import (  # type: ignore[attr-defined]
+    GatedRepoError,
     HFValidationError,
     HTTPError,
     LocalEntryNotFoundError,
     OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
 )
 
 from dsocr.hub import NotFetchedError, fetch_hub_files, is_hub_id, list_dataset_files
 
+RESPONSE: Any = SimpleNamespace(headers={}, request=None)
+REFUSED = "401 Client Error. (Request ID: Root=1)"
+
 FAILURES = [
+    pytest.param(GatedRepoError(REFUSED, response=RESPONSE), "the Hub has it for those who accept", id="terms"),
+    pytest.param(RepositoryNotFoundError(REFUSED, response=RESPONSE), "the Hub has none of this name", id="name"),
+    pytest.param(RevisionNotFoundError(REFUSED, response=RESPONSE), "the Hub has it, but not this", id="revision"),
     pytest.param(LocalEntryNotFoundError("not found\nsee the docs"), "not found", id="not in the cache"),
     pytest.param(OfflineModeIsEnabled("offline"), "offline", id="offline"),
     pytest.param(HFValidationError("no such id"), "no such id", id="an id that cannot be"),
@@ -30,9 +40,9 @@ def test_every_failure_is_one_line(failure: Exception, line: str, monkeypatch: p
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", fail)
-    with pytest.raises(NotFetchedError, match=f"^{line}$"):
+    with pytest.raises(NotFetchedError, match=f"^{line}[^\\n]*$"):
         fetch_hub_files("a/b", None, "model", ["*.json"])
-    with pytest.raises(NotFetchedError, match=f"^{line}$"):
+    with pytest.raises(NotFetchedError, match=f"^{line}[^\\n]*$"):
         list_dataset_files("a/b", None)
 
 

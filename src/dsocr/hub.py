@@ -32,7 +32,7 @@ def list_dataset_files(name: str, revision: str | None) -> list[str]:
         # Not list_repo_files: without a network that tries for half a minute.
         return [file.rfilename for file in HfApi().dataset_info(name, revision=revision).siblings or []]
     except (HTTPError, OSError, ValueError) as error:
-        raise NotFetchedError(_first_line(error)) from error
+        raise NotFetchedError(_why(error)) from error
 
 
 def fetch_hub_files(
@@ -47,10 +47,19 @@ def fetch_hub_files(
             name, revision=revision, repo_type=kind, allow_patterns=list(patterns), local_files_only=offline
         )
     except (HTTPError, OSError, ValueError) as error:
-        raise NotFetchedError(_first_line(error)) from error
+        raise NotFetchedError(_why(error)) from error
     folder = Path(str(found))
     return folder, folder.name
 
 
-def _first_line(error: Exception) -> str:
+def _why(error: Exception) -> str:
+    """What went wrong, in our words where the library's first line is a number."""
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+
+    if isinstance(error, GatedRepoError):
+        return "the Hub has it for those who accept its terms: accept them on its page, then run `hf auth login`"
+    if isinstance(error, RepositoryNotFoundError):
+        return "the Hub has none of this name, or it is private, and `hf auth login` was not run"
+    if isinstance(error, RevisionNotFoundError):
+        return "the Hub has it, but not this revision"
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

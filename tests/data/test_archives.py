@@ -1,5 +1,6 @@
 """Zip archives: what is in them arrives whole, and what is hostile is refused with nothing written anywhere."""
 
+import os
 import stat
 import tracemalloc
 import zipfile
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from dsocr.data.archive_names import name_of
 from dsocr.data.archives import LIMITS, Limits, unpack
+from dsocr.data.opening import opened
 from dsocr.data.prepare import prepare
 from dsocr.data.sources.layout import Reason
 from dsocr.errors import DataError
@@ -323,10 +325,28 @@ def test_images_in_an_archive_beside_their_tables_are_found(tmp_path: Path) -> N
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links need a right that most accounts lack")
+def test_a_link_beside_an_archive_is_not_followed_out_of_the_folder(tmp_path: Path) -> None:
+    source = tmp_path / "s"
+    write(source / "train.tsv", "image\ttext\na.png\tда\nsecret.bmp\tнет\n")
+    archive(source / "images.zip", {"a.png": picture(tmp_path / "a.png").read_bytes()})
+    (source / "secret.txt").symlink_to(write(tmp_path / "secret.txt", "СЕКРЕТ"))
+    with opened(source, tmp_path / "work") as held:
+        assert everything_in(held.path) == ["images", "images/a.png", "train.tsv"]
+
+
 def test_an_archive_beside_images_is_not_opened(tmp_path: Path) -> None:
     write_pages(tmp_path / "s", ["a_1"])
     (tmp_path / "s" / "old.zip").write_bytes(b"no archive at all")
     assert prepare(tmp_path / "s", tmp_path / "out", split="1/0/0").card.left_out == {}
+
+
+@pytest.mark.parametrize("name", ["scans.rar", "scans.7z", "scans.tar", "scans.tar.gz", "scans.TGZ", "scans.tar.xz"])
+def test_another_kind_of_archive_is_not_taken_for_a_table(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"Rar!\x1a\x07\x00")
+    with pytest.raises(DataError, match="of archives, zip is opened and no other") as error:
+        prepare(tmp_path / name, tmp_path / "out")
+    assert error.value.hint == "unpack it, and name the folder"
 
 
 def test_limits_let_the_published_collections_in() -> None:

@@ -118,6 +118,12 @@ def test_one_folder_of_a_repository_is_enough(tmp_path: Path, main: Path, hub: F
     assert hub.fetched == ["ru/train.parquet"]
 
 
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path, main: Path, hub: FakeHub) -> None:
+    shards(main, "ru/train.parquet")
+    with pytest.raises(DataError, match="the Hub's anna/letters has no folder 'de'"):
+        prepare(Path("hf:anna/letters/de"), tmp_path / "out")
+
+
 def test_an_imagefolder_is_fetched_without_its_code(tmp_path: Path, main: Path, hub: FakeHub) -> None:
     picture(main / "train" / "a.JPG")
     write(main / "train" / "metadata.csv", "file_name,text\na.JPG,да\n")

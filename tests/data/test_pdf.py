@@ -45,6 +45,24 @@ def test_another_scan_comes_out_pixel_for_pixel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("mode", "bits", "space"),
+    [
+        pytest.param("L", 8, "DeviceGray", id="grey"),
+        pytest.param("1", 1, "DeviceGray", id="black and white"),
+        pytest.param("P", 8, "[/Indexed /DeviceRGB 255 <{palette}>]", id="a palette"),
+    ],
+)
+def test_scans_of_few_colours_come_out_pixel_for_pixel(tmp_path: Path, mode: str, bits: int, space: str) -> None:
+    picture = SCAN.convert(mode)
+    palette = bytes(picture.getpalette() or []).ljust(768, b"\0").hex()
+    colours = f"/{space}" if space.isalpha() else space.format(palette=palette)
+    size = f"/Width {picture.width} /Height {picture.height} /BitsPerComponent {bits}"
+    data = stream(f"/Type /XObject /Subtype /Image {size} /ColorSpace {colours}", picture.tobytes())
+    found = decode_image(page_image(write_pdf(tmp_path / "a.pdf", [data]), 1), name="a").image
+    assert found.convert("RGB").tobytes() == picture.convert("RGB").tobytes()
+
+
+@pytest.mark.parametrize(
     ("draw", "page", "more", "shown"),
     [
         pytest.param("q 96 0 0 144 0 0 cm /Im Do Q", "/Rotate 180", "", SCAN.rotate(180), id="a turned page"),

@@ -17,6 +17,7 @@ from dsocr.data.archive_names import check_collisions, check_name, is_of_the_sys
 from dsocr.errors import DataError
 
 ARCHIVE_SUFFIXES = frozenset({".zip"})
+_OTHERS = frozenset({".rar", ".7z", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst"})
 
 _MB = 1024 * 1024
 _CHUNK = _MB
@@ -63,7 +64,10 @@ def unpack(archive: Path, folder: Path, limits: Limits = LIMITS) -> list[str]:
 
 
 def is_archive(path: Path) -> bool:
-    """True of a file that is called an archive; whether it is one, opening it says."""
+    """True of a file that is called an archive; whether it is one, opening it says. No kind but zip is opened."""
+    if path.is_file() and path.suffix.lower() in _OTHERS:
+        message = "of archives, zip is opened and no other"
+        raise DataError(message, where=path, hint="unpack it, and name the folder")
     return path.is_file() and path.suffix.lower() in ARCHIVE_SUFFIXES
 
 

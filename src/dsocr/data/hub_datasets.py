@@ -61,6 +61,8 @@ def fetch_dataset(wanted: HubDataset) -> Fetched:
         names = _listed(wanted, wanted.revision)
     except NotFetchedError as error:
         return _cached(wanted, error)
+    if wanted.folder and not names:
+        raise DataError(f"the Hub's {wanted.id} has no folder {wanted.folder!r}")
     suffixes = {_suffix(name) for name in names}
     try:
         if ".parquet" in suffixes:

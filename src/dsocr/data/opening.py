@@ -45,7 +45,8 @@ def opened(source: Path, folder: Path) -> Iterator[Opened]:
         fetched = fetch_dataset(wanted)
         told: list[LeftOut | Remark] = [Remark(fetched.remark)] if fetched.remark else []
         with _workshop(folder), _named_by(source, folder):
-            told += _gather(fetched.folder, _archives_with_images(fetched.folder), folder)
+            # The Hub's cache holds links to its files.
+            told += _gather(fetched.folder, _archives_with_images(fetched.folder), folder, links=True)
             yield Opened(folder, f"hf:{wanted.path}@{fetched.commit}", told)
     elif is_archive(source):
         with _workshop(folder), _named_by(source, folder):
@@ -88,14 +89,19 @@ def _archives_with_images(source: Path) -> list[Path]:
     return archives if archives and not list_files(source, _HOLDS_IMAGES) else []
 
 
-def _gather(source: Path, archives: list[Path], folder: Path) -> list[LeftOut]:
-    """Brings a folder's files into another one, each archive unpacked into a folder of its name."""
+def _gather(source: Path, archives: list[Path], folder: Path, *, links: bool = False) -> list[LeftOut]:
+    """Brings a folder's files into another one, each archive unpacked into a folder of its name.
+
+    Without `links`, what lies elsewhere and is only linked to stays there, as everywhere else.
+    """
     left_out: list[LeftOut] = []
+    root = source.resolve()
     for path in list_files(source, {file.suffix.lower() for file in source.rglob("*") if file.is_file()}):
+        if path in archives or not (links or path.resolve().is_relative_to(root)):
+            continue
         target = folder / path.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)
-        if path not in archives:
-            _link_or_copy(path, target)
+        _link_or_copy(path, target)
     for path in archives:
         target = folder / path.relative_to(source).with_suffix("")
         if target.exists():
@@ -107,7 +113,6 @@ def _gather(source: Path, archives: list[Path], folder: Path) -> list[LeftOut]:
 
 def _link_or_copy(path: Path, target: Path) -> None:
     try:
-        # The Hub's cache holds links to files; nothing that is read may be a link.
         os.link(path.resolve(), target)
     except OSError:
         shutil.copyfile(path, target)
