@@ -225,9 +225,7 @@ def test_the_source_is_left_alone(out: str, message: str, pages: Path, tmp_path:
 
 
 def test_a_target_that_is_not_known_is_said(pages: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match="'docx'; the formats are: page, page-2013, alto, tsv, parquet"
-    ):
+    with pytest.raises(DataError, match="'docx'; the formats are: page, page-2013, alto, tsv, parquet"):
         convert(pages, tmp_path / "out", to="docx")
 
 
