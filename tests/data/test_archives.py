@@ -221,6 +221,26 @@ def test_damage_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
     assert everything_in(tmp_path) == ["a.zip"]
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=6), st.booleans())
+def test_an_archive_with_any_bytes_changed_is_unpacked_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], packed: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("changed")
+    method = zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED
+    source = archive(folder / "a.zip", {"a/b.txt": b"text" * 20, "страница.xml": "<да/>"}, method)
+    data = bytearray(source.read_bytes())
+    for place, value in changes:
+        data[place % len(data)] = value
+    source.write_bytes(data)
+    try:
+        unpack(source, folder / "in" / "out")
+    except DataError:
+        assert everything_in(folder) in (["a.zip"], ["a.zip", "in"])
+    else:
+        assert all(name.startswith(("a.zip", "in")) for name in everything_in(folder))
+
+
 def test_memory_stays_flat(tmp_path: Path) -> None:
     source = archive(tmp_path / "a.zip", {"a.bin": bytes(48 * MB)})
     tracemalloc.start()

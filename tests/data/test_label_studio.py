@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dsocr.data.prepare import prepare
 from dsocr.data.sources.label_studio import find_label_studio, read_label_studio
@@ -262,6 +264,30 @@ def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path, content: str, me
     item, *_ = read_label_studio(tmp_path)
     assert isinstance(item, LeftOut)
     assert message in item.message
+
+
+ANYTHING = st.sampled_from([None, True, 7, -1e300, float("nan"), "textarea", "да", [], ["раз"], [[1, 2]], {}, {"x": 1}])
+NUMBER: st.SearchStrategy[Any] = st.sampled_from([0, 10, 99.5, 10**400, float("inf"), "5", None, [], {}])
+SHAPES = dict.fromkeys(("x", "y", "width", "height", "rotation"), NUMBER)
+VALUE = ANYTHING | st.fixed_dictionaries({}, optional={**SHAPES, "points": ANYTHING, "text": ANYTHING})
+PART = ANYTHING | st.fixed_dictionaries(
+    {"type": ANYTHING, "value": VALUE},
+    optional={"id": ANYTHING, "from_name": ANYTHING, "original_width": NUMBER, "original_height": NUMBER},
+)
+RESULT = ANYTHING | st.fixed_dictionaries({"result": ANYTHING | st.lists(PART, max_size=3), "updated_at": ANYTHING})
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ANYTHING, st.lists(RESULT, max_size=2), ANYTHING)
+def test_whatever_an_export_holds_is_read_or_left_out(
+    tmp_path: Path, image: Any, annotations: list[Any], other: Any
+) -> None:
+    picture(tmp_path / "p.png")
+    first = {"annotations": annotations, "data": {"image": "p.png", "more": image}}
+    write(tmp_path / "a.json", json.dumps([first, {"annotations": annotations, "data": image}, other]))
+    items = list(read_label_studio(tmp_path))
+    assert items
+    assert all(isinstance(item, SourceImage | LeftOut) for item in items)
 
 
 @pytest.mark.parametrize(

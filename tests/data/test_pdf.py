@@ -18,7 +18,7 @@ from dsocr.data.sources.pdf import find_pdf, read_pdf
 from dsocr.errors import DataError
 from dsocr.samples import Split
 from tests.data.making import write
-from tests.data.making_pdf import encrypted_pdf, image_object, jpeg, scan, write_pdf
+from tests.data.making_pdf import encrypted_pdf, image_object, jpeg, scan, stream, write_pdf
 
 SCAN = scan()
 HIDDEN = "q 96 0 0 144 0 0 cm /Im Do Q BT 3 Tr /F 12 Tf 10 10 Td (hidden) Tj ET"
@@ -83,6 +83,13 @@ def test_a_page_too_large_to_render_is_refused_with_its_size(tmp_path: Path) -> 
     with pytest.raises(DataError, match="would be 60000x60000 pixels at 300 dpi; 40 million are the most") as error:
         page_image(path, 1)
     assert error.value.where == f"{path}#1"
+
+
+def test_an_image_that_would_fill_the_memory_is_refused_by_its_stated_size(tmp_path: Path) -> None:
+    head = "/Type /XObject /Subtype /Image /Width 60000 /Height 90000 /BitsPerComponent 8 /ColorSpace /DeviceRGB"
+    path = write_pdf(tmp_path / "a.pdf", [stream(head, bytes(100))])
+    with pytest.raises(DataError, match="an image on the page is 60000x90000 pixels"):
+        page_image(path, 1)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from dsocr.data.sources.page import read_page
 from dsocr.data.units import Units
 from dsocr.errors import DataError
 from dsocr.samples import Sample, Split
-from tests.data.making import SQUARE, alto, alto_line, page_line, page_xml, pair, picture, write, write_pages
+from tests.data.making import alto, alto_line, page_line, page_xml, pair, picture, write, write_pages
 
 UPPER, LOWER = Outline((10, 10, 60, 30)), Outline((20, 40, 90, 60))
 NAMED = Region("r1", Outline((5, 5, 95, 65)))
@@ -54,6 +54,16 @@ def test_a_page_is_its_lines_in_order_on_the_whole_image() -> None:
             [line("раз", 1, UPPER, OTHER), line("два", 2, LOWER, OTHER)],
             [("раз\nдва", "p.xml#r2", Outline((10, 10, 90, 60)))],
             id="the bounds of its lines",
+        ),
+        pytest.param(
+            [line("раз", 1), line("два", 2, Outline((0, 40, 99, 67)))],
+            [("раз\nдва", "p.xml#r1", Outline((0, 5, 99, 67)))],
+            id="a box around the region and a line that it would cut off",
+        ),
+        pytest.param(
+            [line("раз", 1), line("два", 2, Outline((20, 40, 90, 67)))],
+            [("раз\nдва", "p.xml#r1", NAMED.outline)],
+            id="the region's own outline in spite of a tail",
         ),
         pytest.param(
             [line("раз", 1), line("два", 2, LOWER, OTHER), line("три", 3)],
@@ -137,11 +147,12 @@ def test_regions_that_nobody_knows_are_an_error() -> None:
 
 def test_alto_names_its_blocks(tmp_path: Path) -> None:
     picture(tmp_path / "p.png")
-    blocks = '</TextBlock><TextBlock ID="b2" HPOS="5" VPOS="6" WIDTH="50" HEIGHT="40">'
-    write(tmp_path / "p.xml", alto(alto_line("раз") + blocks + alto_line("два")))
+    named = '</TextBlock><TextBlock ID="b2" HPOS="5" VPOS="6" WIDTH="50" HEIGHT="40">'
+    dummy = '</TextBlock><TextBlock ID="eSc_dummyblock_">'
+    write(tmp_path / "p.xml", alto(alto_line("раз") + named + alto_line("два") + dummy + alto_line("три")))
     (image,) = read_alto(tmp_path)
     assert isinstance(image, SourceImage)
-    assert [one.region for one in image.lines] == [Region("line 6"), Region("b2", Outline((5, 6, 55, 46)))]
+    assert [one.region for one in image.lines] == [Region("line 6"), Region("b2", Outline((5, 6, 55, 46))), None]
 
 
 @pytest.mark.parametrize(
@@ -190,11 +201,12 @@ def test_a_dataset_of_pages_holds_the_scans_as_they_are(tmp_path: Path) -> None:
 
 def test_a_dataset_of_regions_holds_them_cut_out(tmp_path: Path) -> None:
     picture(tmp_path / "s/p.png", size=(200, 100))
-    regions = [
-        f'<TextRegion id="r{place}"><Coords points="0,{top} 99,{top} 99,{top + 39} 0,{top + 39}"/>'
-        f"{page_line(f'{place} раз')}{page_line(f'{place} два', points=SQUARE)}</TextRegion>"
-        for place, top in ((1, 0), (2, 50))
-    ]
+    regions = []
+    for place, top in ((1, 0), (2, 50)):
+        own = f"10,{top + 5} 60,{top + 5} 60,{top + 30} 10,{top + 30}"
+        lines = "".join(page_line(f"{place} {word}", points=own) for word in ("раз", "два"))
+        around = f"0,{top} 99,{top} 99,{top + 39} 0,{top + 39}"
+        regions.append(f'<TextRegion id="r{place}"><Coords points="{around}"/>{lines}</TextRegion>')
     write(tmp_path / "s/p.xml", page_xml("".join(regions), size=(200, 100)))
     card, samples = prepared(tmp_path / "s", tmp_path / "out", "region")
     assert [sample.text for sample in samples] == ["1 раз\n1 два", "2 раз\n2 два"]

@@ -12,7 +12,9 @@ from dsocr.console import Printer
 
 @app.command()
 def prepare(
-    source: Annotated[Path, typer.Argument(help="A folder of scans with transcriptions, a zip of it, or a table.")],
+    source: Annotated[
+        Path, typer.Argument(help="A folder of scans with transcriptions, a zip of it, a table, or hf:owner/name.")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The dataset folder to make.")],
     format: Annotated[
         str | None, typer.Option(help="The source's format; found out if not given; `dsocr sources` lists them.")

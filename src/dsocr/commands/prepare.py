@@ -105,6 +105,7 @@ def sources_command(printer: Printer) -> None:
     from dsocr.data.sources import FORMATS
 
     for format_ in FORMATS.values():
-        printer.result(f"{format_.name:<10}{format_.title}")
-        printer.result(f"{'':<10}dsocr prepare {format_.example}")
+        printer.result(f"{format_.name:<14}{format_.title}")
+        printer.result(f"{'':<14}dsocr prepare {format_.example}")
+    printer.say("a zip of any of these is read too, and hf:owner/name is a dataset of the Hugging Face Hub")
     printer.say("prepare finds out which it is and says it; --format NAME decides where a folder holds several")

@@ -1,4 +1,7 @@
-"""What a user names as a source, made into a folder or file to read: archives are unpacked while it is read."""
+"""What a user names as a source, made into a folder or file to read.
+
+Archives are unpacked and datasets of the Hub brought together for as long as they are read.
+"""
 
 import os
 import shutil
@@ -9,39 +12,52 @@ from pathlib import Path
 from uuid import uuid4
 
 from dsocr.data.archives import ARCHIVE_SUFFIXES, is_archive, unpack
+from dsocr.data.hub_datasets import HubDataset, fetch_dataset
 from dsocr.data.images import IMAGE_SUFFIXES
 from dsocr.data.paths import list_files, relative
-from dsocr.data.sources.layout import LeftOut, Reason
+from dsocr.data.sources.layout import LeftOut, Reason, Remark
 from dsocr.data.sources.parquet import close_columns
 from dsocr.errors import DataError
+from dsocr.hub import is_hub_id
 
 _HOLDS_IMAGES = IMAGE_SUFFIXES | {".parquet", ".pdf"}
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A source that can be read at `path`; `name` is what a card calls it, `left_out` what stayed closed."""
+    """A source that can be read at `path`; `name` is what a card calls it, `told` what there is to say about it."""
 
     path: Path
     name: str
-    left_out: list[LeftOut] = field(default_factory=list)
+    told: list[LeftOut | Remark] = field(default_factory=list)
 
 
 @contextmanager
 def opened(source: Path, folder: Path) -> Iterator[Opened]:
-    """The source as it is; an archive, or a folder whose images are all in archives, unpacked until the block ends.
+    """The source as it is, or what it is read from until the block ends.
 
-    What is unpacked lies in `folder`, which must not exist, and is gone afterwards.
+    An archive, and a folder whose images are all in archives, is unpacked. What `hf:owner/name` means is fetched into
+    the Hub's cache, and stays there. What is unpacked or brought together lies in `folder`, which must not exist, and
+    is gone afterwards.
     """
     name = source.resolve().name
-    if is_archive(source):
+    if wanted := HubDataset.named(source):
+        fetched = fetch_dataset(wanted)
+        told: list[LeftOut | Remark] = [Remark(fetched.remark)] if fetched.remark else []
+        with _workshop(folder), _named_by(source, folder):
+            told += _gather(fetched.folder, _archives_with_images(fetched.folder), folder)
+            yield Opened(folder, f"hf:{wanted.path}@{fetched.commit}", told)
+    elif is_archive(source):
         with _workshop(folder), _named_by(source, folder):
             closed = unpack(source, folder / "source")
             yield Opened(_without_wrapping(folder / "source"), name, [_left_closed(path) for path in closed])
     elif source.is_dir() and (archives := _archives_with_images(source)):
         with _workshop(folder), _named_by(source, folder):
-            yield Opened(folder, name, _gather(source, archives, folder))
+            yield Opened(folder, name, [*_gather(source, archives, folder)])
     else:
+        if not source.exists() and is_hub_id(source.as_posix()):
+            hint = f"a dataset of the Hub is named hf:{source.as_posix()}"
+            raise DataError("the source does not exist", where=source, hint=hint)
         yield Opened(source, name)
 
 
@@ -74,7 +90,7 @@ def _archives_with_images(source: Path) -> list[Path]:
 
 def _gather(source: Path, archives: list[Path], folder: Path) -> list[LeftOut]:
     """Brings a folder's files into another one, each archive unpacked into a folder of its name."""
-    left_out = []
+    left_out: list[LeftOut] = []
     for path in list_files(source, {file.suffix.lower() for file in source.rglob("*") if file.is_file()}):
         target = folder / path.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +107,8 @@ def _gather(source: Path, archives: list[Path], folder: Path) -> list[LeftOut]:
 
 def _link_or_copy(path: Path, target: Path) -> None:
     try:
-        os.link(path, target)
+        # The Hub's cache holds links to files; nothing that is read may be a link.
+        os.link(path.resolve(), target)
     except OSError:
         shutil.copyfile(path, target)
 

@@ -23,6 +23,9 @@ DPI = 300
 """Dots to the inch of a rendered page: what scans of handwriting usually have."""
 _POINTS = 72
 
+_LARGEST_SCAN = 4 * MAX_PIXELS
+"""Pixels of an image on a page that is rendered; A2 at 600 dpi has 139 million."""
+
 _INVISIBLE = 3
 """The way to show a text that programs lay over a scan so that it can be searched."""
 _SAME_SHAPE = 0.02
@@ -72,6 +75,10 @@ def _told(error: pypdfium2.PdfiumError, path: Path) -> DataError:
 
 
 def _rendered(page: pypdfium2.PdfPage, where: str) -> bytes:
+    for scan in page.get_objects(filter=[pdfium.FPDF_PAGEOBJ_IMAGE]):
+        across, down = scan.get_px_size()
+        if across * down > _LARGEST_SCAN:
+            raise DataError(f"an image on the page is {across}x{down} pixels, which is no scan", where=where)
     width, height = (round(side / _POINTS * DPI) for side in page.get_size())
     if width * height > MAX_PIXELS:
         message = f"the page has no scan of its own, and would be {width}x{height} pixels at {DPI} dpi"

@@ -81,7 +81,7 @@ def prepare(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> PrepareReport:
-    """Writes the dataset folder `out` from `source`: a folder, a table or another file, or a zip archive.
+    """Writes the dataset folder `out` from a folder, a table or another file, a zip archive, or `hf:owner/name`.
 
     `writer`, `page` and `document` are a table's column or a pattern searched in each image's file name: its first
     group, or all it matches, is the name. `split_by` None means the fairest unit there is: the splits the source
@@ -111,7 +111,7 @@ def prepare(
         sample_unit = choose_unit(unit, chosen)
         names = Names({"writer": writer, "page": page, "document": document})
         read = partial(chosen.read, held.path, columns or {})
-        reading = Reading(lambda: chain(held.left_out, read()), names, Units(sample_unit), text_policy)
+        reading = Reading(lambda: chain(held.told, read()), names, Units(sample_unit), text_policy)
         total = reading.count()
         work.journal.learn(earlier_cuts(out))
         recorder = Recorder(work.journal, notes)

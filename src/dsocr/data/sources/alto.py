@@ -23,6 +23,9 @@ from dsocr.data.sources.markup import (
 )
 from dsocr.errors import DataError
 
+_NO_REGION = "eSc_dummyblock_"
+"""The block in which eScriptorium writes the lines that stand in no region."""
+
 
 def find_alto(source: Path) -> list[Path]:
     """The ALTO files of a folder."""
@@ -41,7 +44,8 @@ def describe_page(root: etree._Element) -> Page:
         raise DataError(f"MeasurementUnit is {unit!r}, where only 'pixel' tells which part of the image is meant")
     page = the_only_page(root)
     image = root.findtext("{*}Description/{*}sourceImageInformation/{*}fileName", "").strip()
-    regions = {block: region_of(block, "ID", _outline) for block in page.iter("{*}TextBlock")}
+    blocks = [block for block in page.iter("{*}TextBlock") if block.get("ID") != _NO_REGION]
+    regions = {block: region_of(block, "ID", _outline) for block in blocks}
     lines = [
         Line(_text(line), row_of(line), _outline(line), region=regions.get(cast("etree._Element", line.getparent())))
         for line in page.iter("{*}TextLine")

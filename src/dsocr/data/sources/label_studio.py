@@ -15,7 +15,7 @@ from dsocr.data.paths import list_files, relative
 from dsocr.data.sources.label_studio_regions import joined_text, read_regions, stated_size
 from dsocr.data.sources.layout import LeftOut, Reason, SourceImage, SourceLine
 from dsocr.data.sources.pictures import Pictures
-from dsocr.data.sources.texts import head, read_json
+from dsocr.data.sources.texts import head, read_json, writable
 from dsocr.data.splits import split_of_folder, split_of_name
 from dsocr.errors import DataError
 from dsocr.samples import Split
@@ -120,7 +120,9 @@ def _short_text(task: Mapping[str, Any]) -> str:
         raise DataError("JSON_MIN does not tell which text belongs to which box; export as JSON")
     name = next((name for name in _TEXT_NAMES if isinstance(task.get(name), str | list)), None)
     if name is None:
-        raise DataError(f"it has no text called {', '.join(_TEXT_NAMES)}; it has: {', '.join(map(str, task))}"[:300])
+        raise DataError(
+            f"it has no text called {', '.join(_TEXT_NAMES)}; it has: {', '.join(map(writable, task))}"[:300]
+        )
     return joined_text(task[name])
 
 

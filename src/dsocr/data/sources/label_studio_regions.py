@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dsocr.data.sources.layout import LeftOut, Outline, Point, Reason, SourceLine, bounds
+from dsocr.data.sources.texts import writable
 from dsocr.errors import DataError
 
 _LARGEST = 1_000_000
@@ -19,7 +20,7 @@ def read_regions(annotation: Mapping[str, Any], where: str) -> list[SourceLine |
     groups: dict[str, list[dict[str, Any]]] = {}
     for number, item in enumerate(_dicts(annotation.get("result"))):
         groups.setdefault(str(item.get("id", number)), []).append(item)
-    found = [line for id_, items in groups.items() for line in _line(items, f"{where}#{id_}")]
+    found = [line for id_, items in groups.items() for line in _line(items, f"{where}#{writable(id_)}")]
     whole = [line for line in found if isinstance(line, SourceLine) and line.outline is None]
     if not found:
         return [LeftOut(Reason.NO_TRANSCRIPTION, where, "nothing on the image is annotated")]
@@ -51,7 +52,7 @@ def _has_shape(item: Mapping[str, Any]) -> bool:
     value = item.get("value")
     if item.get("type") == "textarea":
         return isinstance(value, dict) and ("x" in value or "points" in value)
-    return item.get("type") not in _WITHOUT_SHAPE
+    return str(item.get("type")) not in _WITHOUT_SHAPE
 
 
 def _text(items: Sequence[Mapping[str, Any]]) -> str:
@@ -59,7 +60,7 @@ def _text(items: Sequence[Mapping[str, Any]]) -> str:
     if len(items) > 1:
         usual = [item for item in items if item.get("from_name") in _TEXT_NAMES]
         if len(usual) != 1:
-            names = ", ".join(str(item.get("from_name")) for item in items)
+            names = ", ".join(writable(item.get("from_name")) for item in items)
             raise DataError(f"the region has {len(items)} texts: {names}"[:300])
         items = usual
     value = items[0].get("value") if items else None

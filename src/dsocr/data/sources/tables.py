@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -166,7 +167,7 @@ def _rows(path: Path, columns: Columns) -> tuple[list[str], list[Row]]:
     text = read_text(path)
     if path.suffix.lower() == ".jsonl":
         return _json_rows(path, text)
-    lines = _tab_lines(path, text) if path.suffix.lower() == ".tsv" else _csv_lines(path, text)
+    lines = _tab_lines(path, text, columns) if path.suffix.lower() == ".tsv" else _csv_lines(path, text)
     if not lines:
         raise DataError("the table is empty", where=path)
     header = lines[0][1]
@@ -189,13 +190,19 @@ def _cells(header: list[str], cells: list[str]) -> dict[str, str]:
     return dict(zip(header, cells + [""] * (len(header) - len(cells)), strict=False))
 
 
-def _tab_lines(path: Path, text: str) -> list[tuple[int, list[str]]]:
+def _tab_lines(path: Path, text: str, columns: Columns) -> list[tuple[int, list[str]]]:
     if _QUOTED_LINE.match(text):
         return _csv_lines(path, text, "\t")
     lines = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1)]
     lines = [(number, line) for number, line in lines if line.strip()]
-    columns = lines[0][1].count("\t") if lines else 0
-    return [(number, line.split("\t", columns)) for number, line in lines]
+    if not lines:
+        return []
+    tabs = Counter(line.count("\t") for _, line in lines)
+    # Without a header the first row is like any other, and a text may hold tabs: what most rows have counts.
+    usual = max(sorted(tabs), key=tabs.__getitem__)
+    first = lines[0][1].split("\t")
+    last = len(first) - 1 if _is_header(first, columns) else usual
+    return [(number, line.split("\t", last)) for number, line in lines]
 
 
 def _csv_lines(path: Path, text: str, delimiter: str = "") -> list[tuple[int, list[str]]]:
