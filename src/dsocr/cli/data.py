@@ -46,6 +46,16 @@ def prepare(
     ] = None,
     store: Annotated[str, typer.Option(help="How images are kept: files, or parquet for very many of them.")] = "files",
     workers: Workers = None,
+    text_policy: Annotated[
+        Path | None, typer.Option(help="A YAML file that says what is done to the transcriptions.")
+    ] = None,
+    struck: Annotated[str | None, typer.Option(help="Struck-out text: keep, strip or drop-line.")] = None,
+    unclear: Annotated[str | None, typer.Option(help="Marks of unclear places: keep, strip or drop-line.")] = None,
+    mojibake: Annotated[str | None, typer.Option(help="Texts read in a wrong encoding: keep or repair.")] = None,
+    line_end_hyphens: Annotated[str | None, typer.Option(help="Words that a line's end breaks: keep or join.")] = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="Of text files and tables that are not UTF-8, e.g. cp1251.")
+    ] = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -70,6 +80,14 @@ def prepare(
         fixed=fixed,
         like=like,
         columns=column or [],
+        text_policy=text_policy,
+        policy_settings={
+            "struck": struck,
+            "unclear": unclear,
+            "mojibake": mojibake,
+            "line_end_hyphens": line_end_hyphens,
+        },
+        encoding=encoding,
         store=store,
         workers=workers,
         strict=strict,
