@@ -10,6 +10,7 @@ from lxml import etree
 
 from dsocr.data import shards
 from dsocr.data.convert import convert
+from dsocr.data.prepare import prepare
 from dsocr.data.sources import alto as alto_
 from dsocr.data.sources import page
 from dsocr.data.sources.layout import Outline, Region, SourceLine
@@ -199,6 +200,15 @@ def test_conversations_as_a_program_wants_them(target: str, messages: list[Any],
     assert row["messages"] == messages
     assert row.get("images", ["images/a.png"]) == ["images/a.png"]
     assert (out / "images" / "a.png").is_file()
+
+
+def test_line_images_are_those_that_prepare_cuts(tmp_path: Path) -> None:
+    write_pages(tmp_path / "source", ["a", "b", "c"])
+    prepare(tmp_path / "source", tmp_path / "dataset")
+    out = convert(tmp_path / "source", tmp_path / "out", to="ms-swift").out
+    cut = {path.name: path.read_bytes() for path in (out / "images").iterdir()}
+    assert cut == {path.name: path.read_bytes() for path in tmp_path.glob("dataset/*/images/*")}
+    assert len(cut) == 9
 
 
 def test_llama_factory_finds_its_files_by_name(tmp_path: Path) -> None:

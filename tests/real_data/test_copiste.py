@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from dsocr.data.checks import check_dataset
+from dsocr.data.convert import convert
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import PrepareReport, prepare
+from dsocr.data.sources import choose_format
+from dsocr.data.sources.layout import Outline, SourceImage
 from dsocr.evaluation.scores import hands_by_writer
 from dsocr.samples import Split
 
@@ -69,3 +72,16 @@ def test_what_is_found_is_true(report: PrepareReport) -> None:
         "seen-once": ("note", 14),
         "text-crosses": ("note", 19),
     }
+
+
+def test_pages_come_back_the_same_from_other_formats(tmp_path: Path) -> None:
+    def lines(folder: Path) -> dict[str, list[tuple[str, Outline | None]]]:
+        images = [image for image in choose_format(folder, None, {}).read(folder, {}) if isinstance(image, SourceImage)]
+        return {image.image.name: [(line.text.strip(), line.outline) for line in image.lines] for image in images}
+
+    place, wanted = COPISTE, lines(COPISTE)
+    for target in ("page", "tsv", "alto"):
+        report = convert(place, tmp_path / target, to=target, strict=True)
+        assert (report.conversion.images, report.conversion.lines, report.left_out) == (72, 1317, [])
+        place = report.out
+        assert lines(place) == wanted
