@@ -15,6 +15,17 @@ class Split(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PackedImage:
+    """An image file that lies in a row of a Parquet file, the first row being 0."""
+
+    file: Path
+    row: int
+
+    def __str__(self) -> str:
+        return f"{self.file}#{self.row}"
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """One image with its transcription: a line, a sheet, a region or a page.
 
@@ -25,7 +36,7 @@ class Sample:
     """
 
     id: str
-    image: Path
+    image: Path | PackedImage
     text: str
     split: Split
     writer: str | None = None

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dsocr.data.fixed import fix, read_fixed
-from dsocr.data.units import Placeable
+from dsocr.data.grouping import Placeable
 from dsocr.errors import DataError
 from tests.data.making import write
 

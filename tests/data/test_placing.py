@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from dsocr.data.earlier import Earlier
 from dsocr.data.fixed import FixedList, FixedName
+from dsocr.data.grouping import Placeable
 from dsocr.data.notes import Notes
 from dsocr.data.placing import Placing, SplitPlan, place
 from dsocr.data.splits import parse_fractions, split_of_fold
-from dsocr.data.units import Placeable
 from dsocr.errors import DataError
 from dsocr.samples import Split
 

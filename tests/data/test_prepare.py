@@ -67,7 +67,12 @@ def test_rows_tell_everything_about_a_sample(pages: Path, tmp_path: Path) -> Non
 
 def test_a_dataset_folder_holds_nothing_else(pages: Path, tmp_path: Path) -> None:
     prepare(pages, tmp_path / "out", writer="(.+)_", split="0.5/0/0.5")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["dataset.json", "test", "train"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "dataset.json",
+        "sources.jsonl",
+        "test",
+        "train",
+    ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
 
@@ -128,7 +133,12 @@ def test_what_a_split_column_does_not_place_is_left_out(tmp_path: Path) -> None:
     write(tmp_path / "s/t.tsv", "image\ttext\tsplit\n" + "\n".join(rows))
     report = prepare(tmp_path / "s", tmp_path / "out")
     assert [(item.reason, item.where) for item in report.left_out] == [(Reason.NO_SPLIT, "t.tsv:3")]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["dataset.json", "test", "train"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "dataset.json",
+        "sources.jsonl",
+        "test",
+        "train",
+    ]
 
 
 def test_one_named_split_alone_is_no_given_split(tmp_path: Path) -> None:
@@ -358,7 +368,7 @@ def test_a_list_of_fixed_names_is_recorded(pages: Path, tmp_path: Path) -> None:
 def test_an_image_is_a_unit_of_work_that_can_be_sent_elsewhere(tmp_path: Path) -> None:
     line = SourceLine("т", "p.xml:1", Outline((10, 10, 60, 30)))
     image = SourceImage(picture(tmp_path / "p.png"), "p", "p.xml", (line,))
-    task = pickle.loads(pickle.dumps(CutTask(image, tmp_path, "p")))
+    task = pickle.loads(pickle.dumps(CutTask(image, image.image.read_bytes(), tmp_path, "p")))
     cut = pickle.loads(pickle.dumps(cut_image))(task)
     assert pickle.loads(pickle.dumps(cut)) == cut
 

@@ -6,13 +6,15 @@ from typing import Annotated
 
 import typer
 
-from dsocr.cli.options import Json, Overwrite, Quiet, Strict, app
+from dsocr.cli.options import Json, Overwrite, Quiet, Strict, Workers, app
 from dsocr.console import Printer
 
 
 @app.command()
 def prepare(
-    source: Annotated[Path, typer.Argument(help="A folder of scans with transcriptions, or a table.")],
+    source: Annotated[
+        Path, typer.Argument(help="A folder of scans with transcriptions, a zip of it, a table, or hf:owner/name.")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The dataset folder to make.")],
     format: Annotated[
         str | None, typer.Option(help="The source's format; found out if not given; `dsocr sources` lists them.")
@@ -27,6 +29,9 @@ def prepare(
         str | None,
         typer.Option(help="What no two splits share: writer, document, page or text, or writer+text; the fairest."),
     ] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="What a sample is: line, region or page; what is transcribed if not given.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 17,
     stratify: Annotated[bool, typer.Option(help="Draw splits that are alike in lengths and scripts.")] = True,
     folds: Annotated[int | None, typer.Option(help="Make so many folds; a configuration says which one tests.")] = None,
@@ -39,6 +44,8 @@ def prepare(
     column: Annotated[
         list[str] | None, typer.Option(help="A table's column, as image=NAME, text=NAME, writer=NAME, ...")
     ] = None,
+    store: Annotated[str, typer.Option(help="How images are kept: files, or parquet for very many of them.")] = "files",
+    workers: Workers = None,
     text_policy: Annotated[
         Path | None, typer.Option(help="A YAML file that says what is done to the transcriptions.")
     ] = None,
@@ -66,6 +73,7 @@ def prepare(
         document=document,
         split=split,
         split_by=split_by,
+        unit=unit,
         seed=seed,
         stratify=stratify,
         folds=folds,
@@ -80,6 +88,44 @@ def prepare(
             "line_end_hyphens": line_end_hyphens,
         },
         encoding=encoding,
+        store=store,
+        workers=workers,
+        strict=strict,
+        overwrite=overwrite,
+    )
+
+
+@app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(help="What prepare reads, or a dataset folder.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to make.")],
+    to: Annotated[
+        str, typer.Option(help="The format: page, page-2013, alto, tsv, parquet, ms-swift, llama-factory or unsloth.")
+    ],
+    format: Annotated[str | None, typer.Option(help="The source's format; found out if not given.")] = None,
+    writer: Annotated[str | None, typer.Option(help="Who wrote it: a column, or a pattern over file names.")] = None,
+    page: Annotated[str | None, typer.Option(help="The page: a column, or a pattern over file names.")] = None,
+    document: Annotated[str | None, typer.Option(help="The document: a column, or a pattern.")] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="A table's column, as image=NAME, text=NAME, writer=NAME, ...")
+    ] = None,
+    strict: Strict = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write transcriptions in another format, for other programs."""
+    from dsocr.commands.convert import convert_command
+
+    convert_command(
+        Printer(quiet=quiet),
+        source,
+        out,
+        to=to,
+        format=format,
+        writer=writer,
+        page=page,
+        document=document,
+        columns=column or [],
         strict=strict,
         overwrite=overwrite,
     )

@@ -9,12 +9,17 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from dsocr.data.paths import CARD_FILE
+from dsocr.data.sources.layout import Unit
 from dsocr.errors import DataError
 from dsocr.samples import Split
 from dsocr.text import TextPolicy
 
 METADATA_FILE = "metadata.jsonl"
 FORMAT_VERSION = 1
+
+
+Store = Literal["files", "parquet"]
+"""How a dataset keeps its images: each in a file of its own, or many in a Parquet file."""
 
 
 class _Part(BaseModel):
@@ -64,6 +69,7 @@ class Card(_Part):
     created: str
     source: str
     source_format: str
+    unit: Unit = "line"
     writer: str | None
     page: str | None
     document: str | None = None
@@ -75,6 +81,7 @@ class Card(_Part):
     fixed: FixedCard | None = None
     like: str | None = None
     text_policy: dict[str, Any]
+    store: Store = "files"
     splits: dict[Split, SplitCard]
     crossing: dict[str, int]
     text_changes: dict[str, LeftOutCard] = {}
@@ -122,7 +129,27 @@ def read_card(folder: Path) -> Card:
 
 def split_hash(metadata: bytes, digests: Iterable[str]) -> str:
     """SHA-256 over a split's `metadata.jsonl` and, in its order, the SHA-256 of each image file."""
-    whole = hashlib.sha256(metadata)
+    whole = SplitHash()
+    whole.add(metadata)
     for digest in digests:
-        whole.update(bytes.fromhex(digest))
+        whole.add(b"", digest)
     return whole.hexdigest()
+
+
+class SplitHash:
+    """A split's hash, as `split_hash` says, while it is written."""
+
+    def __init__(self) -> None:
+        self._whole = hashlib.sha256()
+        self._digests = bytearray()
+
+    def add(self, metadata: bytes, digest: str = "") -> None:
+        """What comes next in the metadata, and the next image's hash."""
+        self._whole.update(metadata)
+        self._digests += bytes.fromhex(digest)
+
+    def hexdigest(self) -> str:
+        """The hash of all that was added."""
+        whole = self._whole.copy()
+        whole.update(self._digests)
+        return whole.hexdigest()

@@ -1,17 +1,18 @@
 """Reading a dataset folder: its card, and the samples of each split, with nothing outside the folder within reach."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dsocr.data.card import METADATA_FILE, Card, read_card
+from dsocr.data.packed import packed_images
 from dsocr.data.paths import inside
 from dsocr.data.sources.layout import points
 from dsocr.data.splits import split_of_fold
 from dsocr.errors import DataError
-from dsocr.samples import Sample, Split
+from dsocr.samples import PackedImage, Sample, Split
 
 _FOLDS_HINT = "prepare it with --folds, or take `fold` out of the configuration"
 
@@ -62,9 +63,10 @@ class Dataset:
             lines = path.read_text(encoding="utf-8").split("\n")
         except (OSError, ValueError) as error:
             raise DataError(f"the metadata cannot be read: {error}", where=path) from error
+        packed = packed_images(self.folder, split)
         for number, line in enumerate(lines, start=1):
             if line.strip():
-                yield f"{split}/{METADATA_FILE}:{number}", self._sample(split, line, f"{path}:{number}")
+                yield f"{split}/{METADATA_FILE}:{number}", self._sample(split, line, f"{path}:{number}", packed)
 
     def metadata(self, split: Split) -> Path:
         """Where a split's metadata stands, or would stand."""
@@ -77,10 +79,10 @@ class Dataset:
             raise DataError(f"fold: must be 1 to {self.card.folds}, not {fold}", where=where)
         return split_of_fold(fold, self.fold, self.card.folds)
 
-    def _sample(self, place: Split, line: str, where: str) -> Sample:
+    def _sample(self, place: Split, line: str, where: str, packed: Mapping[str, PackedImage]) -> Sample:
         split, row = place, _read_row(line, where)
         try:
-            image = inside(self.folder / place, row.file_name)
+            image = packed.get(row.file_name) or inside(self.folder / place, row.file_name)
             geometry = row.geometry()
         except DataError as error:
             raise DataError(error.message, where=where, hint=error.hint) from error

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsocr.data.dataset import Dataset
+from dsocr.data.grouping import Placeable, chain
 from dsocr.data.splits import Label
-from dsocr.data.units import Placeable, chain
 from dsocr.errors import DataError
 from dsocr.samples import Split
 

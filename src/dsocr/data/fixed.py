@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from dsocr.data.grouping import Placeable, page_key
 from dsocr.data.images import IMAGE_SUFFIXES
 from dsocr.data.sources.texts import read_text
 from dsocr.data.splits import split_called
-from dsocr.data.units import Placeable, page_key
 from dsocr.errors import DataError
 from dsocr.samples import Split
 

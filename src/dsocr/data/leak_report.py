@@ -12,9 +12,9 @@ from typing import Any
 
 from dsocr.data.card import Card
 from dsocr.data.dataset import Dataset
+from dsocr.data.grouping import page_key
 from dsocr.data.splits import crossing
 from dsocr.data.strata import SCRIPTS, script_of
-from dsocr.data.units import page_key
 from dsocr.errors import DataError
 from dsocr.samples import Sample, Split
 from dsocr.text import comparable, letters_of

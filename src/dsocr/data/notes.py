@@ -1,10 +1,10 @@
 """What `prepare` met on its way that is not in the dataset, or is there with something unknown."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from dsocr.data.sources.layout import LeftOut, SourceImage
+from dsocr.data.sources.layout import Item, LeftOut, Remark, SourceImage
 from dsocr.errors import DataError
 
 EXAMPLES = 10
@@ -55,15 +55,15 @@ class Notes:
         """Notes what is no fault and worth knowing."""
         self.remarks.append(sentence)
 
-    def sifted(self, items: Iterable[SourceImage | LeftOut]) -> list[SourceImage]:
+    def sifted(self, items: Iterable[Item]) -> Iterator[SourceImage]:
         """The images among what a source yields; the rest is noted."""
-        images = []
         for item in items:
             if isinstance(item, LeftOut):
                 self.add(item)
+            elif isinstance(item, Remark):
+                self.remark(item.message)
             else:
-                images.append(item)
-        return images
+                yield item
 
     def told(self) -> str:
         """The reasons, counted, and the first place, to follow a sentence that says nothing is left."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from dsocr.data.earlier import Earlier, keep
 from dsocr.data.fixed import FixedList, FixedName, fix
+from dsocr.data.grouping import GIVEN, Placeable, groups_of, known_units, page_key, parse_units
 from dsocr.data.notes import Notes
 from dsocr.data.sources.layout import LeftOut, Reason
 from dsocr.data.splits import Label, assign_groups, crossing, split_of_fold
 from dsocr.data.strata import assign_alike
-from dsocr.data.units import GIVEN, Placeable, groups_of, known_units, page_key, parse_units
 from dsocr.errors import DataError
 from dsocr.samples import Split
 from dsocr.text import comparable

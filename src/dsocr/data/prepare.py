@@ -1,35 +1,38 @@
 """From somebody's scans and transcriptions to a dataset folder: read, name, cut, split, write."""
 
-import shutil
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from dsocr import __version__
-from dsocr.data.card import Card, FixedCard, LeftOutCard, read_card
-from dsocr.data.cutting import CutSample, CutTask, cut_image
+from dsocr.data.card import Card, FixedCard, LeftOutCard, Store, read_card
+from dsocr.data.cutters import Cutters
 from dsocr.data.earlier import Earlier, read_earlier
-from dsocr.data.file_names import unique_stems
 from dsocr.data.fixed import read_fixed
+from dsocr.data.grouping import GIVEN
 from dsocr.data.notes import EXAMPLES, Notes
+from dsocr.data.opening import opened
 from dsocr.data.paths import is_dataset
 from dsocr.data.placing import SplitPlan, count_crossing, place
+from dsocr.data.processes import worker_processes
+from dsocr.data.reading import Reading
+from dsocr.data.recording import Recorder
 from dsocr.data.sources import choose_format
-from dsocr.data.sources.layout import LeftOut, SourceImage
+from dsocr.data.sources.layout import LeftOut, Unit
 from dsocr.data.sources.texts import text_encoding
 from dsocr.data.splits import parse_fractions
-from dsocr.data.texts import with_text
-from dsocr.data.units import GIVEN, Placeable
-from dsocr.data.writers import with_documents, with_pages, with_writers
-from dsocr.data.writing import refuse_output, write_split
+from dsocr.data.units import Units, choose_unit
+from dsocr.data.work import recover, work_folder
+from dsocr.data.writers import Names
+from dsocr.data.writing import earlier_cuts, refuse_output, write_sources, write_split
 from dsocr.errors import DataError
-from dsocr.runs import writing_folder
 from dsocr.samples import Split
 from dsocr.text import TextPolicy
-
-_CUT = "cut"
 
 Progress = Callable[[int, int], None]
 """Told after each image: how many are done, and how many there are."""
@@ -39,12 +42,17 @@ NFC_COLLAPSED = TextPolicy()
 
 @dataclass(frozen=True, slots=True)
 class PrepareReport:
-    """What was made, and what of the source is not in it."""
+    """What was made, and what of the source is not in it.
+
+    Of the `images` of the source, `recalled` had been cut before and were taken as they were.
+    """
 
     dataset: Path
     card: Card
     left_out: list[LeftOut]
     unmatched: dict[str, list[str]]
+    images: int
+    recalled: int
 
 
 def prepare(
@@ -57,6 +65,7 @@ def prepare(
     document: str | None = None,
     split: str = "0.8/0.1/0.1",
     split_by: str | None = None,
+    unit: Unit | None = None,
     seed: int = 17,
     stratify: bool = True,
     folds: int | None = None,
@@ -64,18 +73,23 @@ def prepare(
     like: Path | None = None,
     columns: Mapping[str, str] | None = None,
     text_policy: TextPolicy = NFC_COLLAPSED,
+    store: Store = "files",
     encoding: str | None = None,
+    workers: int | None = None,
     strict: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> PrepareReport:
-    """Writes the dataset folder `out` from the folder or table `source`.
+    """Writes the dataset folder `out` from a folder, a table or another file, a zip archive, or `hf:owner/name`.
 
     `writer`, `page` and `document` are a table's column or a pattern searched in each image's file name: its first
     group, or all it matches, is the name. `split_by` None means the fairest unit there is: the splits the source
     gives, else writers, else documents, pages, texts; `writer+text` joins units. `fixed` lists names that must stand in
     a split. The groups of the dataset `like`, or of one made in the same way that is overwritten, stay where they are.
-    With `strict` the first fault is an error; without, faults are left out, counted and listed.
+    With `strict` the first fault is an error; without, faults are left out, counted and listed. What an earlier
+    `prepare` of the same source has cut, finished or killed, is not cut again. `store` says whether
+    images are files of their own or lie in Parquet files. `unit` is what a sample is an image of; None means what the
+    source transcribes, lines unless it says otherwise. `workers` is the number of processes, None one a core.
     """
     with text_encoding(encoding):
         named = read_fixed(fixed) if fixed else None
@@ -83,38 +97,38 @@ def prepare(
     plan = SplitPlan(
         parse_fractions(split), split_by, seed, stratify=stratify, folds=folds, fixed=named, earlier=earlier
     )
+    recover(out)
     refuse_output(out, source, overwrite=overwrite)
     notes = Notes(strict)
     if like is None and is_dataset(out):
         plan = replace(plan, earlier=_made_alike(out, source, plan, (writer, page, document), notes))
-    with text_encoding(encoding):
-        chosen = choose_format(source, format, columns or {})
-        images = notes.sifted(chosen.read(source, columns or {}))
-    images = with_pages(with_writers(images, writer, notes), page, notes)
-    images = with_documents(images, document, notes)
-    images = [kept for image in images if (kept := with_text(image, notes, text_policy)).lines]
-    with writing_folder(out) as folder:
-        samples = _cut(images, folder / _CUT, notes, progress)
-        if not samples:
+    with text_encoding(encoding), work_folder(out) as work, opened(source, work.unpacked) as held:
+        chosen = choose_format(held.path, format, columns or {})
+        sample_unit = choose_unit(unit, chosen)
+        names = Names({"writer": writer, "page": page, "document": document})
+        read = partial(chosen.read, held.path, columns or {})
+        reading = Reading(lambda: chain(held.told, read()), names, Units(sample_unit), text_policy)
+        total = reading.count()
+        work.journal.learn(earlier_cuts(out))
+        recorder = Recorder(work.journal, notes)
+        with worker_processes(workers) as crew:
+            cutters = Cutters(work.journal, work.cut, out, crew)
+            for image in cutters.cut_all(reading.images(notes)):
+                recorder.add(image)
+                if progress:
+                    progress(recorder.images, total)
+        facts = recorder.facts()
+        if not facts:
             raise DataError(f"no sample is left{notes.told()}", where=source)
-        facts = [placeable(sample) for sample in samples]
         placing = place(facts, plan, notes)
-        placed: dict[Split, list[tuple[CutSample, int | None]]] = {split: [] for split in Split}
-        for sample, where, fold in zip(samples, placing.splits, placing.folds, strict=True):
-            if where is not None:
-                placed[where].append((sample, fold))
+        work.journal.place(placing.splits, placing.folds)
         drawn = placing.unit != GIVEN
-        splits = {
-            split: write_split(folder, split, folder / _CUT, *zip(*placed[split], strict=True))
-            for split in Split
-            if placed[split]
-        }
-        shutil.rmtree(folder / _CUT)
         card = Card(
             dsocr_version=__version__,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            source=source.resolve().name,
+            created=_now().isoformat(timespec="seconds"),
+            source=held.name,
             source_format=chosen.name,
+            unit=sample_unit,
             writer=writer,
             page=page,
             document=document,
@@ -128,18 +142,30 @@ def prepare(
             else None,
             like=plan.earlier.name if plan.earlier and drawn else None,
             text_policy=text_policy.as_dict(),
-            splits=splits,
+            splits={
+                split: write_split(work.draft, split, work.journal.samples(split), store)
+                for split in Split
+                if split in placing.splits
+            },
+            store=store,
             crossing=count_crossing(facts, placing.splits),
             text_changes={
                 rule: LeftOutCard(count=changes.count, examples=changes.examples)
                 for rule, changes in notes.text_changes.items()
             },
-            left_out=_counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
-            unmatched=_counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
+            left_out=counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
+            unmatched=counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
             remarks=notes.remarks,
         )
-        card.write(folder)
-    return PrepareReport(out, card, notes.left_out, dict(notes.unmatched))
+        write_sources(work.draft, work.journal)
+        card.write(work.draft)
+    return PrepareReport(out, card, notes.left_out, dict(notes.unmatched), recorder.images, recorder.recalled)
+
+
+def _now() -> datetime:
+    """The time, or the one that SOURCE_DATE_EPOCH says, with which the same source gives the same bytes."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    return datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
 
 
 def _made_alike(
@@ -159,29 +185,8 @@ def _made_alike(
         return None
 
 
-def placeable(sample: CutSample) -> Placeable:
-    """What decides a sample's split."""
-    image = sample.image
-    return Placeable(
-        image.name, sample.line.where, sample.line.text, image.writer, image.document, image.page, image.split
-    )
-
-
-def _cut(images: list[SourceImage], folder: Path, notes: Notes, progress: Progress | None) -> list[CutSample]:
-    folder.mkdir()
-    stems = unique_stems(image.name for image in images)
-    samples: list[CutSample] = []
-    for done, (image, stem) in enumerate(zip(images, stems, strict=True), start=1):
-        cut, left_out = cut_image(CutTask(image, folder, stem))
-        samples += cut
-        for item in left_out:
-            notes.add(item)
-        if progress:
-            progress(done, len(images))
-    return samples
-
-
-def _counted(items: Iterable[tuple[str, str]]) -> dict[str, LeftOutCard]:
+def counted(items: Iterable[tuple[str, str]]) -> dict[str, LeftOutCard]:
+    """How many of each kind there are, with the first of them."""
     by_kind: dict[str, list[str]] = defaultdict(list)
     for kind, example in items:
         by_kind[str(kind)].append(example)

@@ -8,8 +8,8 @@ import numpy as np
 from dsocr.data.card import split_hash
 from dsocr.data.checking.findings import Checked, Findings, Severity
 from dsocr.data.dataset import Dataset
+from dsocr.data.grouping import page_key
 from dsocr.data.splits import crossing
-from dsocr.data.units import page_key
 from dsocr.samples import Sample, Split
 from dsocr.text import comparable, letters_of
 
