@@ -68,7 +68,7 @@ def prepare_command(
             overwrite=overwrite,
             progress=tell,
         )
-    _print_prepared(printer, report)
+    print_prepared(printer, report)
 
 
 def _one_of(option: str, name: str | None, *names: str) -> str | None:
@@ -84,7 +84,8 @@ def named_columns(pairs: Sequence[str]) -> Mapping[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def _print_prepared(printer: Printer, report: "PrepareReport") -> None:
+def print_prepared(printer: Printer, report: "PrepareReport") -> None:
+    """What a dataset folder holds, what is not in it, and what to do next."""
     card = report.card
     printer.say(f"{'split':<12}{'samples':>9}{'writers':>9}{'pages':>8}{'characters':>12}")
     for split, part in card.splits.items():
