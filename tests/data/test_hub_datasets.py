@@ -3,6 +3,7 @@
 import fnmatch
 import os
 import shutil
+import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
@@ -215,3 +216,15 @@ def test_a_name_that_could_be_the_hubs_is_not_looked_up(tmp_path: Path, hub: Fak
         prepare(Path("anna/letters"), tmp_path / "out")
     assert error.value.hint == "a dataset of the Hub is named hf:anna/letters"
     assert hub.fetched == []
+
+
+def test_a_newer_commit_leaves_every_text_in_its_split(
+    tmp_path: Path, main: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards(main, "data/a.parquet", "data/b.parquet", "data/c.parquet")
+    first = prepare(Path("hf:anna/letters"), tmp_path / "out").card
+    shards(main, "data/a.parquet", "data/b.parquet", "data/c.parquet", "data/d.parquet")
+    monkeypatch.setattr(sys.modules[__name__], "COMMIT", "f" * 40)
+    second = prepare(Path("hf:anna/letters"), tmp_path / "out", overwrite=True).card
+    assert first.source != second.source
+    assert second.remarks[0] == "6 groups by text stay where out has them, 2 are new"

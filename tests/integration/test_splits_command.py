@@ -80,6 +80,19 @@ def test_folds_are_made_and_reported(
     assert "into 3 folds, of which fold 2 tests" in out
 
 
+def test_a_configuration_is_checked_by_the_fold_it_names(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    data = tmp_path / "out"
+    call(monkeypatch, capsys, "prepare", source, "-o", data, "--writer", "(.)_", "--folds", 3)
+    config = write(tmp_path / "run.yaml", f"dataset: {data.as_posix()}\nrun: {tmp_path.as_posix()}/run\nfold: 3\n")
+    _, out, _ = call(monkeypatch, capsys, "check", config, "--json")
+    assert not {finding["code"] for finding in json.loads(out)} & {"writer-crosses", "hash-differs"}
+    write(config, config.read_text(encoding="utf-8").replace("fold: 3", "fold: 4"))
+    code, _, err = call(monkeypatch, capsys, "check", config)
+    assert (code, "has folds 1 to 3, and none is fold 4" in err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

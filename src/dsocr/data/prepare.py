@@ -100,11 +100,11 @@ def prepare(
     recover(out)
     refuse_output(out, source, overwrite=overwrite)
     notes = Notes(strict)
-    if like is None and is_dataset(out):
-        plan = replace(plan, earlier=_made_alike(out, source, plan, (writer, page, document), notes))
     with text_encoding(encoding), work_folder(out) as work, opened(source, work.unpacked) as held:
         chosen = choose_format(held.path, format, columns or {})
         sample_unit = choose_unit(unit, chosen)
+        if like is None and is_dataset(out):
+            plan = replace(plan, earlier=_made_alike(out, held.name, plan, (writer, page, document), notes))
         names = Names({"writer": writer, "page": page, "document": document})
         read = partial(chosen.read, held.path, columns or {})
         reading = Reading(lambda: chain(held.told, read()), names, Units(sample_unit), text_policy)
@@ -169,13 +169,19 @@ def _now() -> datetime:
 
 
 def _made_alike(
-    out: Path, source: Path, plan: SplitPlan, patterns: tuple[str | None, str | None, str | None], notes: Notes
+    out: Path, source: str, plan: SplitPlan, patterns: tuple[str | None, str | None, str | None], notes: Notes
 ) -> Earlier | None:
     """The dataset that is overwritten, if it was made in the same way: its groups stay in their splits."""
     try:
         card = read_card(out)
-        settings = (card.source, (card.writer, card.page, card.document), card.fractions, card.seed, card.folds)
-        wanted = (source.resolve().name, patterns, plan.targets(), plan.seed, plan.folds)
+        settings = (
+            _without_commit(card.source),
+            (card.writer, card.page, card.document),
+            card.fractions,
+            card.seed,
+            card.folds,
+        )
+        wanted = (_without_commit(source), patterns, plan.targets(), plan.seed, plan.folds)
         same_unit = card.split_by != GIVEN and plan.split_by in (None, card.split_by)
         # What was drawn alike or by a list is drawn anew where that is no longer asked for.
         no_less = (plan.stratify or not card.stratified) and (plan.fixed is not None or card.fixed is None)
@@ -183,6 +189,11 @@ def _made_alike(
     except DataError as error:
         notes.remark(f"what is overwritten cannot be read, so all is placed anew: {error.message}")
         return None
+
+
+def _without_commit(source: str) -> str:
+    """A source's name; a dataset of the Hub is the same one at another commit."""
+    return source.partition("@")[0] if source.startswith("hf:") else source
 
 
 def counted(items: Iterable[tuple[str, str]]) -> dict[str, LeftOutCard]:
