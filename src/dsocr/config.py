@@ -200,6 +200,8 @@ class RunConfig(Section):
     """The commit, tag or branch of a Hub id; the newest where it is not given."""
     dataset: Folder
     """The dataset folder that `dsocr prepare` wrote."""
+    fold: PositiveInt | None = None
+    """The fold that tests, of a dataset with folds; the next one validates and the others train."""
     run: Folder
     """The run folder: made by training, and resumed where it is there."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 17

@@ -22,12 +22,13 @@ def check_command(
     from dsocr.config import load_config
     from dsocr.data.dataset import Dataset
 
-    resolution, prompt, revision, folder = None, "free_ocr", None, path
+    resolution, prompt, revision, folder, fold = None, "free_ocr", None, path, None
     if path.suffix in (".yaml", ".yml"):
         config = load_config(path)
         base, max_text_tokens, folder = config.base, config.training.max_text_tokens, config.dataset
         resolution, prompt, revision = config.input.resolution, config.input.prompt, config.base_revision
-    dataset = Dataset.open(folder)
+        fold = config.fold
+    dataset = Dataset.open(folder, fold=fold)
     if html is not None and not html.absolute().parent.is_dir():
         raise ConfigError(f"--html: there is no folder {html.parent}", hint="make it, or write the page elsewhere")
     # Slow, and not needed to say that there is no dataset.

@@ -25,7 +25,6 @@ from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, find_base, load_encoder
 from dsocr.runs import ReadingSettings, RunFolder, to_json, write_atomically
 from dsocr.samples import Split
-from dsocr.text import TextPolicy
 from dsocr.training.arguments import training_arguments
 from dsocr.training.callbacks import Recorder, Report, close_training_log, training_log
 from dsocr.training.checkpoints import TRAINER_STATE, latest_checkpoint
@@ -64,7 +63,7 @@ def train(
     started = time.monotonic()
     run = RunFolder(config.run)
     _refuse_run(run, overwrite=overwrite)
-    dataset = Dataset.open(config.dataset)
+    dataset = Dataset.open(config.dataset, fold=config.fold)
     begun = None if overwrite else _begun(run)
     config = _pinned(config, begun)
     if begun is not None:
@@ -228,7 +227,7 @@ def _finish(
         base_revision=config.base_revision,
         prompt=encoder.prompt,
         resolution=encoder.resolution.name,
-        text_policy=TextPolicy(**dataset.card.text_policy),  # type: ignore[arg-type]
+        text_policy=dataset.card.policy(),
         generation=config.generation.model_dump(),
     ).save(beside)
     beside.rename(run.adapter)
@@ -244,6 +243,7 @@ def _provenance(config: RunConfig, dataset: Dataset) -> dict[str, Any]:
         "base_revision": config.base_revision,
         "dataset": {split.value: card.sha256 for split, card in dataset.card.splits.items()},
         "dataset_source": dataset.card.source,
+        "fold": dataset.fold,
         "python": sys.version.split()[0],
         "packages": {name: version(name) for name in packages},
         "machine": f"{platform.system()} {platform.machine()}",

@@ -27,6 +27,7 @@ FIXES = {
     "text-too-short": "Look at the pair: the text may belong to another image, or lack its end.",
     "pairs-disagree": "Compare the first lines with their images; one text too few shifts all that follow.",
     "writer-crosses": "Prepare with --writer, and with --split-by writer, if new hands are to be read.",
+    "document-crosses": "Prepare with --document, so that whole documents go to a split.",
     "page-crosses": "Prepare with --page, so that whole pages go to a split.",
     "text-crosses": "Prepare with --split-by text, if the same texts were written many times.",
     "no-writer": "Give --writer a pattern or column that tells every writer, and prepare again.",

@@ -14,7 +14,7 @@ from dsocr.data.checking.findings import EXAMPLES, SEVERITIES, Finding
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.errors import DataError
-from dsocr.samples import Sample, Split
+from dsocr.samples import PackedImage, Sample, Split
 
 _THUMBNAIL = (480, 120)
 _BARS = 24
@@ -110,7 +110,7 @@ def _figures(finding: Finding, samples: dict[str, Sample]) -> Iterator[str]:
         yield f"<figure>{picture}<figcaption><code>{escape(example)}</code>{text}</figcaption></figure>"
 
 
-def _thumbnail(path: Path) -> str:
+def _thumbnail(path: Path | PackedImage) -> str:
     """The image made small, inside the page; nothing where it cannot be opened, which a finding tells anyway."""
     try:
         image = open_image(path)
