@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from dsocr.data.augment import Augmentation, augment
-from dsocr.data.file_names import unique_stems
+from dsocr.data.file_names import UniqueStems
 from dsocr.data.prepare import Progress
 from dsocr.data.synthesis.faces import Face
 from dsocr.data.synthesis.rendering import render_line
@@ -32,9 +32,10 @@ def draw_lines(
 ) -> None:
     """Draws each line into `folder`, and `lines.jsonl` beside them; style depends on the line's place and the seed."""
     (folder / "lines").mkdir(parents=True)
-    stems = unique_stems(f"{line.face.name}-{number:05d}" for number, line in enumerate(lines, start=1))
+    stems = UniqueStems()
     with (folder / "lines.jsonl").open("w", encoding="utf-8", newline="\n") as table:
-        for number, (line, stem) in enumerate(zip(lines, stems, strict=True)):
+        for number, line in enumerate(lines):
+            stem = stems.take(f"{line.face.name}-{number + 1:05d}")
             name = f"lines/{stem}.jpg"
             image = draw_line(line.text, line.face, height, augmentation, np.random.default_rng((seed, number)))
             image.save(folder / name, quality=_JPEG_QUALITY)
