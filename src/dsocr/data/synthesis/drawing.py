@@ -35,8 +35,7 @@ def draw_lines(
     stems = UniqueStems()
     with (folder / "lines.jsonl").open("w", encoding="utf-8", newline="\n") as table:
         for number, line in enumerate(lines):
-            stem = stems.take(f"{line.face.name}-{number + 1:05d}")
-            name = f"lines/{stem}.jpg"
+            name = f"lines/{stems.take(f'{line.face.name}-{number + 1:05d}')}.jpg"
             image = draw_line(line.text, line.face, height, augmentation, np.random.default_rng((seed, number)))
             image.save(folder / name, quality=_JPEG_QUALITY)
             row = {"file_name": name, "text": line.text, "writer": line.face.family, "split": line.split}
