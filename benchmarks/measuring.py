@@ -5,11 +5,14 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 PROJECT = Path(__file__).resolve().parents[1]
 
@@ -30,6 +33,45 @@ def anonymous() -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:")), None)
+
+
+def watch(command: Sequence[str]) -> tuple[str, dict[str, float]]:
+    """What a command printed, and what it and all its children took.
+
+    `seconds` on the clock, `cpu` seconds of processors, and the most bytes in memory, looked at five times a second:
+    `uss` belongs to no other process, `rss` counts what is shared once for each.
+    """
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    most = {"uss": 0.0, "rss": 0.0}
+    used: dict[int, float] = {}
+    while process.poll() is None:
+        now = {"uss": 0.0, "rss": 0.0}
+        for one in _tree(process.pid):
+            try:
+                memory, times = one.memory_full_info(), one.cpu_times()
+            except psutil.Error:
+                continue
+            now["uss"] += memory.uss
+            now["rss"] += memory.rss
+            used[one.pid] = times.user + times.system
+        most = {kind: max(most[kind], now[kind]) for kind in most}
+        time.sleep(0.2)
+    seconds = time.perf_counter() - start
+    assert process.stdout is not None
+    with process.stdout as stream:
+        printed = stream.read()
+    if process.returncode:
+        sys.exit(f"it failed with {process.returncode}: {' '.join(command)}")
+    return printed, {"seconds": seconds, "cpu": sum(used.values()), **most}
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.Error:
+        return []
 
 
 def versions() -> dict[str, str]:

@@ -13,6 +13,7 @@ import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     NonNegativeFloat,
@@ -30,6 +31,7 @@ from dsocr.errors import ConfigError
 from dsocr.settings import override, problems_in, read_yaml
 
 ScopeName = Literal["decoder", "decoder+experts", "decoder+vision"]
+AugmentationName = Literal["none", "light", "medium", "strong"]
 
 
 def _scope(scope: str) -> str:
@@ -42,6 +44,20 @@ def _scope(scope: str) -> str:
     except re.error as error:
         raise ValueError(f"is not a regular expression: {error}") from error
     return scope
+
+
+def read_augmentation(value: object) -> float | str:
+    """A preset's name, or a number from 0 to 2, also one that is written as text. Raises ValueError for all else."""
+    if value in get_args(AugmentationName):
+        return str(value)
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = -1.0
+    if not 0 <= number <= 2:
+        names = ", ".join(get_args(AugmentationName))
+        raise ValueError(f"must be {names} or a number from 0 to 2, not {value!r}")
+    return number
 
 
 Text = Annotated[str, Field(min_length=1)]
@@ -116,8 +132,8 @@ class TrainingSection(Section):
     """How attention is computed: sdpa is fused and fast, eager is step by step."""
     gradient_checkpointing: bool = False
     """Compute activations twice to hold fewer of them: slower, less memory."""
-    augmentation: Annotated[float, Field(ge=0, le=2)] = 0.0
-    """How much each image is varied every epoch (slant, stretch, pen, light); 0 is not at all, 1 as one writer does."""
+    augmentation: Annotated[float | str, BeforeValidator(read_augmentation)] = 0.0
+    """How each image is varied every epoch: none, light, medium, strong, or a number; 1 is as one writer varies."""
     long_text: Literal["error", "exclude"] = "error"
     """What to do with a transcription over max_text_tokens: stop, or leave the sample out and count it."""
     max_text_tokens: PositiveInt = 512
@@ -184,6 +200,8 @@ class RunConfig(Section):
     """The commit, tag or branch of a Hub id; the newest where it is not given."""
     dataset: Folder
     """The dataset folder that `dsocr prepare` wrote."""
+    fold: PositiveInt | None = None
+    """The fold that tests, of a dataset with folds; the next one validates and the others train."""
     run: Folder
     """The run folder: made by training, and resumed where it is there."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 17

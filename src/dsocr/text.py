@@ -42,6 +42,12 @@ def comparable(text: str) -> str:
     return _SPACES.sub(" ", unicodedata.normalize("NFC", text)).strip()
 
 
+def letters_of(text: str) -> str:
+    """What remains the same where two people transcribed one line: letters and digits, case and ё folded."""
+    text = unicodedata.normalize("NFC", text)
+    return "".join(character for character in text.casefold() if character.isalnum()).replace("ё", "е")
+
+
 def is_blank(text: str) -> bool:
     """True where a transcription holds nothing one could read: no text, white space, or invisible characters only."""
     return all(character.isspace() or unicodedata.category(character) in {"Cf", "Cc"} for character in text)

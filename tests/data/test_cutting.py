@@ -1,5 +1,7 @@
 """A line is cut along its polygon, with the page's own paper around it."""
 
+import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,19 +9,40 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dsocr.data.cutting import MARGIN, CutSample, CutTask, crop_box, crop_line, cut_image, paper_colour
-from dsocr.data.sources.layout import LeftOut, Outline, Reason, SourceImage, SourceLine
+from dsocr.data.cutting import (
+    MARGIN,
+    CutLine,
+    CutTask,
+    Refusal,
+    crop_box,
+    crop_line,
+    cut_image,
+    paper_colour,
+    stored_outline,
+    task_key,
+)
+from dsocr.data.sources.layout import Outline, Reason, SourceImage, SourceLine
 from tests.data.making import picture
 
 PAPER, INK = (240, 230, 200), (20, 20, 90)
 TRIANGLE = Outline.of_polygon(((10, 10), (50, 10), (10, 30)))
 
 
-def cut(
-    folder: Path, outline: Outline | None, image: Path, size: tuple[int, int] | None = None
-) -> tuple[list[CutSample], list[LeftOut]]:
-    line = SourceLine("т", "p.xml:1", outline)
-    return cut_image(CutTask(SourceImage(image, "p", "p.xml", (line,), size), folder, "p"))
+def source_image(image: Path, outline: Outline | None, size: tuple[int, int] | None = None) -> SourceImage:
+    return SourceImage(image, "p", "p.xml", (SourceLine("т", "p.xml:1", outline),), size)
+
+
+def cut(folder: Path, outline: Outline | None, image: Path, size: tuple[int, int] | None = None) -> CutLine | Refusal:
+    found = cut_image(CutTask(source_image(image, outline, size), image.read_bytes(), folder, "p"))
+    return found if isinstance(found, Refusal) else found.lines[0]
+
+
+def stored(folder: Path, outline: Outline | None, image: Path) -> str:
+    """The name of the file that was cut."""
+    line = cut(folder, outline, image)
+    assert isinstance(line, CutLine)
+    assert hashlib.sha256((folder / line.file).read_bytes()).hexdigest() == line.digest
+    return line.file
 
 
 def test_outside_the_polygon_is_paper() -> None:
@@ -59,12 +82,26 @@ def test_paper_is_the_median_not_the_mean(mode: str) -> None:
     assert paper_colour(page.convert(mode)) == expected
 
 
-def test_outlines_grow_with_the_image(tmp_path: Path) -> None:
-    image = picture(tmp_path / "p.png", (200, 100))
-    (sample,), _ = cut(tmp_path, TRIANGLE, image, (100, 50))
-    assert sample.line.outline is not None
-    assert sample.line.outline.polygon == ((20, 20), (100, 20), (20, 60))
-    assert sample.line.outline.box == (20, 20, 102, 62)
+def test_outlines_grow_with_the_image() -> None:
+    image = source_image(Path("p.png"), TRIANGLE, (100, 50))
+    outline = stored_outline(image.lines[0], image, (200, 100))
+    assert outline is not None
+    assert outline.polygon == ((20, 20), (100, 20), (20, 60))
+    assert outline.box == (20, 20, 102, 62)
+
+
+def test_a_key_tells_what_changes_the_pixels_and_nothing_else() -> None:
+    image = source_image(Path("p.png"), TRIANGLE, (100, 50))
+    key = task_key(image, b"picture")
+    assert key == task_key(replace(image, name="q", writer="anna", where="elsewhere"), b"picture")
+    assert key == task_key(replace(image, lines=(replace(image.lines[0], text="другой"),)), b"picture")
+    others = [
+        task_key(image, b"another picture"),
+        task_key(replace(image, size=(50, 25)), b"picture"),
+        task_key(replace(image, lines=()), b"picture"),
+        task_key(replace(image, lines=(SourceLine("т", "p.xml:1", Outline(TRIANGLE.box)),)), b"picture"),
+    ]
+    assert len({key, *others}) == 5
 
 
 @pytest.mark.parametrize(
@@ -80,31 +117,29 @@ def test_outlines_grow_with_the_image(tmp_path: Path) -> None:
 def test_a_line_that_cannot_be_cut_is_left_out(
     tmp_path: Path, outline: Outline, size: tuple[int, int], reason: Reason
 ) -> None:
-    samples, left_out = cut(tmp_path, outline, picture(tmp_path / "p.png"), size)
-    assert samples == []
-    assert [item.reason for item in left_out] == [reason]
+    line = cut(tmp_path, outline, picture(tmp_path / "p.png"), size)
+    assert isinstance(line, Refusal)
+    assert line.reason == reason
 
 
 def test_an_unreadable_image_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "p.png").write_bytes(b"")
-    samples, left_out = cut(tmp_path, TRIANGLE, tmp_path / "p.png")
-    assert samples == []
-    assert left_out == [LeftOut(Reason.BAD_IMAGE, "p.xml", "the image file is empty")]
+    assert cut(tmp_path, TRIANGLE, tmp_path / "p.png") == Refusal(Reason.BAD_IMAGE, "the image file is empty")
 
 
 def test_lines_of_a_jpeg_stay_jpeg_at_full_colour(tmp_path: Path) -> None:
     image = picture(tmp_path / "in.jpg", quality=90)
-    (sample,), _ = cut(tmp_path, TRIANGLE, image)
-    with Image.open(tmp_path / sample.file) as stored:
-        assert (sample.file, stored.format) == ("p_0001.jpg", "JPEG")
-        assert [(layer[1], layer[2]) for layer in stored.layer] == [(1, 1)] * 3, "colour is not subsampled"  # type: ignore[attr-defined]
-        assert max(stored.quantization[0]) <= 12, "quality 95"  # type: ignore[attr-defined]
+    file = stored(tmp_path, TRIANGLE, image)
+    with Image.open(tmp_path / file) as line:
+        assert (file, line.format) == ("p_0001.jpg", "JPEG")
+        assert [(layer[1], layer[2]) for layer in line.layer] == [(1, 1)] * 3, "colour is not subsampled"  # type: ignore[attr-defined]
+        assert max(line.quantization[0]) <= 12, "quality 95"  # type: ignore[attr-defined]
 
 
 def test_lines_of_anything_else_are_png(tmp_path: Path) -> None:
-    (sample,), _ = cut(tmp_path, TRIANGLE, picture(tmp_path / "in.tif"))
-    with Image.open(tmp_path / sample.file) as stored:
-        assert (sample.file, stored.format) == ("p_0001.png", "PNG")
+    file = stored(tmp_path, TRIANGLE, picture(tmp_path / "in.tif"))
+    with Image.open(tmp_path / file) as line:
+        assert (file, line.format) == ("p_0001.png", "PNG")
 
 
 @pytest.mark.parametrize(
@@ -122,8 +157,7 @@ def test_a_whole_image_is_copied_where_all_read_it(
     tmp_path: Path, name: str, options: dict[str, Any], is_copied: bool, file: str
 ) -> None:
     image = picture(tmp_path / name, **options)
-    (sample,), _ = cut(tmp_path, None, image)
-    assert sample.file == file
+    assert stored(tmp_path, None, image) == file
     assert ((tmp_path / file).read_bytes() == image.read_bytes()) is is_copied
 
 
@@ -131,8 +165,8 @@ def test_a_turned_photograph_is_stored_upright(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     image = picture(tmp_path / "in.jpg", exif=exif)
-    (sample,), _ = cut(tmp_path, None, image)
-    with Image.open(tmp_path / sample.file) as stored:
-        assert stored.size == (50, 100)
-        assert np.asarray(stored).mean() > 0
-        assert 0x0112 not in stored.getexif()
+    file = stored(tmp_path, None, image)
+    with Image.open(tmp_path / file) as line:
+        assert line.size == (50, 100)
+        assert np.asarray(line).mean() > 0
+        assert 0x0112 not in line.getexif()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.data.file_names import safe_stem, unique_stems
+from dsocr.data.file_names import UniqueStems, safe_stem
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,11 @@ def test_safe_stem(name: str, stem: str) -> None:
     assert safe_stem(name) == stem
 
 
+def taken(names: list[str]) -> list[str]:
+    stems = UniqueStems()
+    return [stems.take(name) for name in names]
+
+
 def test_long_names_are_short_and_stay_apart() -> None:
     first, second = (safe_stem("ш" * 200 + end) for end in "ab")
     assert first != second
@@ -31,11 +36,11 @@ def test_long_names_are_short_and_stay_apart() -> None:
 
 
 def test_names_that_differ_in_case_stay_apart() -> None:
-    assert unique_stems(["a", "A", "a", "a-2"]) == ["a", "A-2", "a-3", "a-2-2"]
+    assert taken(["a", "A", "a", "a-2"]) == ["a", "A-2", "a-3", "a-2-2"]
 
 
 @given(st.lists(st.text(max_size=80), max_size=20))
 def test_any_names_become_safe_and_unique(names: list[str]) -> None:
-    stems = unique_stems(names)
+    stems = taken(names)
     assert len({stem.casefold() for stem in stems}) == len(names)
     assert all(re.fullmatch(r"[\w-]{1,80}", stem) for stem in stems)

@@ -16,6 +16,7 @@ from dsocr.data.checking import page as page_module
 from dsocr.data.checking.page import render_page, write_page
 from dsocr.data.checks import Survey, survey_dataset
 from dsocr.data.dataset import Dataset
+from dsocr.data.images import read_bytes
 from dsocr.errors import DataError
 from dsocr.samples import Split
 
@@ -92,7 +93,8 @@ def test_what_nobody_sees_is_shown(folder: Path) -> None:
 def test_a_finding_shows_both_images_it_compares(small_dataset: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(small_dataset, tmp_path / "copy")
     first, second = Dataset.open(folder).samples(Split.TRAIN)[:2]
-    shutil.copyfile(first.image, second.image)
+    assert isinstance(second.image, Path)
+    second.image.write_bytes(read_bytes(first.image))
     dataset = Dataset.open(folder)
     html = render_page(dataset, survey_dataset(dataset))
     (figure,) = re.findall(r'data-code="texts-disagree".*?<figure.*?</figure>', html, flags=re.DOTALL)

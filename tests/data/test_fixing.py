@@ -10,8 +10,10 @@ import pytest
 from dsocr.data.checks import check_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.fixing import fix_dataset
+from dsocr.data.images import read_bytes
+from dsocr.data.prepare import prepare
 from dsocr.errors import DataError
-from dsocr.samples import Split
+from dsocr.samples import Sample, Split
 
 NEWS = "fixes.jsonl"
 
@@ -29,11 +31,16 @@ def edit(folder: Path, split: str, changes: dict[int, dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
+def file_of(sample: Sample) -> Path:
+    assert isinstance(sample.image, Path)
+    return sample.image
+
+
 def copy_sample(folder: Path, of: tuple[str, int], to: tuple[str, int]) -> None:
     """Image and text of one sample for another."""
     dataset = Dataset.open(folder)
     old, new = (dataset.samples(Split(split))[number] for split, number in (of, to))
-    shutil.copyfile(old.image, new.image)
+    file_of(new).write_bytes(file_of(old).read_bytes())
     edit(folder, to[0], {to[1]: {"text": old.text}})
 
 
@@ -101,13 +108,13 @@ def test_the_card_tells_of_it(folder: Path, tmp_path: Path) -> None:
     fix_dataset(Dataset.open(folder), tmp_path / "new")
     old, new = Dataset.open(folder).card, Dataset.open(tmp_path / "new").card
     assert new.splits[Split.TRAIN].samples == old.splits[Split.TRAIN].samples - 2
-    assert {code: part.count for code, part in new.fixed.items()} == {
+    assert {code: part.count for code, part in new.repaired.items()} == {
         "invisible-characters": 2,
         "look-alikes": 1,
         "decomposed-characters": 1,
         "duplicate-image": 2,
     }
-    assert "'и\u0306од' -> 'йод'" in new.fixed["decomposed-characters"].examples[0]
+    assert "'и\u0306од' -> 'йод'" in new.repaired["decomposed-characters"].examples[0]
     assert (new.source, new.seed, new.split_by) == (old.source, old.seed, old.split_by)
 
 
@@ -127,9 +134,9 @@ def test_fixing_twice_adds_up(folder: Path, tmp_path: Path) -> None:
     fix_dataset(Dataset.open(folder), tmp_path / "new")
     edit(tmp_path / "new", "train", {3: {"text": "ещё\u200b раз"}})
     fix_dataset(Dataset.open(tmp_path / "new"), tmp_path / "newer")
-    assert Dataset.open(tmp_path / "newer").card.fixed["invisible-characters"].count == 3
+    assert Dataset.open(tmp_path / "newer").card.repaired["invisible-characters"].count == 3
     fix_dataset(Dataset.open(folder), tmp_path / "newer", overwrite=True)
-    assert Dataset.open(tmp_path / "newer").card.fixed["invisible-characters"].count == 2
+    assert Dataset.open(tmp_path / "newer").card.repaired["invisible-characters"].count == 2
 
 
 def test_nothing_to_fix_writes_nothing(folder: Path, tmp_path: Path) -> None:
@@ -156,7 +163,21 @@ def test_the_original_is_never_written_over(out: str, sentence: str, folder: Pat
 
 def test_an_image_that_is_gone_leaves_no_trace(folder: Path, tmp_path: Path) -> None:
     plant(folder)
-    Dataset.open(folder).samples(Split.TEST)[0].image.unlink()
+    file_of(Dataset.open(folder).samples(Split.TEST)[0]).unlink()
     with pytest.raises(DataError, match="the image cannot be read"):
         fix_dataset(Dataset.open(folder), tmp_path / "new")
     assert [path.name for path in tmp_path.iterdir()] == ["dataset"]
+
+
+def test_a_packed_dataset_stays_packed(small_dataset: Path, tmp_path: Path) -> None:
+    packed = prepare(small_dataset.parent / "source", tmp_path / "packed", store="parquet").dataset
+    edit(packed, "train", {0: {"text": "сло\u00adво"}})
+    fix_dataset(Dataset.open(packed), tmp_path / "new")
+    new = Dataset.open(tmp_path / "new")
+    assert new.card.store == "parquet"
+    assert not (tmp_path / "new" / "train" / "images").exists()
+    assert new.samples(Split.TRAIN)[0].text == "слово"
+    old = Dataset.open(packed).samples(Split.TRAIN)
+    pairs = zip(old, new.samples(Split.TRAIN), strict=True)
+    assert all(read_bytes(before.image) == read_bytes(after.image) for before, after in pairs)
+    assert "hash-differs" not in codes(tmp_path / "new")

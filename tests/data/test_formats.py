@@ -43,8 +43,21 @@ def make_iam(folder: Path) -> None:
     write(folder / "ascii" / "lines.txt", "# head\na01-000u-00 ok 154 19 408 746 1661 89 A|MOVE\n")
 
 
+def make_rimes(folder: Path) -> None:
+    write(folder / "training_2011.xml", '<DocumentList><SinglePage FileName="p.png"/></DocumentList>')
+
+
 def make_messages(folder: Path) -> None:
     write(folder / "m.jsonl", '{"messages": [{"role": "assistant", "content": "да"}], "images": ["a.png"]}\n{broken\n')
+
+
+def make_label_studio(folder: Path) -> None:
+    write(folder / "project.json", '[{"id": 1, "annotations": [{"result": []}], "data": {"image": "a.png"}}]')
+
+
+def make_pdf(folder: Path) -> None:
+    write(folder / "scan.pdf", "%PDF-1.4")
+    write(folder / "scan.txt", "да")
 
 
 MAKERS = {
@@ -56,7 +69,10 @@ MAKERS = {
     "coco": make_coco,
     "hkr": make_hkr,
     "iam": make_iam,
+    "rimes": make_rimes,
     "messages": make_messages,
+    "pdf": make_pdf,
+    "label-studio": make_label_studio,
 }
 
 
@@ -101,7 +117,7 @@ def test_a_file_is_a_source_of_its_own_format(tmp_path: Path) -> None:
         pytest.param(
             "tei",
             {},
-            "unknown source format 'tei'; the formats are: alto, page, table, parquet, coco, hkr, iam, messages, pairs",
+            "unknown source format 'tei'; the formats are: alto, page, table, parquet, coco, hkr, iam, rimes, ",
             id="format",
         ),
         pytest.param(None, {"txt": "a"}, "unknown column role 'txt'", id="column role"),

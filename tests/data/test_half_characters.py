@@ -9,6 +9,8 @@ from tests.data.making import picture, write
 
 BOX = '"id": "\\udc00", "bbox": [0, 0, 50, 40]'
 
+TEXT = '"type": "textarea", "value": {"text": ["да"]}'
+
 
 @pytest.mark.parametrize(
     ("file", "bad", "good"),
@@ -25,6 +27,19 @@ BOX = '"id": "\\udc00", "bbox": [0, 0, 50, 40]'
             f'{{{BOX}, "image_id": 1, "text": "да"}}, {{{BOX}, "image_id": 2, "text": "да"}}',
             "]}",
             id="COCO image and id",
+        ),
+        pytest.param(
+            "a.json",
+            '[{"id": 1, "annotations": [], "data": {"image": "\\ud800.png"}},',
+            f'{{"annotations": [{{"result": [{{"id": "\\udc00", {TEXT}}}]}}], "data": {{"image": "p.png"}}}}]',
+            id="Label Studio image and id",
+        ),
+        pytest.param(
+            "a.json",
+            f'[{{"annotations": [{{"result": [{{"id": "a", "from_name": "\\ud800", {TEXT}}},'
+            f'{{"id": "a", "from_name": "b", {TEXT}}}]}}], "data": {{"image": "p.png"}}}},',
+            f'{{"annotations": [{{"result": [{{"id": "b", {TEXT}}}]}}], "data": {{"image": "p.png"}}}}]',
+            id="Label Studio field",
         ),
     ],
 )

@@ -1,19 +1,22 @@
 """IAM as it is published: lists of lines and forms, images in folders of their form."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from dsocr.data.prepare import prepare
 from dsocr.data.sources.iam import find_iam, read_iam
-from dsocr.data.sources.layout import LeftOut, Reason, SourceImage
+from dsocr.data.sources.layout import Item, LeftOut, Reason, Remark, SourceImage
+from dsocr.errors import DataError
+from dsocr.samples import Split
 from tests.data.making import picture, write
 
 HEAD = "#--- lines.txt ---#\n# a01-000u-00  -> line id for form a01-000u\n"
 ROW = 'a01-000u-00 ok 154 19 408 746 1661 89 A|MOVE|to|stop|Mr.|Gaitskell|"from"\n'
 
 
-def read(folder: Path, rows: str) -> list[SourceImage | LeftOut]:
+def read(folder: Path, rows: str) -> list[Item]:
     write(folder / "ascii" / "lines.txt", HEAD + rows)
     return list(read_iam(folder))
 
@@ -78,3 +81,89 @@ def test_a_dataset_is_split_by_writers(tmp_path: Path) -> None:
     card = prepare(tmp_path / "iam", tmp_path / "out").card
     assert (card.source_format, card.split_by, card.left_out) == ("iam", "writer", {})
     assert [part.samples for part in card.splits.values()] == [2, 2, 2]
+
+
+def four_lines(folder: Path) -> str:
+    """Rows of two lines of each of two forms, their images written."""
+    rows = ""
+    for form in ("a01-000u", "b02-000"):
+        for line in ("00", "01"):
+            picture(folder / "lines" / f"{form}-{line}.png")
+            rows += f"{form}-{line} ok 1 2 3 4 5 6 text|{form}|{line}\n"
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("lists", "kind", "splits"),
+    [
+        pytest.param(
+            {"trainset.txt": "a01-000u-00\na01-000u-01\n", "validationset1.txt": "b02-000-00", "testset.txt": ""},
+            "the official task",
+            [Split.TRAIN, Split.TRAIN, Split.VALIDATION, None],
+            id="official, by line; what is in no list is left out",
+        ),
+        pytest.param(
+            {"validationset2.txt": "a01-000u-00", "validationset1.txt": "a01-000u-01", "testset.txt": "b02-000-00"},
+            "the official task",
+            [Split.VALIDATION, Split.VALIDATION, Split.TEST, None],
+            id="both validation sets are one",
+        ),
+        pytest.param(
+            {"train.uttlist": "a01-000u\r\n", "validation.uttlist": "", "test.uttlist": "b02-000"},
+            r"Aachen \(uttlist\)",
+            [Split.TRAIN, Split.TRAIN, Split.TEST, Split.TEST],
+            id="Aachen, by form",
+        ),
+        pytest.param(
+            {"tr.lst": "a01-000u-00", "va.lst": "a01-000u-01", "te.lst": "b02-000-00\nb02-000-01"},
+            r"lists of lines \(lst\)",
+            [Split.TRAIN, Split.VALIDATION, Split.TEST, Split.TEST],
+            id="lists of papers",
+        ),
+        pytest.param(
+            {"train.ln": "lines/a01-000u-00.png\na01-000u-01.png\n", "test.ln": "b02-000-00.png"},
+            r"lists of lines \(ln\)",
+            [Split.TRAIN, Split.TRAIN, Split.TEST, None],
+            id="lists of images",
+        ),
+    ],
+)
+def test_published_lists_give_the_splits(
+    tmp_path: Path, lists: dict[str, str], kind: str, splits: list[Split | None]
+) -> None:
+    rows = four_lines(tmp_path)
+    for name, content in lists.items():
+        write(tmp_path / "splits" / name, content)
+    remark, *items = read(tmp_path, rows)
+    assert isinstance(remark, Remark)
+    assert re.match(f"the splits are those of {kind}: splits/", remark.message)
+    assert [item.split if isinstance(item, SourceImage) else None for item in items] == splits
+    told = [item for item in items if isinstance(item, LeftOut)]
+    assert {item.reason for item in told} <= {Reason.NO_SPLIT}
+    assert all(re.search(f"stands in none of {kind}", item.message) for item in told)
+
+
+def test_two_published_splits_are_a_question(tmp_path: Path) -> None:
+    rows = four_lines(tmp_path)
+    write(tmp_path / "trainset.txt", "a01-000u-00")
+    write(tmp_path / "aachen" / "test.uttlist", "a01-000u")
+    with pytest.raises(DataError, match=r"more than one split: Aachen \(uttlist\) \(test.uttlist\); the official task"):
+        read(tmp_path, rows)
+
+
+def test_a_line_in_two_lists_is_an_error(tmp_path: Path) -> None:
+    rows = four_lines(tmp_path)
+    write(tmp_path / "trainset.txt", "a01-000u-00")
+    write(tmp_path / "testset.txt", "a01-000u-00")
+    with pytest.raises(DataError, match="a01-000u-00 stands in the test and in the train list"):
+        read(tmp_path, rows)
+
+
+def test_the_card_says_which_published_split_it_is(tmp_path: Path) -> None:
+    write(tmp_path / "iam" / "lines.txt", HEAD + four_lines(tmp_path / "iam"))
+    write(tmp_path / "iam" / "train.uttlist", "a01-000u")
+    write(tmp_path / "iam" / "test.uttlist", "b02-000")
+    card = prepare(tmp_path / "iam", tmp_path / "out").card
+    assert card.split_by == "given"
+    assert card.remarks == ["the splits are those of Aachen (uttlist): test.uttlist, train.uttlist"]
+    assert {split: part.samples for split, part in card.splits.items()} == {Split.TRAIN: 2, Split.TEST: 2}

@@ -140,6 +140,20 @@ def test_two_corners_are_a_box(tmp_path: Path) -> None:
     assert (outline.box, outline.polygon) == ((10, 10, 61, 31), ())
 
 
+def test_a_box_that_was_written_as_corners_is_a_box_again(tmp_path: Path) -> None:
+    line = page_line("т", custom="readingOrder {index:0;} outline {type:box;}")
+    outline = read_one(tmp_path, page_xml(region("r", line))).lines[0].outline
+    assert outline is not None
+    assert (outline.box, outline.polygon) == ((10, 10, 61, 31), ())
+
+
+@pytest.mark.parametrize("lines", [1, 2])
+def test_a_line_is_the_whole_image_only_if_it_is_alone(tmp_path: Path, lines: int) -> None:
+    marked = [page_line("т", custom="outline {type:image;}")] * lines
+    item = read_one(tmp_path, page_xml(region("r", *marked)))
+    assert [line.outline is None for line in item.lines] == [lines == 1] * lines
+
+
 def test_a_page_of_another_kind_is_left_out(tmp_path: Path) -> None:
     write(tmp_path / "p.xml", '<PcGts xmlns="x"></PcGts>')
     (item,) = read_page(tmp_path)

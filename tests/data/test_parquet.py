@@ -1,9 +1,12 @@
 """Parquet files of the Hub: images as bytes or names, columns guessed or given, shards and splits."""
 
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from dsocr.data.images import open_image
@@ -110,13 +113,41 @@ def test_a_row_without_bytes_says_so(tmp_path: Path) -> None:
             column.read(row)
 
 
-def test_images_are_read_in_any_order_and_elsewhere(tmp_path: Path) -> None:
+def test_images_are_read_in_any_order(tmp_path: Path) -> None:
     rows = [{"image": cell(place), "text": "да"} for place in range(40)]
     column = ImageColumn(write_parquet(tmp_path / "t.parquet", rows, row_group_size=7), "image.bytes")
-    assert [column.read(row) for row in (0, 39, 3, 16, 15)] == [SHADES[row] for row in (0, 39, 3, 16, 15)]
-    assert pickle.loads(pickle.dumps(column)).read(5) == SHADES[5]
-    with pytest.raises(DataError, match="cannot be read on"):
+    order = [0, 39, 3, 16, 15, 15, 6, 7, 13, 14]
+    assert [column.read(row) for row in order] == [SHADES[row] for row in order]
+    with pytest.raises(DataError, match="the Parquet file has no row 41"):
         column.read(40)
+    assert column.read(20) == SHADES[20], "what lies before the end can still be read"
+
+
+def test_going_back_reads_no_other_row_group_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"image": cell(place), "text": "да"} for place in range(40)]
+    path = write_parquet(tmp_path / "t.parquet", rows, row_group_size=10)
+    asked: list[list[int]] = []
+    iterate = pq.ParquetFile.iter_batches
+
+    def watched(file: pq.ParquetFile, *arguments: Any, **options: Any) -> Any:
+        asked.append(options["row_groups"])
+        return iterate(file, *arguments, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", watched)
+    column = ImageColumn(path, "image.bytes")
+    assert [column.read(row) for row in (35, 36, 12, 11)] == [SHADES[row] for row in (35, 36, 12, 11)]
+    assert asked == [[3], [1]], "row 11 was still at hand"
+
+
+def test_an_image_is_sent_as_a_name_and_not_as_bytes(tmp_path: Path) -> None:
+    noise = [{"image": {"bytes": SHADES[row] + bytes(100_000), "path": None}, "text": "да"} for row in range(5)]
+    write_parquet(tmp_path / "t.parquet", noise)
+    images = read(tmp_path)
+    sent = pickle.dumps(images[3].content)
+    assert len(sent) < 500 + len(str(tmp_path))
+    code = "import pickle, sys; sys.stdout.buffer.write(pickle.load(sys.stdin.buffer)())"
+    done = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=True)
+    assert done.stdout == SHADES[3] + bytes(100_000)
 
 
 def test_shards_become_a_dataset_with_their_splits(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from tests.data.making import write
         pytest.param(["tif/p.tif"], "p.jpg", "tif/p.tif", id="other suffix"),
         pytest.param(["jpg/p.jpg", "tif/p.tif"], "p.tif", "tif/p.tif", id="named suffix first"),
         pytest.param(["jpg/p.jpg"], "p", "jpg/p.jpg", id="no suffix"),
+        pytest.param(["йод/й.jpg"], "и\u0306од/и\u0306.jpg", "йод/й.jpg", id="composed and decomposed"),
+        pytest.param(["и\u0306.jpg"], "й.jpg", "и\u0306.jpg", id="decomposed and composed"),
         pytest.param(["jpg/p.1.jpg"], "p.1", "jpg/p.1.jpg", id="a dot in the name"),
     ],
 )

@@ -42,7 +42,7 @@ def test_a_source_becomes_a_dataset(pages: Path, tmp_path: Path) -> None:
     assert {split: part.samples for split, part in card.splits.items()} == {"train": 12, "validation": 6, "test": 6}
     assert {split: part.writers for split, part in card.splits.items()} == {"train": 2, "validation": 1, "test": 1}
     assert {split: part.pages for split, part in card.splits.items()} == {"train": 4, "validation": 2, "test": 2}
-    assert card.crossing == {"writers": 0, "pages": 0, "texts": 0}
+    assert card.crossing == {"writers": 0, "documents": 0, "pages": 0, "texts": 0}
     assert sum(part.characters for part in card.splits.values()) == sum(len(f"{page} строка 0") * 3 for page in WRITERS)
     assert (report.left_out, report.unmatched) == ([], {})
 
@@ -55,6 +55,7 @@ def test_rows_tell_everything_about_a_sample(pages: Path, tmp_path: Path) -> Non
         "text": "boris_1 строка 0",
         "writer": "boris",
         "page": "boris_1",
+        "document": "",
         "source": "boris_1.xml:6",
         "bbox": [10, 10, 61, 31],
         "polygon": "10,10 60,10 60,30 10,30",
@@ -65,7 +66,12 @@ def test_rows_tell_everything_about_a_sample(pages: Path, tmp_path: Path) -> Non
 
 def test_a_dataset_folder_holds_nothing_else(pages: Path, tmp_path: Path) -> None:
     prepare(pages, tmp_path / "out", writer="(.+)_", split="0.5/0/0.5")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["dataset.json", "test", "train"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "dataset.json",
+        "sources.jsonl",
+        "test",
+        "train",
+    ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
 
@@ -115,7 +121,7 @@ def test_given_splits_are_kept(tmp_path: Path) -> None:
     report = prepare(tmp_path / "s", tmp_path / "out", writer="anna")
     assert splits_by(tmp_path / "out", "text") == {"train": {"train"}, "valid": {"validation"}, "test": {"test"}}
     assert (report.card.split_by, report.card.fractions, report.card.seed) == ("given", None, None)
-    assert report.card.crossing == {"writers": 1, "pages": 0, "texts": 0}
+    assert report.card.crossing == {"writers": 1, "documents": 0, "pages": 0, "texts": 0}
 
 
 def test_what_a_split_column_does_not_place_is_left_out(tmp_path: Path) -> None:
@@ -126,7 +132,12 @@ def test_what_a_split_column_does_not_place_is_left_out(tmp_path: Path) -> None:
     write(tmp_path / "s/t.tsv", "image\ttext\tsplit\n" + "\n".join(rows))
     report = prepare(tmp_path / "s", tmp_path / "out")
     assert [(item.reason, item.where) for item in report.left_out] == [(Reason.NO_SPLIT, "t.tsv:3")]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["dataset.json", "test", "train"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "dataset.json",
+        "sources.jsonl",
+        "test",
+        "train",
+    ]
 
 
 def test_one_named_split_alone_is_no_given_split(tmp_path: Path) -> None:
@@ -280,10 +291,59 @@ def test_a_dataset_can_be_a_source(pages: Path, tmp_path: Path) -> None:
     assert [part.samples for part in second.splits.values()] == [part.samples for part in first.splits.values()]
 
 
+def test_whole_documents_go_to_a_split_where_that_is_asked_for(tmp_path: Path) -> None:
+    write_pages(tmp_path / "s", [f"{document}_{page}" for document in "abcd" for page in (1, 2)])
+    report = prepare(
+        tmp_path / "s", tmp_path / "out", document="(.)_", page="_(.)", split_by="document", split="0.5/0.25/0.25"
+    )
+    assert all(len(splits) == 1 for splits in splits_by(tmp_path / "out", "document").values())
+    assert {split: (part.documents, part.pages) for split, part in report.card.splits.items()} == {
+        "train": (2, 4),
+        "validation": (1, 2),
+        "test": (1, 2),
+    }, "page 1 of one document is not page 1 of another"
+    assert (report.card.document, report.card.crossing["pages"]) == ("(.)_", 0)
+
+
+def test_overwriting_with_more_data_leaves_every_writer_where_it_was(pages: Path, tmp_path: Path) -> None:
+    def writers() -> dict[str, set[str]]:
+        return splits_by(tmp_path / "out", "writer")
+
+    prepare(pages, tmp_path / "out", writer="(.+)_")
+    before = writers()
+    write_pages(pages, [f"new{number}_1" for number in range(20)])
+    report = prepare(pages, tmp_path / "out", writer="(.+)_", overwrite=True)
+    assert writers().items() >= before.items()
+    assert (report.card.like, report.card.remarks) == (
+        "out",
+        ["4 groups by writer stay where out has them, 20 are new"],
+    )
+    fresh = prepare(pages, tmp_path / "out", writer="(.+)_", seed=3, overwrite=True)
+    assert fresh.card.like is None, "another seed is another draw"
+    other = prepare(pages, tmp_path / "other", writer="(.+)_", like=tmp_path / "out", seed=4)
+    assert (other.card.like, splits_by(tmp_path / "other", "writer")) == ("out", writers())
+
+
+def test_a_dataset_that_cannot_be_read_can_be_overwritten(pages: Path, tmp_path: Path) -> None:
+    prepare(pages, tmp_path / "out", writer="(.+)_")
+    write(tmp_path / "out/train/metadata.jsonl", "{cut off")
+    report = prepare(pages, tmp_path / "out", writer="(.+)_", overwrite=True)
+    assert report.card.remarks[0].startswith("what is overwritten cannot be read, so all is placed anew: invalid json")
+
+
+def test_a_list_of_fixed_names_is_recorded(pages: Path, tmp_path: Path) -> None:
+    names = write(tmp_path / "published.txt", "анна\nvera\tvalidation\n")
+    report = prepare(pages, tmp_path / "out", writer="(.+)_", fixed=names)
+    splits = splits_by(tmp_path / "out", "writer")
+    assert (splits["анна"], splits["vera"]) == ({"test"}, {"validation"})
+    assert report.card.fixed is not None
+    assert (report.card.fixed.file, report.card.fixed.names) == ("published.txt", 2)
+
+
 def test_an_image_is_a_unit_of_work_that_can_be_sent_elsewhere(tmp_path: Path) -> None:
     line = SourceLine("т", "p.xml:1", Outline((10, 10, 60, 30)))
     image = SourceImage(picture(tmp_path / "p.png"), "p", "p.xml", (line,))
-    task = pickle.loads(pickle.dumps(CutTask(image, tmp_path, "p")))
+    task = pickle.loads(pickle.dumps(CutTask(image, image.image.read_bytes(), tmp_path, "p")))
     cut = pickle.loads(pickle.dumps(cut_image))(task)
     assert pickle.loads(pickle.dumps(cut)) == cut
 

@@ -14,7 +14,7 @@ def test_every_format_is_listed_with_its_command() -> None:
     done = CliRunner().invoke(app, ["sources"])
     assert done.exit_code == 0
     for format_ in FORMATS.values():
-        told = f"{format_.name:<10}{format_.title}\n{'':<10}dsocr prepare {format_.example}\n"
+        told = f"{format_.name:<14}{format_.title}\n{'':<14}dsocr prepare {format_.example}\n"
         assert told in done.stdout
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.sources.layout import LeftOut, Reason, SourceImage
+from dsocr.data.sources.layout import LeftOut, Outline, Reason, SourceImage
 from dsocr.data.sources.tables import find_tables, read_tables
 from dsocr.errors import DataError
 from dsocr.samples import Split
@@ -127,3 +127,73 @@ def test_an_imagefolder_made_elsewhere_keeps_its_splits(tmp_path: Path, name: st
     items = [item for item in read_tables(tmp_path, {}) if isinstance(item, SourceImage)]
     found = {item.split: (item.lines[0].text, item.name) for item in items}
     assert found == {split: (str(split), f"{split}/scans/1") for split in Split}
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        pytest.param('"image"\t"text"\n"a.png"\t"с\tтабом"\n', "с\tтабом", id="a tab"),
+        pytest.param('"image"\t"text"\r\n"a.png"\t"две\nстроки"\r\n', "две\nстроки", id="a line end"),
+        pytest.param('"image"\t"text"\n"a.png"\t"""так"""\n', '"так"', id="quotes"),
+        pytest.param('"image"\t"text"\n"a.png"\t""\n', "", id="nothing"),
+        pytest.param('"a.png"\t"без, заголовка"\n', "без, заголовка", id="without header"),
+        pytest.param('image\ttext\na.png\t"так"\n', '"так"', id="a first line without quotes has none that mean it"),
+    ],
+)
+def test_a_tab_separated_table_is_quoted_where_its_first_line_is(tmp_path: Path, content: str, text: str) -> None:
+    item = read_one(tmp_path, "t.tsv", content)
+    assert isinstance(item, SourceImage)
+    assert (item.image.name, item.lines[0].text) == ("a.png", text)
+
+
+OUTLINED = "image\ttext\tbbox\tpolygon\tbaseline\tnote\n"
+
+
+def lines_of(folder: Path, *rows: str, name: str = "t.tsv", columns: dict[str, str] | None = None) -> list[object]:
+    picture(folder / "a.png")
+    write(folder / name, OUTLINED + "".join(f"a.png\t{row}\n" for row in rows))
+    items = list(read_tables(folder, columns or {}))
+    return [item.reason if isinstance(item, LeftOut) else outlined(item) for item in items]
+
+
+def outlined(image: SourceImage) -> list[tuple[str, Outline | None]]:
+    return [(line.text, line.outline) for line in image.lines]
+
+
+def test_rows_with_outlines_on_one_image_are_its_lines(tmp_path: Path) -> None:
+    rows = (
+        "раз\t10,10 61,31\t10,10 60,10 60,30 10,30\t10,25 60,25\t",
+        "два\t5,8 70,40\t\t\t",
+        "три\t\t10,10 60,10 60,30 10,30\t\t",
+        "весь\t\t\t\t",
+        "другой\t5,8 70,40\t\t\tдругое",
+    )
+    polygon = ((10, 10), (60, 10), (60, 30), (10, 30))
+    assert lines_of(tmp_path, *rows) == [
+        [
+            ("раз", Outline((10, 10, 61, 31), polygon, ((10, 25), (60, 25)))),
+            ("два", Outline((5, 8, 70, 40))),
+            ("три", Outline((10, 10, 61, 31), polygon)),
+        ],
+        [("весь", None)],
+        [("другой", Outline((5, 8, 70, 40)))],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bbox", "name"),
+    [
+        pytest.param("10,10,50,20", "t.tsv", id="another notation"),
+        pytest.param("[10, 10, 61, 31]", "t.tsv", id="JSON"),
+        pytest.param("10 10 61 31", "t.tsv", id="no commas"),
+        pytest.param("10,10 61,31", "metadata.tsv", id="where an imagefolder's sample was cut"),
+    ],
+)
+def test_outlines_of_others_are_not_read(tmp_path: Path, bbox: str, name: str) -> None:
+    assert lines_of(tmp_path, f"раз\t{bbox}\t\t\t", name=name) == [[("раз", None)]]
+
+
+def test_outlines_that_are_asked_for_must_be_readable(tmp_path: Path) -> None:
+    rows = ("раз\t10,10 61,31\t\t\t", "два\t10,10,50,20\t\t\t")
+    found = lines_of(tmp_path, *rows, columns={"bbox": "bbox"})
+    assert found == [[("раз", Outline((10, 10, 61, 31)))], Reason.BAD_SOURCE]

@@ -52,7 +52,7 @@ def test_an_image_is_prepared_once_while_memory_allows(
 
 def test_augmented_images_change_with_the_epoch_and_come_back_with_it(small_dataset: Path, nano: BaseModel) -> None:
     lines = Dataset.open(small_dataset).samples(Split.TRAIN)
-    samples = EncodedSamples(lines, nano.encoder(None, "free_ocr"), strength=1.0, seed=3)
+    samples = EncodedSamples(lines, nano.encoder(None, "free_ocr"), augmentation=1.0, seed=3)
     first = samples[0]
     samples.set_epoch(1)
     assert not np.array_equal(samples[0].views.whole, first.views.whole)
@@ -64,7 +64,7 @@ def test_augmented_images_change_with_the_epoch_and_come_back_with_it(small_data
 def test_worker_processes_see_the_epoch_change(small_dataset: Path, nano: BaseModel) -> None:
     lines = Dataset.open(small_dataset).samples(Split.TRAIN)
     encoder = nano.encoder(None, "free_ocr")
-    here, there = (EncodedSamples(lines, encoder, strength=1.0, seed=3) for _ in range(2))
+    here, there = (EncodedSamples(lines, encoder, augmentation=1.0, seed=3) for _ in range(2))
     loader = DataLoader(
         there,
         16,

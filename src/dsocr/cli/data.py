@@ -6,27 +6,46 @@ from typing import Annotated
 
 import typer
 
-from dsocr.cli.options import Json, Overwrite, Quiet, Strict, app
+from dsocr.cli.options import Json, Overwrite, Quiet, Strict, Workers, app
 from dsocr.console import Printer
 
 
 @app.command()
 def prepare(
-    source: Annotated[Path, typer.Argument(help="A folder of scans with transcriptions, or a table.")],
+    source: Annotated[
+        Path, typer.Argument(help="A folder of scans with transcriptions, a zip of it, a table, or hf:owner/name.")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The dataset folder to make.")],
     format: Annotated[
         str | None, typer.Option(help="The source's format; found out if not given; `dsocr sources` lists them.")
     ] = None,
     writer: Annotated[str | None, typer.Option(help="Who wrote it: a column, or a pattern over file names.")] = None,
     page: Annotated[str | None, typer.Option(help="The page: a column, or a pattern over file names.")] = None,
+    document: Annotated[
+        str | None, typer.Option(help="What the page belongs to: a column, or a pattern over file names.")
+    ] = None,
     split: Annotated[str, typer.Option(help="Fractions of train/validation/test.")] = "0.8/0.1/0.1",
     split_by: Annotated[
-        str | None, typer.Option(help="What no two splits share: writer, page or text; the fairest if not given.")
+        str | None,
+        typer.Option(help="What no two splits share: writer, document, page or text, or writer+text; the fairest."),
+    ] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="What a sample is: line, region or page; what is transcribed if not given.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 17,
+    stratify: Annotated[bool, typer.Option(help="Draw splits that are alike in lengths and scripts.")] = True,
+    folds: Annotated[int | None, typer.Option(help="Make so many folds; a configuration says which one tests.")] = None,
+    fixed: Annotated[
+        Path | None, typer.Option(help="A list of writers, pages or images, and after a tab the split; else test.")
+    ] = None,
+    like: Annotated[
+        Path | None, typer.Option(help="An earlier dataset: what it knows stays in its split, only the new is placed.")
+    ] = None,
     column: Annotated[
         list[str] | None, typer.Option(help="A table's column, as image=NAME, text=NAME, writer=NAME, ...")
     ] = None,
+    store: Annotated[str, typer.Option(help="How images are kept: files, or parquet for very many of them.")] = "files",
+    workers: Workers = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -41,9 +60,53 @@ def prepare(
         format=format,
         writer=writer,
         page=page,
+        document=document,
         split=split,
         split_by=split_by,
+        unit=unit,
         seed=seed,
+        stratify=stratify,
+        folds=folds,
+        fixed=fixed,
+        like=like,
+        columns=column or [],
+        store=store,
+        workers=workers,
+        strict=strict,
+        overwrite=overwrite,
+    )
+
+
+@app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(help="What prepare reads, or a dataset folder.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to make.")],
+    to: Annotated[
+        str, typer.Option(help="The format: page, page-2013, alto, tsv, parquet, ms-swift, llama-factory or unsloth.")
+    ],
+    format: Annotated[str | None, typer.Option(help="The source's format; found out if not given.")] = None,
+    writer: Annotated[str | None, typer.Option(help="Who wrote it: a column, or a pattern over file names.")] = None,
+    page: Annotated[str | None, typer.Option(help="The page: a column, or a pattern over file names.")] = None,
+    document: Annotated[str | None, typer.Option(help="The document: a column, or a pattern.")] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="A table's column, as image=NAME, text=NAME, writer=NAME, ...")
+    ] = None,
+    strict: Strict = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write transcriptions in another format, for other programs."""
+    from dsocr.commands.convert import convert_command
+
+    convert_command(
+        Printer(quiet=quiet),
+        source,
+        out,
+        to=to,
+        format=format,
+        writer=writer,
+        page=page,
+        document=document,
         columns=column or [],
         strict=strict,
         overwrite=overwrite,
@@ -56,6 +119,20 @@ def sources(quiet: Quiet = False) -> None:
     from dsocr.commands.prepare import sources_command
 
     sources_command(Printer(quiet=quiet))
+
+
+@app.command()
+def splits(
+    dataset: Annotated[Path, typer.Argument(help="A dataset folder.")],
+    fold: Annotated[int | None, typer.Option(help="Report the splits of this fold.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a page of Markdown.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say how a dataset is split, what crosses, and what of the test was seen in train, in words to quote."""
+    from dsocr.commands.splits import splits_command
+
+    splits_command(Printer(quiet=quiet), dataset, fold=fold, json=json, markdown=markdown)
 
 
 @app.command()

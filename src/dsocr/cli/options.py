@@ -16,3 +16,4 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and er
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first fault instead of counting and listing it.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier command made there.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes to work in; one a core if not given.")]

@@ -34,12 +34,13 @@ def check_command(
     from dsocr.data.dataset import Dataset
 
     _refuse_options(html, fix, out)
-    resolution, prompt, revision, folder = None, "free_ocr", None, path
+    resolution, prompt, revision, folder, fold = None, "free_ocr", None, path, None
     if path.suffix in (".yaml", ".yml"):
         config = load_config(path)
         base, max_text_tokens, folder = config.base, config.training.max_text_tokens, config.dataset
         resolution, prompt, revision = config.input.resolution, config.input.prompt, config.base_revision
-    dataset = Dataset.open(folder)
+        fold = config.fold
+    dataset = Dataset.open(folder, fold=fold)
     if fix and out is not None:
         dataset = _fixed(Printer(quiet=printer.quiet or json), dataset, out, overwrite)
     # Slow, and not needed to say that there is no dataset.
@@ -84,7 +85,7 @@ def _fixed(printer: Printer, dataset: "Dataset", out: Path, overwrite: bool) -> 
         printer.say(f"nothing to fix, so {out} was not written")
         return dataset
     printer.say(f"dataset: {out} (every change is listed in {out / 'fixes.jsonl'})")
-    return Dataset.open(out)
+    return Dataset.open(out, fold=dataset.fold)
 
 
 def _print(printer: Printer, folder: Path, findings: list["Finding"], html: Path | None) -> None:

@@ -19,10 +19,18 @@ def prepare_command(
     format: str | None,
     writer: str | None,
     page: str | None,
+    document: str | None,
     split: str,
     split_by: str | None,
+    unit: str | None,
     seed: int,
+    stratify: bool,
+    folds: int | None,
+    fixed: Path | None,
+    like: Path | None,
     columns: Sequence[str],
+    store: str,
+    workers: int | None,
     strict: bool,
     overwrite: bool,
 ) -> None:
@@ -36,10 +44,18 @@ def prepare_command(
             format=format,
             writer=writer,
             page=page,
+            document=document,
             split=split,
-            split_by=_split_by(split_by),  # type: ignore[arg-type]
+            split_by=split_by,
+            unit=_one_of("--unit", unit, "line", "region", "page"),  # type: ignore[arg-type]
             seed=seed,
-            columns=_columns(columns),
+            stratify=stratify,
+            folds=folds,
+            fixed=fixed,
+            like=like,
+            columns=named_columns(columns),
+            store=_one_of("--store", store, "files", "parquet"),  # type: ignore[arg-type]
+            workers=workers,
             strict=strict,
             overwrite=overwrite,
             progress=tell,
@@ -47,13 +63,14 @@ def prepare_command(
     _print_prepared(printer, report)
 
 
-def _split_by(name: str | None) -> str | None:
-    if name not in (None, "writer", "page", "text"):
-        raise ConfigError(f"--split-by: must be writer, page or text, not {name!r}")
+def _one_of(option: str, name: str | None, *names: str) -> str | None:
+    if name is not None and name not in names:
+        raise ConfigError(f"{option}: must be {', '.join(names[:-1])} or {names[-1]}, not {name!r}")
     return name
 
 
-def _columns(pairs: Sequence[str]) -> Mapping[str, str]:
+def named_columns(pairs: Sequence[str]) -> Mapping[str, str]:
+    """Role -> column, from `--column` as it was typed."""
     if bad := [pair for pair in pairs if not pair.partition("=")[2]]:
         raise ConfigError(f"--column: {bad[0]!r} does not read kind=NAME", hint="for example --column text=label")
     return dict(pair.split("=", 1) for pair in pairs)
@@ -66,12 +83,19 @@ def _print_prepared(printer: Printer, report: "PrepareReport") -> None:
         row = f"{split:<12}{part.samples:>9}{part.writers:>9}{part.pages:>8}{part.characters:>12}"
         printer.say(row)
     printer.say(f"read as {card.source_format}; split by {card.split_by}")
+    if report.recalled:
+        printer.say(f"of {report.images} images, {report.recalled} had been cut before")
+    printer.say(f"read as {card.source_format}, {card.unit} by {card.unit}; split by {card.split_by}")
+    for remark in card.remarks:
+        printer.say(remark)
     for reason, left_out in card.left_out.items():
         printer.say(f"left out, {reason}: {left_out.count}")
         for example in left_out.examples[:3]:
             printer.say(f"  {example}")
     for kind, unmatched in card.unmatched.items():
         printer.say(f"no {kind} found in the name of {unmatched.count}, e.g. {unmatched.examples[0]}")
+    for remark in card.remarks:
+        printer.say(f"note: {remark}")
     printer.result(f"dataset: {report.dataset}")
     printer.say(f"next:    dsocr check {report.dataset}")
 
@@ -81,6 +105,7 @@ def sources_command(printer: Printer) -> None:
     from dsocr.data.sources import FORMATS
 
     for format_ in FORMATS.values():
-        printer.result(f"{format_.name:<10}{format_.title}")
-        printer.result(f"{'':<10}dsocr prepare {format_.example}")
+        printer.result(f"{format_.name:<14}{format_.title}")
+        printer.result(f"{'':<14}dsocr prepare {format_.example}")
+    printer.say("a zip of any of these is read too, and hf:owner/name is a dataset of the Hugging Face Hub")
     printer.say("prepare finds out which it is and says it; --format NAME decides where a folder holds several")

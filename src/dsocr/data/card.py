@@ -9,13 +9,16 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dsocr.data.paths import CARD_FILE
+from dsocr.data.sources.layout import Unit
 from dsocr.errors import DataError
 from dsocr.samples import Split
 
 METADATA_FILE = "metadata.jsonl"
 FORMAT_VERSION = 1
 
-SplitBy = Literal["writer", "page", "text", "given"]
+
+Store = Literal["files", "parquet"]
+"""How a dataset keeps its images: each in a file of its own, or many in a Parquet file."""
 
 
 class _Part(BaseModel):
@@ -28,6 +31,7 @@ class SplitCard(_Part):
     samples: int
     writers: int
     pages: int
+    documents: int = 0
     characters: int
     sha256: str
 
@@ -39,13 +43,22 @@ class LeftOutCard(_Part):
     examples: list[str]
 
 
+class FixedCard(_Part):
+    """The list that said where some samples must stand: its file's name and hash, and how many names it has."""
+
+    file: str
+    sha256: str
+    names: int
+
+
 class Card(_Part):
     """A dataset's provenance and counts.
 
-    `split_by` says what is never shared between splits; "given" ones were the source's own. `crossing` counts the
-    writers, pages and texts that stand in more than one split. `unmatched` counts, per pattern, the names it did not
-    match; their samples are kept with an unknown writer or page. `fixed` counts, per
-    code of a finding, what was put right afterwards; `fixes.jsonl` lists it all.
+    `unit` is what a sample is an image of. `split_by` says what is never shared between splits; "given" ones were the
+    source's own. `crossing` counts the writers, pages and texts that stand in more than one split. `unmatched` counts,
+    per pattern, the names it did not match; their samples are kept with an unknown writer or page. `remarks` say how
+    the source was read where it could have been read otherwise. `repaired` counts, by the codes of findings, what was
+    put right afterwards; `fixes.jsonl` lists it all.
     """
 
     format: Literal["dsocr-dataset"] = "dsocr-dataset"
@@ -54,17 +67,25 @@ class Card(_Part):
     created: str
     source: str
     source_format: str
+    unit: Unit = "line"
     writer: str | None
     page: str | None
-    split_by: SplitBy
+    document: str | None = None
+    split_by: str
     fractions: dict[Split, float] | None
     seed: int | None
+    stratified: bool = False
+    folds: int | None = None
+    fixed: FixedCard | None = None
+    like: str | None = None
     text_policy: dict[str, str]
+    store: Store = "files"
     splits: dict[Split, SplitCard]
     crossing: dict[str, int]
     left_out: dict[str, LeftOutCard]
     unmatched: dict[str, LeftOutCard]
-    fixed: dict[str, LeftOutCard] = {}
+    remarks: list[str] = []
+    repaired: dict[str, LeftOutCard] = {}
 
     def write(self, folder: Path) -> None:
         """Writes `dataset.json`."""
@@ -97,7 +118,27 @@ def read_card(folder: Path) -> Card:
 
 def split_hash(metadata: bytes, digests: Iterable[str]) -> str:
     """SHA-256 over a split's `metadata.jsonl` and, in its order, the SHA-256 of each image file."""
-    whole = hashlib.sha256(metadata)
+    whole = SplitHash()
+    whole.add(metadata)
     for digest in digests:
-        whole.update(bytes.fromhex(digest))
+        whole.add(b"", digest)
     return whole.hexdigest()
+
+
+class SplitHash:
+    """A split's hash, as `split_hash` says, while it is written."""
+
+    def __init__(self) -> None:
+        self._whole = hashlib.sha256()
+        self._digests = bytearray()
+
+    def add(self, metadata: bytes, digest: str = "") -> None:
+        """What comes next in the metadata, and the next image's hash."""
+        self._whole.update(metadata)
+        self._digests += bytes.fromhex(digest)
+
+    def hexdigest(self) -> str:
+        """The hash of all that was added."""
+        whole = self._whole.copy()
+        whole.update(self._digests)
+        return whole.hexdigest()

@@ -5,14 +5,15 @@ One image is one task that knows nothing of the others, so tasks may run anywher
 
 import hashlib
 import io
-from dataclasses import dataclass, replace
+import json
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
-import numpy as np
 from PIL import Image, ImageDraw
 
-from dsocr.data.images import DecodedImage, decode_image, read_bytes
-from dsocr.data.sources.layout import Box, LeftOut, Outline, Reason, SourceImage, SourceLine
+from dsocr.data.colours import Colour, median_colour
+from dsocr.data.images import DecodedImage, decode_image
+from dsocr.data.sources.layout import Box, Outline, Reason, SourceImage, SourceLine
 from dsocr.errors import DataError
 
 SMALLEST_SIDE = 5
@@ -28,50 +29,70 @@ least at 6 pixels around it (median 0.40 % of the outline; 0.51 % at 0 pixels, 0
 _SUFFIXES = {"JPEG": ".jpg", "PNG": ".png"}
 _SAME_SHAPE = 0.02
 
-Colour = int | tuple[int, int, int]
+
+VERSION = 1
+"""Raised whenever the same image and outlines would be cut into other pixels, so that nothing cut before is taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class CutTask:
-    """An image of the source, and the folder and file stem that its samples are stored under."""
+    """An image of the source with its content, and the folder and file stem that its samples are stored under."""
 
     image: SourceImage
+    data: bytes
     folder: Path
     stem: str
 
 
 @dataclass(frozen=True, slots=True)
-class CutSample:
-    """A stored sample: its file's name and SHA-256, its line, and the image it comes from."""
+class CutLine:
+    """A stored sample: its file's name in the folder, and its SHA-256."""
 
     file: str
     digest: str
-    line: SourceLine
-    image: SourceImage
 
 
-def cut_image(task: CutTask) -> tuple[list[CutSample], list[LeftOut]]:
-    """The samples of one image, stored, and what had to be left out; the image is decoded once."""
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a line, or a whole image, could not be cut."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What became of an image: its size in pixels, and for each of its lines the stored sample or a refusal."""
+
+    size: tuple[int, int]
+    lines: tuple[CutLine | Refusal, ...]
+
+
+def cut_image(task: CutTask) -> Cut | Refusal:
+    """The samples of one image, stored; the image is decoded once."""
     image = task.image
     try:
-        data = image.content() if image.content else read_bytes(image.image)
-        decoded = decode_image(data, name=image.image)
-        across, down = _scale(decoded.image.size, image.size)
+        decoded = decode_image(task.data, name=image.image)
+        outlines = [scaled_outline(line, image, decoded.image.size) for line in image.lines]
     except DataError as error:
-        return [], [LeftOut(_reason(error), image.where, error.message)]
-    samples, left_out = [], []
-    paper = paper_colour(decoded.image)
-    for number, line in enumerate(image.lines, start=1):
-        if line.outline is None:
-            samples.append(_store_whole(task, line, data, decoded))
-            continue
-        scaled = replace(line, outline=line.outline.scaled(across, down))
-        problem = _problem(scaled, decoded.image)
-        if problem:
-            left_out.append(problem)
+        return Refusal(_reason(error), error.message)
+    paper = paper_colour(decoded.image) if any(outlines) else 0
+    lines: list[CutLine | Refusal] = []
+    for number, outline in enumerate(outlines, start=1):
+        if outline is None:
+            lines.append(_store_whole(task, decoded))
+        elif problem := _problem(outline, decoded.image):
+            lines.append(problem)
         else:
-            samples.append(_store_line(task, number, scaled, decoded, paper))
-    return samples, left_out
+            lines.append(_store_line(task, number, outline, decoded, paper))
+    return Cut(decoded.image.size, tuple(lines))
+
+
+def task_key(image: SourceImage, data: bytes) -> str:
+    """Says which pixels come out: the same key, the same cut. Texts and names are not in it."""
+    outlines = [astuple(line.outline) if line.outline else None for line in image.lines]
+    told = json.dumps([VERSION, image.size, outlines], separators=(",", ":"))
+    return hashlib.sha256(hashlib.sha256(data).digest() + told.encode()).hexdigest()
 
 
 class _OtherSizeError(DataError):
@@ -80,6 +101,18 @@ class _OtherSizeError(DataError):
 
 def _reason(error: DataError) -> Reason:
     return Reason.OTHER_SIZE if isinstance(error, _OtherSizeError) else Reason.BAD_IMAGE
+
+
+def scaled_outline(line: SourceLine, image: SourceImage, size: tuple[int, int]) -> Outline | None:
+    """The line's outline in pixels of the image as it is, which may be larger or smaller than the source states."""
+    across, down = _scale(size, image.size)
+    return line.outline.scaled(across, down) if line.outline else None
+
+
+def stored_outline(line: SourceLine, image: SourceImage, size: tuple[int, int]) -> Outline | None:
+    """Where the stored sample stands on its page: the outline with the box that was cut out."""
+    outline = scaled_outline(line, image, size)
+    return replace(outline, box=crop_box(outline, size)) if outline else None
 
 
 def _scale(actual: tuple[int, int], stated: tuple[int, int] | None) -> tuple[float, float]:
@@ -93,13 +126,12 @@ def _scale(actual: tuple[int, int], stated: tuple[int, int] | None) -> tuple[flo
     return across, down
 
 
-def _problem(line: SourceLine, image: Image.Image) -> LeftOut | None:
-    assert line.outline is not None
-    left, top, right, bottom = crop_box(line.outline, image.size)
+def _problem(outline: Outline, image: Image.Image) -> Refusal | None:
+    left, top, right, bottom = crop_box(outline, image.size)
     if right <= left or bottom <= top:
-        return LeftOut(Reason.OUTSIDE, line.where, "the line lies outside the image")
+        return Refusal(Reason.OUTSIDE, "the line lies outside the image")
     if min(right - left, bottom - top) < SMALLEST_SIDE:
-        return LeftOut(Reason.TOO_SMALL, line.where, f"the line is {right - left}x{bottom - top} pixels")
+        return Refusal(Reason.TOO_SMALL, f"the line is {right - left}x{bottom - top} pixels")
     return None
 
 
@@ -118,9 +150,7 @@ def paper_colour(page: Image.Image) -> Colour:
     """The page's median colour: that of its paper, as ink covers less than half of it."""
     # Every eighth pixel in each direction says the same as all of them.
     step = 8 if min(page.size) > 256 else 1
-    pixels = np.asarray(page)[::step, ::step]
-    median = np.median(pixels.reshape(-1, len(page.getbands())), axis=0).astype(int)
-    return int(median[0]) if page.mode == "L" else (int(median[0]), int(median[1]), int(median[2]))
+    return median_colour(page, step)
 
 
 def crop_line(page: Image.Image, outline: Outline, paper: Colour) -> Image.Image:
@@ -151,21 +181,19 @@ def encoded(image: Image.Image, format_: str) -> tuple[bytes, str]:
     return buffer.getvalue(), _SUFFIXES[format_]
 
 
-def _store_line(task: CutTask, number: int, line: SourceLine, decoded: DecodedImage, paper: Colour) -> CutSample:
-    assert line.outline is not None
-    content, suffix = encoded(crop_line(decoded.image, line.outline, paper), decoded.format)
-    outline = replace(line.outline, box=crop_box(line.outline, decoded.image.size))
-    return _store(task, f"{task.stem}_{number:04d}{suffix}", content, replace(line, outline=outline))
+def _store_line(task: CutTask, number: int, outline: Outline, decoded: DecodedImage, paper: Colour) -> CutLine:
+    content, suffix = encoded(crop_line(decoded.image, outline, paper), decoded.format)
+    return _store(task, f"{task.stem}_{number:04d}{suffix}", content)
 
 
-def _store_whole(task: CutTask, line: SourceLine, data: bytes, decoded: DecodedImage) -> CutSample:
+def _store_whole(task: CutTask, decoded: DecodedImage) -> CutLine:
     """The file as it is where it shows the picture as it is, else the picture written anew."""
     if decoded.as_stored and decoded.format in _SUFFIXES:
-        return _store(task, task.stem + _SUFFIXES[decoded.format], data, line)
+        return _store(task, task.stem + _SUFFIXES[decoded.format], task.data)
     content, suffix = encoded(decoded.image, decoded.format)
-    return _store(task, task.stem + suffix, content, line)
+    return _store(task, task.stem + suffix, content)
 
 
-def _store(task: CutTask, file: str, content: bytes, line: SourceLine) -> CutSample:
+def _store(task: CutTask, file: str, content: bytes) -> CutLine:
     (task.folder / file).write_bytes(content)
-    return CutSample(file, hashlib.sha256(content).hexdigest(), line, task.image)
+    return CutLine(file, hashlib.sha256(content).hexdigest())

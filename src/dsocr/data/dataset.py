@@ -1,29 +1,42 @@
 """Reading a dataset folder: its card, and the samples of each split, with nothing outside the folder within reach."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dsocr.data.card import METADATA_FILE, Card, read_card
+from dsocr.data.packed import packed_images
 from dsocr.data.paths import inside
 from dsocr.data.sources.layout import points
+from dsocr.data.splits import split_of_fold
 from dsocr.errors import DataError
-from dsocr.samples import Sample, Split
+from dsocr.samples import PackedImage, Sample, Split
+
+_FOLDS_HINT = "prepare it with --folds, or take `fold` out of the configuration"
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A dataset folder and its card; samples are read when they are asked for."""
+    """A dataset folder and its card; samples are read when they are asked for.
+
+    With `fold` the samples are regrouped: this fold is the test, the next one validates, the others train.
+    """
 
     folder: Path
     card: Card
+    fold: int | None = None
 
     @classmethod
-    def open(cls, folder: Path) -> "Dataset":
-        """The dataset in a folder that `prepare` wrote."""
-        return cls(folder, read_card(folder))
+    def open(cls, folder: Path, *, fold: int | None = None) -> "Dataset":
+        """The dataset in a folder that `prepare` wrote, split as it is there or by one of its folds."""
+        card = read_card(folder)
+        if fold is not None and card.folds is None:
+            raise DataError(f"the dataset has no folds, so none is fold {fold}", where=folder, hint=_FOLDS_HINT)
+        if fold is not None and not 1 <= fold <= (card.folds or 0):
+            raise DataError(f"the dataset has folds 1 to {card.folds}, and none is fold {fold}", where=folder)
+        return cls(folder, card, fold)
 
     def samples(self, split: Split) -> list[Sample]:
         """The samples of a split in the order of its metadata; none where the dataset has no such split."""
@@ -31,6 +44,16 @@ class Dataset:
 
     def numbered(self, split: Split) -> Iterator[tuple[str, Sample]]:
         """Each sample with where it stands: `train/metadata.jsonl:17`."""
+        if self.fold is None:
+            yield from self.stored(split)
+            return
+        for place in Split:
+            for where, sample in self.stored(place):
+                if sample.split == split:
+                    yield where, sample
+
+    def stored(self, split: Split) -> Iterator[tuple[str, Sample]]:
+        """Each sample that lies in the folder of a split, whatever its fold makes of it, with where it stands."""
         path = self.metadata(split)
         if not path.is_file():
             if split in self.card.splits:
@@ -40,29 +63,41 @@ class Dataset:
             lines = path.read_text(encoding="utf-8").split("\n")
         except (OSError, ValueError) as error:
             raise DataError(f"the metadata cannot be read: {error}", where=path) from error
+        packed = packed_images(self.folder, split)
         for number, line in enumerate(lines, start=1):
             if line.strip():
-                yield f"{split}/{METADATA_FILE}:{number}", self._sample(split, line, f"{path}:{number}")
+                yield f"{split}/{METADATA_FILE}:{number}", self._sample(split, line, f"{path}:{number}", packed)
 
     def metadata(self, split: Split) -> Path:
         """Where a split's metadata stands, or would stand."""
         return self.folder / split / METADATA_FILE
 
-    def _sample(self, split: Split, line: str, where: str) -> Sample:
-        row = _read_row(line, where)
+    def _split_of(self, fold: int | None, where: str) -> Split:
+        assert self.fold is not None
+        assert self.card.folds is not None
+        if fold is None or not 1 <= fold <= self.card.folds:
+            raise DataError(f"fold: must be 1 to {self.card.folds}, not {fold}", where=where)
+        return split_of_fold(fold, self.fold, self.card.folds)
+
+    def _sample(self, place: Split, line: str, where: str, packed: Mapping[str, PackedImage]) -> Sample:
+        split, row = place, _read_row(line, where)
         try:
-            image = inside(self.folder / split, row.file_name)
+            image = packed.get(row.file_name) or inside(self.folder / place, row.file_name)
             geometry = row.geometry()
         except DataError as error:
             raise DataError(error.message, where=where, hint=error.hint) from error
+        if self.fold is not None:
+            split = self._split_of(row.fold, where)
         return Sample(
-            id=f"{split}/{row.file_name}",
+            id=f"{place}/{row.file_name}",
             image=image,
             text=row.text,
             split=split,
             writer=row.writer or None,
             page=row.page or None,
+            document=row.document or None,
             source=row.source or None,
+            fold=row.fold,
             geometry=geometry,
         )
 
@@ -76,10 +111,12 @@ class _Row(BaseModel):
     text: str
     writer: str | None = None
     page: str | None = None
+    document: str | None = None
     source: str | None = None
     bbox: tuple[int, int, int, int] | None = None
     polygon: str | None = None
     baseline: str | None = None
+    fold: int | None = None
 
     def geometry(self) -> dict[str, object]:
         """The geometry that is known."""

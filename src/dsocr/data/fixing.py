@@ -5,29 +5,34 @@ left out of train; in validation and test nothing is left out, for scores must n
 """
 
 import hashlib
+import itertools
 import json
+import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dsocr import __version__
-from dsocr.data.card import METADATA_FILE, LeftOutCard, SplitCard, split_hash
+from dsocr.data.card import LeftOutCard
 from dsocr.data.cleaning import clean
 from dsocr.data.dataset import Dataset
+from dsocr.data.grouping import page_key
 from dsocr.data.images import read_bytes
+from dsocr.data.journal import StoredSample
 from dsocr.data.paths import FIXES_FILE
 from dsocr.data.prepare import EXAMPLES, Progress
 from dsocr.data.splits import crossing
-from dsocr.data.writing import refuse_output
+from dsocr.data.writing import IMAGES, refuse_output, write_split
 from dsocr.errors import DataError
 from dsocr.runs import writing_folder
 from dsocr.samples import Sample, Split
 from dsocr.text import comparable
 
 TWIN = "duplicate-image"
+_STAGED = "staged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,8 @@ class _Kept:
 def fix_dataset(dataset: Dataset, out: Path, *, overwrite: bool = False, progress: Progress | None = None) -> FixReport:
     """Writes the dataset folder `out`, whole or not at all, with what was done in its card and in `fixes.jsonl`.
 
-    Raises DataError where `out` is in use, and for images that cannot be read.
+    Samples stay in the split they lie in, whatever a fold makes of them. Raises DataError where `out` is in use, and
+    for images that cannot be read.
     """
     refuse_output(out, dataset.folder, overwrite=overwrite)
     if out.resolve().is_relative_to(dataset.folder.resolve()):
@@ -101,7 +107,7 @@ def fix_dataset(dataset: Dataset, out: Path, *, overwrite: bool = False, progres
 
 def _rows(dataset: Dataset, split: Split) -> Iterator[_Kept]:
     """The rows of a split as they stand, columns of the user's own among them."""
-    samples = dataset.samples(split)
+    samples = [sample for _, sample in dataset.stored(split)]
     if not samples:
         return
     lines = dataset.metadata(split).read_text(encoding="utf-8").split("\n")
@@ -141,19 +147,16 @@ def _count_twins(items: Iterable[_Kept]) -> int:
 def _write(
     dataset: Dataset, folder: Path, splits: dict[Split, list[_Kept]], fixes: list[Fix], progress: Progress | None
 ) -> None:
-    total = sum(map(len, splits.values()))
-    done = 0
-    cards = {}
+    staged = folder / _STAGED
+    staged.mkdir()
+    total, cards = sum(map(len, splits.values())), {}
+    done = itertools.count(1)
     for split, items in splits.items():
-        if not items:
-            continue
-        for item in items:
-            _copy(item, dataset.folder, folder)
-            done += 1
-            if progress:
-                progress(done, total)
-        cards[split] = _write_metadata(folder / split, items)
-    # Not beside it, so that what was changed goes where the dataset goes.
+        if items:
+            stored = _staged(items, staged, lambda: progress and progress(next(done), total))
+            cards[split] = write_split(folder, split, stored, dataset.card.store)
+    shutil.rmtree(staged)
+    # Inside the folder, so that what was changed goes where the dataset goes.
     lines = (json.dumps(fix.as_row(), ensure_ascii=False) + "\n" for fix in fixes)
     (folder / FIXES_FILE).write_text("".join(lines), encoding="utf-8", newline="\n")
     changes = {
@@ -161,38 +164,34 @@ def _write(
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "splits": cards,
         "crossing": {**dataset.card.crossing, **_crossing(splits)},
-        "fixed": _counted(dataset.card.fixed, fixes),
+        "repaired": _counted(dataset.card.repaired, fixes),
     }
     dataset.card.model_copy(update=changes).write(folder)
 
 
-def _copy(item: _Kept, old: Path, new: Path) -> None:
-    """The image file as it was, so that the card's hashes stay comparable."""
-    path = new / item.sample.image.relative_to(old)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = read_bytes(item.sample.image)
-    if hashlib.sha256(data).hexdigest() != item.digest:
-        raise DataError("the image was changed while the dataset was copied", where=item.sample.image)
-    path.write_bytes(data)
-
-
-def _write_metadata(folder: Path, items: list[_Kept]) -> SplitCard:
-    metadata = "".join(json.dumps(item.row, ensure_ascii=False) + "\n" for item in items).encode()
-    (folder / METADATA_FILE).write_bytes(metadata)
-    return SplitCard(
-        samples=len(items),
-        writers=len({item.sample.writer for item in items} - {None}),
-        pages=len({item.sample.page for item in items} - {None}),
-        characters=sum(len(item.text) for item in items),
-        sha256=split_hash(metadata, (item.digest for item in items)),
-    )
+def _staged(items: list[_Kept], folder: Path, tell: Callable[[], object]) -> Iterator[StoredSample]:
+    """Each sample with its image file copied, byte for byte, to a place from which it is laid where it belongs."""
+    for number, item in enumerate(items):
+        name = str(item.row["file_name"])
+        if PurePosixPath(name).parent != PurePosixPath(IMAGES):
+            raise DataError(f"the image {name!r} does not lie in {IMAGES}/", where=item.sample.id)
+        data = read_bytes(item.sample.image)
+        if hashlib.sha256(data).hexdigest() != item.digest:
+            raise DataError("the image was changed while the dataset was copied", where=item.sample.id)
+        # `datasets` and the splits want the columns that every row of ours has, though an old row may lack some.
+        row = {"writer": "", "page": "", "document": "", **item.row}
+        copy = folder / str(number)
+        copy.write_bytes(data)
+        yield StoredSample(copy, item.digest, name, row, image="")
+        copy.unlink()
+        tell()
 
 
 def _crossing(splits: dict[Split, list[_Kept]]) -> dict[str, int]:
     placed = [(item, split) for split, items in splits.items() for item in items]
     return {
         "writers": len(crossing((item.sample.writer, split) for item, split in placed)),
-        "pages": len(crossing((item.sample.page, split) for item, split in placed)),
+        "pages": len(crossing((page_key(item.sample.document, item.sample.page), split) for item, split in placed)),
         "texts": len(crossing((comparable(item.text), split) for item, split in placed)),
     }
 

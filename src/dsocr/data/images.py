@@ -7,13 +7,16 @@ cannot be opened faithfully is refused with a sentence. Knows nothing about data
 import io
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from dsocr.data.packed import read_packed
 from dsocr.errors import DataError
+from dsocr.samples import PackedImage
 
 FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF")
 """What is opened, judged by the content of a file and not by its name."""
@@ -23,6 +26,13 @@ IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", "
 
 MAX_PIXELS = 40_000_000
 MAX_BYTES = 512 * 1024 * 1024
+MAX_DECODED = 220_000_000
+"""Bytes that a picture may take while it is decoded, turned and converted."""
+
+_STRIP = 64
+"""Rows that are converted at a time, where Pillow has no conversion that needs no more than its result."""
+_STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
+"""Bytes a pixel in Pillow's memory; four in all other modes, RGB among them."""
 
 _ORIENTATION = 0x0112
 _UPRIGHT = {
@@ -60,13 +70,15 @@ class DecodedImage:
     as_stored: bool
 
 
-def open_image(path: Path, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+def open_image(path: Path | PackedImage, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """The picture in a file: upright, RGB or L, fully decoded."""
     return decode_image(read_bytes(path), name=path, max_pixels=max_pixels).image
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path | PackedImage) -> bytes:
     """An image file's bytes; refuses what is missing or larger than any picture we accept."""
+    if isinstance(path, PackedImage):
+        return read_packed(path)
     try:
         size = path.stat().st_size
         if size > MAX_BYTES:
@@ -82,6 +94,7 @@ def decode_image(data: bytes, *, name: object, max_pixels: int = MAX_PIXELS) -> 
         raise DataError("the image file is empty", where=name)
     try:
         with _opened(data, name, max_pixels) as file:
+            _refuse_what_takes_too_much(file, name)
             file.load()
             image = _eight_bit(_upright(file))
             format_ = "JPEG" if file.format == "MPO" else str(file.format)
@@ -107,6 +120,20 @@ def _opened(data: bytes, name: object, max_pixels: int) -> Image.Image:
     return file
 
 
+def _refuse_what_takes_too_much(file: Image.Image, name: object) -> None:
+    stored = _STORED.get(file.mode, 4)
+    grey = file.mode in {"1", "L", "LA", "La", "F"} or file.mode.startswith("I")
+    turned = stored if Image.Image.getexif(file).get(_ORIENTATION, 1) in _UPRIGHT else 0
+    converted = 0 if file.mode in {"L", "RGB"} else 1 if grey else 4
+    allowed = MAX_DECODED // (stored + max(turned, converted))
+    if file.width * file.height > allowed:
+        message = f"the image is too large: {file.width}x{file.height} where {allowed // 1_000_000} megapixels are"
+        hint = "scale it down, or save it upright and as plain RGB or grey"
+        raise DataError(
+            f"{message} allowed of its kind ({file.mode}{', turned' if turned else ''})", where=name, hint=hint
+        )
+
+
 def _too_large(size: str, max_pixels: int, name: object) -> DataError:
     allowed = f"{max_pixels / 1_000_000:g} megapixels"
     return DataError(f"the image is too large: {size} where {allowed} are allowed", where=name, hint="scale it down")
@@ -130,19 +157,37 @@ def _eight_bit(image: Image.Image) -> Image.Image:
 
 
 def _on_white(image: Image.Image) -> Image.Image:
-    coloured = image.convert("RGBA")
-    paper = Image.new("RGBA", image.size, "white")
-    flat = Image.alpha_composite(paper, coloured)
-    return flat.convert("L" if image.mode in {"L", "LA", "La", "1"} else "RGB")
+    flat = Image.new("L" if image.mode in {"L", "LA", "La", "1"} else "RGB", image.size)
+    for box in _strips(image):
+        coloured = image.crop(box).convert("RGBA")
+        on_paper = Image.alpha_composite(Image.new("RGBA", coloured.size, "white"), coloured)
+        flat.paste(on_paper.convert(flat.mode), box)
+    return flat
 
 
 def _from_deep_grey(image: Image.Image) -> Image.Image:
     """Grey of 16 or 32 bits brought to 8; Pillow's own conversion would clip nearly all of it to white."""
-    values = np.asarray(image).astype(np.float32)
-    if not np.isfinite(values).all():
-        raise ValueError("it has pixels that are not numbers")
-    white = _white_level(image.mode, float(values.max()))
-    return Image.fromarray(np.clip(values * (255.0 / white) + 0.5, 0, 255).astype(np.uint8))
+    white = _white_level(image.mode, _brightest(image))
+    grey = Image.new("L", image.size)
+    for box in _strips(image):
+        values = np.asarray(image.crop(box)).astype(np.float32)
+        grey.paste(Image.fromarray(np.clip(values * (255.0 / white) + 0.5, 0, 255).astype(np.uint8)), box)
+    return grey
+
+
+def _brightest(image: Image.Image) -> float:
+    found = 0.0
+    for box in _strips(image):
+        values = np.asarray(image.crop(box))
+        if not np.isfinite(values).all():
+            raise ValueError("it has pixels that are not numbers")
+        found = max(found, float(values.max()))
+    return found
+
+
+def _strips(image: Image.Image) -> Iterator[tuple[int, int, int, int]]:
+    for top in range(0, image.height, _STRIP):
+        yield 0, top, image.width, min(top + _STRIP, image.height)
 
 
 def _white_level(mode: str, brightest: float) -> float:

@@ -1,20 +1,24 @@
 """What `prepare` met on its way that is not in the dataset, or is there with something unknown."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from dsocr.data.sources.layout import LeftOut, SourceImage
+from dsocr.data.sources.layout import Item, LeftOut, Remark, SourceImage
 from dsocr.errors import DataError
 
 
 @dataclass
 class Notes:
-    """What was left out, and which names a pattern did not match; with `strict`, the first fault is raised instead."""
+    """What was left out, which names a pattern did not match, and what else is worth knowing.
+
+    With `strict` the first fault is raised instead.
+    """
 
     strict: bool
     left_out: list[LeftOut] = field(default_factory=list)
     unmatched: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    remarks: list[str] = field(default_factory=list)
 
     def add(self, item: LeftOut) -> None:
         """Notes that something is left out."""
@@ -28,15 +32,19 @@ class Notes:
             raise DataError(f"the {kind} pattern {pattern!r} does not match", where=name)
         self.unmatched[kind].append(name)
 
-    def sifted(self, items: Iterable[SourceImage | LeftOut]) -> list[SourceImage]:
+    def remark(self, sentence: str) -> None:
+        """Notes what is no fault and worth knowing."""
+        self.remarks.append(sentence)
+
+    def sifted(self, items: Iterable[Item]) -> Iterator[SourceImage]:
         """The images among what a source yields; the rest is noted."""
-        images = []
         for item in items:
             if isinstance(item, LeftOut):
                 self.add(item)
+            elif isinstance(item, Remark):
+                self.remark(item.message)
             else:
-                images.append(item)
-        return images
+                yield item
 
     def told(self) -> str:
         """The reasons, counted, and the first place, to follow a sentence that says nothing is left."""

@@ -60,10 +60,8 @@ def list_files(root: Path, suffixes: Collection[str]) -> list[Path]:
     """
     found: list[Path] = []
     for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if not _is_hidden(name) and not is_dataset(Path(folder, name))]
-        found += [
-            Path(folder, name) for name in names if Path(name).suffix.lower() in suffixes and not _is_hidden(name)
-        ]
+        folders[:] = [name for name in folders if not is_hidden(name) and not is_dataset(Path(folder, name))]
+        found += [Path(folder, name) for name in names if Path(name).suffix.lower() in suffixes and not is_hidden(name)]
     return sorted(found, key=lambda path: path.relative_to(root).as_posix())
 
 
@@ -75,7 +73,8 @@ def is_dataset(folder: Path) -> bool:
         return False
 
 
-def _is_hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
+    """True of the names that are not looked at when a folder is searched."""
     return name.startswith(".") or name == "__MACOSX"
 
 

@@ -1,33 +1,40 @@
 """From somebody's scans and transcriptions to a dataset folder: read, name, cut, split, write."""
 
-import shutil
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from dsocr import __version__
-from dsocr.data.card import Card, LeftOutCard, SplitBy
-from dsocr.data.cutting import CutSample, CutTask, cut_image
-from dsocr.data.file_names import unique_stems
+from dsocr.data.card import Card, FixedCard, LeftOutCard, Store, read_card
+from dsocr.data.cutters import Cutters
+from dsocr.data.earlier import Earlier, read_earlier
+from dsocr.data.fixed import read_fixed
+from dsocr.data.grouping import GIVEN
 from dsocr.data.notes import Notes
-from dsocr.data.placing import count_crossing, place_samples, split_unit
+from dsocr.data.opening import opened
+from dsocr.data.paths import is_dataset
+from dsocr.data.placing import SplitPlan, count_crossing, place
+from dsocr.data.processes import worker_processes
+from dsocr.data.reading import Reading
+from dsocr.data.recording import Recorder
 from dsocr.data.sources import choose_format
-from dsocr.data.sources.layout import LeftOut, SourceImage
+from dsocr.data.sources.layout import LeftOut, Unit
 from dsocr.data.splits import parse_fractions
-from dsocr.data.texts import with_texts
-from dsocr.data.writers import with_pages, with_writers
-from dsocr.data.writing import refuse_output, write_split
+from dsocr.data.units import Units, choose_unit
+from dsocr.data.work import recover, work_folder
+from dsocr.data.writers import Names
+from dsocr.data.writing import earlier_cuts, refuse_output, write_sources, write_split
 from dsocr.errors import DataError
-from dsocr.runs import writing_folder
 from dsocr.samples import Split
 from dsocr.text import TextPolicy
 
 EXAMPLES = 10
 """How many of a kind the card lists."""
-
-_CUT = "cut"
 
 Progress = Callable[[int, int], None]
 """Told after each image: how many are done, and how many there are."""
@@ -37,12 +44,17 @@ NFC_COLLAPSED = TextPolicy()
 
 @dataclass(frozen=True, slots=True)
 class PrepareReport:
-    """What was made, and what of the source is not in it."""
+    """What was made, and what of the source is not in it.
+
+    Of the `images` of the source, `recalled` had been cut before and were taken as they were.
+    """
 
     dataset: Path
     card: Card
     left_out: list[LeftOut]
     unmatched: dict[str, list[str]]
+    images: int
+    recalled: int
 
 
 def prepare(
@@ -52,72 +64,127 @@ def prepare(
     format: str | None = None,
     writer: str | None = None,
     page: str | None = None,
+    document: str | None = None,
     split: str = "0.8/0.1/0.1",
-    split_by: SplitBy | None = None,
+    split_by: str | None = None,
+    unit: Unit | None = None,
     seed: int = 17,
+    stratify: bool = True,
+    folds: int | None = None,
+    fixed: Path | None = None,
+    like: Path | None = None,
     columns: Mapping[str, str] | None = None,
     text_policy: TextPolicy = NFC_COLLAPSED,
+    store: Store = "files",
+    workers: int | None = None,
     strict: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> PrepareReport:
-    """Writes the dataset folder `out` from the folder or table `source`.
+    """Writes the dataset folder `out` from a folder, a table or another file, a zip archive, or `hf:owner/name`.
 
-    `writer` and `page` are a table's column or a pattern searched in each image's file name: its first group, or all
-    it matches, is the name. `split_by` None means the fairest unit there is: the splits the source gives, else
-    writers, else pages, else texts. With `strict` the first fault is an error; without, faults are left out, counted
-    and listed.
+    `writer`, `page` and `document` are a table's column or a pattern searched in each image's file name: its first
+    group, or all it matches, is the name. `split_by` None means the fairest unit there is: the splits the source
+    gives, else writers, else documents, pages, texts; `writer+text` joins units. `fixed` lists names that must stand in
+    a split. The groups of the dataset `like`, or of one made in the same way that is overwritten, stay where they are.
+    With `strict` the first fault is an error; without, faults are left out, counted and listed. What an earlier
+    `prepare` of the same source has cut, finished or killed, is not cut again. `store` says whether
+    images are files of their own or lie in Parquet files. `unit` is what a sample is an image of; None means what the
+    source transcribes, lines unless it says otherwise. `workers` is the number of processes, None one a core.
     """
-    fractions = parse_fractions(split)
+    plan = SplitPlan(
+        parse_fractions(split),
+        split_by,
+        seed,
+        stratify=stratify,
+        folds=folds,
+        fixed=read_fixed(fixed) if fixed else None,
+        earlier=read_earlier(like) if like else None,
+    )
+    recover(out)
     refuse_output(out, source, overwrite=overwrite)
-    chosen = choose_format(source, format, columns or {})
     notes = Notes(strict)
-    images = notes.sifted(chosen.read(source, columns or {}))
-    images = with_pages(with_writers(images, writer, notes), page, notes)
-    images = with_texts(images, notes, text_policy)
-    with writing_folder(out) as folder:
-        samples = _cut(images, folder / _CUT, notes, progress)
-        if not samples:
+    if like is None and is_dataset(out):
+        plan = replace(plan, earlier=_made_alike(out, source, plan, (writer, page, document), notes))
+    with work_folder(out) as work, opened(source, work.unpacked) as held:
+        chosen = choose_format(held.path, format, columns or {})
+        sample_unit = choose_unit(unit, chosen)
+        names = Names({"writer": writer, "page": page, "document": document})
+        read = partial(chosen.read, held.path, columns or {})
+        reading = Reading(lambda: chain(held.told, read()), names, Units(sample_unit), text_policy)
+        total = reading.count()
+        work.journal.learn(earlier_cuts(out))
+        recorder = Recorder(work.journal, notes)
+        with worker_processes(workers) as crew:
+            cutters = Cutters(work.journal, work.cut, out, crew)
+            for image in cutters.cut_all(reading.images(notes)):
+                recorder.add(image)
+                if progress:
+                    progress(recorder.images, total)
+        facts = recorder.facts()
+        if not facts:
             raise DataError(f"no sample is left{notes.told()}", where=source)
-        unit = split_unit(samples, split_by)
-        placed = place_samples(samples, unit, fractions, seed, notes)
-        splits = {split: write_split(folder, split, folder / _CUT, placed[split]) for split in Split if placed[split]}
-        shutil.rmtree(folder / _CUT)
+        placing = place(facts, plan, notes)
+        work.journal.place(placing.splits, placing.folds)
+        drawn = placing.unit != GIVEN
         card = Card(
             dsocr_version=__version__,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            source=source.resolve().name,
+            created=_now().isoformat(timespec="seconds"),
+            source=held.name,
             source_format=chosen.name,
+            unit=sample_unit,
             writer=writer,
             page=page,
-            split_by=unit,
-            fractions=None if unit == "given" else fractions,
-            seed=None if unit == "given" else seed,
+            document=document,
+            split_by=placing.unit,
+            fractions=plan.targets() if drawn else None,
+            seed=seed if drawn else None,
+            stratified=drawn and stratify,
+            folds=folds,
+            fixed=FixedCard(file=plan.fixed.file, sha256=plan.fixed.sha256, names=len(plan.fixed.names))
+            if plan.fixed
+            else None,
+            like=plan.earlier.name if plan.earlier and drawn else None,
             text_policy=text_policy.as_dict(),
-            splits=splits,
-            crossing=count_crossing(placed),
-            left_out=_counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
-            unmatched=_counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
+            splits={
+                split: write_split(work.draft, split, work.journal.samples(split), store)
+                for split in Split
+                if split in placing.splits
+            },
+            store=store,
+            crossing=count_crossing(facts, placing.splits),
+            left_out=counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
+            unmatched=counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
+            remarks=notes.remarks,
         )
-        card.write(folder)
-    return PrepareReport(out, card, notes.left_out, dict(notes.unmatched))
+        write_sources(work.draft, work.journal)
+        card.write(work.draft)
+    return PrepareReport(out, card, notes.left_out, dict(notes.unmatched), recorder.images, recorder.recalled)
 
 
-def _cut(images: list[SourceImage], folder: Path, notes: Notes, progress: Progress | None) -> list[CutSample]:
-    folder.mkdir()
-    stems = unique_stems(image.name for image in images)
-    samples: list[CutSample] = []
-    for done, (image, stem) in enumerate(zip(images, stems, strict=True), start=1):
-        cut, left_out = cut_image(CutTask(image, folder, stem))
-        samples += cut
-        for item in left_out:
-            notes.add(item)
-        if progress:
-            progress(done, len(images))
-    return samples
+def _now() -> datetime:
+    """The time, or the one that SOURCE_DATE_EPOCH says, with which the same source gives the same bytes."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    return datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
 
 
-def _counted(items: Iterable[tuple[str, str]]) -> dict[str, LeftOutCard]:
+def _made_alike(
+    out: Path, source: Path, plan: SplitPlan, patterns: tuple[str | None, str | None, str | None], notes: Notes
+) -> Earlier | None:
+    """The dataset that is overwritten, if it was made in the same way: its groups stay in their splits."""
+    try:
+        card = read_card(out)
+        settings = (card.source, (card.writer, card.page, card.document), card.fractions, card.seed, card.folds)
+        wanted = (source.resolve().name, patterns, plan.targets(), plan.seed, plan.folds)
+        same_unit = card.split_by != GIVEN and plan.split_by in (None, card.split_by)
+        return read_earlier(out) if settings == wanted and same_unit else None
+    except DataError as error:
+        notes.remark(f"what is overwritten cannot be read, so all is placed anew: {error.message}")
+        return None
+
+
+def counted(items: Iterable[tuple[str, str]]) -> dict[str, LeftOutCard]:
+    """How many of each kind there are, with the first of them."""
     by_kind: dict[str, list[str]] = defaultdict(list)
     for kind, example in items:
         by_kind[str(kind)].append(example)

@@ -11,12 +11,8 @@ _HALF = re.compile("[\ud800-\udfff]")
 """What JSON can write and UTF-8 cannot."""
 
 
-def with_texts(images: list[SourceImage], notes: Notes, policy: TextPolicy) -> list[SourceImage]:
-    """The images with texts as they are stored; lines without one are left out."""
-    return [kept for image in images if (kept := _with_text(image, notes, policy)).lines]
-
-
-def _with_text(image: SourceImage, notes: Notes, policy: TextPolicy) -> SourceImage:
+def with_text(image: SourceImage, notes: Notes, policy: TextPolicy) -> SourceImage:
+    """The image with texts as they are stored; lines without one are left out, and an image may be left with none."""
     lines = []
     for line in image.lines:
         text = policy.apply(line.text)

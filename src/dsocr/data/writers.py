@@ -1,6 +1,7 @@
-"""Whose hand an image shows and which page it is of, where the user says how to tell: by a column or by a pattern."""
+"""Whose hand an image shows, which page it is of and of which document, by a column or a pattern of the user's."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 from dsocr.data.notes import Notes
@@ -8,37 +9,54 @@ from dsocr.data.sources.layout import SourceImage
 from dsocr.errors import DataError
 
 
-def with_writers(images: list[SourceImage], writer: str | None, notes: Notes) -> list[SourceImage]:
-    """The images with their writers; unchanged where nothing was said about them."""
-    if writer is None:
-        return images
-    names = _named(images, "writer", writer, notes)
-    return [replace(image, writer=name) for image, name in zip(images, names, strict=True)]
+class Names:
+    """What the user says about writers, pages and documents: a column or a pattern each, None where nothing is said.
+
+    One that matches nothing at all is an error, told when all images have been seen.
+    """
+
+    def __init__(self, wanted: Mapping[str, str | None]) -> None:
+        self._namers = [_Namer(kind, said) for kind, said in wanted.items() if said is not None]
+
+    def named(self, image: SourceImage, notes: Notes) -> SourceImage:
+        """The image with its names."""
+        for namer in self._namers:
+            image = namer.named(image, notes)
+        return image
+
+    def demand_matches(self) -> None:
+        """An error where a pattern matched none of the images it was asked about."""
+        for namer in self._namers:
+            namer.demand_match()
 
 
-def with_pages(images: list[SourceImage], page: str | None, notes: Notes) -> list[SourceImage]:
-    """The images with their pages; unchanged where nothing was said about them."""
-    if page is None:
-        return images
-    names = _named(images, "page", page, notes)
-    return [replace(image, page=name) for image, name in zip(images, names, strict=True)]
+class _Namer:
+    """A column of this name where an image has one, else the pattern, searched in the image's name."""
 
+    def __init__(self, kind: str, wanted: str) -> None:
+        self._kind = kind
+        self._wanted = wanted
+        self._matched = False
+        self._unmatched: SourceImage | None = None
 
-def _named(images: list[SourceImage], kind: str, wanted: str, notes: Notes) -> list[str | None]:
-    """Each image's writer or page: from a column of this name where the source has one, else by the pattern."""
-    if any(wanted in image.columns for image in images):
-        return [image.columns.get(wanted, "").strip() or None for image in images]
-    pattern = _compiled(kind, wanted)
-    names = [_matched(pattern, image.name) for image in images]
-    if images and not any(names):
-        hint = f"a file name here is {images[0].name!r}"
-        if images[0].columns:
-            hint += f", and the columns are: {', '.join(images[0].columns)}"
-        raise DataError(f"the {kind} pattern {wanted!r} matches no file name", hint=hint)
-    for image, name in zip(images, names, strict=True):
+    def named(self, image: SourceImage, notes: Notes) -> SourceImage:
+        if self._wanted in image.columns:
+            self._matched = True
+            return replace(image, **{self._kind: image.columns[self._wanted].strip() or None})  # type: ignore[arg-type]
+        name = _matched(_compiled(self._kind, self._wanted), image.name)
         if name is None:
-            notes.add_unmatched(kind, wanted, image.name)
-    return names
+            notes.add_unmatched(self._kind, self._wanted, image.name)
+            self._unmatched = self._unmatched or image
+        self._matched = self._matched or name is not None
+        return replace(image, **{self._kind: name})  # type: ignore[arg-type]
+
+    def demand_match(self) -> None:
+        if self._matched or self._unmatched is None:
+            return
+        hint = f"a file name here is {self._unmatched.name!r}"
+        if self._unmatched.columns:
+            hint += f", and the columns are: {', '.join(self._unmatched.columns)}"
+        raise DataError(f"the {self._kind} pattern {self._wanted!r} matches no file name", hint=hint)
 
 
 def _compiled(kind: str, pattern: str) -> re.Pattern[str]:

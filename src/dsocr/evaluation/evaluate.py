@@ -35,7 +35,7 @@ def evaluate(
 
     `limit` reads the first so many samples only, and the card says so.
     """
-    opened = Dataset.open(dataset or load_config(run.config).dataset)
+    opened = _dataset_of(run) if dataset is None else Dataset.open(dataset)
     samples = opened.samples(split)[:limit]
     if not samples:
         raise DataError(f"has no {split} split to score", where=opened.folder)
@@ -72,6 +72,12 @@ def evaluate(
     return card
 
 
+def _dataset_of(run: RunFolder) -> Dataset:
+    """The run's own dataset, split as it was for the training."""
+    config = load_config(run.config)
+    return Dataset.open(config.dataset, fold=config.fold)
+
+
 def _images(samples: Sequence[Sample]) -> Iterator[tuple[str, Image.Image]]:
     for sample in samples:
         yield sample.id, open_image(sample.image)
@@ -84,6 +90,7 @@ def _settings(transcriber: Transcriber, dataset: Dataset, lines: int, limit: int
         "generation": transcriber.generation.as_dict(),
         "text_policy": transcriber.text_policy.as_dict(),
         "split_by": dataset.card.split_by,
+        "fold": dataset.fold,
         "lines": lines,
         "limit": limit,
     }

@@ -40,14 +40,18 @@ def plan_folding(grey: NDArray[np.uint8], size: int, tallest_row: int) -> Foldin
     wide even for rows of an eighth of the canvas is narrowed to fit them.
     """
     height, width = grey.shape
+    rows, scaled_width = folded_size(width, height, size, tallest_row)
+    return Folding(size // rows, scaled_width, _edges(_ink(grey, scaled_width), size, rows))
+
+
+def folded_size(width: int, height: int, size: int, tallest_row: int) -> tuple[int, int]:
+    """The rows that a line image of this size is cut into, and how wide it is before that."""
     most_rows = max(8, size // tallest_row)
     for rows in range(size // tallest_row, most_rows + 1):
-        row_height = size // rows
-        scaled_width = max(1, round(width * row_height / height))
+        scaled_width = max(1, round(width * (size // rows) / height))
         if scaled_width <= size or scaled_width <= _FILL * rows * size:
-            return Folding(row_height, scaled_width, _edges(_ink(grey, scaled_width), size, rows))
-    scaled_width = int(_FILL * most_rows * size)
-    return Folding(size // most_rows, scaled_width, _edges(_ink(grey, scaled_width), size, most_rows))
+            return rows, scaled_width
+    return most_rows, int(_FILL * most_rows * size)
 
 
 def fold(image: Image.Image, size: int, tallest_row: int) -> Image.Image:

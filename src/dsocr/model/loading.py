@@ -12,9 +12,10 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from dsocr.errors import ConfigError, ModelError
+from dsocr.hub import is_hub_id
 from dsocr.model.architectures import UNUSED_TENSORS, Architecture, original_config, read_config_json, recognise
 from dsocr.model.encoding import Encoder
-from dsocr.model.hub import fetch, is_hub_id
+from dsocr.model.hub import fetch
 from dsocr.model.prompts import IMAGE, find_prompt
 from dsocr.model.resolution import Family, find_resolution
 from dsocr.model.weights import tensor_shapes

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import Dataset
 
-from dsocr.data.augment import augment
+from dsocr.data.augment import Augmentation, augment, changes, generator
 from dsocr.data.images import open_image
 from dsocr.model.encoding import Encoded, Encoder, collate
+from dsocr.model.views import shrunk
 from dsocr.samples import Sample
 
 REMEMBERED_BYTES = 1 << 30
@@ -21,13 +21,16 @@ REMEMBERED_BYTES = 1 << 30
 class EncodedSamples(Dataset[Encoded]):
     """The samples of one split as model inputs, in the order given.
 
-    With `strength` above 0 each image is augmented, as drawn from (seed, epoch, index); the Trainer calls `set_epoch`.
+    With an augmentation each image is varied, as drawn from (seed, epoch, index); the Trainer calls `set_epoch`. An
+    image far larger than the model can see is shrunk before.
     """
 
-    def __init__(self, samples: Sequence[Sample], encoder: Encoder, *, strength: float = 0.0, seed: int = 0) -> None:
+    def __init__(
+        self, samples: Sequence[Sample], encoder: Encoder, *, augmentation: Augmentation = 0.0, seed: int = 0
+    ) -> None:
         self._samples = samples
         self._encoder = encoder
-        self._strength = strength
+        self._augmentation = augmentation
         self._seed = seed
         # In shared memory, so that worker processes that live on see the epoch change.
         self._epoch = torch.zeros((), dtype=torch.int64)
@@ -40,10 +43,13 @@ class EncodedSamples(Dataset[Encoded]):
         return len(self._samples)
 
     def __getitem__(self, index: int) -> Encoded:
-        if self._strength == 0:
+        if not changes(self._augmentation):
             return self._unchanged(index)
-        rng = np.random.default_rng((self._seed, int(self._epoch), index))
-        return self._encoder.encode(augment(self._image(index), rng, self._strength), self._samples[index].text)
+        return self._encoder.encode(self.varied(index), self._samples[index].text)
+
+    def varied(self, index: int) -> Image.Image:
+        """The image of a sample as it is varied in this epoch."""
+        return augment(self._image(index), generator(self._seed, int(self._epoch), index), self._augmentation)
 
     def set_epoch(self, epoch: int) -> None:
         """Vary the images anew."""
@@ -61,6 +67,8 @@ class EncodedSamples(Dataset[Encoded]):
         if index in self._images:
             return self._images[index]
         image = open_image(self._samples[index].image)
+        if changes(self._augmentation):
+            image = shrunk(image, self._encoder.resolution)
         if self._fits(image.width * image.height * len(image.getbands())):
             self._images[index] = image
         return image

@@ -1,11 +1,13 @@
 """How long the samples of a split are for a model, in tokens, found without decoding an image."""
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from PIL import Image
 
-from dsocr.data.images import FORMATS
+from dsocr.data.images import FORMATS, read_bytes
 from dsocr.data.prepare import Progress
 from dsocr.errors import DataError
 from dsocr.model.encoding import Encoder
@@ -71,7 +73,8 @@ def _grid(sample: Sample, resolution: Resolution) -> Grid:
 def _upright_size(sample: Sample) -> tuple[int, int]:
     """Width and height as `open_image` would give them, from the head of the file."""
     try:
-        with Image.open(sample.image, formats=FORMATS) as file:
+        file_or_bytes = sample.image if isinstance(sample.image, Path) else io.BytesIO(read_bytes(sample.image))
+        with Image.open(file_or_bytes, formats=FORMATS) as file:
             # Not the getexif of its own kind of file: a PNG's looks behind the pixels, and decodes them for it.
             lying = Image.Image.getexif(file).get(_ORIENTATION) in _LYING
             return (file.height, file.width) if lying else (file.width, file.height)

@@ -94,7 +94,7 @@ def make_plan(config: RunConfig, *, probe: bool = True, progress: Progress | Non
     The probe is left out where the estimate says that there is too little memory for it.
     """
     encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
-    dataset = Dataset.open(config.dataset)
+    dataset = Dataset.open(config.dataset, fold=config.fold)
     split = dataset.samples(Split.TRAIN)
     samples, too_long = within_budget(split, encoder, config)
     lengths = measure_lengths(split, encoder, progress)

@@ -57,7 +57,7 @@ def set_up(config: RunConfig, samples: Sequence[Sample]) -> Setup:
 
 def encoded_samples(config: RunConfig, samples: Sequence[Sample], encoder: Encoder) -> EncodedSamples:
     """The samples as model inputs, varied as the configuration says."""
-    return EncodedSamples(samples, encoder, strength=config.training.augmentation, seed=config.seed)
+    return EncodedSamples(samples, encoder, augmentation=config.training.augmentation, seed=config.seed)
 
 
 def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str | None) -> PeftModel:

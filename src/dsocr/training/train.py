@@ -64,7 +64,7 @@ def train(
     started = time.monotonic()
     run = RunFolder(config.run)
     _refuse_run(run, overwrite=overwrite)
-    dataset = Dataset.open(config.dataset)
+    dataset = Dataset.open(config.dataset, fold=config.fold)
     begun = None if overwrite else _begun(run)
     config = _pinned(config, begun)
     if begun is not None:
@@ -244,6 +244,7 @@ def _provenance(config: RunConfig, dataset: Dataset) -> dict[str, Any]:
         "base_revision": config.base_revision,
         "dataset": {split.value: card.sha256 for split, card in dataset.card.splits.items()},
         "dataset_source": dataset.card.source,
+        "fold": dataset.fold,
         "python": sys.version.split()[0],
         "packages": {name: version(name) for name in packages},
         "machine": f"{platform.system()} {platform.machine()}",

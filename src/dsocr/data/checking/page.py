@@ -22,7 +22,7 @@ from dsocr.data.checks import Survey
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.errors import DataError
-from dsocr.samples import Sample, Split
+from dsocr.samples import PackedImage, Sample, Split
 
 _THUMBNAIL = (800, 160)
 MOST_BYTES = 12 * 2**20
@@ -176,7 +176,7 @@ def _figures(finding: Finding, samples: dict[str, Sample], pictures: "_Pictures"
         pairs = (f'{pictures.of(sample.image)}<p class="text">{_marked(sample.text)}</p>' for sample in concerned)
         where, _, detail = example.partition(": ")
         told = f"{escape(detail)} <code>{escape(where)}</code>" if detail else f"<code>{escape(where)}</code>"
-        split = escape(where.partition("/")[0])
+        split = escape(samples[own].split if own in samples else where.partition("/")[0])
         yield f'<figure data-split="{split}">{"".join(pairs)}<figcaption>{told}</figcaption></figure>'
 
 
@@ -193,9 +193,9 @@ class _Pictures:
     """Thumbnails inside the page, as long as there is room; each file is opened once."""
 
     bytes: int = 0
-    known: dict[Path, str] = field(default_factory=dict)
+    known: dict[Path | PackedImage, str] = field(default_factory=dict)
 
-    def of(self, path: Path) -> str:
+    def of(self, path: Path | PackedImage) -> str:
         """The image made small; nothing where it cannot be opened, which a finding tells anyway."""
         if self.bytes > MOST_BYTES:
             return '<p class="quiet">no room for its image in this page</p>'
@@ -205,7 +205,7 @@ class _Pictures:
         return self.known[path]
 
 
-def _thumbnail(path: Path) -> str:
+def _thumbnail(path: Path | PackedImage) -> str:
     try:
         image = open_image(path)
     except DataError:

@@ -21,7 +21,7 @@ from dsocr.data.checking.looks import Look, look_at
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import decode_image, read_bytes
 from dsocr.errors import DataError
-from dsocr.samples import Sample, Split
+from dsocr.samples import PackedImage, Sample, Split
 
 Numbered = tuple[str, Sample]
 
@@ -44,7 +44,7 @@ class Looked:
     refused: str | None = None
 
 
-def look_into(path: Path) -> Looked:
+def look_into(path: Path | PackedImage) -> Looked:
     """One image file, read and decoded once."""
     digest = None
     try:
@@ -56,7 +56,7 @@ def look_into(path: Path) -> Looked:
     return Looked(digest, image.size, look_at(image))
 
 
-def look_into_all(paths: Sequence[Path]) -> list[Looked]:
+def look_into_all(paths: Sequence[Path | PackedImage]) -> list[Looked]:
     """What a process is handed at a time."""
     return [look_into(path) for path in paths]
 

@@ -9,11 +9,14 @@ from dsocr.data.sources.alto import find_alto, read_alto
 from dsocr.data.sources.coco import find_coco, read_coco
 from dsocr.data.sources.hkr import find_hkr, read_hkr
 from dsocr.data.sources.iam import find_iam, read_iam
-from dsocr.data.sources.layout import LeftOut, SourceImage
+from dsocr.data.sources.label_studio import find_label_studio, read_label_studio
+from dsocr.data.sources.layout import Item, Unit
 from dsocr.data.sources.messages import find_messages, read_messages
 from dsocr.data.sources.page import find_page, read_page
 from dsocr.data.sources.pairs import find_pairs, read_pairs
 from dsocr.data.sources.parquet import find_parquet, read_parquet
+from dsocr.data.sources.pdf import find_pdf, read_pdf
+from dsocr.data.sources.rimes import find_rimes, read_rimes
 from dsocr.data.sources.tables import Columns, check_roles, find_tables, read_tables
 from dsocr.errors import DataError
 
@@ -24,15 +27,17 @@ Found = TypeVar("Found")
 class SourceFormat:
     """A way transcriptions are kept: `find` lists what of a folder is in this format, `read` reads all of that.
 
-    Naming columns asks for a format that has them. `example` is what follows `dsocr prepare`.
+    Naming columns asks for a format that has them. `example` is what follows `dsocr prepare`. `unit` is what one
+    transcription is of: lines can be put together into regions and pages, but no page be taken apart.
     """
 
     name: str
     title: str
     example: str
     find: Callable[[Path, Columns], list[Path]]
-    read: Callable[[Path, Columns], Iterator[SourceImage | LeftOut]]
+    read: Callable[[Path, Columns], Iterator[Item]]
     has_columns: bool = False
+    unit: Unit = "line"
 
 
 def _without_columns(function: Callable[[Path], Found]) -> Callable[[Path, Columns], Found]:
@@ -44,7 +49,7 @@ def _format(
     title: str,
     example: str,
     find: Callable[[Path], list[Path]],
-    read: Callable[[Path], Iterator[SourceImage | LeftOut]],
+    read: Callable[[Path], Iterator[Item]],
 ) -> SourceFormat:
     """A format that has no columns."""
     return SourceFormat(name, title, example, _without_columns(find), _without_columns(read))
@@ -81,8 +86,24 @@ FORMATS = {
         ),
         _format("hkr", "HKR annotations", "HKR_Dataset -o data/mine --split-by text", find_hkr, read_hkr),
         _format("iam", "IAM lists of lines", "iam -o data/mine", find_iam, read_iam),
+        _format("rimes", "RIMES pages", "rimes -o data/mine", find_rimes, read_rimes),
         _format(
             "messages", "conversations of ms-swift and others", "train.jsonl -o data/mine", find_messages, read_messages
+        ),
+        _format(
+            "label-studio",
+            "exports of Label Studio",
+            "project-1.json -o data/mine",
+            find_label_studio,
+            read_label_studio,
+        ),
+        SourceFormat(
+            "pdf",
+            "PDF files with texts",
+            r"scans.pdf -o data/mine --writer '(\w+?)_'",
+            _without_columns(find_pdf),
+            _without_columns(read_pdf),
+            unit="page",
         ),
         _format("pairs", "images with a text file", "lines -o data/mine --page '(.+)_'", find_pairs, read_pairs),
     )

@@ -5,6 +5,7 @@ Coordinates must be pixels. `SUBS_CONTENT`, the unhyphenated word, is not used: 
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from lxml import etree
 
@@ -14,12 +15,16 @@ from dsocr.data.sources.markup import (
     Page,
     find_xml,
     read_pages,
+    region_of,
     row_of,
     stated_size,
     the_only_page,
     whole_number,
 )
 from dsocr.errors import DataError
+
+_NO_REGION = "eSc_dummyblock_"
+"""The block in which eScriptorium writes the lines that stand in no region."""
 
 
 def find_alto(source: Path) -> list[Path]:
@@ -39,7 +44,12 @@ def describe_page(root: etree._Element) -> Page:
         raise DataError(f"MeasurementUnit is {unit!r}, where only 'pixel' tells which part of the image is meant")
     page = the_only_page(root)
     image = root.findtext("{*}Description/{*}sourceImageInformation/{*}fileName", "").strip()
-    lines = [Line(_text(line), row_of(line), _outline(line)) for line in page.iter("{*}TextLine")]
+    blocks = [block for block in page.iter("{*}TextBlock") if block.get("ID") != _NO_REGION]
+    regions = {block: region_of(block, "ID", _outline) for block in blocks}
+    lines = [
+        Line(_text(line), row_of(line), _outline(line), region=regions.get(cast("etree._Element", line.getparent())))
+        for line in page.iter("{*}TextLine")
+    ]
     return Page(image or None, stated_size(page, "WIDTH", "HEIGHT"), lines)
 
 
@@ -55,13 +65,14 @@ def _text(line: etree._Element) -> str:
     return text
 
 
-def _outline(line: etree._Element) -> Outline | None:
-    shape = line.find("{*}Shape/{*}Polygon")
+def _outline(element: etree._Element) -> Outline | None:
+    """Of a line or a block: its polygon, else its box."""
+    shape = element.find("{*}Shape/{*}Polygon")
     polygon = points(None if shape is None else shape.get("POINTS"))
-    box = [whole_number(line, name) for name in ("HPOS", "VPOS", "WIDTH", "HEIGHT")]
-    baseline = _baseline(line)
+    baseline = _baseline(element)
     if len(polygon) >= 3:
         return Outline.of_polygon(polygon, baseline)
+    box = [whole_number(element, name) for name in ("HPOS", "VPOS", "WIDTH", "HEIGHT")]
     if any(side is None for side in box):
         return None
     left, top, width, height = (side or 0 for side in box)

@@ -13,7 +13,7 @@ from dsocr.data.paths import list_files, relative
 from dsocr.data.sources.layout import LeftOut, Outline, Point, Reason, SourceImage, SourceLine, bounds
 from dsocr.data.sources.pictures import Pictures
 from dsocr.data.sources.tables import USUAL_NAMES, Columns
-from dsocr.data.sources.texts import head, read_json
+from dsocr.data.sources.texts import head, read_json, writable
 from dsocr.data.splits import split_of_folder, split_of_name
 from dsocr.errors import DataError
 
@@ -83,11 +83,11 @@ class _File:
             yield from (LeftOut(Reason.NO_IMAGE, self._place(annotation), message) for annotation in lost)
 
     def _place(self, annotation: Mapping[str, Any]) -> str:
-        return f"{self.where}#{_told(annotation.get('id', '?'))}"
+        return f"{self.where}#{writable(annotation.get('id', '?'))}"
 
     def _image(self, entry: Mapping[str, Any], annotations: list[dict[str, Any]]) -> Iterator[SourceImage | LeftOut]:
         name = str(entry.get("file_name", ""))
-        where = f"{self.where}#{_told(name)}"
+        where = f"{self.where}#{writable(name)}"
         if not annotations:
             yield LeftOut(Reason.NO_TRANSCRIPTION, where, "nothing on the image is annotated")
             return
@@ -96,16 +96,18 @@ class _File:
         except DataError as error:
             yield LeftOut(Reason.NO_IMAGE, where, error.message)
             return
-        lines = []
+        lines, lost = [], []
         for annotation in annotations:
             line = self._line(annotation)
             if isinstance(line, LeftOut):
                 yield line
+                lost.append(SourceLine(_text(annotation, self.names), line.where))
             else:
                 lines.append(line)
         name = relative(image.with_suffix(""), self.root)
         split = split_of_name(self.path.stem) or split_of_folder(self.path.relative_to(self.root).parent)
-        yield SourceImage(image, name, where, tuple(lines), _size(entry), page=name, split=split)
+        size = _size(entry)
+        yield SourceImage(image, name, where, tuple(lines), size, page=name, split=split, lost=tuple(lost))
 
     def _line(self, annotation: Mapping[str, Any]) -> SourceLine | LeftOut:
         place = self._place(annotation)
@@ -117,11 +119,6 @@ class _File:
         if outline is None and text.strip():
             return LeftOut(Reason.NO_OUTLINE, place, "the annotation has neither a polygon nor a box")
         return SourceLine(text, place, outline)
-
-
-def _told(value: object) -> str:
-    """A name as it can be written, half characters escaped."""
-    return str(value).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _text(annotation: Mapping[str, Any], names: tuple[str, ...]) -> str:

@@ -5,11 +5,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 from dsocr.errors import DataError
 from dsocr.samples import Split
 
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+
+Unit = Literal["line", "region", "page"]
+"""What a sample is an image of."""
 
 Point = tuple[int, int]
 Box = tuple[int, int, int, int]
@@ -21,6 +25,8 @@ class Reason(StrEnum):
 
     NO_TEXT = "no text"
     NO_TRANSCRIPTION = "image without transcription"
+    GAP = "not transcribed throughout"
+    SUPERSEDED = "older annotation"
     NO_IMAGE = "image not found"
     NO_OUTLINE = "line without outline"
     NO_SPLIT = "no split given"
@@ -29,11 +35,13 @@ class Reason(StrEnum):
     OTHER_SIZE = "outlines of another image"
     BAD_SOURCE = "source cannot be read"
     BAD_IMAGE = "image cannot be read"
+    UNWRITABLE = "no place in the target format"
+    ARCHIVE = "archive inside an archive"
 
     @property
     def is_fault(self) -> bool:
         """False for what is merely not transcribed yet; `strict` stops at the first fault."""
-        return self not in {Reason.NO_TEXT, Reason.NO_TRANSCRIPTION}
+        return self not in {Reason.NO_TEXT, Reason.NO_TRANSCRIPTION, Reason.GAP, Reason.SUPERSEDED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,13 @@ class LeftOut:
 
     reason: Reason
     where: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """How a source was read, where it could have been read otherwise; stands in the card."""
+
     message: str
 
 
@@ -66,12 +81,21 @@ class Outline:
 
 
 @dataclass(frozen=True, slots=True)
+class Region:
+    """Lines of a page that belong together; `id` is its own on its page."""
+
+    id: str
+    outline: Outline | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SourceLine:
     """A transcription and where it stands on its image; without an outline it is the whole image's."""
 
     text: str
     where: str
     outline: Outline | None = None
+    region: Region | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +104,8 @@ class SourceImage:
 
     `name` is the path inside the source, without suffix, that `writer` and `page` patterns are searched in. `size` is
     the one the outlines were drawn for, where the source says it. `columns` is the row of a table, as it stood.
-    `content` reads the image's bytes where it is not a file of its own but stands inside `image`.
+    `content` reads the image's bytes where it is not a file of its own but stands inside `image`. `lost` are the lines
+    that were left out already, so that nobody takes the others for the whole page.
     """
 
     image: Path
@@ -90,9 +115,15 @@ class SourceImage:
     size: tuple[int, int] | None = None
     writer: str | None = None
     page: str | None = None
+    document: str | None = None
     split: Split | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     content: Callable[[], bytes] | None = None
+    lost: tuple[SourceLine, ...] = ()
+
+
+Item = SourceImage | LeftOut | Remark
+"""What a source yields."""
 
 
 def bounds(points: Iterable[Point]) -> Box:

@@ -5,14 +5,14 @@ Element names are matched without their namespace, as each of the two formats ha
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 from lxml import etree
 
 from dsocr.data.paths import list_files, relative
-from dsocr.data.sources.layout import NUMBER, LeftOut, Outline, Reason, SourceImage, SourceLine
+from dsocr.data.sources.layout import NUMBER, LeftOut, Outline, Reason, Region, SourceImage, SourceLine
 from dsocr.data.sources.pictures import Pictures
 from dsocr.data.sources.texts import head
 from dsocr.data.splits import split_of_folder
@@ -23,11 +23,16 @@ MAX_XML_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line as its page describes it; `row` is the line of the XML file it starts in."""
+    """A line as its page describes it; `row` is the line of the XML file it starts in.
+
+    `is_whole` says that it is the only one, and the whole image its own.
+    """
 
     text: str
     row: int
     outline: Outline | None
+    is_whole: bool = False
+    region: Region | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +74,18 @@ def read_pages(
 
 
 def _source_image(page: Page, image: Path, where: str, name: str, **known: object) -> Iterator[SourceImage | LeftOut]:
-    lines = []
+    lines, lost = [], []
     for line in page.lines:
-        place = f"{where}:{line.row}"
-        if line.outline is None and line.text.strip():
-            yield LeftOut(Reason.NO_OUTLINE, place, "the line has neither a polygon nor a box")
-        elif line.outline is not None or not line.text.strip():
-            lines.append(SourceLine(line.text, place, line.outline))
-    yield SourceImage(image, name, where, tuple(lines), page.size, page=name, **known)  # type: ignore[arg-type]
+        read = SourceLine(line.text, f"{where}:{line.row}", line.outline, line.region)
+        if line.is_whole and len(page.lines) == 1:
+            lines.append(replace(read, outline=None, region=None))
+        elif line.outline is None and line.text.strip():
+            yield LeftOut(Reason.NO_OUTLINE, read.where, "the line has neither a polygon nor a box")
+            lost.append(read)
+        else:
+            lines.append(read)
+    known |= {"size": page.size, "page": name, "lost": tuple(lost)}
+    yield SourceImage(image, name, where, tuple(lines), **known)  # type: ignore[arg-type]
 
 
 def _page_names(source: Path, files: list[Path]) -> dict[Path, str]:
@@ -110,6 +119,16 @@ def whole_number(element: etree._Element, attribute: str) -> int | None:
     """An attribute that should hold a number, rounded; None where it does not."""
     text = (element.get(attribute) or "").strip()
     return round(float(text)) if NUMBER.fullmatch(text) else None
+
+
+def region_of(element: etree._Element, id_: str, outline: Callable[[etree._Element], Outline | None]) -> Region:
+    """A region as its element says it, named by its attribute `id_`, else by its place; no outline from nonsense."""
+    try:
+        known = outline(element)
+    except DataError:
+        # Its lines have outlines of their own, and it can do without.
+        known = None
+    return Region(element.get(id_) or f"line {row_of(element)}", known)
 
 
 def stated_size(page: etree._Element, across: str, down: str) -> tuple[int, int] | None:

@@ -2,16 +2,18 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from lxml import etree
 
-from dsocr.data.sources.layout import LeftOut, Outline, Point, SourceImage, points
+from dsocr.data.sources.layout import LeftOut, Outline, Point, Region, SourceImage, points
 from dsocr.data.sources.markup import (
     Line,
     Page,
     find_xml,
     read_pages,
+    region_of,
     row_of,
     stated_size,
     the_only_page,
@@ -19,6 +21,9 @@ from dsocr.data.sources.markup import (
 )
 
 _LAST = 1 << 30
+_CUSTOM_OUTLINE = re.compile(r"outline\s*\{\s*type\s*:\s*(box|image)\b")
+"""What `convert` writes where less is known of a line than a polygon."""
+
 _CUSTOM_ORDER = re.compile(r"readingOrder\s*\{\s*index\s*:\s*(\d+)")
 
 
@@ -36,18 +41,23 @@ def describe_page(root: etree._Element) -> Page:
     """What one PAGE document says about its page."""
     page = the_only_page(root)
     image = (page.get("imageFilename") or "").strip()
-    lines = [Line(_text(line), row_of(line), _outline(line)) for line in _lines_in_order(page)]
+    lines = [
+        Line(_text(line), row_of(line), _outline(line), _known(line) == "image", region)
+        for region, region_lines in _regions_in_order(page)
+        for line in region_lines
+    ]
     return Page(image or None, stated_size(page, "imageWidth", "imageHeight"), lines)
 
 
-def _lines_in_order(page: etree._Element) -> Iterator[etree._Element]:
+def _regions_in_order(page: etree._Element) -> Iterator[tuple[Region | None, list[etree._Element]]]:
     """Regions by `ReadingOrder`, else by Transkribus' `custom`, else as in the file; lines within them likewise."""
     ranks = _reading_order(page)
     regions = list(
         dict.fromkeys(parent for line in page.iter("{*}TextLine") if (parent := line.getparent()) is not None)
     )
     for region in sorted(regions, key=lambda region: _rank(region, ranks)):
-        yield from sorted(region.iterchildren("{*}TextLine"), key=_custom_rank)
+        known = None if region is page else region_of(region, "id", _outline)
+        yield known, sorted(region.iterchildren("{*}TextLine"), key=_custom_rank)
 
 
 def _reading_order(page: etree._Element) -> dict[str, int]:
@@ -93,11 +103,18 @@ def _number_or_last(element: etree._Element, attribute: str) -> int:
     return _LAST if number is None else number
 
 
-def _outline(line: etree._Element) -> Outline | None:
-    polygon = _points_of(line.find("{*}Coords"))
+def _outline(element: etree._Element) -> Outline | None:
+    """Of a line or a region."""
+    polygon = _points_of(element.find("{*}Coords"))
     if not polygon:
         return None
-    return Outline.of_polygon(polygon, _points_of(line.find("{*}Baseline")))
+    outline = Outline.of_polygon(polygon, _points_of(element.find("{*}Baseline")))
+    return replace(outline, polygon=()) if _known(element) == "box" else outline
+
+
+def _known(line: etree._Element) -> str:
+    found = _CUSTOM_OUTLINE.search(line.get("custom") or "")
+    return found[1] if found else ""
 
 
 def _points_of(element: etree._Element | None) -> tuple[Point, ...]:

@@ -3,9 +3,11 @@
 Texts are read first and images when they are cut, a few rows at a time, so a shard may be larger than the memory.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
+from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -38,24 +40,19 @@ class Shard:
 
 
 class ImageColumn:
-    """The images inside a Parquet file, read from its front to its end; going back begins anew."""
+    """The images inside a Parquet file. Going on is cheap; going back begins the row group anew, never the file."""
 
     def __init__(self, path: Path, column: str) -> None:
         self.path = path
         self.column = column
-        self._rewind()
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # What is open stays here; another process opens the file for itself.
-        return ImageColumn, (self.path, self.column)
+        self._file: pq.ParquetFile | None = None
+        self._ends: list[int] = []
+        self._go_to(0)
+        self._damage: dict[int, str] = {}
 
     def read(self, row: int) -> bytes:
         """The bytes of the image in this row, the first being 0."""
-        if row < self._first:
-            self._rewind()
-        while row >= self._first + len(self._held):
-            self._read_on()
-        value = self._held[row - self._first].as_py()
+        value = self._value(row)
         content: bytes = (value.get("bytes") if isinstance(value, dict) else value) or b""
         if not content:
             raise DataError(f"row {row + 1} holds no bytes of an image", where=self.path)
@@ -63,25 +60,62 @@ class ImageColumn:
             raise DataError(f"the image is larger than {MAX_BYTES // 2**20} MB", where=self.path)
         return content
 
-    def _rewind(self) -> None:
-        self._batches: Iterator[pa.RecordBatch] | None = None
-        self._first = 0
-        self._held: Any = ()
-        self._damage = ""
-
-    def _read_on(self) -> None:
-        if self._damage:
-            raise DataError(self._damage, where=self.path)
+    def _value(self, row: int) -> Any:
+        group = self._group_of(row)
+        if problem := self._damage.get(group):
+            raise DataError(problem, where=self.path)
+        if group != self._group or row < self._first:
+            self._go_to(group)
         try:
-            if self._batches is None:
-                self._batches = _opened(self.path).iter_batches(batch_size=_IMAGES, columns=[self.column])
-            batch = next(self._batches)
+            while row >= self._first + len(self._held):
+                self._read_on()
         except (*_DAMAGE, StopIteration) as error:
             # Kept, as the rows behind the damage would each read everything before it again.
-            self._damage = f"the Parquet file cannot be read on: {error}"
-            raise DataError(self._damage, where=self.path) from error
+            self._damage[group] = f"the Parquet file cannot be read on: {error}"
+            raise DataError(self._damage[group], where=self.path) from error
+        return self._held[row - self._first].as_py()
+
+    def _group_of(self, row: int) -> int:
+        try:
+            if self._file is None:
+                self._file = _opened(self.path)
+                groups = range(self._file.num_row_groups)
+                self._ends = list(accumulate(self._file.metadata.row_group(group).num_rows for group in groups))
+        except _DAMAGE as error:
+            raise DataError(f"the Parquet file cannot be read: {error}", where=self.path) from error
+        if row >= (self._ends or [0])[-1]:
+            raise DataError(f"the Parquet file has no row {row + 1}", where=self.path)
+        return bisect_right(self._ends, row)
+
+    def _go_to(self, group: int) -> None:
+        self._group = group
+        self._batches: Iterator[pa.RecordBatch] | None = None
+        self._first = self._ends[group - 1] if group else 0
+        self._held: Any = ()
+
+    def _read_on(self) -> None:
+        if self._batches is None:
+            assert self._file is not None
+            self._batches = self._file.iter_batches(_IMAGES, row_groups=[self._group], columns=[self.column])
+        batch = next(self._batches)
         self._first += len(self._held)
         self._held = batch.column(0)
+
+
+@lru_cache(maxsize=1)
+def _column(path: Path, column: str) -> ImageColumn:
+    """What this process has open: shards are read one after the other, so one is enough."""
+    return ImageColumn(path, column)
+
+
+def read_packed(path: Path, column: str, row: int) -> bytes:
+    """The bytes of the image in a row; what names it is small enough to be sent to another process."""
+    return _column(path, column).read(row)
+
+
+def close_columns() -> None:
+    """Lets go of the file that is open in this process; Windows deletes none that is."""
+    _column.cache_clear()
 
 
 def find_parquet(source: Path, columns: Columns) -> list[Path]:
@@ -171,14 +205,14 @@ def _is_scalar(kind: pa.DataType) -> bool:
 def _source_images(shard: Shard, root: Path, pictures: Pictures) -> Iterator[SourceImage | LeftOut]:
     where = relative(shard.path, root)
     column = shard.roles["image"]
-    packed = ImageColumn(shard.path, f"{column}.bytes" if pa.types.is_struct(shard.image) else column)
+    packed = f"{column}.bytes" if pa.types.is_struct(shard.image) else column
     for number, (cells, path) in enumerate(_rows(shard)):
         place = f"{where}:{number + 1}"
         known = _Known(shard, cells, root, place)
         if pa.types.is_struct(shard.image) or _is_binary(shard.image):
             stem = PurePosixPath(path.replace("\\", "/")).stem or str(number + 1)
             name = f"{relative(shard.path.with_suffix(''), root)}/{stem}"
-            yield known.image(shard.path, name, partial(packed.read, number))
+            yield known.image(shard.path, name, partial(read_packed, shard.path, packed, number))
             continue
         try:
             image = pictures.find(path, near=shard.path.parent)

@@ -1,5 +1,6 @@
 """Finding the image that a page or a table names: beside it, one level up, or in a folder beside or below it."""
 
+import unicodedata
 from collections import defaultdict
 from pathlib import Path, PurePosixPath
 
@@ -17,7 +18,7 @@ class Pictures:
         self.source = source
         self._by_stem: dict[str, list[Path]] = defaultdict(list)
         for path in list_files(source, IMAGE_SUFFIXES):
-            self._by_stem[path.stem.casefold()].append(path)
+            self._by_stem[_folded(path.stem)].append(path)
 
     def find(self, name: str, *, near: Path, folder: str = "") -> Path:
         """The image called `name`, as seen from the folder `near`.
@@ -40,8 +41,8 @@ class Pictures:
     def _ranked(self, wanted: PurePosixPath, near: Path, folder: str) -> list[tuple[tuple[int, int, int], Path]]:
         stem = wanted.stem if wanted.suffix.lower() in IMAGE_SUFFIXES else wanted.name
         ranked = []
-        for path in self._by_stem.get(stem.casefold(), ()):
-            if wanted.parent.name not in {"", path.parent.name}:
+        for path in self._by_stem.get(_folded(stem), ()):
+            if _composed(wanted.parent.name) not in {"", _composed(path.parent.name)}:
                 continue
             distance = _distance(path.parent, near)
             if distance is not None:
@@ -59,7 +60,16 @@ def _distance(folder: Path, near: Path) -> int | None:
 
 
 def _name_rank(found: str, wanted: str) -> int:
-    return 0 if found == wanted else 1 if found.casefold() == wanted.casefold() else 2
+    return 0 if _composed(found) == _composed(wanted) else 1 if _folded(found) == _folded(wanted) else 2
+
+
+def _composed(name: str) -> str:
+    """A Mac writes й as two characters in names, and an archive or a table from elsewhere as one."""
+    return unicodedata.normalize("NFC", name)
+
+
+def _folded(name: str) -> str:
+    return _composed(name).casefold()
 
 
 def _folder_rank(path: Path, folder: str) -> int:

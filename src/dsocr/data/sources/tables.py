@@ -1,12 +1,15 @@
 """Tables that name an image and its text in each row: TSV, CSV and JSONL, with or without a header.
 
-Column names are guessed from the usual ones and can be given. TSV knows no quotes; a CSV's delimiter is the one its
-first line has most of. Columns without a header are called 1, 2, 3, ...
+Column names are guessed from the usual ones and can be given. TSV knows no quotes, unless every cell of its first line
+is quoted; a CSV's delimiter is the one its first line has most of. Columns without a header are called 1, 2, 3, ...
+Several rows with outlines on one image are the lines of that page.
 """
 
 import csv
 import io
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -15,6 +18,8 @@ from dsocr.data.images import IMAGE_SUFFIXES
 from dsocr.data.paths import list_files, relative
 from dsocr.data.sources.layout import LeftOut, Reason, SourceImage, SourceLine
 from dsocr.data.sources.messages import is_messages
+from dsocr.data.sources.outlines import ROLES as OUTLINE_ROLES
+from dsocr.data.sources.outlines import joined, outline_of, readable_roles
 from dsocr.data.sources.pictures import Pictures
 from dsocr.data.sources.texts import read_text
 from dsocr.data.splits import split_called, split_of_folder
@@ -28,10 +33,13 @@ USUAL_NAMES = {
     "image": ("file_name", "image", "im", "image_path", "path", "img", "file", "filename"),
     "text": ("text", "transcription", "label", "ground_truth", "gt", "sentence"),
     "writer": ("writer", "writer_id", "author", "hand", "scribe"),
-    "page": ("page", "page_id", "document"),
+    "page": ("page", "page_id"),
+    "document": ("document", "document_id", "doc"),
     "split": ("split", "stage", "subset", "set"),
+    **{role: (role,) for role in OUTLINE_ROLES},
 }
 _SUFFIXES = frozenset({".tsv", ".csv", ".jsonl"})
+_QUOTED_LINE = re.compile(r'"(?:[^"]|"")*"(?:\t"(?:[^"]|"")*")+\r?(?:\n|\Z)')
 
 Row = tuple[int, dict[str, str]]
 
@@ -66,7 +74,8 @@ def read_tables(source: Path, columns: Columns) -> Iterator[SourceImage | LeftOu
         except DataError as error:
             yield LeftOut(Reason.BAD_SOURCE, relative(path, root), error.message)
             continue
-        yield from (_source_image(table, row, root, pictures) for row in table.rows)
+        line_columns = [column for role, column in table.roles.items() if role in {"text", *OUTLINE_ROLES}]
+        yield from joined((_source_image(table, row, root, pictures) for row in table.rows), line_columns)
 
 
 def _table_files(source: Path) -> list[Path]:
@@ -88,7 +97,7 @@ def open_table(path: Path, columns: Columns) -> Table:
     if missing := missing_columns(roles, columns):
         message = f"no column is known to hold: {', '.join(missing)}; the columns are: {', '.join(header)}"
         raise DataError(message, where=path, hint="name the columns, e.g. image=scan text=words")
-    return Table(path, roles, rows)
+    return Table(path, readable_roles(path, roles, [cells for _, cells in rows], columns), rows)
 
 
 def missing_columns(roles: Mapping[str, str], columns: Columns) -> list[str]:
@@ -124,13 +133,18 @@ def _source_image(table: Table, row: Row, root: Path, pictures: Pictures) -> Sou
         image = pictures.find(known["image"], near=table.path.parent, folder=table.path.stem)
     except DataError as error:
         return LeftOut(Reason.NO_IMAGE, where, error.message)
+    try:
+        outline = outline_of(known)
+    except DataError as error:
+        return LeftOut(Reason.BAD_SOURCE, where, error.message)
     return SourceImage(
         image=image,
         name=relative(image.with_suffix(""), root),
         where=where,
-        lines=(SourceLine(cells.get(table.roles["text"], ""), where),),
+        lines=(SourceLine(cells.get(table.roles["text"], ""), where, outline),),
         writer=known.get("writer") or None,
         page=known.get("page") or None,
+        document=known.get("document") or None,
         split=_split(table, known, image, root),
         columns=cells,
     )
@@ -153,7 +167,7 @@ def _rows(path: Path, columns: Columns) -> tuple[list[str], list[Row]]:
     text = read_text(path)
     if path.suffix.lower() == ".jsonl":
         return _json_rows(path, text)
-    lines = _tab_lines(text) if path.suffix.lower() == ".tsv" else _csv_lines(path, text)
+    lines = _tab_lines(path, text, columns) if path.suffix.lower() == ".tsv" else _csv_lines(path, text)
     if not lines:
         raise DataError("the table is empty", where=path)
     header = lines[0][1]
@@ -176,15 +190,23 @@ def _cells(header: list[str], cells: list[str]) -> dict[str, str]:
     return dict(zip(header, cells + [""] * (len(header) - len(cells)), strict=False))
 
 
-def _tab_lines(text: str) -> list[tuple[int, list[str]]]:
+def _tab_lines(path: Path, text: str, columns: Columns) -> list[tuple[int, list[str]]]:
+    if _QUOTED_LINE.match(text):
+        return _csv_lines(path, text, "\t")
     lines = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1)]
     lines = [(number, line) for number, line in lines if line.strip()]
-    columns = lines[0][1].count("\t") if lines else 0
-    return [(number, line.split("\t", columns)) for number, line in lines]
+    if not lines:
+        return []
+    tabs = Counter(line.count("\t") for _, line in lines)
+    # Without a header the first row is like any other, and a text may hold tabs: what most rows have counts.
+    usual = max(sorted(tabs), key=tabs.__getitem__)
+    first = lines[0][1].split("\t")
+    last = len(first) - 1 if _is_header(first, columns) else usual
+    return [(number, line.split("\t", last)) for number, line in lines]
 
 
-def _csv_lines(path: Path, text: str) -> list[tuple[int, list[str]]]:
-    delimiter = max(",;\t|", key=text.partition("\n")[0].count)
+def _csv_lines(path: Path, text: str, delimiter: str = "") -> list[tuple[int, list[str]]]:
+    delimiter = delimiter or max(",;\t|", key=text.partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
         return [(reader.line_num, cells) for cells in reader if any(cells)]

@@ -35,6 +35,11 @@ def parse_json(text: str, where: object) -> object:
         raise DataError(f"it is not JSON: {error}", where=where) from error
 
 
+def writable(value: object) -> str:
+    """A name from JSON as it can be written, the half characters that it may hold escaped."""
+    return str(value).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def head(path: Path) -> bytes:
     """The first kilobytes of a file, by which its format is told; empty where it cannot be read."""
     try:

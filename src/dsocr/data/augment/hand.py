@@ -1,23 +1,18 @@
-"""Line images as the same hand might have written them another time: for training, never for reading.
-
-What is drawn depends on the generator alone, so that (seed, epoch, sample) gives the same picture on every machine.
-"""
+"""Line images as the same hand might have written them another time: what a number as augmentation asks for."""
 
 import math
-from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-Values = NDArray[np.float64]
-Strip = tuple[tuple[int, int, int, int], tuple[float, ...]]
+from dsocr.data.augment.mesh import framed, strip_mesh
+from dsocr.data.colours import Colour, median_colour
 
 STRIP = 24
 """Width in pixels of the strips that move on their own, for an image 60 pixels high."""
 
 
-def augment(image: Image.Image, rng: np.random.Generator, strength: float = 1.0) -> Image.Image:
+def vary(image: Image.Image, rng: np.random.Generator, strength: float = 1.0) -> Image.Image:
     """The image slanted, stretched, wavering, in a thicker or thinner pen, in other light; text and order stay.
 
     `strength` 1 is what one writer's lines differ by, 0 changes nothing.
@@ -30,7 +25,7 @@ def augment(image: Image.Image, rng: np.random.Generator, strength: float = 1.0)
 
 
 def _wavering(image: Image.Image, rng: np.random.Generator, strength: float) -> Image.Image:
-    """Slant, rise, waves and local stretching, as one mesh of narrow strips; the canvas grows to hold it all."""
+    """Slant, rise, waves and local stretching, as one mesh of narrow strips."""
     width, height = image.size
     wide = max(1, round(width * (1 + strength * rng.uniform(-0.14, 0.14))))
     tall = max(1, round(height * (1 + strength * rng.uniform(-0.1, 0.1))))
@@ -49,25 +44,9 @@ def _wavering(image: Image.Image, rng: np.random.Generator, strength: float) -> 
     top, bottom = along + sway + lean, along + sway - lean
     # The mesh reads beyond the rim, where Pillow finds black; a frame of the image's own paper is found there instead.
     frame = height
-    framed = Image.new(image.mode, (width + 2 * frame, height + 2 * frame), _paper(image))
-    framed.paste(image, (frame, frame))
     mesh = strip_mesh(edges, tall, top + frame, bottom + frame, rise + frame, height)
-    return framed.transform((wide, tall), Image.Transform.MESH, mesh, Image.Resampling.BILINEAR)
-
-
-def strip_mesh(edges: Values, tall: int, top: Values, bottom: Values, rise: Values, height: int) -> list[Strip]:
-    """Narrow strips of a picture `tall` pixels high, as `Image.transform` takes them.
-
-    The edge at `edges[i]` shows the source's line from (`top[i]`, `rise[i]`) to (`bottom[i]`, `rise[i]` + `height`).
-    """
-    low = rise + height
-    return [
-        (
-            (int(edges[i]), 0, int(edges[j]), tall),
-            (top[i], rise[i], bottom[i], low[i], bottom[j], low[j], top[j], rise[j]),
-        )
-        for i, j in pairwise(range(len(edges)))
-    ]
+    source = framed(image, frame, _paper(image))
+    return source.transform((wide, tall), Image.Transform.MESH, mesh, Image.Resampling.BILINEAR)
 
 
 def _another_pen(image: Image.Image, rng: np.random.Generator, strength: float) -> Image.Image:
@@ -86,11 +65,14 @@ def _another_pen(image: Image.Image, rng: np.random.Generator, strength: float) 
 def _other_light(image: Image.Image, rng: np.random.Generator, strength: float) -> Image.Image:
     """Contrast and brightness changed around the paper's shade."""
     gain, shift = 1 + strength * rng.uniform(-0.25, 0.25), strength * rng.uniform(-20, 20)
-    pixels = np.asarray(image, dtype=np.float32)
-    paper = np.asarray(_paper(image), dtype=np.float32)
-    return Image.fromarray(np.clip((pixels - paper) * gain + paper + shift, 0, 255).astype(np.uint8))
+    paper = _paper(image)
+    levels = np.arange(256, dtype=np.float32)
+    table: list[int] = []
+    for shade in (paper,) if isinstance(paper, int) else paper:
+        # A level becomes the same whatever pixel it stands in, so 256 of them are computed and not all pixels.
+        table += np.clip((levels - np.float32(shade)) * gain + shade + shift, 0, 255).astype(np.uint8).tolist()
+    return image.point(table)
 
 
-def _paper(image: Image.Image) -> int | tuple[int, ...]:
-    values = np.median(np.asarray(image)[::2, ::2].reshape(-1, len(image.getbands())), axis=0).astype(int)
-    return int(values[0]) if len(values) == 1 else tuple(int(value) for value in values)
+def _paper(image: Image.Image) -> Colour:
+    return median_colour(image, step=2)

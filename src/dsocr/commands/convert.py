@@ -1,0 +1,64 @@
+"""`dsocr convert`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dsocr.commands.prepare import named_columns
+from dsocr.console import Printer
+
+if TYPE_CHECKING:
+    from dsocr.data.convert import ConvertReport
+
+
+def convert_command(
+    printer: Printer,
+    source: Path,
+    out: Path,
+    *,
+    to: str,
+    format: str | None,
+    writer: str | None,
+    page: str | None,
+    document: str | None,
+    columns: Sequence[str],
+    strict: bool,
+    overwrite: bool,
+) -> None:
+    """`dsocr convert`."""
+    from dsocr.data.convert import convert
+
+    with printer.progress("converting", "images") as tell:
+        report = convert(
+            source,
+            out,
+            to=to,
+            format=format,
+            writer=writer,
+            page=page,
+            document=document,
+            columns=named_columns(columns),
+            strict=strict,
+            overwrite=overwrite,
+            progress=tell,
+        )
+    _print_converted(printer, report)
+
+
+def _print_converted(printer: Printer, report: "ConvertReport") -> None:
+    card = report.conversion
+    printer.say(f"read as {card.source_format}, written as {card.target}: {card.images} images, {card.lines} lines")
+    for split, lines in card.splits.items():
+        printer.say(f"  {split or 'no split':<12}{lines:>9} lines")
+    for remark in card.remarks:
+        printer.say(remark)
+    for sentence in card.left_behind:
+        printer.say(f"left behind: {sentence}")
+    for reason, left_out in card.left_out.items():
+        printer.say(f"left out, {reason}: {left_out.count}")
+        for example in left_out.examples[:3]:
+            printer.say(f"  {example}")
+    for kind, unmatched in card.unmatched.items():
+        printer.say(f"no {kind} found in the name of {unmatched.count}, e.g. {unmatched.examples[0]}")
+    printer.result(f"written: {report.out}")
+    printer.say(f"next:    {report.next}")

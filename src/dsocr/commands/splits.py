@@ -1,0 +1,28 @@
+"""`dsocr splits`."""
+
+import json as json_
+from pathlib import Path
+
+from dsocr.console import Printer
+from dsocr.errors import ConfigError
+
+
+def splits_command(printer: Printer, folder: Path, *, fold: int | None, json: bool, markdown: bool) -> None:
+    """`dsocr splits`."""
+    from dsocr.data.dataset import Dataset
+    from dsocr.data.leak_report import report_leaks
+    from dsocr.data.leak_words import tables, to_markdown, to_quote
+
+    if json and markdown:
+        raise ConfigError("--json and --markdown exclude each other")
+    report = report_leaks(Dataset.open(folder, fold=fold))
+    if json:
+        printer.result(json_.dumps({**report.as_dict(), "quote": to_quote(report)}, ensure_ascii=False, indent=2))
+    elif markdown:
+        printer.result(to_markdown(report).rstrip("\n"))
+    else:
+        for title, header, rows in tables(report):
+            printer.result(f"{title}:")
+            printer.table(header, [(row, "") for row in rows])
+            printer.result("")
+        printer.result(f"to quote:\n{to_quote(report)}")

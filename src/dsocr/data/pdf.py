@@ -1,0 +1,155 @@
+"""Pages of PDF files as images: the scan as it is stored where a page is nothing else, the rendered page otherwise.
+
+PDFium is not made for threads, so one document is open at a time, and only for as long as it is asked something.
+"""
+
+import io
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pypdfium2
+import pypdfium2.raw as pdfium
+from PIL import Image
+
+from dsocr.data.images import MAX_PIXELS
+from dsocr.errors import DataError
+
+PDF_SUFFIXES = frozenset({".pdf"})
+
+DPI = 300
+"""Dots to the inch of a rendered page: what scans of handwriting usually have."""
+_POINTS = 72
+
+_LARGEST_SCAN = 4 * MAX_PIXELS
+"""Pixels of an image on a page that is rendered; A2 at 600 dpi has 139 million."""
+
+_INVISIBLE = 3
+"""The way to show a text that programs lay over a scan so that it can be searched."""
+_SAME_SHAPE = 0.02
+_THUMBNAIL = 32
+_SAME_LOOK = 8.0
+"""Levels of 255 that a scan and its page may differ by, shrunk to a thumbnail and averaged."""
+
+_ONE_AT_A_TIME = threading.RLock()
+
+
+def count_pages(path: Path) -> int:
+    """How many pages a PDF has; an error where it is encrypted, damaged or empty."""
+    with _document(path) as pdf:
+        return len(pdf)
+
+
+def page_image(path: Path, number: int) -> bytes:
+    """An image file (JPEG or PNG) of a page, the first being 1."""
+    where = f"{path}#{number}"
+    with _document(path) as pdf:
+        if not 1 <= number <= len(pdf):
+            raise DataError(f"the PDF has {len(pdf)} pages", where=where)
+        page = pdf[number - 1]
+        try:
+            return _stored_scan(page) or _rendered(page, where)
+        finally:
+            page.close()
+
+
+@contextmanager
+def _document(path: Path) -> Iterator[pypdfium2.PdfDocument]:
+    with _ONE_AT_A_TIME:
+        try:
+            with pypdfium2.PdfDocument(path) as pdf:
+                yield pdf
+        except FileNotFoundError as error:
+            raise DataError("the PDF does not exist", where=path) from error
+        except pypdfium2.PdfiumError as error:
+            raise _told(error, path) from error
+
+
+def _told(error: pypdfium2.PdfiumError, path: Path) -> DataError:
+    if error.err_code == pdfium.FPDF_ERR_PASSWORD:
+        return DataError("the PDF is encrypted", where=path, hint="save it without a password")
+    message = f"the PDF is damaged or has no pages: {error}"
+    return DataError(message, where=path, hint="was it copied or downloaded whole?")
+
+
+def _rendered(page: pypdfium2.PdfPage, where: str) -> bytes:
+    for scan in page.get_objects(filter=[pdfium.FPDF_PAGEOBJ_IMAGE]):
+        across, down = scan.get_px_size()
+        if across * down > _LARGEST_SCAN:
+            raise DataError(f"an image on the page is {across}x{down} pixels, which is no scan", where=where)
+    width, height = (round(side / _POINTS * DPI) for side in page.get_size())
+    if width * height > MAX_PIXELS:
+        message = f"the page has no scan of its own, and would be {width}x{height} pixels at {DPI} dpi"
+        raise DataError(f"{message}; {MAX_PIXELS // 10**6} million are the most", where=where)
+    return _png(_picture(page.render(scale=DPI / _POINTS)))
+
+
+def _picture(bitmap: pypdfium2.PdfBitmap) -> Image.Image:
+    """The bitmap's pixels, which belong to PDFium, as a picture that lives on."""
+    try:
+        picture: Image.Image = bitmap.to_pil()
+        return picture.copy()
+    finally:
+        bitmap.close()
+
+
+def _png(picture: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _stored_scan(page: pypdfium2.PdfPage) -> bytes | None:
+    """The one image that a page shows, if it is upright and looks like the page; a JPEG stays as it is."""
+    scan = _only_image(page)
+    if scan is None:
+        return None
+    width, height = scan.get_px_size()
+    if not 0 < width * height <= MAX_PIXELS:
+        return None
+    if scan.get_filters() == ["DCTDecode"]:
+        data = bytes(scan.get_data())
+        return data if _shows(page, _decoded(data)) else None
+    picture = _picture(scan.get_bitmap())
+    return _png(picture.convert("RGB" if len(picture.getbands()) > 1 else "L")) if _shows(page, picture) else None
+
+
+def _only_image(page: pypdfium2.PdfPage) -> pypdfium2.PdfImage | None:
+    """The image of a page with nothing beside it but invisible text, neither turned nor mirrored."""
+    seen = [part for part in page.get_objects() if not _is_invisible(part)]
+    if len(seen) != 1 or not isinstance(seen[0], pypdfium2.PdfImage) or page.get_rotation():
+        return None
+    across, slant, lean, up = seen[0].get_matrix().get()[:4]
+    upright = across > 0 and up > 0 and max(abs(slant), abs(lean)) < 1e-3 * min(across, up)
+    return seen[0] if upright else None
+
+
+def _is_invisible(part: pypdfium2.PdfObject) -> bool:
+    is_text = part.type == pdfium.FPDF_PAGEOBJ_TEXT
+    return bool(is_text and pdfium.FPDFTextObj_GetTextRenderMode(part) == _INVISIBLE)
+
+
+def _decoded(data: bytes) -> Image.Image | None:
+    """The picture in a JPEG; None where it is damaged, or a photograph that lies on its side."""
+    try:
+        with Image.open(io.BytesIO(data), formats=("JPEG",)) as file:
+            turned = file.getexif().get(0x0112, 1) != 1
+            return None if turned or file.width * file.height > MAX_PIXELS else file.convert("RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning):
+        return None
+
+
+def _shows(page: pypdfium2.PdfPage, scan: Image.Image | None) -> bool:
+    """True where the page looks like the scan: all of it, nothing around it, in the same colours."""
+    across, up = page.get_size()
+    if scan is None or abs(scan.width / scan.height / (across / up) - 1) > _SAME_SHAPE:
+        return False
+    shown = _picture(page.render(scale=8 * _THUMBNAIL / max(across, up)))
+    return float(np.abs(_thumbnail(shown) - _thumbnail(scan)).mean()) < _SAME_LOOK
+
+
+def _thumbnail(picture: Image.Image) -> np.ndarray:
+    small = picture.convert("RGB").resize((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BOX)
+    return np.asarray(small, dtype=np.float32)

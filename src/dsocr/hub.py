@@ -1,0 +1,56 @@
+"""The Hugging Face Hub: which names are its own, what a repository holds, and its files, at one commit.
+
+Says what went wrong in a line; which sentence that becomes, the caller knows. The library is slow to import, so that
+happens when it is asked for something.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+Kind = Literal["model", "dataset"]
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+class NotFetchedError(Exception):
+    """Neither in the Hub's cache nor to be had; the message is the first line of what the library said."""
+
+
+def is_hub_id(name: str) -> bool:
+    """True for `owner/name`, whether or not the Hub has it."""
+    return _HUB_ID.fullmatch(name) is not None
+
+
+def list_dataset_files(name: str, revision: str | None) -> list[str]:
+    """The names of the files of a dataset's repository."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+
+    try:
+        # Not list_repo_files: without a network that tries for half a minute.
+        return [file.rfilename for file in HfApi().dataset_info(name, revision=revision).siblings or []]
+    except (HTTPError, OSError, ValueError) as error:
+        raise NotFetchedError(_first_line(error)) from error
+
+
+def fetch_hub_files(
+    name: str, revision: str | None, kind: Kind, patterns: Sequence[str], *, offline: bool = False
+) -> tuple[Path, str]:
+    """The folder that holds the files of these patterns, and its commit; from the cache where they are there."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+
+    try:
+        found = snapshot_download(
+            name, revision=revision, repo_type=kind, allow_patterns=list(patterns), local_files_only=offline
+        )
+    except (HTTPError, OSError, ValueError) as error:
+        raise NotFetchedError(_first_line(error)) from error
+    folder = Path(str(found))
+    return folder, folder.name
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

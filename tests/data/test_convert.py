@@ -1,0 +1,257 @@
+"""Converting loses nothing in silence, overwrites nothing of others, and does the same twice."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from dsocr.cli import app
+from dsocr.data.convert import convert
+from dsocr.data.images import decode_image
+from dsocr.data.prepare import prepare
+from dsocr.data.sources import choose_format
+from dsocr.data.sources.layout import Reason, SourceImage
+from dsocr.data.targets import TARGETS
+from dsocr.errors import DataError
+from tests.data.making import alto, alto_line, pair, picture, write, write_pages
+from tests.data.making_sources import SOURCES
+
+CUT = "6 lines were cut out of their pages; the pages are not in this format"
+REGIONS = "regions are not in this format: 6 lines stood in one"
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Path:
+    return write_pages(tmp_path / "source", ["anna_1", "boris_1"])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_same_source_gives_the_same_bytes(target: str, tmp_path: Path) -> None:
+    SOURCES["alto"](tmp_path / "source")
+    first, second = (contents(convert(tmp_path / "source", tmp_path / out, to=target).out) for out in ("a", "b"))
+    assert first == second
+    assert not any(tmp_path.name.encode() in content for content in first.values())
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        pytest.param("page", "а\x01б", id="a control character in XML"),
+        pytest.param("alto", "а\uffffб", id="no character at all in XML"),
+        pytest.param("page", "а\ud800б", id="half a character in XML"),
+        pytest.param("tsv", "а\0б", id="NUL in a table"),
+        pytest.param("parquet", "а\udfffб", id="half a character in Parquet"),
+        pytest.param("ms-swift", "<image>", id="what stands for an image"),
+    ],
+)
+def test_a_text_that_a_format_cannot_hold_is_left_out(target: str, text: str, tmp_path: Path) -> None:
+    picture(tmp_path / "source" / "a.png")
+    rows = [{"image": "a.png", "text": "да"}, {"image": "a.png", "text": text}]
+    write(tmp_path / "source" / "t.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    report = convert(tmp_path / "source", tmp_path / "out", to=target)
+    assert [(item.reason, item.where) for item in report.left_out] == [(Reason.UNWRITABLE, "t.jsonl:2")]
+    assert f"{target} has no place for" in report.left_out[0].message
+    assert report.conversion.lines == 1
+    with pytest.raises(DataError, match="has no place for"):
+        convert(tmp_path / "source", tmp_path / "strict", to=target, strict=True)
+    assert not (tmp_path / "strict").exists()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_names_with_half_characters_are_escaped(target: str, tmp_path: Path) -> None:
+    picture(tmp_path / "source" / "a.png")
+    row = {"image": "a.png", "text": "да", "writer": "Анна \ud800", "page": "\udc00", "note\ud800": "\ud801"}
+    write(tmp_path / "source" / "t.jsonl", json.dumps(row) + "\n")
+    assert convert(tmp_path / "source", tmp_path / "out", to=target).conversion.lines == 1
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_is_bad_is_counted_and_listed(target: str, pages: Path, tmp_path: Path) -> None:
+    write(pages / "bad.xml", "<alto><Layout>")
+    write(pages / "gone.xml", alto(alto_line("т"), image="gone.png"))
+    write(pages / "broken.png", "no image")
+    write(pages / "broken.xml", alto(alto_line("т"), image="broken.png"))
+    picture(pages / "other.png", size=(100, 100))
+    write(pages / "other.xml", alto(alto_line("т"), image="other.png"))
+    report = convert(pages, tmp_path / "out", to=target)
+    assert {reason: part.count for reason, part in report.conversion.left_out.items()} == dict.fromkeys(
+        ("source cannot be read", "image not found", "image cannot be read", "outlines of another image"), 1
+    )
+    assert (report.conversion.images, report.conversion.lines) == (2, 6)
+    card = json.loads((tmp_path / "out" / "conversion.json").read_text("utf-8"))
+    assert card["left_out"]["image not found"]["examples"][0].startswith("gone.xml: ")
+    with pytest.raises(DataError, match=r"bad\.xml: source cannot be read"):
+        convert(pages, tmp_path / "strict", to=target, strict=True)
+
+
+def test_a_box_without_a_pixel_is_left_out(tmp_path: Path) -> None:
+    picture(tmp_path / "source" / "p.png")
+    empty = '<TextLine HPOS="5" VPOS="5" WIDTH="0" HEIGHT="9"><String CONTENT="т"/></TextLine>'
+    write(tmp_path / "source" / "p.xml", alto(alto_line("да") + empty))
+    report = convert(tmp_path / "source", tmp_path / "out", to="page")
+    assert [item.reason for item in report.left_out] == [Reason.TOO_SMALL]
+
+
+def test_nothing_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:
+    pair(tmp_path / "source", "a", " \n")
+    with pytest.raises(DataError, match=r"no line is left; left out:\n  1 x no text"):
+        convert(tmp_path / "source", tmp_path / "out", to="page")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        pytest.param("page", ["writers are not in this format: 2 images had one"], id="PAGE"),
+        pytest.param("tsv", [REGIONS], id="a table holds the rest"),
+        pytest.param("parquet", [CUT, REGIONS], id="Parquet"),
+        pytest.param("unsloth", [CUT, "polygons and baselines are not in this format", REGIONS], id="conversations"),
+    ],
+)
+def test_what_is_left_behind_is_told(target: str, told: list[str], pages: Path, tmp_path: Path) -> None:
+    report = convert(pages, tmp_path / "out", to=target, writer="[a-z]+")
+    assert report.conversion.left_behind == told
+
+
+def test_columns_that_have_no_place_are_told(tmp_path: Path) -> None:
+    SOURCES["table"](tmp_path / "source")
+    report = convert(tmp_path / "source", tmp_path / "out", to="alto")
+    assert report.conversion.left_behind == [
+        "writers are not in this format: 8 images had one",
+        "pages are named by their images here: 8 images had another page",
+        "columns that have no place here: note",
+    ]
+
+
+def test_images_of_one_name_stay_apart(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        pair(tmp_path / "source" / folder, "1", folder)
+    out = convert(tmp_path / "source", tmp_path / "out", to="page").out
+    assert sorted(path.name for path in (out / "page").iterdir()) == ["a_1.xml", "b_1.xml"]
+
+
+@pytest.mark.parametrize("target", ["parquet", "ms-swift"])
+def test_a_line_of_a_page_and_an_image_of_its_name_stay_apart(target: str, tmp_path: Path) -> None:
+    for name in ("p", "P_0001"):
+        picture(tmp_path / "source" / f"{name}.png")
+    write(tmp_path / "source" / "t.tsv", "image\ttext\tbbox\np.png\tline\t10,10 61,31\nP_0001.png\twhole\t\n")
+    out = convert(tmp_path / "source", tmp_path / "out", to=target).out
+    again = [item for item in choose_format(out, None, {}).read(out, {}) if isinstance(item, SourceImage)]
+    contents = {item.lines[0].text: item.content() if item.content else item.image.read_bytes() for item in again}
+    sizes = {text: decode_image(content, name=text).image.size for text, content in contents.items()}
+    assert sizes == {"line": (51, 21), "whole": (100, 50)}
+    assert len({item.name.casefold() for item in again}) == 2
+
+
+def test_an_archive_is_converted_as_what_is_in_it(pages: Path, tmp_path: Path) -> None:
+    shutil.make_archive(str(tmp_path / "scans"), "zip", pages)
+    zipped = convert(tmp_path / "scans.zip", tmp_path / "zipped", to="page")
+    plain = convert(pages, tmp_path / "plain", to="page")
+    assert zipped.conversion.source == "scans.zip"
+    assert zipped.conversion.model_copy(update={"source": "source"}) == plain.conversion
+    assert contents(zipped.out) | {"conversion.json": b""} == contents(plain.out) | {"conversion.json": b""}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plain", "scans.zip", "source", "zipped"]
+
+
+def test_a_dataset_in_parquet_files_is_converted_like_one_of_files(pages: Path, tmp_path: Path) -> None:
+    write_pages(pages, ["vera_1"])
+    for store in ("files", "parquet"):
+        prepare(pages, tmp_path / store / "dataset", store=store)
+        convert(tmp_path / store / "dataset", tmp_path / store / "out", to="unsloth")
+    files, packed = (contents(tmp_path / store / "out") for store in ("files", "parquet"))
+    assert files == packed
+
+
+def test_a_conversion_is_replaced_when_asked(pages: Path, tmp_path: Path) -> None:
+    convert(pages, tmp_path / "out", to="page")
+    with pytest.raises(DataError, match="there is a conversion already"):
+        convert(pages, tmp_path / "out", to="tsv")
+    convert(pages, tmp_path / "out", to="tsv", overwrite=True)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["conversion.json", "images", "lines.tsv"]
+
+
+def put_file(out: Path) -> None:
+    write(out / "notes.txt", "mine")
+
+
+def put_into_a_conversion(out: Path) -> None:
+    write_pages(out.parent / "other", ["a"])
+    convert(out.parent / "other", out, to="page")
+    write(out / "page" / "mine.xml", "<a/>")
+
+
+def put_dataset(out: Path) -> None:
+    write_pages(out.parent / "other", ["a", "b", "c"])
+    prepare(out.parent / "other", out)
+
+
+@pytest.mark.parametrize(
+    ("put", "message"),
+    [
+        pytest.param(put_file, "the folder is not empty", id="files of others"),
+        pytest.param(put_into_a_conversion, r"files that no conversion made: page/mine\.xml", id="one file more"),
+        pytest.param(put_dataset, "a dataset is there", id="a dataset"),
+    ],
+)
+def test_nothing_of_others_is_overwritten(put: Any, message: str, pages: Path, tmp_path: Path) -> None:
+    put(tmp_path / "out")
+    before = contents(tmp_path / "out")
+    with pytest.raises(DataError, match=message):
+        convert(pages, tmp_path / "out", to="page", overwrite=True)
+    assert contents(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        pytest.param("source/out", "lies inside the source", id="inside the source"),
+        pytest.param("source", "lies inside the source", id="the source itself"),
+        pytest.param(".", "the source lies inside the folder", id="around the source"),
+    ],
+)
+def test_the_source_is_left_alone(out: str, message: str, pages: Path, tmp_path: Path) -> None:
+    before = contents(pages)
+    with pytest.raises(DataError, match=message):
+        convert(pages, tmp_path / out, to="page", overwrite=True)
+    assert contents(pages) == before
+
+
+def test_a_target_that_is_not_known_is_said(pages: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="'docx'; the formats are: page, page-2013, alto, tsv, parquet"):
+        convert(pages, tmp_path / "out", to="docx")
+
+
+def test_progress_is_told_after_each_image(pages: Path, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    convert(pages, tmp_path / "out", to="tsv", progress=lambda done, total: told.append((done, total)))
+    assert told == [(1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_command_says_what_it_made_and_what_is_next(target: str, pages: Path, tmp_path: Path) -> None:
+    write(pages / "bad.xml", "<alto><Layout>")
+    done = CliRunner().invoke(app, ["convert", str(pages), "-o", str(tmp_path / "out"), "--to", target])
+    assert done.exit_code == 0, done.output
+    assert f"read as alto, written as {target}: 2 images, 6 lines\n" in done.stdout
+    assert "left out, source cannot be read: 1\n  bad.xml: " in done.stdout
+    assert f"written: {tmp_path / 'out'}\n" in done.stdout
+    assert "next:    " in done.stdout
+    assert (tmp_path / "out").as_posix() in done.stdout.rpartition("next:")[2]
+
+
+def test_the_command_lists_the_targets() -> None:
+    option = next(option for option in typer.main.get_command(app).commands["convert"].params if option.name == "to")  # type: ignore[attr-defined]
+    assert option.help == f"The format: {', '.join(list(TARGETS)[:-1])} or {list(TARGETS)[-1]}."
+
+
+def test_quiet_prints_the_result_only(pages: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["convert", str(pages), "-o", str(tmp_path / "out"), "--to", "page", "--quiet"])
+    assert done.stdout == f"written: {tmp_path / 'out'}\n"

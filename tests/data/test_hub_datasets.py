@@ -1,0 +1,211 @@
+"""Datasets of the Hub: what of a repository is fetched, and what is said where nothing can be. No network is asked."""
+
+import fnmatch
+import os
+import shutil
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+
+import pytest
+
+from dsocr.data import hub_datasets
+from dsocr.data.hub_datasets import CONVERTED, HubDataset
+from dsocr.data.prepare import prepare
+from dsocr.errors import DataError
+from dsocr.hub import NotFetchedError
+from dsocr.samples import Split
+from tests.data.making import picture, png, write, write_parquet
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class FakeHub:
+    """Repositories as folders: revision -> folder; what is asked for is copied as the Hub's cache would hold it."""
+
+    def __init__(self, cache: Path, repositories: Mapping[str | None, Path]) -> None:
+        self.cache = cache
+        self.repositories = repositories
+        self.reachable = True
+        self.fetched: list[str] = []
+
+    def names(self, revision: str | None) -> list[str]:
+        if not self.reachable:
+            raise NotFetchedError("no network")
+        if revision not in self.repositories:
+            raise NotFetchedError(f"no revision {revision}")
+        folder = self.repositories[revision]
+        return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+    def list_files(self, name: str, revision: str | None) -> list[str]:
+        assert name == "anna/letters"
+        return self.names(revision)
+
+    def fetch(
+        self, name: str, revision: str | None, kind: str, patterns: Sequence[str], *, offline: bool = False
+    ) -> tuple[Path, str]:
+        assert (name, kind) == ("anna/letters", "dataset")
+        snapshot = self.cache / (revision or "main").replace("/", "--") / COMMIT
+        if offline:
+            if not snapshot.exists():
+                raise NotFetchedError("not in the cache")
+            return snapshot, COMMIT
+        for file in self.names(revision):
+            if any(fnmatch.fnmatchcase(file, pattern) for pattern in patterns):
+                self.fetched.append(file)
+                (snapshot / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(self.repositories[revision] / file, snapshot / file)
+        return snapshot, COMMIT
+
+
+@pytest.fixture
+def main(tmp_path: Path) -> Path:
+    """The folder of the repository's newest revision."""
+    folder = tmp_path / "hub" / "main"
+    write(folder / "README.md", "---\nlicense: mit\n---")
+    return folder
+
+
+@pytest.fixture
+def hub(tmp_path: Path, main: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
+    fake = FakeHub(tmp_path / "cache", {None: main})
+    monkeypatch.setattr(hub_datasets, "list_dataset_files", fake.list_files)
+    monkeypatch.setattr(hub_datasets, "fetch_hub_files", fake.fetch)
+    return fake
+
+
+def shards(folder: Path, *names: str) -> None:
+    for place, name in enumerate(names):
+        rows = [{"image": {"bytes": png((place, row, 0)), "path": None}, "text": f"{name} {row}"} for row in range(2)]
+        write_parquet(folder / name, rows)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        pytest.param("hf:anna/letters", HubDataset("anna/letters"), id="a repository"),
+        pytest.param("hf://anna/letters", HubDataset("anna/letters"), id="as an address"),
+        pytest.param("hf:anna/letters@v1.0", HubDataset("anna/letters", revision="v1.0"), id="a revision"),
+        pytest.param(
+            "hf:anna/letters@refs/convert/parquet", HubDataset("anna/letters", revision=CONVERTED), id="a branch"
+        ),
+        pytest.param("hf:anna/letters/data/ru", HubDataset("anna/letters", "data/ru"), id="a folder"),
+        pytest.param("anna/letters", None, id="a folder here"),
+        pytest.param("hf:letters", None, id="no owner"),
+        pytest.param("hf:an na/letters", None, id="no id"),
+    ],
+)
+@pytest.mark.parametrize("path", [PurePosixPath, PureWindowsPath])
+def test_what_a_name_means(path: type[PurePath], source: str, expected: HubDataset | None) -> None:
+    assert HubDataset.named(path(source)) == expected
+
+
+def test_parquet_files_become_a_dataset_with_the_commit_in_its_card(tmp_path: Path, main: Path, hub: FakeHub) -> None:
+    shards(main, "data/train-00000-of-00001.parquet", "data/test-00000-of-00001.parquet")
+    picture(main / "images" / "a.png")
+    write(main / "letters.py", "raise SystemExit")
+    card = prepare(Path("hf:anna/letters"), tmp_path / "out").card
+    assert (card.source, card.source_format, card.split_by) == (f"hf:anna/letters@{COMMIT}", "parquet", "given")
+    assert {split: part.samples for split, part in card.splits.items()} == {Split.TRAIN: 2, Split.TEST: 2}
+    assert hub.fetched == ["data/test-00000-of-00001.parquet", "data/train-00000-of-00001.parquet"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "hub", "out"]
+
+
+def test_one_folder_of_a_repository_is_enough(tmp_path: Path, main: Path, hub: FakeHub) -> None:
+    shards(main, "ru/train.parquet", "en/train.parquet")
+    card = prepare(Path("hf:anna/letters/ru"), tmp_path / "out", split="1/0/0").card
+    assert (card.source, card.splits[Split.TRAIN].samples) == (f"hf:anna/letters/ru@{COMMIT}", 2)
+    assert hub.fetched == ["ru/train.parquet"]
+
+
+def test_an_imagefolder_is_fetched_without_its_code(tmp_path: Path, main: Path, hub: FakeHub) -> None:
+    picture(main / "train" / "a.JPG")
+    write(main / "train" / "metadata.csv", "file_name,text\na.JPG,да\n")
+    write(main / "letters.py", "raise SystemExit")
+    card = prepare(Path("hf:anna/letters"), tmp_path / "out", split="1/0/0").card
+    assert (card.source_format, card.splits[Split.TRAIN].samples) == ("table", 1)
+    assert hub.fetched == ["train/a.JPG", "train/metadata.csv"]
+
+
+def test_images_in_an_archive_are_unpacked_beside_their_annotations(tmp_path: Path, main: Path, hub: FakeHub) -> None:
+    write(main / "train.tsv", "image\ttext\na.png\tда\n")
+    with zipfile.ZipFile(main / "images.zip", "w") as file:
+        file.writestr("images/a.png", png())
+    write(main / "letters.py", "raise SystemExit")
+    assert prepare(Path("hf:anna/letters"), tmp_path / "out", split="1/0/0").card.splits[Split.TRAIN].samples == 1
+    assert hub.fetched == ["images.zip", "train.tsv"]
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        pytest.param("default/train/0000.parquet", "", id="all of it"),
+        pytest.param("default/partial-train/0000.parquet", r" \(only a part of it\)", id="a part"),
+    ],
+)
+def test_what_the_hub_converted_is_taken_and_said(
+    tmp_path: Path, main: Path, hub: FakeHub, name: str, part: str
+) -> None:
+    write(main / "letters.py", "raise SystemExit")
+    shards(tmp_path / "hub" / "converted", name)
+    hub.repositories = {None: main, CONVERTED: tmp_path / "hub" / "converted"}
+    card = prepare(Path("hf:anna/letters"), tmp_path / "out", split="1/0/0").card
+    assert card.splits[Split.TRAIN].samples == 2
+    (remark,) = card.remarks
+    assert remark == f"read from the Hub's {CONVERTED}{part.replace(chr(92), '')}, as the dataset has none"
+
+
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        pytest.param("letters.py", "it is made by a script, and code of a dataset is never run", id="a script"),
+        pytest.param("letters.tar.gz", "it holds neither", id="something else"),
+    ],
+)
+def test_a_repository_with_nothing_to_read_says_why(
+    tmp_path: Path, main: Path, hub: FakeHub, file: str, why: str
+) -> None:
+    write(main / file, "")
+    with pytest.raises(DataError, match=f"{why}; the Hub has no refs/convert/parquet of it"):
+        prepare(Path("hf:anna/letters"), tmp_path / "out")
+    assert hub.fetched == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_a_network_the_cache_is_read(tmp_path: Path, main: Path, hub: FakeHub) -> None:
+    shards(main, "train.parquet")
+    first = prepare(Path("hf:anna/letters"), tmp_path / "first", split="1/0/0").card
+    hub.reachable = False
+    second = prepare(Path("hf:anna/letters"), tmp_path / "second", split="1/0/0").card
+    assert (second.source, second.splits) == (first.source, first.splits)
+
+
+def test_without_a_network_and_a_cache_the_way_out_is_said(tmp_path: Path, hub: FakeHub) -> None:
+    hub.reachable = False
+    with pytest.raises(
+        DataError, match="'anna/letters' is not in the Hub's cache and could not be fetched: no network"
+    ) as e:
+        prepare(Path("hf:anna/letters@v1"), tmp_path / "out")
+    assert "hf download anna/letters --revision v1 --repo-type dataset" in (e.value.hint or "")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a right that most accounts lack")
+def test_links_of_the_cache_are_followed(tmp_path: Path, main: Path, hub: FakeHub) -> None:
+    picture(main / "train" / "a.png")
+    write(main / "train" / "metadata.csv", "file_name,text\na.png,да\n")
+    prepare(Path("hf:anna/letters"), tmp_path / "first", split="1/0/0")
+    blobs = hub.cache / "blobs"
+    blobs.mkdir()
+    for place, path in enumerate(sorted((hub.cache / "main").rglob("*.*"))):
+        path.rename(blobs / str(place))
+        path.symlink_to(blobs / str(place))
+    hub.reachable = False
+    card = prepare(Path("hf:anna/letters"), tmp_path / "second", split="1/0/0").card
+    assert card.splits[Split.TRAIN].samples == 1
+
+
+def test_a_name_that_could_be_the_hubs_is_not_looked_up(tmp_path: Path, hub: FakeHub) -> None:
+    with pytest.raises(DataError, match="the source does not exist") as error:
+        prepare(Path("anna/letters"), tmp_path / "out")
+    assert error.value.hint == "a dataset of the Hub is named hf:anna/letters"
+    assert hub.fetched == []

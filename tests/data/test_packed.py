@@ -1,0 +1,110 @@
+"""A dataset whose images lie in Parquet files is the same dataset."""
+
+from pathlib import Path
+
+import datasets
+import pytest
+
+from dsocr.data import packed, shards, work
+from dsocr.data.checks import check_dataset
+from dsocr.data.dataset import Dataset
+from dsocr.data.images import open_image, read_bytes
+from dsocr.data.packed import read_packed, shard_files
+from dsocr.data.prepare import prepare
+from dsocr.errors import DataError
+from dsocr.samples import PackedImage, Split
+from tests.data.making import write_pages
+
+PAGES = [f"w{number}_{side}" for number in range(4) for side in (1, 2)]
+
+
+@pytest.fixture
+def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    monkeypatch.setattr(shards, "GROUP_BYTES", 400)  # several rows a group
+    return write_pages(tmp_path / "source", PAGES, lines=3)
+
+
+def make(pages: Path, out: Path, **options: object) -> Dataset:
+    prepare(pages, out, writer="(w.)_", **options)  # type: ignore[arg-type]
+    return Dataset.open(out)
+
+
+def test_samples_images_and_hashes_are_the_same(pages: Path, tmp_path: Path) -> None:
+    files, shards_ = make(pages, tmp_path / "files"), make(pages, tmp_path / "packed", store="parquet")
+    assert shards_.card.splits == files.card.splits, "the hash of a split too"
+    for split in Split:
+        pairs = list(zip(files.samples(split), shards_.samples(split), strict=True))
+        assert pairs
+        for one, other in pairs:
+            assert (one.id, one.text, one.writer, one.geometry) == (other.id, other.text, other.writer, other.geometry)
+            assert isinstance(other.image, PackedImage)
+            assert read_bytes(one.image) == read_bytes(other.image)
+            assert open_image(one.image) == open_image(other.image)
+    assert not list((tmp_path / "packed").rglob("*.png"))
+    assert {finding.code for finding in check_dataset(shards_)} == {finding.code for finding in check_dataset(files)}
+
+
+def test_other_programs_read_the_shards(pages: Path, tmp_path: Path) -> None:
+    dataset = make(pages, tmp_path / "out", store="parquet")
+    files = {split: [path.as_posix() for path in shard_files(tmp_path / "out", split)] for split in Split}
+    loaded = datasets.load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "cache"))
+    for split in Split:
+        samples = dataset.samples(split)
+        assert loaded[split]["text"][:] == [sample.text for sample in samples]
+        assert [image.size for image in loaded[split]["image"]] == [open_image(sample.image).size for sample in samples]
+
+
+def test_large_splits_fill_several_files(pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "SHARD_BYTES", 1000)
+    dataset = make(pages, tmp_path / "out", store="parquet")
+    names = [path.name for path in shard_files(tmp_path / "out", Split.TRAIN)]
+    assert len(names) > 1
+    assert names == [f"train-{number:05d}-of-{len(names):05d}.parquet" for number in range(len(names))]
+    assert len({read_bytes(sample.image) for sample in dataset.samples(Split.TRAIN)}) > 1
+
+
+def test_a_line_taken_out_of_the_metadata_shifts_nothing(pages: Path, tmp_path: Path) -> None:
+    dataset = make(pages, tmp_path / "out", store="parquet")
+    before = {sample.id: read_bytes(sample.image) for sample in dataset.samples(Split.TRAIN)}
+    metadata = dataset.metadata(Split.TRAIN)
+    metadata.write_bytes(b"".join(metadata.read_bytes().splitlines(keepends=True)[1:]))
+    after = {sample.id: read_bytes(sample.image) for sample in dataset.samples(Split.TRAIN)}
+    assert after == dict(list(before.items())[1:])
+
+
+def test_what_lies_in_parquet_files_is_not_cut_again(
+    pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "WORTH_KEEPING", 0)
+    first = make(pages, tmp_path / "out", store="parquet")
+    hashes = {split: card.sha256 for split, card in first.card.splits.items()}
+    report = prepare(pages, tmp_path / "out", writer="(w.)_", overwrite=True)
+    assert report.recalled == 8
+    assert {split: card.sha256 for split, card in report.card.splits.items()} == hashes
+    assert not (tmp_path / "out" / packed.SHARDS).exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        pytest.param(b"", "cannot be read", id="emptied"),
+        pytest.param(b"PAR1 and no more", "cannot be read", id="damaged"),
+        pytest.param(None, "no such file", id="gone"),
+    ],
+)
+def test_damage_is_told(pages: Path, tmp_path: Path, damage: bytes | None, message: str) -> None:
+    dataset = make(pages, tmp_path / "out", store="parquet")
+    file = shard_files(tmp_path / "out", Split.TEST)[0]
+    file.unlink()
+    if damage is not None:
+        file.write_bytes(damage)
+    with pytest.raises(DataError, match=message):
+        [open_image(sample.image) for sample in dataset.samples(Split.TEST)]
+
+
+def test_a_row_that_is_not_there_is_told(pages: Path, tmp_path: Path) -> None:
+    make(pages, tmp_path / "out", store="parquet")
+    file = shard_files(tmp_path / "out", Split.TEST)[0]
+    with pytest.raises(DataError, match=r"#900: the image cannot be read: it has \d+ rows"):
+        read_packed(PackedImage(file, 900))

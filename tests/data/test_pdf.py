@@ -1,0 +1,215 @@
+"""PDF files: scans come out as they are stored, other pages are rendered, texts find their pages."""
+
+import io
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from dsocr.data.dataset import Dataset
+from dsocr.data.images import decode_image, read_bytes
+from dsocr.data.pdf import count_pages, page_image
+from dsocr.data.prepare import prepare
+from dsocr.data.sources import choose_format
+from dsocr.data.sources.layout import LeftOut, Reason, SourceImage
+from dsocr.data.sources.pdf import find_pdf, read_pdf
+from dsocr.errors import DataError
+from dsocr.samples import Split
+from tests.data.making import write
+from tests.data.making_pdf import encrypted_pdf, image_object, jpeg, scan, stream, write_pdf
+
+SCAN = scan()
+HIDDEN = "q 96 0 0 144 0 0 cm /Im Do Q BT 3 Tr /F 12 Tf 10 10 Td (hidden) Tj ET"
+
+
+def looks_like(data: bytes, image: Image.Image) -> bool:
+    shown = decode_image(data, name="p").image.convert("RGB")
+    expected = image.resize(shown.size)
+    return float(np.abs(np.asarray(shown, int) - np.asarray(expected, int)).mean()) < 6
+
+
+@pytest.mark.parametrize(
+    "draw", [pytest.param("q 96 0 0 144 0 0 cm /Im Do Q", id="alone"), pytest.param(HIDDEN, id="with hidden text")]
+)
+def test_a_scanned_jpeg_comes_out_byte_for_byte(tmp_path: Path, draw: str) -> None:
+    path = write_pdf(tmp_path / "a.pdf", [image_object(SCAN)], draw=draw)
+    assert page_image(path, 1) == jpeg(SCAN)
+
+
+def test_another_scan_comes_out_pixel_for_pixel(tmp_path: Path) -> None:
+    path = write_pdf(tmp_path / "a.pdf", [image_object(SCAN, as_jpeg=False)])
+    picture = decode_image(page_image(path, 1), name="a").image
+    assert picture.tobytes() == SCAN.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("draw", "page", "more", "shown"),
+    [
+        pytest.param("q 96 0 0 144 0 0 cm /Im Do Q", "/Rotate 180", "", SCAN.rotate(180), id="a turned page"),
+        pytest.param("q -96 0 0 -144 96 144 cm /Im Do Q", "", "", SCAN.rotate(180), id="a turned image"),
+        pytest.param("q 96 0 0 -144 0 144 cm /Im Do Q", "", "", ImageOps.flip(SCAN), id="a mirrored image"),
+        pytest.param(
+            "q 96 0 0 144 0 0 cm /Im Do Q", "", "/Decode [1 0 1 0 1 0]", ImageOps.invert(SCAN), id="a negative"
+        ),
+    ],
+)
+def test_a_page_that_shows_its_image_otherwise_is_rendered(
+    tmp_path: Path, draw: str, page: str, more: str, shown: Image.Image
+) -> None:
+    path = write_pdf(tmp_path / "a.pdf", [image_object(SCAN, more=more)], draw=draw, page=page)
+    data = page_image(path, 1)
+    assert decode_image(data, name="a").image.size == (400, 600), "96 x 144 points at 300 dpi"
+    assert looks_like(data, shown)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        pytest.param("q 48 0 0 72 40 60 cm /Im Do Q", id="an image with a border"),
+        pytest.param("q 96 0 0 144 0 0 cm /Im Do Q BT /F 12 Tf 10 10 Td (note) Tj ET", id="an image and a text"),
+        pytest.param("q 96 0 0 144 0 0 cm /Im Do Q 0 0 9 9 re f", id="an image and a drawing"),
+        pytest.param("0 0 40 40 re f", id="no image"),
+    ],
+)
+def test_a_page_with_more_than_a_scan_is_rendered(tmp_path: Path, draw: str) -> None:
+    path = write_pdf(tmp_path / "a.pdf", [image_object(SCAN)], draw=draw)
+    assert decode_image(page_image(path, 1), name="a").image.size == (400, 600)
+
+
+def test_a_page_too_large_to_render_is_refused_with_its_size(tmp_path: Path) -> None:
+    path = write_pdf(tmp_path / "a.pdf", [image_object(SCAN)], box=(14400, 14400))
+    with pytest.raises(DataError, match="would be 60000x60000 pixels at 300 dpi; 40 million are the most") as error:
+        page_image(path, 1)
+    assert error.value.where == f"{path}#1"
+
+
+def test_an_image_that_would_fill_the_memory_is_refused_by_its_stated_size(tmp_path: Path) -> None:
+    head = "/Type /XObject /Subtype /Image /Width 60000 /Height 90000 /BitsPerComponent 8 /ColorSpace /DeviceRGB"
+    path = write_pdf(tmp_path / "a.pdf", [stream(head, bytes(100))])
+    with pytest.raises(DataError, match="an image on the page is 60000x90000 pixels"):
+        page_image(path, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param(b"%PDF-1.4 and no more", "the PDF is damaged", id="cut off"),
+        pytest.param(b"", "the PDF is damaged", id="empty file"),
+        pytest.param(None, "the PDF is damaged or has no pages", id="no pages"),
+        pytest.param(encrypted_pdf(), "the PDF is encrypted", id="encrypted"),
+    ],
+)
+def test_what_cannot_be_opened_is_said(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = tmp_path / "a.pdf"
+    if content is None:
+        write_pdf(path, [])
+    else:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=message) as error:
+        count_pages(path)
+    assert error.value.where == str(path)
+
+
+def test_a_page_that_is_not_there_is_said(tmp_path: Path) -> None:
+    path = write_pdf(tmp_path / "a.pdf", [image_object(SCAN)])
+    for number in (0, 2):
+        with pytest.raises(DataError, match="the PDF has 1 pages"):
+            page_image(path, number)
+    with pytest.raises(DataError, match="does not exist"):
+        count_pages(tmp_path / "b.pdf")
+
+
+def three_pages(folder: Path, name: str = "a") -> Path:
+    return write_pdf(folder / f"{name}.pdf", [image_object(scan(place=place)) for place in (0, 20, 40)])
+
+
+@pytest.mark.parametrize(
+    ("files", "where"),
+    [
+        pytest.param({"a.txt": "раз\n\fдва\n\fтри\n\f"}, "a.txt#2", id="form feeds as pdftotext writes them"),
+        pytest.param({"a.txt": "раз\fдва\fтри"}, "a.txt#2", id="form feeds between pages"),
+        pytest.param({"a_1.txt": "раз", "a_2.txt": "два", "a_3.txt": "три"}, "a_2.txt", id="numbered"),
+        pytest.param({"a-01.txt": "раз", "a_0002.txt": "два", "a-3.txt": "три"}, "a_0002.txt", id="with zeros"),
+    ],
+)
+def test_texts_find_their_pages(tmp_path: Path, files: dict[str, str], where: str) -> None:
+    three_pages(tmp_path)
+    for name, text in files.items():
+        write(tmp_path / name, text)
+    images = [item for item in read_pdf(tmp_path) if isinstance(item, SourceImage)]
+    assert [image.lines[0].text.strip() for image in images] == ["раз", "два", "три"]
+    assert (images[1].name, images[1].page, images[1].where) == ("a_0002", "a_0002", where)
+    sent = pickle.loads(pickle.dumps(images[1].content))
+    assert sent() == jpeg(scan(place=20))
+
+
+@pytest.mark.parametrize(
+    ("files", "reason", "message"),
+    [
+        pytest.param({"a.txt": "раз\fдва"}, Reason.BAD_SOURCE, "has 3 pages, and its text 2", id="pages missing"),
+        pytest.param({"a.txt": "1\f2\f3\f4"}, Reason.BAD_SOURCE, "has 3 pages, and its text 4", id="too many"),
+        pytest.param(
+            {"a.txt": "1\f2\f3", "a_1.txt": "1"},
+            Reason.BAD_SOURCE,
+            "one text for all pages and others",
+            id="both kinds",
+        ),
+        pytest.param({"a_1.txt": "1", "a_01.txt": "1"}, Reason.BAD_SOURCE, "two texts are called page 1", id="twice"),
+        pytest.param({"a_9.txt": "9"}, Reason.NO_IMAGE, "the PDF has 3 pages", id="no such page"),
+        pytest.param({"a_2.txt": "2"}, Reason.NO_TRANSCRIPTION, "the page has no text file", id="not all yet"),
+        pytest.param({"b.txt": "b"}, Reason.NO_TRANSCRIPTION, "no text file has its name", id="no text"),
+    ],
+)
+def test_what_does_not_fit_is_left_out(tmp_path: Path, files: dict[str, str], reason: Reason, message: str) -> None:
+    three_pages(tmp_path)
+    for name, text in files.items():
+        write(tmp_path / name, text)
+    told = [item for item in read_pdf(tmp_path) if isinstance(item, LeftOut) and item.reason == reason]
+    assert told
+    assert message in told[0].message
+
+
+def test_a_text_that_is_not_utf8_is_left_out(tmp_path: Path) -> None:
+    three_pages(tmp_path)
+    write(tmp_path / "a.txt", "раз\fдва\fтри", encoding="cp1251")
+    (item,) = read_pdf(tmp_path)
+    assert isinstance(item, LeftOut)
+    assert (item.reason, item.where) == (Reason.BAD_SOURCE, "a.pdf")
+    assert "not UTF-8" in item.message
+
+
+def test_a_number_in_a_name_is_not_a_page(tmp_path: Path) -> None:
+    three_pages(tmp_path, "box")
+    three_pages(tmp_path, "box_1")
+    write(tmp_path / "box_1.txt", "раз\fдва\fтри")
+    assert find_pdf(tmp_path) == [tmp_path / "box_1.pdf"]
+
+
+def test_a_pdf_becomes_a_dataset_of_pages(tmp_path: Path) -> None:
+    source = tmp_path / "s"
+    three_pages(source)
+    write(source / "a.txt", "раз\nстрока\fдва\fтри")
+    report = prepare(source / "a.pdf", tmp_path / "out", split="1/0/0")
+    samples = Dataset.open(tmp_path / "out").samples(Split.TRAIN)
+    assert (report.card.source_format, report.card.unit, report.left_out) == ("pdf", "page", [])
+    assert [sample.text for sample in samples] == ["раз\nстрока", "два", "три"]
+    assert read_bytes(samples[0].image) == jpeg(scan())
+    with Image.open(io.BytesIO(read_bytes(samples[2].image))) as image:
+        assert image.size == SCAN.size
+
+
+def test_pages_cannot_be_taken_apart(tmp_path: Path) -> None:
+    three_pages(tmp_path / "s")
+    write(tmp_path / "s" / "a.txt", "1\f2\f3")
+    with pytest.raises(DataError, match="PDF files with texts are transcribed page by page") as error:
+        prepare(tmp_path / "s", tmp_path / "out", unit="line")
+    assert error.value.hint == "leave the unit out, or say page"
+
+
+def test_a_pdf_that_is_named_and_has_no_text_says_so(tmp_path: Path) -> None:
+    path = three_pages(tmp_path)
+    assert choose_format(path, None, {}).name == "pdf"
+    with pytest.raises(DataError, match="no text file has its name"):
+        prepare(path, tmp_path / "out")

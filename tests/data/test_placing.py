@@ -1,0 +1,197 @@
+"""Where samples go when some have no choice: fixed names, earlier datasets, folds, units joined."""
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dsocr.data.earlier import Earlier
+from dsocr.data.fixed import FixedList, FixedName
+from dsocr.data.grouping import Placeable
+from dsocr.data.notes import Notes
+from dsocr.data.placing import Placing, SplitPlan, place
+from dsocr.data.splits import parse_fractions, split_of_fold
+from dsocr.errors import DataError
+from dsocr.samples import Split
+
+EIGHT_ONE_ONE = parse_fractions("0.8/0.1/0.1")
+PLAN = SplitPlan(EIGHT_ONE_ONE)
+
+
+def lines(sizes: dict[str, int]) -> list[Placeable]:
+    return [
+        Placeable(f"{writer}-{number}", f"t:{number}", f"{writer} {number}", writer=writer)
+        for writer, size in sizes.items()
+        for number in range(size)
+    ]
+
+
+def placed(facts: list[Placeable], plan: SplitPlan) -> tuple[Placing, Notes]:
+    notes = Notes(strict=True)
+    return place(facts, plan, notes), notes
+
+
+def earlier(facts: list[Placeable], placing: Placing) -> Earlier:
+    stored = zip(facts, placing.splits, placing.folds, strict=True)
+    return Earlier("old", placing.unit, tuple(replace(fact, split=split, fold=fold) for fact, split, fold in stored))
+
+
+def by_writer(facts: list[Placeable], placing: Placing) -> dict[str, set[Split | None]]:
+    found = defaultdict(set)
+    for fact, split in zip(facts, placing.splits, strict=True):
+        found[fact.writer or ""].add(split)
+    return dict(found)
+
+
+WRITERS = st.dictionaries(st.text("абвгде", min_size=1, max_size=4), st.integers(1, 30), min_size=4, max_size=25)
+
+
+@given(sizes=WRITERS, share=st.sampled_from([0.1, 0.5, 1.0]), seed=st.integers(0, 99), stratify=st.booleans())
+@settings(max_examples=40)
+def test_no_known_writer_moves_when_writers_are_added(
+    sizes: dict[str, int], share: float, seed: int, stratify: bool
+) -> None:
+    plan = SplitPlan(EIGHT_ONE_ONE, seed=seed, stratify=stratify)
+    old = lines(sizes)
+    before, _ = placed(old, plan)
+    added = {f"new {number}": 1 + number % 17 for number in range(max(1, round(len(sizes) * share)))}
+    both = lines(added) + old
+    after, _ = placed(both, replace(plan, earlier=earlier(old, before)))
+    assert by_writer(both, after).items() >= by_writer(old, before).items()
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+def test_new_writers_bring_the_sizes_near_the_fractions(share: float) -> None:
+    old = lines({f"w{number}": 5 + number % 11 for number in range(40)})
+    before, _ = placed(old, PLAN)
+    both = old + lines({f"n{number}": 5 + number % 7 for number in range(round(40 * share))})
+    after, notes = placed(both, replace(PLAN, earlier=earlier(old, before)))
+    counts = Counter(after.splits)
+    assert {split: counts[split] / len(both) for split in Split} == pytest.approx(EIGHT_ONE_ONE, abs=0.01)
+    assert notes.remarks == [f"40 groups by writer stay where old has them, {round(40 * share)} are new"]
+
+
+def test_more_lines_of_a_known_writer_go_where_the_writer_is() -> None:
+    old = lines({"a": 8, "b": 4, "c": 4})
+    before, _ = placed(old, PLAN)
+    grown = lines({"a": 8, "b": 40, "c": 4})
+    after, notes = placed(grown, replace(PLAN, earlier=earlier(old, before)))
+    assert by_writer(grown, after) == by_writer(old, before)
+    assert any("whole groups come no nearer" in remark for remark in notes.remarks)
+
+
+def test_a_writer_who_becomes_known_stays_where_the_page_was() -> None:
+    old = [replace(fact, writer=None, page=f"page {fact.writer}") for fact in lines({"a": 8, "b": 4, "c": 4})]
+    before, _ = placed(old, PLAN)
+    now = [replace(fact, writer=fact.page and fact.page[-1]) for fact in old]
+    after, _ = placed(now, replace(PLAN, split_by="writer", earlier=earlier(old, before)))
+    assert after.splits == before.splits
+
+
+def test_an_earlier_dataset_that_disagrees_with_the_unit_is_told() -> None:
+    old = [replace(fact, page=fact.name) for fact in lines({"a": 10})]
+    before, _ = placed(old, replace(PLAN, split_by="page"))
+    with pytest.raises(DataError, match=r"in old 'writer a' stands in .* so it has no split to stay in"):
+        placed(old, replace(PLAN, split_by="writer", earlier=earlier(old, before)))
+
+
+def test_new_samples_that_join_two_splits_are_told() -> None:
+    old = lines({"a": 8, "b": 4, "c": 4})
+    plan = replace(PLAN, split_by="writer+text")
+    before, _ = placed(old, plan)
+    bridge = [Placeable("x", "new.tsv:7", text, writer="x") for text in ("a 0", "b 0")]
+    with pytest.raises(DataError, match=r"new\.tsv:7: new samples join .* which stand in"):
+        placed(old + bridge, replace(plan, earlier=earlier(old, before)))
+
+
+def fixed(**splits: Split) -> FixedList:
+    names = tuple(FixedName(name, split, f"list:{line}") for line, (name, split) in enumerate(splits.items(), start=1))
+    return FixedList("list", "0" * 64, names)
+
+
+def test_fixed_writers_stand_where_the_list_says_and_the_rest_shares_what_is_left() -> None:
+    facts = lines({f"w{number}": 10 for number in range(20)})
+    plan = replace(PLAN, fixed=fixed(**{f"w{number}": Split.TEST for number in range(6)}))
+    placing, notes = placed(facts, plan)
+    assert Counter(placing.splits) == {"train": 120, "validation": 20, "test": 60}
+    assert all(by_writer(facts, placing)[f"w{number}"] == {Split.TEST} for number in range(6))
+    assert notes.remarks == [
+        "the splits came out as 0.60/0.10/0.30, and 0.80/0.10/0.10 was asked: whole groups come no nearer"
+    ]
+
+
+def test_the_group_of_a_fixed_image_follows_it() -> None:
+    facts = lines({f"w{number}": 10 for number in range(20)})
+    placing, notes = placed(facts, replace(PLAN, fixed=fixed(**{"w3-0": Split.VALIDATION})))
+    assert by_writer(facts, placing)["w3"] == {Split.VALIDATION}
+    assert notes.remarks == ["1 samples are named by list; 9 of their groups follow"]
+
+
+def test_a_list_that_parts_a_group_is_told() -> None:
+    facts = lines({f"w{number}": 10 for number in range(20)})
+    with pytest.raises(DataError, match="list:2: 'w3-1' is to be in train, but hangs together with 'w3-0'"):
+        placed(facts, replace(PLAN, fixed=fixed(**{"w3-0": Split.TEST, "w3-1": Split.TRAIN})))
+
+
+def test_fixed_names_overrule_the_splits_of_the_source() -> None:
+    facts = [replace(fact, split=split) for fact, split in zip(lines({"a": 2}), (Split.TRAIN, Split.TEST), strict=True)]
+    placing, _ = placed(facts, replace(PLAN, fixed=fixed(**{"a-1": Split.VALIDATION})))
+    assert (placing.unit, placing.splits) == ("given", [Split.TRAIN, Split.VALIDATION])
+
+
+@given(sizes=WRITERS, folds=st.integers(3, 4), seed=st.integers(0, 99))
+@settings(max_examples=30)
+def test_each_writer_is_in_one_fold_and_no_fold_is_empty(sizes: dict[str, int], folds: int, seed: int) -> None:
+    facts = lines(sizes)
+    placing, _ = placed(facts, SplitPlan(EIGHT_ONE_ONE, folds=folds, seed=seed))
+    of_writer = defaultdict(set)
+    for fact, fold in zip(facts, placing.folds, strict=True):
+        of_writer[fact.writer].add(fold)
+    assert all(len(found) == 1 for found in of_writer.values())
+    assert set(placing.folds) == set(range(1, folds + 1))
+    assert placing.splits == [split_of_fold(fold or 0, 1, folds) for fold in placing.folds]
+
+
+def test_folds_stay_when_writers_are_added() -> None:
+    old = lines({f"w{number}": 5 + number % 11 for number in range(20)})
+    plan = replace(PLAN, folds=5)
+    before, _ = placed(old, plan)
+    both = old + lines({f"n{number}": 7 for number in range(10)})
+    after, _ = placed(both, replace(plan, earlier=earlier(old, before)))
+    assert after.folds[: len(old)] == before.folds
+    counts = Counter(after.folds)
+    assert max(counts.values()) - min(counts.values()) <= 7
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param({"folds": 2}, "2 folds are too few", id="nothing would train"),
+        pytest.param({"folds": 5, "split_by": "given"}, "exclude each other", id="folds and given splits"),
+        pytest.param({"folds": 5, "fixed": fixed(a=Split.TEST)}, "exclude each other", id="folds and a list"),
+        pytest.param({"split_by": "font"}, "cannot split by 'font'", id="no unit"),
+    ],
+)
+def test_plans_that_contradict_themselves_are_told(change: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        replace(PLAN, **change)  # type: ignore[arg-type]
+
+
+def test_one_lump_of_joined_units_is_told_with_its_sizes() -> None:
+    facts = [replace(fact, text="one text") for fact in lines({f"w{number}": 10 for number in range(9)})]
+    with pytest.raises(DataError, match=r"joined by writer\+text, 90 of 90 samples hang together") as error:
+        placed(facts, replace(PLAN, split_by="writer+text"))
+    assert error.value.hint == "split by writer alone; what crosses is counted in the card"
+    _, notes = placed(facts + lines({"x": 3, "y": 4}), replace(PLAN, split_by="writer+text"))
+    assert "90 of 97 samples hang together; the next groups: 4, 3" in notes.remarks[0]
+
+
+def test_given_splits_yield_to_folds() -> None:
+    facts = [
+        replace(fact, split=split)
+        for fact, split in zip(lines({"a": 4, "b": 4, "c": 4}), [Split.TRAIN, Split.TEST] * 6, strict=True)
+    ]
+    placing, _ = placed(facts, replace(PLAN, folds=3))
+    assert (placing.unit, Counter(placing.folds)) == ("writer", {1: 4, 2: 4, 3: 4})

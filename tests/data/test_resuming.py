@@ -1,0 +1,207 @@
+"""What has been cut is not cut again: after an interruption, and when a dataset is prepared anew."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dsocr.data import processes, work
+from dsocr.data.cutters import CutImage
+from dsocr.data.cutting import Cut, CutLine
+from dsocr.data.journal import Journal
+from dsocr.data.notes import Notes
+from dsocr.data.prepare import PrepareReport, prepare
+from dsocr.data.recording import Recorder
+from dsocr.data.sources.layout import Outline, SourceImage, SourceLine
+from dsocr.errors import DataError
+from tests.data.making import picture, write, write_pages
+
+PAGES = [f"w{number}_{side}" for number in range(4) for side in (1, 2)]
+
+
+@pytest.fixture(autouse=True)
+def same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is worth keeping, and every card bears the same date."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    monkeypatch.setattr(work, "WORTH_KEEPING", 0)
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Path:
+    return write_pages(tmp_path / "source", PAGES, lines=2)
+
+
+def made(source: Path, out: Path, **options: object) -> PrepareReport:
+    return prepare(source, out, writer="(w.)_", split="0.5/0.25/0.25", **options)  # type: ignore[arg-type]
+
+
+def content(folder: Path) -> dict[str, str]:
+    """Every file below a folder with its hash."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+def pictures(dataset: Path) -> dict[str, str]:
+    """The hash of every image of a dataset, in whatever split it lies."""
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in dataset.glob("*/images/*")}
+
+
+def interrupt(source: Path, out: Path, after: int, **options: object) -> None:
+    def stop(done: int, total: int) -> None:
+        if done == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made(source, out, progress=stop, **options)
+
+
+def test_an_interrupted_prepare_goes_on(pages: Path, tmp_path: Path) -> None:
+    made(pages, tmp_path / "whole")
+    interrupt(pages, tmp_path / "out", after=5)
+    assert not (tmp_path / "out").exists()
+    report = made(pages, tmp_path / "out")
+    assert (report.images, report.recalled) == (8, 5)
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source", "whole"]
+
+
+def test_other_settings_take_what_was_cut_too(pages: Path, tmp_path: Path) -> None:
+    interrupt(pages, tmp_path / "out", after=8)
+    assert prepare(pages, tmp_path / "out", split_by="text", seed=3).recalled == 8
+
+
+def test_a_file_that_was_damaged_meanwhile_is_cut_again(pages: Path, tmp_path: Path) -> None:
+    made(pages, tmp_path / "whole")
+    interrupt(pages, tmp_path / "out", after=8)
+    cut = sorted((tmp_path / ".out.work" / "cut").rglob("*.png"))
+    cut[0].write_bytes(cut[0].read_bytes()[:-1])
+    cut[-1].unlink()
+    assert made(pages, tmp_path / "out").recalled in {6, 7}
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+
+
+def test_only_what_changed_in_the_source_is_cut_again(pages: Path, tmp_path: Path) -> None:
+    made(pages, tmp_path / "out")
+    picture(pages / "w1_2.png", colour="pink")
+    write_pages(pages, ["w4_1"], lines=2)
+    picture(pages / "w4_1.png", colour="plum")
+    text = (pages / "w2_1.xml").read_text(encoding="utf-8")
+    write(pages / "w2_1.xml", text.replace('CONTENT="', 'CONTENT="ё', 1))
+    report = made(pages, tmp_path / "out", overwrite=True)
+    assert (report.images, report.recalled) == (9, 7), "another text needs no other picture"
+    made(pages, tmp_path / "afresh")
+    assert pictures(tmp_path / "out") == pictures(tmp_path / "afresh")
+
+
+def test_a_former_dataset_whose_files_changed_is_not_believed(pages: Path, tmp_path: Path) -> None:
+    before = made(pages, tmp_path / "out")
+    image = next((tmp_path / "out").rglob("*.png"))
+    picture(image, colour="green")
+    after = made(pages, tmp_path / "out", overwrite=True)
+    assert after.recalled == 7
+    assert after.card.splits == before.card.splits
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param("", id="emptied"),
+        pytest.param("not JSON\n", id="not JSON"),
+        pytest.param('{"key": "a", "cut": {"lines": [["../../x", "00"]], "size": [1, 1]}}\n', id="leading out"),
+        pytest.param('{"key": "a", "cut": 3}\n[]\n', id="of another kind"),
+    ],
+)
+def test_damaged_knowledge_of_sources_costs_time_only(pages: Path, tmp_path: Path, damage: str) -> None:
+    made(pages, tmp_path / "out")
+    before = content(tmp_path / "out")
+    write(tmp_path / "out/sources.jsonl", damage)
+    assert made(pages, tmp_path / "out", overwrite=True).recalled == 0
+    assert content(tmp_path / "out") == before | {"dataset.json": content(tmp_path / "out")["dataset.json"]}
+
+
+def test_a_damaged_journal_is_begun_anew(pages: Path, tmp_path: Path) -> None:
+    interrupt(pages, tmp_path / "out", after=4)
+    journal = tmp_path / ".out.work" / "journal.sqlite"
+    journal.write_bytes(b"SQLite format 3\0" + b"\xff" * 4000)
+    assert made(pages, tmp_path / "out").recalled == 0
+
+
+def test_two_cannot_write_one_dataset(pages: Path, tmp_path: Path) -> None:
+    folder = tmp_path / ".out.work"
+    folder.mkdir()
+    other = Journal(folder / "journal.sqlite")
+    with pytest.raises(DataError, match="another dsocr prepare is writing this dataset"):
+        made(pages, tmp_path / "out")
+    other.close()
+    made(pages, tmp_path / "out")
+
+
+@pytest.mark.parametrize("exchanged", [False, True], ids=["before the new one came", "after it came"])
+def test_a_kill_while_datasets_change_places_loses_nothing(pages: Path, tmp_path: Path, exchanged: bool) -> None:
+    out, former = tmp_path / "out", tmp_path / ".out.work" / "former"
+    made(pages, out)
+    before = content(out)
+    former.parent.mkdir()
+    if exchanged:
+        made(pages, former)
+    else:
+        out.rename(former)
+    with pytest.raises(DataError, match="there is a dataset already"):
+        made(pages, out)
+    assert content(out) == before
+    made(pages, out, overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
+
+
+def test_what_took_no_time_leaves_no_trace(pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "WORTH_KEEPING", 60)
+    interrupt(pages, tmp_path / "out", after=5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
+
+
+def test_the_same_image_twice_is_stored_twice(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        write_pages(tmp_path / "source", [name], lines=1)
+        picture(tmp_path / "source" / f"{name}.png")
+    prepare(tmp_path / "source", tmp_path / "out", split="1/0/0")
+    assert len(list((tmp_path / "out/train/images").iterdir())) == 3
+
+
+def test_a_line_and_an_image_of_the_same_name_stay_apart(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.sqlite")
+    recorder = Recorder(journal, Notes(strict=True))
+    line = SourceLine("т", "t.tsv:1", Outline((0, 0, 10, 10)))
+    for name, part in (("a", line), ("a_0001", replace(line, outline=None))):
+        image = SourceImage(Path(f"{name}.png"), name, "t.tsv", (part,))
+        recorder.add(CutImage(image, Cut((20, 20), (CutLine(f"{name}.png", "00"),)), tmp_path))
+    assert [sample.name for sample in journal.samples()] == ["a_0001.png", "a_0001-2.png"]
+    journal.close()
+
+
+def test_workers_make_the_same_bytes(pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(pages, tmp_path / "one", workers=1)
+    monkeypatch.setattr(processes, "PATIENCE", 0.0)
+    made(pages, tmp_path / "two", workers=2)
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+
+
+def test_killed_at_any_moment_it_ends_the_same(tmp_path: Path) -> None:
+    """Two kills; benchmarks/kills.py does many."""
+    source = write_pages(tmp_path / "source", [f"w{number}_1" for number in range(40)], lines=10)
+    command = [sys.executable, "-m", "dsocr", "prepare", str(source), "-q", "--workers", "1", "-o"]
+    start = time.perf_counter()
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
+    seconds = time.perf_counter() - start
+    for part in (0.6, 0.9):
+        out = tmp_path / f"out{part}"
+        process = subprocess.Popen([*command, str(out)], env=os.environ, stdout=subprocess.DEVNULL)
+        time.sleep(part * seconds)
+        process.kill()
+        process.wait()
+        subprocess.run([*command, str(out)], check=not out.exists(), capture_output=True)
+        assert content(out) == content(tmp_path / "whole")

@@ -1,0 +1,217 @@
+"""What each target format looks like to the programs that it is made for."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lxml import etree
+
+from dsocr.data import shards
+from dsocr.data.convert import convert
+from dsocr.data.sources import alto as alto_
+from dsocr.data.sources import page
+from dsocr.data.sources.layout import Outline, Region, SourceLine
+from dsocr.data.targets.alto import alto_document
+from dsocr.data.targets.images import WholeImage
+from dsocr.data.targets.page import page_document
+from tests.data.making import alto, alto_line, page_line, page_xml, pair, picture, write, write_pages
+from tests.data.making_sources import ODD, PLAIN, SOURCES
+
+SCHEMAS = Path(__file__).parent / "schemas"
+
+
+def made(source: str, target: str, folder: Path) -> Path:
+    """A source's conversion."""
+    SOURCES[source](folder / "source")
+    return convert(folder / "source", folder / "out", to=target).out
+
+
+@pytest.mark.parametrize("source", ["alto", "page", "coco", "pairs", "dataset"])
+@pytest.mark.parametrize(("target", "schema"), [("page", "page-2019-07-15.xsd"), ("alto", "alto-4-2-lines.xsd")])
+def test_markup_is_valid(source: str, target: str, schema: str, tmp_path: Path) -> None:
+    valid = etree.XMLSchema(etree.parse(SCHEMAS / schema))
+    files = sorted(made(source, target, tmp_path).rglob("*.xml"))
+    assert files
+    for file in files:
+        valid.assertValid(etree.parse(file))
+
+
+@pytest.mark.parametrize("target", ["page", "alto"])
+def test_an_untranscribed_line_keeps_its_place(target: str, tmp_path: Path) -> None:
+    picture(tmp_path / "source" / "p.png")
+    write(tmp_path / "source" / "p.xml", alto(alto_line("есть") + alto_line("", "20,35 40,35 40,45")))
+    report = convert(tmp_path / "source", tmp_path / "out", to=target)
+    assert (report.conversion.lines, report.left_out) == (2, [])
+    (file,) = (tmp_path / "out").rglob("*.xml")
+    assert "20,35 40,35 40,45" in file.read_text("utf-8").replace("20 35 40 35 40 45", "20,35 40,35 40,45")
+    schema = {"page": "page-2019-07-15.xsd", "alto": "alto-4-2-lines.xsd"}[target]
+    etree.XMLSchema(etree.parse(SCHEMAS / schema)).assertValid(etree.parse(file))
+
+
+@pytest.mark.parametrize("target", ["page", "alto"])
+def test_images_lie_one_level_above_their_markup(target: str, tmp_path: Path) -> None:
+    write_pages(tmp_path / "source", ["anna_1", "boris_1"])
+    convert(tmp_path / "source", tmp_path / "out", to=target)
+    found = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.*")}
+    own = {"anna_1.png", "boris_1.png", f"{target}/anna_1.xml", f"{target}/boris_1.xml"}
+    assert found == {*own, "conversion.json"}
+
+
+def test_the_two_versions_of_page_differ_in_their_name_alone(tmp_path: Path) -> None:
+    SOURCES["page"](tmp_path / "source")
+    new, old = (convert(tmp_path / "source", tmp_path / to, to=to).out for to in ("page", "page-2013"))
+    content = (old / "page" / "p.xml").read_bytes()
+    assert b"/pagecontent/2013-07-15" in content
+    assert content.replace(b"2013-07-15", b"2019-07-15") == (new / "page" / "p.xml").read_bytes()
+
+
+def test_page_coordinates_do_not_fall_below_zero(tmp_path: Path) -> None:
+    outline = Outline.of_polygon(((-5, 3), (20, -1), (20, 30)), ((-5, 9),))
+    root, moved = page_document(WholeImage("p.png", (100, 50), (SourceLine("т", "p:1", outline),)))
+    assert moved == 1
+    etree.XMLSchema(etree.parse(SCHEMAS / "page-2019-07-15.xsd")).assertValid(root)
+    (line,) = root.iter("{*}TextLine")
+    assert [coords.get("points") for coords in line.iter("{*}Coords")] == ["0,3 20,0 20,30"]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "time"),
+    [
+        pytest.param("", "1970-01-01T00:00:00Z", id="none"),
+        pytest.param("86400", "1970-01-02T00:00:00Z", id="the epoch that builds are given"),
+        pytest.param("soon", "1970-01-01T00:00:00Z", id="nonsense"),
+    ],
+)
+def test_page_has_no_time_of_its_own(epoch: str, time: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+    root, _ = page_document(WholeImage("p.png", (100, 50), ()))
+    assert root.findtext("{*}Metadata/{*}LastChange") == time
+
+
+@pytest.mark.parametrize(
+    ("document", "describe"),
+    [
+        pytest.param(page_document, page.describe_page, id="PAGE"),
+        pytest.param(alto_document, alto_.describe_page, id="ALTO"),
+    ],
+)
+def test_regions_stay_regions(document: Any, describe: Any) -> None:
+    heading = Region("heading", Outline.of_polygon(((1, 1), (50, 1), (50, 20))))
+    body, box = Region("body"), Region("box", Outline((3, 3, 90, 45)))
+    placed = [(heading, 4), (body, 8), (body, 12), (box, 16)]
+    lines = [SourceLine(str(top), "p:1", Outline((5, top, 40, top + 3)), region) for region, top in placed]
+    root, _ = document(WholeImage("p.png", (100, 50), tuple(lines)))
+    found = [line.region for line in describe(root).lines]
+    assert [region.outline for region in found] == [heading.outline, *[Outline((5, 8, 40, 15))] * 2, box.outline]
+    assert [region.id for region in found] == ["r1", "r2", "r2", "r3"]
+
+
+def test_regions_are_written_in_the_pixels_of_the_image(tmp_path: Path) -> None:
+    lines = f'<TextRegion id="a"><Coords points="2,2 90,2 90,45"/>{page_line("т")}</TextRegion>'
+    picture(tmp_path / "source" / "p.png", size=(200, 100))
+    write(tmp_path / "source" / "p.xml", page_xml(lines))
+    out = convert(tmp_path / "source", tmp_path / "out", to="page").out
+    described = page.describe_page(etree.parse(out / "page" / "p.xml").getroot())
+    assert described.lines[0].region == Region("r1", Outline.of_polygon(((4, 4), (180, 4), (180, 90))))
+
+
+def test_page_names_its_regions_in_reading_order() -> None:
+    lines = [SourceLine("т", "p:1", Outline((5, 5, 40, 9)), Region(name)) for name in "ba"]
+    root, _ = page_document(WholeImage("p.png", (100, 50), tuple(lines)))
+    named = [reference.get("regionRef") for reference in root.iter("{*}RegionRefIndexed")]
+    assert named == [region.get("id") for region in root.iter("{*}TextRegion")] == ["r1", "r2"]
+
+
+def test_a_table_is_read_alike_by_csv_and_pandas(tmp_path: Path) -> None:
+    table = made("page", "tsv", tmp_path) / "lines.tsv"
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, dialect="excel-tab"))
+    assert [row["text"] for row in rows] == [*PLAIN, *ODD]
+    assert rows[0]["bbox"] == "10,10 61,31"
+    assert rows[0]["polygon"] == "10,10 60,12 58,30 12,29"
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.read_csv(table, sep="\t", keep_default_na=False)
+    assert list(frame["text"]) == [*PLAIN, *ODD]
+    assert list(frame["image"]) == [row["image"] for row in rows]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("by", ["folder", "files"])
+def test_datasets_opens_the_parquet(by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    out, cache = made("alto", "parquet", tmp_path), str(tmp_path / "cache")
+    if by == "folder":
+        loaded = datasets.load_dataset(str(out), cache_dir=cache)
+    else:
+        files = {split: str(out / "data" / f"{split}-*.parquet") for split in ("train", "test")}
+        loaded = datasets.load_dataset("parquet", data_files=files, cache_dir=cache)
+    texts = {split: list(rows["text"]) for split, rows in loaded.items()}
+    assert texts == {"train": [*PLAIN, "ящик"], "test": [*ODD, "ящик"]}
+    row = loaded["train"][0]
+    assert (row["image"].size, row["bbox"], row["page"]) == ((51, 21), [10, 10, 61, 31], "train/p")
+    assert loaded["train"][5]["image"].size == (65, 32)
+    assert isinstance(loaded["train"].features["image"], datasets.Image)
+
+
+def test_parquet_is_written_in_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "GROUP_BYTES", 1)
+    monkeypatch.setattr(shards, "SHARD_BYTES", 1)
+    out = made("pairs", "parquet", tmp_path)
+    names = [path.name for path in sorted((out / "data").iterdir())]
+    assert names == [f"unsplit-{place:05d}-of-00008.parquet" for place in range(8)]
+    assert not (out / ".cut").exists()
+
+
+ASKED = "<image>\nFree OCR."
+
+
+@pytest.mark.parametrize(
+    ("target", "messages"),
+    [
+        pytest.param(
+            "ms-swift",
+            [{"role": "user", "content": ASKED}, {"role": "assistant", "content": "слово"}],
+            id="ms-swift: an image's place in the words",
+        ),
+        pytest.param(
+            "unsloth",
+            [
+                {
+                    "role": "user",
+                    "content": [{"type": "image", "image": "images/a.png"}, {"type": "text", "text": "Free OCR."}],
+                },
+                {"role": "assistant", "content": [{"type": "text", "text": "слово"}]},
+            ],
+            id="Unsloth: contents in parts",
+        ),
+    ],
+)
+def test_conversations_as_a_program_wants_them(target: str, messages: list[Any], tmp_path: Path) -> None:
+    pair(tmp_path / "source" / "val", "a", "слово")
+    out = convert(tmp_path / "source", tmp_path / "out", to=target).out
+    (row,) = map(json.loads, (out / "validation.jsonl").read_text("utf-8").splitlines())
+    assert row["messages"] == messages
+    assert row.get("images", ["images/a.png"]) == ["images/a.png"]
+    assert (out / "images" / "a.png").is_file()
+
+
+def test_llama_factory_finds_its_files_by_name(tmp_path: Path) -> None:
+    for stem in ("a", "b"):
+        pair(tmp_path / "source" / "train", stem, stem)
+    pair(tmp_path / "source", "c", "c")
+    out = convert(tmp_path / "source", tmp_path / "out", to="llama-factory").out
+    info = json.loads((out / "dataset_info.json").read_text("utf-8"))
+    assert {name: entry["file_name"] for name, entry in info.items()} == {"lines": "lines.json", "train": "train.json"}
+    rows = json.loads((out / info["train"]["file_name"]).read_text("utf-8"))
+    assert [row["images"] for row in rows] == [["images/a.png"], ["images/b.png"]]
+    entry = info["train"]
+    said = rows[0][entry["columns"]["messages"]]
+    roles = [message[entry["tags"]["role_tag"]] for message in said]
+    assert roles == [entry["tags"]["user_tag"], entry["tags"]["assistant_tag"]]
+    assert said[0][entry["tags"]["content_tag"]] == ASKED
