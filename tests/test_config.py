@@ -93,6 +93,29 @@ def test_what_people_write_is_understood(written: Callable[[str], Path]) -> None
     assert config.training.epochs == 10
 
 
+@pytest.mark.parametrize(
+    ("written_as", "augmentation"),
+    [
+        pytest.param("1", 1.0, id="a number"),
+        pytest.param("'0.5'", 0.5, id="a number as text"),
+        pytest.param("none", "none", id="none, which YAML takes for a word"),
+        pytest.param("strong", "strong", id="a preset"),
+    ],
+)
+def test_augmentation_is_a_preset_or_a_number(
+    written: Callable[[str], Path], written_as: str, augmentation: float | str
+) -> None:
+    config = load_config(written(f"{NEEDED}training: {{augmentation: {written_as}}}"))
+    assert config.training.augmentation == augmentation
+    assert load_config(written(config.to_yaml())) == config
+
+
+@pytest.mark.parametrize("value", ["wild", "2.1", "-1", ".nan", "null", "[1]"])
+def test_another_augmentation_is_told_with_those_there_are(written: Callable[[str], Path], value: str) -> None:
+    with pytest.raises(ConfigError, match="must be none, light, medium, strong or a number from 0 to 2, not"):
+        load_config(written(f"{NEEDED}training: {{augmentation: {value}}}"))
+
+
 def test_steps_take_the_place_of_epochs(written: Callable[[str], Path]) -> None:
     training = load_config(written(NEEDED + "training: {steps: 3}")).training
     assert (training.epochs, training.steps) == (None, 3)

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,18 @@ def test_reading_settings_travel_with_the_adapter(tmp_path: Path) -> None:
     SETTINGS.save(tmp_path)
     assert ReadingSettings.load(tmp_path) == SETTINGS
     assert "Прочти" in (tmp_path / "reading.json").read_text(encoding="utf-8"), "a person can read the file"
+
+
+def test_reading_settings_of_an_earlier_version_take_the_defaults_for_what_they_lack(tmp_path: Path) -> None:
+    earlier = {**json.loads(SETTINGS.to_json()), "text_policy": {"unicode": "NFC", "spaces": "keep"}}
+    (tmp_path / "reading.json").write_text(to_json(earlier), encoding="utf-8")
+    assert ReadingSettings.load(tmp_path) == SETTINGS
+
+
+def test_marks_of_the_text_policy_come_back_as_they_were(tmp_path: Path) -> None:
+    policy = TextPolicy(struck="strip", struck_marks=(("{", "}"),), unclear_marks=("[...]",))
+    replace(SETTINGS, text_policy=policy).save(tmp_path)
+    assert ReadingSettings.load(tmp_path).text_policy == policy
 
 
 @pytest.mark.parametrize(

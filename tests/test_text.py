@@ -1,8 +1,11 @@
+import unicodedata
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsocr.text import TextPolicy, comparable, is_blank
+from dsocr.text import Revision, TextPolicy, comparable, is_blank, letters_of
 
 TEXTS = st.text(alphabet="ёйе \u0306\u0308\u00a0\u2003\u2028\t\r\nа.-", max_size=20) | st.text(max_size=20)
 
@@ -16,6 +19,13 @@ TEXTS = st.text(alphabet="ёйе \u0306\u0308\u00a0\u2003\u2028\t\r\nа.-", max_
         pytest.param(TextPolicy(), "а \n\n б\r\nв", "а\nб\nв", id="line breaks stay, blank lines go"),
         pytest.param(TextPolicy(spaces="keep"), " а  б\n", " а  б\n", id="spaces kept on request"),
         pytest.param(TextPolicy(), "Ёлка № 5…", "Ёлка № 5…", id="nothing else is folded"),
+        pytest.param(TextPolicy(), "\ufeffсло\u00adво\u200b \x07а", "слово а", id="invisible characters go"),
+        pytest.param(TextPolicy(invisible="keep"), "сло\u00adво", "сло\u00adво", id="invisible ones kept on request"),
+        pytest.param(TextPolicy(), "سال\u200cها", "سال\u200cها", id="a joiner between Persian letters is spelling"),
+        pytest.param(TextPolicy(), "سال\u200c\u200cها", "سال\u200cها", id="one joiner says it"),
+        pytest.param(TextPolicy(), "ക്\u200d", "ക്\u200d", id="a joiner after a virama ends a word"),
+        pytest.param(TextPolicy(), "سال\u200c до\u200dм", "سال дом", id="no joiner at a word's end, nor in Cyrillic"),
+        pytest.param(TextPolicy(), "\u0600١", "\u0600١", id="format characters that are written stay"),
     ],
 )
 def test_policy_applies(policy: TextPolicy, text: str, stored: str) -> None:
@@ -58,4 +68,113 @@ def test_doing_it_twice_changes_nothing(text: str) -> None:
 @given(TEXTS)
 @settings(deadline=None)
 def test_storing_a_text_does_not_change_what_it_is_compared_as(text: str) -> None:
-    assert comparable(TextPolicy().apply(text)) == comparable(text)
+    assert comparable(TextPolicy(invisible="keep").apply(text)) == comparable(text)
+
+
+ARCHIVE = TextPolicy(struck="strip", unclear="strip", hyphen_signs="hyphen", line_end_hyphens="join", mojibake="repair")
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        pytest.param("дом >стол< стоит", "дом стоит", id="struck out, with one of its spaces"),
+        pytest.param("дом >стол<, стоит", "дом, стоит", id="before a stop"),
+        pytest.param(">стол< дом", "дом", id="at the beginning"),
+        pytest.param("при>шол<ехал", "приехал", id="inside a word"),
+        pytest.param("a >б >в< г< д", "a д", id="one in another"),
+        pytest.param("а ~~б~~ <del>в</del> [[г]] д", "а д", id="other conventions"),
+        pytest.param("5 > 3", "5 > 3", id="a mark alone is no pair"),
+        pytest.param(">а\nб<", ">а\nб<", id="no pair over two lines"),
+        pytest.param("дом [?] стоит[нрзб.].", "дом стоит.", id="unclear"),
+        pytest.param("слово >< и xxx", "слово и", id="unreadable"),
+        pytest.param("xxxv XXX", "xxxv XXX", id="letters are marks as whole words only"),
+        pytest.param("пере¬\nнос", "перенос", id="a word broken at a line's end"),
+        pytest.param("пере-  \n  нос и даль-\nше", "перенос и дальше", id="twice, with spaces around"),
+        pytest.param("Нью-\nЙорк, 1914-\n1918, и -\nтак", "Нью-\nЙорк, 1914-\n1918, и -\nтак", id="no broken words"),
+        pytest.param("РџСЂРёРІРµС‚, РјРёСЂ", "Привет, мир", id="read as cp1251"),
+        pytest.param("ÐŸÑ€Ð¸Ð²ÐµÑ‚", "Привет", id="read as cp1252"),
+        pytest.param("Ð\x9fÑ\x80Ð¸Ð²ÐµÑ\x82", "Привет", id="read as Latin-1"),
+        pytest.param("№ 5: РјРёСЂ и мир", "№ 5: мир и мир", id="a part of the text"),
+        pytest.param("cafÃ© Ã©tÃ©", "café été", id="French"),
+        pytest.param("СССР» и Рё", "СССР» и Рё", id="one letter proves nothing"),
+        pytest.param("Ёлка «в лесу» — №5, été", "Ёлка «в лесу» — №5, été", id="a text that is right"),
+    ],
+)
+def test_what_an_archive_may_ask_for(text: str, stored: str) -> None:
+    assert ARCHIVE.apply(text) == stored
+    assert text in (stored, TextPolicy(spaces="keep", invisible="keep").apply(text)), "nothing of it unless asked"
+
+
+@pytest.mark.parametrize(
+    ("policy", "text", "dropped"),
+    [
+        pytest.param(TextPolicy(struck="drop-line"), "а >б< в", "struck", id="struck"),
+        pytest.param(TextPolicy(unclear="drop-line"), "а [?]", "unclear", id="unclear"),
+        pytest.param(TextPolicy(unclear="drop-line"), "а >б< в", None, id="another mark"),
+        pytest.param(TextPolicy(struck="strip", unclear="drop-line"), "а >б [?]< в", None, id="struck out first"),
+        pytest.param(TextPolicy(struck="drop-line", struck_marks=(("{", "}"),)), "а >б< {в}", "struck", id="own marks"),
+        pytest.param(TextPolicy(struck="drop-line", struck_marks=()), "а >б<", None, id="no marks"),
+    ],
+)
+def test_lines_that_the_policy_drops(policy: TextPolicy, text: str, dropped: str | None) -> None:
+    assert policy.revise(text).dropped == dropped
+
+
+@pytest.mark.parametrize("marks", [{"struck_marks": (("", "<"),)}, {"unclear_marks": (" ",)}])
+def test_an_empty_mark_is_refused(marks: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="a mark must not be empty"):
+        TextPolicy(**marks)
+
+
+MARKED = st.text(alphabet=">< ~[]?xаб\u0306ё\u00ad\u200c\u200dसा्¬-\n\rРёÃ©\u0098\u00a0<del>/", max_size=24)
+CHOICES = {
+    "unicode": ("NFC", "keep"),
+    "spaces": ("collapse", "keep"),
+    "invisible": ("strip", "keep"),
+    "mojibake": ("repair", "keep"),
+    "hyphen_signs": ("hyphen", "keep"),
+    "line_end_hyphens": ("join", "keep"),
+    "struck": ("strip", "keep", "drop-line"),
+    "unclear": ("strip", "keep", "drop-line"),
+}
+POLICIES = st.builds(TextPolicy, **{name: st.sampled_from(choices) for name, choices in CHOICES.items()})
+
+
+@given(policy=POLICIES, text=MARKED | TEXTS)
+@settings(max_examples=300)
+def test_any_policy_applied_twice_is_applied_once(policy: TextPolicy, text: str) -> None:
+    once = policy.apply(text)
+    assert policy.apply(once) == once
+    if policy.unicode == "NFC":
+        assert unicodedata.is_normalized("NFC", once)
+
+
+@given(policy=POLICIES, text=MARKED | TEXTS)
+@settings(max_examples=300)
+def test_every_change_is_told_with_a_rule_that_was_asked_for(policy: TextPolicy, text: str) -> None:
+    revision = policy.revise(text)
+    asked = {name for name in CHOICES if getattr(policy, name) not in ("keep", "drop-line")}
+    assert {change.rule for change in revision.changes} <= asked
+    if not revision.changes:
+        assert revision.text == text.rstrip("\r\n") or revision.text == text
+
+
+@given(text=MARKED | TEXTS)
+def test_a_policy_that_keeps_everything_changes_nothing(text: str) -> None:
+    keep = TextPolicy(**dict.fromkeys(CHOICES, "keep"))  # type: ignore[arg-type]
+    assert keep.revise(text) == Revision(text)
+
+
+@given(st.text(alphabet="абвгдежзийклмнопрстуфхцчшщъыьэюяёАЯ ,.№«»—éçà", min_size=4, max_size=30))
+@settings(max_examples=200)
+def test_a_text_that_was_misread_is_read_aright_and_a_right_one_is_let_be(text: str) -> None:
+    repaired = TextPolicy(unicode="keep", spaces="keep", invisible="keep", mojibake="repair")
+    high = [letter for letter in text if ord(letter) > 127]
+    misread = text.encode().decode("latin-1")
+    if len(high) >= 2 and any(letter.isalpha() for letter in high):
+        assert repaired.apply(misread) == text
+    assert repaired.apply(text) == text
+
+
+def test_the_letters_of_two_spellings_of_one_line_are_the_same() -> None:
+    assert letters_of("Ёлка, ёлка! 5") == letters_of("елка е\u0308лка — 5") == "елкаелка5"

@@ -28,6 +28,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import PreTrainedTokenizerFast, UnlimitedOcrForConditionalGeneration
 
+from dsocr.data.synthesis.faces import Face
+from dsocr.data.synthesis.rendering import render_line
+from dsocr.data.synthesis.style import random_style
 from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.inference.decoding import Generation
 from dsocr.inference.transcriber import Transcriber
@@ -38,8 +41,8 @@ from dsocr.model.prompts import IMAGE
 from dsocr.model.resolution import find_resolution
 from dsocr.model.views import normalize
 from dsocr.text import TextPolicy
+from fontsource import load_face
 from nano_network import CANVAS, ROW_PIXELS, SPECIAL, TOKEN_PIXELS, make_network, make_tokenizer, save_base
-from rendering import Face, load_face, random_style, render_line
 from texts import ALPHABET, TextMaker, load_words
 
 PRINT = ["arimo", "cormorant-infant", "gabriela", "ibm-plex-mono", "lora", "noto-serif", "open-sans"]

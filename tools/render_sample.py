@@ -21,8 +21,10 @@ import numpy as np
 from dsocr.data.card import Card, read_card
 from dsocr.data.paths import CARD_FILE
 from dsocr.data.prepare import prepare
+from dsocr.data.synthesis.rendering import render_line
+from dsocr.data.synthesis.style import Style
 from dsocr.samples import Split
-from rendering import Style, load_face, render_line
+from fontsource import load_face
 
 SEED = 2024
 TEXTS = Path(__file__).parent / "sample_texts"

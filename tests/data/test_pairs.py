@@ -60,7 +60,9 @@ def test_another_encoding_is_left_out_with_the_reason(tmp_path: Path) -> None:
     write(tmp_path / "a.txt", "буква", "cp1251")
     (item,) = read_pairs(tmp_path)
     assert isinstance(item, LeftOut)
-    assert item.message == "the file is not UTF-8: byte 0xe1 at position 0"
+    assert item.message == (
+        "the file is not UTF-8: byte 0xe1 at position 0; it looks like cp1251, which --encoding cp1251 reads"
+    )
 
 
 def test_folders_named_after_splits_give_the_split(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_the_group_of_a_fixed_image_follows_it() -> None:
     facts = lines({f"w{number}": 10 for number in range(20)})
     placing, notes = placed(facts, replace(PLAN, fixed=fixed(**{"w3-0": Split.VALIDATION})))
     assert by_writer(facts, placing)["w3"] == {Split.VALIDATION}
-    assert notes.remarks == ["1 samples are named by list; 9 of their groups follow"]
+    assert notes.remarks == ["samples that list names: 1; of their groups, and so with them: 9"]
 
 
 def test_a_list_that_parts_a_group_is_told() -> None:
@@ -152,6 +152,11 @@ def test_each_writer_is_in_one_fold_and_no_fold_is_empty(sizes: dict[str, int], 
     assert all(len(found) == 1 for found in of_writer.values())
     assert set(placing.folds) == set(range(1, folds + 1))
     assert placing.splits == [split_of_fold(fold or 0, 1, folds) for fold in placing.folds]
+
+
+def test_too_few_writers_for_the_folds_are_told() -> None:
+    with pytest.raises(DataError, match="5 folds need as many groups by writer, and there are 4"):
+        placed(lines(dict.fromkeys("abcd", 3)), replace(PLAN, folds=5))
 
 
 def test_folds_stay_when_writers_are_added() -> None:

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -322,6 +323,30 @@ def test_overwriting_with_more_data_leaves_every_writer_where_it_was(pages: Path
     assert fresh.card.like is None, "another seed is another draw"
     other = prepare(pages, tmp_path / "other", writer="(.+)_", like=tmp_path / "out", seed=4)
     assert (other.card.like, splits_by(tmp_path / "other", "writer")) == ("out", writers())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "stays"),
+    [
+        pytest.param({}, {}, True, id="the same settings"),
+        pytest.param({}, {"text_policy": TextPolicy(struck="strip")}, True, id="other texts of the same writers"),
+        pytest.param({"stratify": False}, {}, True, id="an older dataset, which was not drawn alike"),
+        pytest.param({}, {"stratify": False}, False, id="no longer drawn alike"),
+        pytest.param({"fixed": True}, {}, False, id="no longer by a list"),
+        pytest.param({}, {"fixed": True}, True, id="but for what a list says"),
+        pytest.param({}, {"seed": 2}, False, id="another seed"),
+        pytest.param({}, {"split": "0.5/0.25/0.25"}, False, id="other fractions"),
+        pytest.param({}, {"split_by": "page"}, False, id="another unit"),
+    ],
+)
+def test_overwriting_keeps_the_splits_of_a_dataset_made_in_the_same_way(
+    pages: Path, tmp_path: Path, before: dict[str, Any], after: dict[str, Any], stays: bool
+) -> None:
+    names = write(tmp_path / "list.txt", "vera\tvalidation\n")
+    for options in (before, after):
+        given = {**options, "fixed": names} if "fixed" in options else options
+        card = prepare(pages, tmp_path / "out", writer="(.+)_", overwrite=True, **given).card
+    assert (card.like is not None) is stays
 
 
 def test_a_dataset_that_cannot_be_read_can_be_overwritten(pages: Path, tmp_path: Path) -> None:

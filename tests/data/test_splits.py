@@ -80,6 +80,40 @@ def test_many_groups_of_many_sizes_take_no_time() -> None:
     assert abs(filled[Split.TEST] - sum(sizes.values()) * 0.1) <= 1
 
 
+@given(sizes=SIZES, fractions=FRACTIONS, seed=SEEDS, data=st.data())
+def test_held_groups_stay_and_what_they_overfill_gets_no_more(
+    sizes: dict[str, int], fractions: str, seed: int, data: st.DataObject
+) -> None:
+    shares = parse_fractions(fractions)
+    held = data.draw(st.dictionaries(st.sampled_from(sorted(sizes)), st.sampled_from(list(Split))))
+    assigned = assign_groups(sizes, shares, seed, held=held)
+    assert assigned.keys() == sizes.keys()
+    assert assigned.items() >= held.items()
+    total = sum(sizes.values())
+    for split in Split:
+        kept = sum(sizes[group] for group in held if held[group] == split)
+        free = sum(size for group, size in sizes.items() if group not in held and assigned[group] == split)
+        if kept > shares[split] * total + 1e-6 or shares[split] == 0:
+            assert free == 0
+
+
+def test_what_is_left_beside_held_groups_is_shared_by_the_fractions() -> None:
+    sizes = {str(number): 1 for number in range(1000)}
+    held = {str(number): Split.TEST for number in range(280)}
+    assert counts(sizes, assign_groups(sizes, EIGHT_ONE_ONE, 1, held=held)) == {
+        "train": 640,
+        "validation": 80,
+        "test": 280,
+    }
+
+
+def test_folds_are_dealt_as_splits_are() -> None:
+    sizes = {str(number): 1 + number % 7 for number in range(50)}
+    assigned = assign_groups(sizes, dict.fromkeys(range(1, 6), 0.2), 1)
+    filled = [sum(sizes[group] for group in sizes if assigned[group] == fold) for fold in range(1, 6)]
+    assert max(filled) - min(filled) <= 1
+
+
 def test_too_few_groups_are_an_error() -> None:
     with pytest.raises(DataError, match="2 writers cannot fill 3 splits"):
         assign_groups({"a": 5, "b": 5}, EIGHT_ONE_ONE, 1, unit="writer")

@@ -8,12 +8,14 @@ import pytest
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
+from dsocr.data.prepare import prepare
 from dsocr.errors import DataError
 from dsocr.evaluation.evaluate import evaluate
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.inference.transcriber import Transcriber
 from dsocr.runs import RunFolder
 from dsocr.samples import Split
+from dsocr.training.plan import make_plan
 from dsocr.training.train import train
 
 
@@ -45,6 +47,33 @@ def test_base_and_adapter_read_the_same_lines(run: RunFolder) -> None:
     assert [row["model"] for row in rows] == ["base"] * 4 + ["adapter"] * 4
     assert [row["id"] for row in rows[:4]] == [row["id"] for row in rows[4:]]
     assert [row["prediction"] for row in rows[:4]] != [row["prediction"] for row in rows[4:]]
+
+
+def test_a_run_on_a_fold_is_trained_and_scored_on_that_fold(small_dataset: Path, tmp_path: Path) -> None:
+    folds = prepare(small_dataset.parent / "source", tmp_path / "folds", split_by="text", folds=4).dataset
+    config = RunConfig.model_validate(
+        {
+            "dataset": folds,
+            "run": tmp_path / "run",
+            "fold": 3,
+            "training": {"steps": 1, "samples_per_step": 2, "samples_per_forward": 2},
+            "validation": {"every_steps": 1, "samples": 1},
+            "generation": {"max_new_tokens": 4},
+        }
+    )
+    assert make_plan(config, probe=False).schedule.samples == 12
+    run = train(config).run
+    assert json.loads(run.provenance.read_text(encoding="utf-8"))["fold"] == 3
+    card = evaluate(run, with_base=False)
+    scored = {json.loads(line)["id"] for line in run.lines.read_text(encoding="utf-8").splitlines()}
+    assert scored == {sample.id for sample in Dataset.open(folds, fold=3).samples(Split.TEST)}
+    assert scored.isdisjoint(sample.id for sample in Dataset.open(folds).samples(Split.TEST))
+    assert (card.settings["fold"], card.settings["split_by"]) == (3, "text")
+
+
+def test_a_configuration_with_a_fold_of_a_dataset_without_is_refused(small_config: RunConfig) -> None:
+    with pytest.raises(DataError, match="has no folds, so none is fold 1"):
+        train(small_config.model_copy(update={"fold": 1}))
 
 
 def test_new_hands_are_told_from_known_ones(run: RunFolder) -> None:

@@ -148,7 +148,7 @@ def test_check_says_at_once_that_a_page_has_no_folder(call: Call, small_dataset:
         pytest.param(["evaluate", "nowhere"], "error: nowhere: no such run folder", id="missing run"),
         pytest.param(["check", "nowhere"], "error: nowhere: not a dataset folder", id="missing dataset"),
         pytest.param(["prepare", "nowhere", "-o", "out"], "error: ", id="missing source"),
-        pytest.param(["prepare", ".", "-o", "out", "--split-by", "font"], "cannot split by .font.", id="bad unit"),
+        pytest.param(["prepare", ".", "-o", "out", "--split-by", "font"], "cannot split by 'font'", id="bad unit"),
         pytest.param(["prepare", ".", "-o", "out", "--column", "text"], "kind=NAME", id="bad column"),
     ],
 )

@@ -9,11 +9,13 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
+from dsocr.data.augment import Augmentation
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.model.loading import BaseModel
-from dsocr.samples import Split
+from dsocr.samples import Sample, Split
 from dsocr.training.collator import Collator, EncodedSamples
+from tests.conftest import draw_line
 
 
 def encoded(small_dataset: Path, nano: BaseModel) -> EncodedSamples:
@@ -79,3 +81,36 @@ def test_worker_processes_see_the_epoch_change(small_dataset: Path, nano: BaseMo
         (batch,) = loader
         expected = Collator(encoder.pad_id)([here[index] for index in range(16)])
         assert torch.equal(batch["pixel_values"], expected["pixel_values"])
+
+
+def test_worker_processes_draw_the_same_pictures(small_dataset: Path, nano: BaseModel) -> None:
+    """However many there are, and though each of them opens its images itself."""
+    lines = Dataset.open(small_dataset).samples(Split.TRAIN)
+    encoder = nano.encoder(None, "free_ocr")
+    samples = EncodedSamples(lines, encoder, augmentation="medium", seed=3)
+    collate, context = Collator(encoder.pad_id), multiprocessing.get_context("spawn")
+    here = list(DataLoader(samples, 4, collate_fn=collate))
+    there = list(DataLoader(samples, 4, collate_fn=collate, num_workers=2, multiprocessing_context=context))
+    assert len(here) == len(there) == 4
+    assert all(
+        torch.equal(ours["pixel_values"], theirs["pixel_values"]) for ours, theirs in zip(here, there, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("augmentation", "size"),
+    [
+        pytest.param(1.0, (1232, 77), id="shrunk before it is varied"),
+        pytest.param("none", (3200, 200), id="left as it is, because nothing is done to it"),
+    ],
+)
+def test_a_large_image_is_shrunk_only_to_be_varied(
+    augmentation: Augmentation, size: tuple[int, int], nano: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_line(tmp_path / "line.png", "a" * 122)
+    with Image.open(tmp_path / "line.png") as image:
+        image.resize((3200, 200)).save(tmp_path / "line.png")
+    sample = Sample("line.png", tmp_path / "line.png", "a", Split.TRAIN)
+    monkeypatch.setattr("dsocr.training.collator.augment", lambda image, *_: image)
+    samples = EncodedSamples([sample], nano.encoder(None, "free_ocr"), augmentation=augmentation)
+    assert samples.varied(0).size == size

@@ -46,6 +46,16 @@ def prepare(
     ] = None,
     store: Annotated[str, typer.Option(help="How images are kept: files, or parquet for very many of them.")] = "files",
     workers: Workers = None,
+    text_policy: Annotated[
+        Path | None, typer.Option(help="A YAML file that says what is done to the transcriptions.")
+    ] = None,
+    struck: Annotated[str | None, typer.Option(help="Struck-out text: keep, strip or drop-line.")] = None,
+    unclear: Annotated[str | None, typer.Option(help="Marks of unclear places: keep, strip or drop-line.")] = None,
+    mojibake: Annotated[str | None, typer.Option(help="Texts read in a wrong encoding: keep or repair.")] = None,
+    line_end_hyphens: Annotated[str | None, typer.Option(help="Words that a line's end breaks: keep or join.")] = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="Of text files and tables that are not UTF-8, e.g. cp1251.")
+    ] = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -70,6 +80,14 @@ def prepare(
         fixed=fixed,
         like=like,
         columns=column or [],
+        text_policy=text_policy,
+        policy_settings={
+            "struck": struck,
+            "unclear": unclear,
+            "mojibake": mojibake,
+            "line_end_hyphens": line_end_hyphens,
+        },
+        encoding=encoding,
         store=store,
         workers=workers,
         strict=strict,
@@ -166,3 +184,72 @@ def check(
         overwrite=overwrite,
     )
     sys.exit(code)
+
+
+@app.command()
+def preview(
+    data: Annotated[Path, typer.Argument(help="A dataset folder, or a configuration that names one.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The sheet to write: .html with texts, or .png with pictures alone.")
+    ] = Path("preview.html"),
+    samples: Annotated[int, typer.Option(min=1, max=200, help="Training samples to show, spread evenly.")] = 8,
+    epochs: Annotated[int, typer.Option(min=1, max=50, help="Epochs to show each of them in.")] = 4,
+    augmentation: Annotated[
+        str | None,
+        typer.Option(help="none, light, medium, strong or a number; if not given the configuration's, or medium."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="The seed; the configuration's if not given.")] = None,
+    as_model: Annotated[
+        bool, typer.Option("--as-model", help="Show what the model sees, and in how many tokens.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show samples as training will vary them."""
+    from dsocr.commands.preview import preview_command
+
+    preview_command(
+        Printer(quiet=quiet),
+        data,
+        out,
+        samples=samples,
+        epochs=epochs,
+        augmentation=augmentation,
+        seed=seed,
+        as_model=as_model,
+    )
+
+
+@app.command()
+def synthesize(
+    fonts: Annotated[Path, typer.Option(help="A folder of fonts: ttf, otf, woff, woff2.")],
+    text: Annotated[Path, typer.Option(help="A text file in UTF-8: a line each, or running text.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The dataset folder to make.")],
+    count: Annotated[int, typer.Option(min=1, help="How many lines to draw.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")] = 17,
+    augmentation: Annotated[
+        str, typer.Option(help="none, light, medium, strong or a number: how they are varied.")
+    ] = "light",
+    split: Annotated[
+        str, typer.Option(help="Fractions of train/validation/test; a font is in one only.")
+    ] = "0.8/0.1/0.1",
+    height: Annotated[int, typer.Option(min=16, max=512, help="About how many pixels high a line is.")] = 64,
+    strict: Strict = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Draw lines of a text in your fonts, as a dataset folder."""
+    from dsocr.commands.synthesize import synthesize_command
+
+    synthesize_command(
+        Printer(quiet=quiet),
+        fonts,
+        text,
+        out,
+        count=count,
+        seed=seed,
+        augmentation=augmentation,
+        split=split,
+        height=height,
+        strict=strict,
+        overwrite=overwrite,
+    )

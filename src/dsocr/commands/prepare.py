@@ -8,6 +8,7 @@ from dsocr.console import Printer
 from dsocr.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dsocr.data.card import Card
     from dsocr.data.prepare import PrepareReport
 
 
@@ -31,12 +32,17 @@ def prepare_command(
     columns: Sequence[str],
     store: str,
     workers: int | None,
+    text_policy: Path | None,
+    policy_settings: Mapping[str, str | None],
+    encoding: str | None,
     strict: bool,
     overwrite: bool,
 ) -> None:
     """`dsocr prepare`."""
+    from dsocr.data.policy_file import read_policy
     from dsocr.data.prepare import prepare
 
+    policy = read_policy(text_policy, policy_settings)
     with printer.progress("preparing", "images") as tell:
         report = prepare(
             source,
@@ -56,11 +62,13 @@ def prepare_command(
             columns=named_columns(columns),
             store=_one_of("--store", store, "files", "parquet"),  # type: ignore[arg-type]
             workers=workers,
+            text_policy=policy,
+            encoding=encoding,
             strict=strict,
             overwrite=overwrite,
             progress=tell,
         )
-    _print_prepared(printer, report)
+    print_prepared(printer, report)
 
 
 def _one_of(option: str, name: str | None, *names: str) -> str | None:
@@ -76,18 +84,20 @@ def named_columns(pairs: Sequence[str]) -> Mapping[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def _print_prepared(printer: Printer, report: "PrepareReport") -> None:
+def print_prepared(printer: Printer, report: "PrepareReport") -> None:
+    """What a dataset folder holds, what is not in it, and what to do next."""
     card = report.card
     printer.say(f"{'split':<12}{'samples':>9}{'writers':>9}{'pages':>8}{'characters':>12}")
     for split, part in card.splits.items():
         row = f"{split:<12}{part.samples:>9}{part.writers:>9}{part.pages:>8}{part.characters:>12}"
         printer.say(row)
-    printer.say(f"read as {card.source_format}; split by {card.split_by}")
+    printer.say(f"read as {card.source_format}, {card.unit} by {card.unit}; split by {card.split_by}{_folds(card)}")
     if report.recalled:
         printer.say(f"of {report.images} images, {report.recalled} had been cut before")
-    printer.say(f"read as {card.source_format}, {card.unit} by {card.unit}; split by {card.split_by}")
     for remark in card.remarks:
         printer.say(remark)
+    for rule, changes in card.text_changes.items():
+        printer.say(f"text policy, texts changed by {rule}: {changes.count}, e.g. {changes.examples[0]}")
     for reason, left_out in card.left_out.items():
         printer.say(f"left out, {reason}: {left_out.count}")
         for example in left_out.examples[:3]:
@@ -98,6 +108,10 @@ def _print_prepared(printer: Printer, report: "PrepareReport") -> None:
         printer.say(f"note: {remark}")
     printer.result(f"dataset: {report.dataset}")
     printer.say(f"next:    dsocr check {report.dataset}")
+
+
+def _folds(card: "Card") -> str:
+    return f" into {card.folds} folds, of which the first tests above" if card.folds else ""
 
 
 def sources_command(printer: Printer) -> None:

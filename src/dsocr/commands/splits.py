@@ -25,4 +25,7 @@ def splits_command(printer: Printer, folder: Path, *, fold: int | None, json: bo
             printer.result(f"{title}:")
             printer.table(header, [(row, "") for row in rows])
             printer.result("")
-        printer.result(f"to quote:\n{to_quote(report)}")
+        for split, facts in report.splits.items():
+            if facts.sha256:
+                printer.result(f"{split}: sha256 {facts.sha256}")
+        printer.result(f"\nto quote:\n{to_quote(report)}")

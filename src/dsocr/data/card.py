@@ -4,14 +4,15 @@ import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from dsocr.data.paths import CARD_FILE
 from dsocr.data.sources.layout import Unit
 from dsocr.errors import DataError
 from dsocr.samples import Split
+from dsocr.text import TextPolicy
 
 METADATA_FILE = "metadata.jsonl"
 FORMAT_VERSION = 1
@@ -54,11 +55,14 @@ class FixedCard(_Part):
 class Card(_Part):
     """A dataset's provenance and counts.
 
-    `unit` is what a sample is an image of. `split_by` says what is never shared between splits; "given" ones were the
-    source's own. `crossing` counts the writers, pages and texts that stand in more than one split. `unmatched` counts,
-    per pattern, the names it did not match; their samples are kept with an unknown writer or page. `remarks` say how
-    the source was read where it could have been read otherwise. `repaired` counts, by the codes of findings, what was
-    put right afterwards; `fixes.jsonl` lists it all.
+    `unit` is what a sample is an image of. `split_by` says what is never shared between splits (a unit of grouping, or
+    several joined by `+`); "given" ones were the source's own. `stratified` ones were drawn alike in lengths and
+    scripts. With `folds` the splits of the folders are those of fold 1. `like` is the earlier dataset whose groups stay
+    in their splits. `crossing` counts the writers, documents, pages and texts that stand in more than one split.
+    `text_changes` counts, per rule of the text policy, the texts that it changed. `unmatched` counts, per pattern, the
+    names it did not match; their samples are kept with an unknown writer, page or document. `remarks` say how the
+    source was read where it could have been read otherwise. `repaired` counts, by the codes of findings, what was put
+    right afterwards; `fixes.jsonl` lists it all.
     """
 
     format: Literal["dsocr-dataset"] = "dsocr-dataset"
@@ -78,14 +82,24 @@ class Card(_Part):
     folds: int | None = None
     fixed: FixedCard | None = None
     like: str | None = None
-    text_policy: dict[str, str]
+    text_policy: dict[str, Any]
     store: Store = "files"
     splits: dict[Split, SplitCard]
     crossing: dict[str, int]
+    text_changes: dict[str, LeftOutCard] = {}
     left_out: dict[str, LeftOutCard]
     unmatched: dict[str, LeftOutCard]
     remarks: list[str] = []
     repaired: dict[str, LeftOutCard] = {}
+
+    def policy(self) -> TextPolicy:
+        """What was done to the texts; what an older card does not tell is as it is by default."""
+        try:
+            return TypeAdapter(TextPolicy).validate_python(self.text_policy)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, ("text_policy", *first["loc"])))
+            raise DataError(f"the card of the dataset cannot be used: {place}: {first['msg'].lower()}") from error
 
     def write(self, folder: Path) -> None:
         """Writes `dataset.json`."""

@@ -104,7 +104,7 @@ class _Reads:
     def __call__(self) -> Iterator[Item]:
         path = self._held.path
         items = self._chosen.read(path, self._columns) if self._chosen else read_dataset(path)
-        return chain(self._held.left_out, items)
+        return chain(self._held.told, items)
 
 
 @dataclass(slots=True)

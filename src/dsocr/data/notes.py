@@ -7,6 +7,17 @@ from dataclasses import dataclass, field
 from dsocr.data.sources.layout import Item, LeftOut, Remark, SourceImage
 from dsocr.errors import DataError
 
+EXAMPLES = 10
+"""How many of a kind the card lists."""
+
+
+@dataclass
+class TextChanges:
+    """How many texts a rule changed, and the first of them as sentences."""
+
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
 
 @dataclass
 class Notes:
@@ -19,6 +30,7 @@ class Notes:
     left_out: list[LeftOut] = field(default_factory=list)
     unmatched: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     remarks: list[str] = field(default_factory=list)
+    text_changes: dict[str, TextChanges] = field(default_factory=lambda: defaultdict(TextChanges))
 
     def add(self, item: LeftOut) -> None:
         """Notes that something is left out."""
@@ -31,6 +43,13 @@ class Notes:
         if self.strict:
             raise DataError(f"the {kind} pattern {pattern!r} does not match", where=name)
         self.unmatched[kind].append(name)
+
+    def add_change(self, rule: str, where: str, told: str) -> None:
+        """Notes that a rule of the text policy changed a text."""
+        changes = self.text_changes[rule]
+        changes.count += 1
+        if len(changes.examples) < EXAMPLES:
+            changes.examples.append(f"{where}: {told}")
 
     def remark(self, sentence: str) -> None:
         """Notes what is no fault and worth knowing."""

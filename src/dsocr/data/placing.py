@@ -71,6 +71,8 @@ def place(facts: Sequence[Placeable], plan: SplitPlan, notes: Notes) -> Placing:
     if unit == GIVEN:
         return _place_given(facts, plan, notes)
     groups = groups_of(facts, parse_units(unit))
+    if plan.folds is not None and len(set(groups)) < plan.folds:
+        raise DataError(f"{plan.folds} folds need as many groups by {unit}, and there are {len(set(groups))}")
     _tell_lump(Counter(groups), unit, plan, notes)
     splits: list[Split | None]
     folds: list[int | None]
@@ -138,9 +140,8 @@ def _held(
             hint = f"it is split by {unit}; a smaller unit may part them"
             raise DataError(f"{message}, which is to be in {other.split}", where=name.where, hint=hint)
     if followed := sum(group in lines for group in groups) - len(fixed):
-        notes.remark(
-            f"{len(fixed)} samples are named by {plan.fixed and plan.fixed.file}; {followed} of their groups follow"
-        )
+        file = plan.fixed.file if plan.fixed else ""
+        notes.remark(f"samples that {file} names: {len(fixed)}; of their groups, and so with them: {followed}")
     return held | {group: name.split for group, name in lines.items()}
 
 

@@ -15,7 +15,7 @@ from dsocr.data.cutters import Cutters
 from dsocr.data.earlier import Earlier, read_earlier
 from dsocr.data.fixed import read_fixed
 from dsocr.data.grouping import GIVEN
-from dsocr.data.notes import Notes
+from dsocr.data.notes import EXAMPLES, Notes
 from dsocr.data.opening import opened
 from dsocr.data.paths import is_dataset
 from dsocr.data.placing import SplitPlan, count_crossing, place
@@ -24,6 +24,7 @@ from dsocr.data.reading import Reading
 from dsocr.data.recording import Recorder
 from dsocr.data.sources import choose_format
 from dsocr.data.sources.layout import LeftOut, Unit
+from dsocr.data.sources.texts import text_encoding
 from dsocr.data.splits import parse_fractions
 from dsocr.data.units import Units, choose_unit
 from dsocr.data.work import recover, work_folder
@@ -32,9 +33,6 @@ from dsocr.data.writing import earlier_cuts, refuse_output, write_sources, write
 from dsocr.errors import DataError
 from dsocr.samples import Split
 from dsocr.text import TextPolicy
-
-EXAMPLES = 10
-"""How many of a kind the card lists."""
 
 Progress = Callable[[int, int], None]
 """Told after each image: how many are done, and how many there are."""
@@ -76,6 +74,7 @@ def prepare(
     columns: Mapping[str, str] | None = None,
     text_policy: TextPolicy = NFC_COLLAPSED,
     store: Store = "files",
+    encoding: str | None = None,
     workers: int | None = None,
     strict: bool = False,
     overwrite: bool = False,
@@ -92,21 +91,18 @@ def prepare(
     images are files of their own or lie in Parquet files. `unit` is what a sample is an image of; None means what the
     source transcribes, lines unless it says otherwise. `workers` is the number of processes, None one a core.
     """
+    with text_encoding(encoding):
+        named = read_fixed(fixed) if fixed else None
+    earlier = read_earlier(like) if like else None
     plan = SplitPlan(
-        parse_fractions(split),
-        split_by,
-        seed,
-        stratify=stratify,
-        folds=folds,
-        fixed=read_fixed(fixed) if fixed else None,
-        earlier=read_earlier(like) if like else None,
+        parse_fractions(split), split_by, seed, stratify=stratify, folds=folds, fixed=named, earlier=earlier
     )
     recover(out)
     refuse_output(out, source, overwrite=overwrite)
     notes = Notes(strict)
     if like is None and is_dataset(out):
         plan = replace(plan, earlier=_made_alike(out, source, plan, (writer, page, document), notes))
-    with work_folder(out) as work, opened(source, work.unpacked) as held:
+    with text_encoding(encoding), work_folder(out) as work, opened(source, work.unpacked) as held:
         chosen = choose_format(held.path, format, columns or {})
         sample_unit = choose_unit(unit, chosen)
         names = Names({"writer": writer, "page": page, "document": document})
@@ -153,6 +149,10 @@ def prepare(
             },
             store=store,
             crossing=count_crossing(facts, placing.splits),
+            text_changes={
+                rule: LeftOutCard(count=changes.count, examples=changes.examples)
+                for rule, changes in notes.text_changes.items()
+            },
             left_out=counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
             unmatched=counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
             remarks=notes.remarks,
@@ -177,7 +177,9 @@ def _made_alike(
         settings = (card.source, (card.writer, card.page, card.document), card.fractions, card.seed, card.folds)
         wanted = (source.resolve().name, patterns, plan.targets(), plan.seed, plan.folds)
         same_unit = card.split_by != GIVEN and plan.split_by in (None, card.split_by)
-        return read_earlier(out) if settings == wanted and same_unit else None
+        # What was drawn alike or by a list is drawn anew where that is no longer asked for.
+        no_less = (plan.stratify or not card.stratified) and (plan.fixed is not None or card.fixed is None)
+        return read_earlier(out) if settings == wanted and same_unit and no_less else None
     except DataError as error:
         notes.remark(f"what is overwritten cannot be read, so all is placed anew: {error.message}")
         return None

@@ -6,6 +6,7 @@ Of many draws that are equally near the fractions, the one is taken whose splits
 import re
 import unicodedata
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
@@ -89,11 +90,11 @@ def assign_alike(
     `groups` and `texts` are of the samples, in one order. No draw counts whose sizes are farther from the fractions
     than those of the first, which is the one that `assign_groups` makes.
     """
-    names, members = np.unique(np.array(groups), return_inverse=True)
-    sizes = dict(zip(names.tolist(), np.bincount(members).tolist(), strict=True))
+    sizes = Counter(groups)
+    places = {group: place for place, group in enumerate(sizes)}
     of_texts = strata_of(texts)
-    strata = np.zeros((len(names), of_texts.shape[1]), dtype=np.int64)
-    np.add.at(strata, members, of_texts)
+    strata = np.zeros((len(sizes), of_texts.shape[1]), dtype=np.int64)
+    np.add.at(strata, [places[group] for group in groups], of_texts)
 
     def score(assigned: Mapping[str, Label]) -> float:
         return unevenness(strata, np.array([str(assigned[name]) for name in sizes]))

@@ -57,7 +57,12 @@ def _settings(settings: ReadingSettings) -> str:
         ("prompt, as JSON", f"`{json.dumps(settings.prompt, ensure_ascii=False)}`"),
         ("resolution", f"`{settings.resolution}`"),
         ("decoding", f"greedy, at most {generation.get('max_new_tokens')} tokens, {guard}"),
-        ("text policy", ", ".join(f"{key}: {value}" for key, value in settings.text_policy.as_dict().items())),
+        (
+            "text policy",
+            ", ".join(
+                f"{key}: {value}" for key, value in settings.text_policy.as_dict().items() if isinstance(value, str)
+            ),
+        ),
     ]
     told = "It was trained with them, and reads worse with others. `reading.json` holds them for programs."
     return f"{told}\n\n{_table([('', ''), *rows])}"

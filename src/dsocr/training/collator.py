@@ -48,7 +48,7 @@ class EncodedSamples(Dataset[Encoded]):
         return self._encoder.encode(self.varied(index), self._samples[index].text)
 
     def varied(self, index: int) -> Image.Image:
-        """The image of a sample as it is varied in this epoch."""
+        """The image of a sample as it is varied in this epoch, before it is encoded."""
         return augment(self._image(index), generator(self._seed, int(self._epoch), index), self._augmentation)
 
     def set_epoch(self, epoch: int) -> None:

@@ -25,7 +25,6 @@ from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, find_base, load_encoder
 from dsocr.runs import ReadingSettings, RunFolder, to_json, write_atomically
 from dsocr.samples import Split
-from dsocr.text import TextPolicy
 from dsocr.training.arguments import training_arguments
 from dsocr.training.callbacks import Recorder, Report, close_training_log, training_log
 from dsocr.training.checkpoints import TRAINER_STATE, latest_checkpoint
@@ -228,7 +227,7 @@ def _finish(
         base_revision=config.base_revision,
         prompt=encoder.prompt,
         resolution=encoder.resolution.name,
-        text_policy=TextPolicy(**dataset.card.text_policy),  # type: ignore[arg-type]
+        text_policy=dataset.card.policy(),
         generation=config.generation.model_dump(),
     ).save(beside)
     beside.rename(run.adapter)

@@ -16,8 +16,8 @@ NONE = "none"
 Augmentation = float | str
 """How much images are varied: `none`, `light`, `medium`, `strong`, or a number that scales one writer's own variation.
 
-A preset takes in hand, pen, paper and camera; a number takes in hand, pen and light: 1 is what one writer's lines
-differ by, 0 changes nothing.
+A preset takes in hand, pen, paper and camera; a number hand, pen and light: 1 is what one writer's lines differ by, 0
+changes nothing.
 """
 
 

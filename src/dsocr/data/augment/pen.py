@@ -1,5 +1,7 @@
 """Another pen: thicker or thinner, running dry, softer."""
 
+import math
+
 import numpy as np
 from PIL import Image, ImageFilter
 
@@ -17,7 +19,8 @@ def another_stroke(image: Image.Image, rng: np.random.Generator, amount: float) 
     extreme = np.minimum if thicker else np.maximum
     padded = np.pad(pixels, ((1, 1), (1, 1), *((0, 0),) * (pixels.ndim - 2)), mode="edge")
     spread = extreme(extreme(padded[:-2, 1:-1], padded[2:, 1:-1]), extreme(padded[1:-1, :-2], padded[1:-1, 2:]))
-    share *= min(1.0, amount * line_height(image) / (60 if thicker else 100))
+    # A hairline has nothing but its rim: thinned in full it would be gone.
+    share *= min(1.0 if thicker else 0.4, amount * line_height(image) / (60 if thicker else 150))
     return Image.blend(image, Image.fromarray(extreme(pixels, spread)), share)
 
 
@@ -32,5 +35,6 @@ def faded(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.
 
 def softened(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
     """Strokes with a softer edge, as of a pencil, or of a lens a little out of focus."""
-    radius = min(amount, 1.5) * line_height(image) / 60 * float(rng.uniform(0.2, 0.8))
-    return image.filter(ImageFilter.GaussianBlur(radius))
+    spread = min(amount, 1.5) * line_height(image) / 60 * float(rng.uniform(0.2, 0.8))
+    # A box that spreads as a Gaussian of this deviation does, at a third of the cost.
+    return image.filter(ImageFilter.BoxBlur((math.sqrt(12 * spread * spread + 1) - 1) / 2))

@@ -43,12 +43,12 @@ def cloudy(rng: np.random.Generator, size: tuple[int, int], cell: int) -> Image.
     return small.resize(size, Image.Resampling.BICUBIC)
 
 
-def shaded(image: Image.Image, mask: Image.Image, taken: Sequence[float]) -> Image.Image:
+def shaded(image: Image.Image, mask: Image.Image, taken: Sequence[float] | NDArray[np.float64]) -> Image.Image:
     """The image with a share of its red, green and blue `taken` away, 0..1, where the mask is 255; grey by the mean.
 
     Shares are multiplied, so dark letters stay dark letters whatever lies on them.
     """
-    shares = taken if image.mode == "RGB" else [sum(taken) / len(taken)]
+    shares = list(taken) if image.mode == "RGB" else [sum(taken) / len(taken)]
     levels = np.arange(256)
     bands = [mask.point((255 - levels * share).round().astype(np.uint8).tolist()) for share in shares]
     return ImageChops.multiply(image, bands[0] if len(bands) == 1 else Image.merge("RGB", bands))

@@ -33,6 +33,8 @@ class Reason(StrEnum):
     OUTSIDE = "outside the image"
     TOO_SMALL = "too small"
     OTHER_SIZE = "outlines of another image"
+    STRUCK = "struck-out text"
+    UNCLEAR = "unclear text"
     BAD_SOURCE = "source cannot be read"
     BAD_IMAGE = "image cannot be read"
     UNWRITABLE = "no place in the target format"
@@ -40,8 +42,9 @@ class Reason(StrEnum):
 
     @property
     def is_fault(self) -> bool:
-        """False for what is merely not transcribed yet; `strict` stops at the first fault."""
-        return self not in {Reason.NO_TEXT, Reason.NO_TRANSCRIPTION, Reason.GAP, Reason.SUPERSEDED}
+        """False for what is merely not transcribed yet or not wanted; `strict` stops at the first fault."""
+        not_wanted = {Reason.STRUCK, Reason.UNCLEAR, Reason.SUPERSEDED}
+        return self not in {Reason.NO_TEXT, Reason.NO_TRANSCRIPTION, Reason.GAP} | not_wanted
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,6 +245,7 @@ class _Known:
             lines=(SourceLine(self.cells.get(self.shard.roles["text"], ""), self.place),),
             writer=said.get("writer") or None,
             page=said.get("page") or None,
+            document=said.get("document") or None,
             split=split,
             columns=self.cells,
             content=content,

@@ -1,138 +1,20 @@
-"""Text drawn as handwriting or print: fonts, ink, paper and the unsteadiness of a hand.
+"""Text drawn as handwriting or print: ink on paper, in the unsteadiness of a hand.
 
-Fonts come from npm packages `@fontsource/<name>` unpacked side by side in one folder; none is shipped. Their Cyrillic
-files hold letters only, so a word is drawn in runs, each from the file that has its characters.
+The same text, face, style and draws give the same pixels.
 """
 
-import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
-from itertools import groupby, pairwise
-from pathlib import Path
+from itertools import pairwise
 
 import numpy as np
-from fontTools.ttLib import TTFont
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFilter, ImageFont
+from PIL import Image, ImageDraw, ImageFilter
 
-from dsocr.data.augment import strip_mesh
-
-
-@dataclass(frozen=True)
-class Face:
-    """One weight of one font family: the files to try, and the characters each of them has."""
-
-    name: str
-    files: tuple[Path, ...]
-    characters: tuple[frozenset[str], ...]
-    capitals_only: bool = False
-
-    @property
-    def alphabet(self) -> frozenset[str]:
-        """Every character the face can draw."""
-        return frozenset().union(*self.characters)
-
-    def can_draw(self, text: str) -> bool:
-        """True where every character but the space has a glyph."""
-        return set(text) - {" "} <= self.alphabet
-
-    def runs(self, word: str) -> Iterator[tuple[Path, str]]:
-        """The word in pieces, each with the file that draws it."""
-
-        def home(character: str) -> int:
-            return next(index for index, known in enumerate(self.characters) if character in known)
-
-        for index, run in groupby(word, key=home):
-            yield self.files[index], "".join(run)
-
-
-def load_face(folder: Path, weight: int = 400, *, capitals_only: bool = False) -> Face:
-    """A face of an unpacked @fontsource package, e.g. `fonts/caveat`."""
-    files = [
-        path
-        for subset in ("latin", "cyrillic", "latin-ext", "cyrillic-ext")
-        if (path := folder / "files" / f"{folder.name}-{subset}-{weight}-normal.woff2").is_file()
-    ]
-    if not files:
-        raise FileNotFoundError(f"{folder} holds no @fontsource files of weight {weight}")
-    characters = [frozenset(map(chr, _character_map(path))) for path in files]
-    return Face(f"{folder.name}-{weight}", tuple(files), tuple(characters), capitals_only)
-
-
-@cache
-def _character_map(path: Path) -> frozenset[int]:
-    cache = path.with_suffix(".cmap.json")
-    if not cache.is_file():
-        cache.write_text(json.dumps(sorted(TTFont(path, lazy=True).getBestCmap())), encoding="utf-8")
-    return frozenset(json.loads(cache.read_text(encoding="utf-8")))
-
-
-@lru_cache(maxsize=4096)
-def _font(path: Path, size: int) -> ImageFont.FreeTypeFont:
-    return ImageFont.truetype(path, size)
-
-
-@dataclass(frozen=True)
-class Style:
-    """How a line is written. Lengths are in units of the font size; angles are slopes (1 = 45 degrees).
-
-    `tremble` moves every point of the ink a little, so that no two letters are alike; `pressure` is how much the stroke
-    grows and shrinks along the line, in units of `stroke`. `above_rule` is how far above a printed rule the writing
-    stands; None lets rules fall anywhere. `run_space` is added after each run of a word, where fonts set a Latin full
-    stop too close to a Cyrillic letter.
-    """
-
-    size: int = 32
-    slant: float = 0.0
-    rise: float = 0.0
-    drift: float = 0.0
-    drift_period: float = 12.0
-    wobble: float = 0.0
-    word_space: float = 1.0
-    word_jitter: float = 0.0
-    stroke: float = 0.0
-    blur: float = 0.0
-    ink: tuple[int, int, int] = (40, 40, 60)
-    ink_fade: float = 0.0
-    paper: tuple[int, int, int] = (245, 243, 236)
-    paper_grain: float = 2.0
-    paper_shade: float = 4.0
-    rules: str = "none"
-    margins: tuple[float, float, float, float] = (0.3, 0.1, 0.3, 0.1)
-    tremble: float = 0.0
-    pressure: float = 0.0
-    above_rule: float | None = None
-    run_space: float = 0.0
-
-
-def random_style(rng: np.random.Generator, strength: float = 1.0) -> Style:
-    """A plausible pen on plausible paper; `strength` 0 is clean type, 1 a lively hand."""
-    grey = int(rng.integers(215, 256))
-    tint = rng.integers(-14, 6, 3) if rng.random() < 0.5 else np.zeros(3, dtype=int)
-    ink = rng.integers(0, 110) + (rng.integers(0, 50, 3) if rng.random() < 0.5 else np.zeros(3, dtype=int))
-    if rng.random() < 0.3:
-        ink = ink + np.array([0, 10, 70])
-    return Style(
-        size=int(rng.choice([26, 29, 32, 35])),
-        slant=float(rng.normal(0, 0.13) * strength),
-        rise=float(rng.normal(0, 0.008) * strength),
-        drift=float(abs(rng.normal(0, 0.05)) * strength),
-        drift_period=float(rng.uniform(6, 25)),
-        wobble=float(abs(rng.normal(0, 0.035)) * strength),
-        word_space=float(rng.uniform(0.75, 1.7)),
-        word_jitter=float(abs(rng.normal(0, 0.04)) * strength),
-        stroke=float(rng.uniform(-0.2, 0.8)),
-        blur=float(abs(rng.normal(0, 0.5))),
-        ink=tuple(int(value) for value in np.clip(ink, 0, 190)),  # type: ignore[arg-type]
-        ink_fade=float(rng.uniform(0, 0.4) * strength),
-        paper=tuple(int(value) for value in np.clip(grey + tint, 180, 255)),  # type: ignore[arg-type]
-        paper_grain=float(rng.uniform(0, 6)),
-        paper_shade=float(rng.uniform(0, 12)),
-        rules=str(rng.choice(["none", "lines", "squares"], p=[0.7, 0.2, 0.1])),
-        margins=tuple(float(value) for value in rng.uniform((0, -0.12, 0, -0.12), (0.8, 0.35, 0.8, 0.35))),  # type: ignore[arg-type]
-    )
+from dsocr.data.augment.mesh import strip_mesh
+from dsocr.data.augment.scale import smooth_noise
+from dsocr.data.synthesis.faces import Face, load_font
+from dsocr.data.synthesis.style import Style
 
 
 @dataclass
@@ -167,14 +49,14 @@ def _draw(text: str, face: Face, style: Style, rng: np.random.Generator) -> tupl
     room = size
     words = text.split(" ")
     space = 0.3 * size * style.word_space
-    widths = [sum(_font(path, size).getlength(run) for path, run in face.runs(word)) for word in words]
+    widths = [sum(load_font(path, size).getlength(run) for path, run in face.runs(word)) for word in words]
     image = Image.new("L", (math.ceil(sum(widths) + space * 1.5 * len(words)) + 2 * room, 3 * size))
     draw = ImageDraw.Draw(image)
     x, centres = float(room), []
     for word in words:
         y = 1.9 * size + rng.normal(0, style.word_jitter) * size
         for path, run in face.runs(word):
-            font = _font(path, size)
+            font = load_font(path, size)
             draw.text((x, y), run, fill=255, font=font, anchor="ls")
             ends = [0.0, *(font.getlength(run[: end + 1]) for end in range(len(run)))]
             centres += [x + (left + right) / 2 for left, right in pairwise(ends)]
@@ -208,8 +90,8 @@ def _tremble(mask: Image.Image, style: Style, rng: np.random.Generator) -> Image
     width, height = mask.size
     cell, reach = max(4, round(0.45 * style.size)), style.tremble * style.size
     rows, columns = np.mgrid[0:height, 0:width].astype(np.float32)
-    y = np.clip(rows + reach * _smooth_noise(rng, height, width, cell), 0, height - 1.001)
-    x = np.clip(columns + reach * _smooth_noise(rng, height, width, cell), 0, width - 1.001)
+    y = np.clip(rows + reach * smooth_noise(rng, height, width, cell), 0, height - 1.001)
+    x = np.clip(columns + reach * smooth_noise(rng, height, width, cell), 0, width - 1.001)
     top, left = y.astype(int), x.astype(int)
     down, right = y - top, x - left
     ink = np.asarray(mask, dtype=np.float32)
@@ -235,7 +117,7 @@ def _stroke(mask: Image.Image, style: Style, rng: np.random.Generator) -> NDArra
         stroke: float | NDArray[np.float32] = style.stroke
         if style.pressure:
             # More than 0.75 would darken the paper itself; much less than -0.4 would lose full stops.
-            varied = stroke + style.pressure * _smooth_noise(rng, mask.height, mask.width, style.size)
+            varied = stroke + style.pressure * smooth_noise(rng, mask.height, mask.width, style.size)
             stroke = np.clip(varied, min(-0.4, stroke), max(0.75, stroke))
         coverage = np.clip((soft - 0.5 + 0.35 * np.clip(stroke, -1, 1)) * 2.2 + 0.5, 0, 1)
         mask = Image.fromarray((coverage * 255).astype(np.uint8))
@@ -244,22 +126,16 @@ def _stroke(mask: Image.Image, style: Style, rng: np.random.Generator) -> NDArra
     return np.asarray(mask, dtype=np.float32) / np.float32(255)
 
 
-def _smooth_noise(rng: np.random.Generator, height: int, width: int, cell: int) -> NDArray[np.float32]:
-    """Noise in -1..1 that changes over about `cell` pixels."""
-    small = rng.uniform(-1, 1, (max(2, height // cell + 2), max(2, width // cell + 2))).astype(np.float32)
-    return np.asarray(Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC))
-
-
 def _compose(
     coverage: NDArray[np.float32], baseline: float, style: Style, rng: np.random.Generator
 ) -> NDArray[np.uint8]:
     height, width = coverage.shape
-    shade = style.paper_shade * _smooth_noise(rng, height, width, 40)
+    shade = style.paper_shade * smooth_noise(rng, height, width, 40)
     if style.paper_grain > 0.5:
         shade = shade + rng.normal(0, style.paper_grain, (height, width)).astype(np.float32)
     if style.rules != "none":
         shade = shade - _rules(height, width, baseline, style, rng)
-    pressure = 1 - style.ink_fade * (0.5 + 0.5 * _smooth_noise(rng, height, width, 12))
+    pressure = 1 - style.ink_fade * (0.5 + 0.5 * smooth_noise(rng, height, width, 12))
     alpha = (coverage * pressure)[..., None]
     paper = np.asarray(style.paper, dtype=np.float32) + shade[..., None]
     ink = np.asarray(style.ink, dtype=np.float32)

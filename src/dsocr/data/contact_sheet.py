@@ -1,0 +1,111 @@
+"""Pictures of samples side by side in one file: a page with their texts, or a PNG without.
+
+The page needs nothing else: no script, nothing fetched, every text escaped. The PNG has no texts, because the only font
+that is sure to be there, Pillow's own, has no Cyrillic.
+"""
+
+import base64
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from PIL import Image
+
+from dsocr.errors import DataError
+
+_WIDEST, _TALLEST = 720, 720
+"""Pixels; larger pictures are scaled down."""
+
+_GAP, _GROUND = 8, (120, 150, 130)
+_STYLE = """
+body { font: 16px/1.4 system-ui, sans-serif; margin: 2rem; color: #222; background: #f4f4f1 }
+section { margin: 1.5rem 0; padding: .5rem 1rem; background: #fff; border-left: .4rem solid #4a6fa5 }
+p { margin: .3rem 0; overflow-wrap: anywhere; white-space: pre-line } .told { color: #666; font-size: .9rem }
+.pictures { display: flex; flex-wrap: wrap; gap: .8rem; align-items: flex-start }
+figure { margin: 0 } figcaption { font-size: .8rem; color: #666 }
+img { display: block; max-width: 100%; border: 1px solid #ccc }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture and what stands under it."""
+
+    caption: str
+    image: Image.Image
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sample: its transcription, what else is told of it, and its pictures from left to right."""
+
+    text: str
+    told: str
+    pictures: Sequence[Picture]
+
+
+def sheet_writer(path: Path) -> Callable[[str, Iterable[Row]], None]:
+    """The function that writes a sheet, given its title and rows, to this path; its suffix decides the kind.
+
+    Raises DataError where there is no such folder or kind, so that nobody waits for pictures in vain.
+    """
+    kinds = {".html": _write_page, ".htm": _write_page, ".png": _write_png}
+    if path.suffix.lower() not in kinds:
+        raise DataError("a sheet is .html or .png", where=path, hint=f"for example {path.with_suffix('.html').name}")
+    if not path.absolute().parent.is_dir():
+        raise DataError("there is no such folder to write the sheet to", where=path.parent)
+    return lambda title, rows: kinds[path.suffix.lower()](path, title, rows)
+
+
+def _write_page(path: Path, title: str, rows: Iterable[Row]) -> None:
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
+    body = "\n".join([f"<h1>{escape(title)}</h1>", *map(_section, rows)])
+    page = f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
+    _write(path, page.encode("utf-8", "replace"))
+
+
+def _section(row: Row) -> str:
+    figures = "".join(
+        f"<figure>{_embedded(picture)}<figcaption>{escape(picture.caption)}</figcaption></figure>"
+        for picture in row.pictures
+    )
+    texts = f'<p>{escape(row.text)}</p><p class="told">{escape(row.told)}</p>'
+    return f'<section>{texts}<div class="pictures">{figures}</div></section>'
+
+
+def _embedded(picture: Picture) -> str:
+    file = io.BytesIO()
+    _small(picture.image).save(file, "JPEG", quality=88)
+    return f'<img alt="" src="data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode("ascii")}">'
+
+
+def _write_png(path: Path, title: str, rows: Iterable[Row]) -> None:
+    table = [[_small(picture.image) for picture in row.pictures] for row in rows]
+    widths = [max(image.width for image in column) + _GAP for column in zip(*table, strict=True)]
+    heights = [max(image.height for image in row) + _GAP for row in table]
+    sheet = Image.new("RGB", (sum(widths) + _GAP, sum(heights) + _GAP), _GROUND)
+    top = _GAP
+    for row, height in zip(table, heights, strict=True):
+        left = _GAP
+        for image, width in zip(row, widths, strict=True):
+            sheet.paste(image, (left, top))
+            left += width
+        top += height
+    file = io.BytesIO()
+    sheet.save(file, "PNG")
+    _write(path, file.getvalue())
+
+
+def _small(image: Image.Image) -> Image.Image:
+    small = image.convert("RGB")
+    small.thumbnail((_WIDEST, _TALLEST))
+    return small
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise DataError(f"the sheet cannot be written: {error.strerror}", where=path) from error

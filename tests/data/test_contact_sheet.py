@@ -1,0 +1,54 @@
+"""Sheets of samples: a page with texts, or a PNG without."""
+
+import base64
+import io
+import re
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dsocr.data.contact_sheet import Picture, Row, sheet_writer
+from dsocr.errors import DataError
+
+ROWS = [
+    Row("<b>ёж & Ко</b>", "train/1.png, writer <i>", [Picture("original", Image.new("L", (300, 60), 200))] * 3),
+    Row("line\nbreak", "train/2.png", [Picture("original", Image.new("RGB", (3000, 90), "navy"))] * 3),
+]
+
+
+def test_a_page_holds_every_picture_and_every_text_escaped(tmp_path: Path) -> None:
+    sheet_writer(tmp_path / "s.html")("Письма <1>", ROWS)
+    page = (tmp_path / "s.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;ёж &amp; Ко&lt;/b&gt;" in page
+    assert "writer &lt;i&gt;" in page
+    assert "<title>Письма &lt;1&gt;</title>" in page
+    assert "<script" not in page
+    assert "http" not in page
+    pictures = [
+        Image.open(io.BytesIO(base64.b64decode(data))) for data in re.findall(r"data:image/jpeg;base64,([^\"]+)", page)
+    ]
+    assert [picture.width for picture in pictures] == [300] * 3 + [720] * 3
+
+
+def test_a_png_lays_rows_and_columns_side_by_side(tmp_path: Path) -> None:
+    sheet_writer(tmp_path / "s.PNG")("title", ROWS)
+    with Image.open(tmp_path / "s.PNG") as sheet:
+        assert sheet.size == (3 * 728 + 8, 60 + 22 + 3 * 8)
+        assert sheet.getpixel((10, 10)) == (200, 200, 200)
+        assert sheet.getpixel((2 * 728 + 10, 80)) == (0, 0, 128)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        pytest.param("sheet.gif", "a sheet is .html or .png", id="another kind"),
+        pytest.param("sheet", "a sheet is .html or .png", id="no kind"),
+        pytest.param("nowhere/sheet.html", "no such folder", id="no folder"),
+    ],
+)
+def test_a_sheet_that_cannot_be_written_is_told_before_pictures_are_made(
+    name: str, sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=re.escape(sentence)):
+        sheet_writer(tmp_path / name)

@@ -1,0 +1,103 @@
+"""Texts that are not UTF-8 are refused with the encoding they seem to be in, and read in the one that is named."""
+
+from pathlib import Path
+
+import pytest
+
+from dsocr.data.dataset import Dataset
+from dsocr.data.prepare import prepare
+from dsocr.data.sources.encodings import likely_encoding
+from dsocr.data.sources.texts import read_text, text_encoding
+from dsocr.errors import DataError
+from dsocr.samples import Split
+from tests.data.making import picture, write
+
+RUSSIAN = [
+    "Съешь ещё этих мягких французских булок, да выпей чаю",
+    "Я пришёл домой в 5 часов вечера, и никого не было",
+    "Петербург, 12 марта 1905 г.",
+    "Здравствуй, дорогая мама!",
+    "«Зима» — стихотворение № 7",
+    "Опись имущества крестьянина Ивана Петрова сына",
+    "МОСКВА",
+    "и снег",
+    "image\ttext\n1.png\tКрестьяне пахали землю\n2.png\tЯрмарка в селе",
+]
+
+
+@pytest.mark.parametrize("encoding", ["cp1251", "koi8-r", "cp866"])
+@pytest.mark.parametrize("text", RUSSIAN, ids=lambda text: text[:12])
+def test_russian_is_told_by_its_letters(text: str, encoding: str) -> None:
+    data = text.encode(encoding, errors="ignore")
+    assert likely_encoding(data) == encoding
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("text", [*RUSSIAN, "été", "the end"], ids=lambda text: text[:12])
+def test_two_bytes_a_letter_are_told(text: str, encoding: str) -> None:
+    assert likely_encoding(text.encode(encoding)) == encoding
+
+
+@pytest.mark.parametrize("text", ["L'été dernier, il a fait très chaud à Québec", "Straße nach Köln", "garçon"])
+def test_accents_between_latin_letters_are_western(text: str) -> None:
+    assert likely_encoding(text.encode("cp1252")) == "cp1252"
+
+
+@pytest.mark.parametrize("data", [b"\x81\x8d\x8f\x90\x9d", bytes(range(128, 256)), b"\xb0\xb1\xb2\xb3", b"", b"plain"])
+def test_what_makes_no_sense_is_nothing(data: bytes) -> None:
+    assert likely_encoding(data) is None
+
+
+def test_a_refusal_names_the_encoding_and_the_option(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", RUSSIAN[0], encoding="cp1251")
+    with pytest.raises(DataError, match="not UTF-8: byte 0xd1 at position 0; it looks like cp1251, which --encoding"):
+        read_text(path)
+
+
+@pytest.mark.parametrize("encoding", ["cp1251", "koi8-r", "cp866", "utf-16"])
+def test_a_table_is_read_in_the_encoding_that_is_named(tmp_path: Path, encoding: str) -> None:
+    for number in (1, 2):
+        picture(tmp_path / f"s/{number}.png", colour=(number, 0, 0))
+    write(tmp_path / "s/lines.tsv", RUSSIAN[-1], encoding=encoding)
+    with pytest.raises(DataError, match=rf"it looks like {encoding}"):
+        prepare(tmp_path / "s", tmp_path / "out", format="table", split="1/0/0")
+    out = prepare(tmp_path / "s", tmp_path / "out", split="1/0/0", encoding=encoding).dataset
+    texts = [sample.text for sample in Dataset.open(out).samples(Split.TRAIN)]
+    assert texts == ["Крестьяне пахали землю", "Ярмарка в селе"]
+
+
+@pytest.mark.parametrize("encoding", ["cp1251", "utf-16"])
+def test_what_is_utf8_is_read_as_such_whatever_is_named(tmp_path: Path, encoding: str) -> None:
+    path = write(tmp_path / "a.txt", RUSSIAN[0])
+    with text_encoding(encoding):
+        assert read_text(path) == RUSSIAN[0]
+
+
+def test_a_file_in_a_third_encoding_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\x98\xd1\xd1")
+    with text_encoding("cp1251"), pytest.raises(DataError, match="neither UTF-8 nor cp1251"):
+        read_text(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("name", ["cp9999", "base64"])
+def test_an_unknown_encoding_is_refused_before_anything_is_read(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError, match=f"unknown encoding '{name}'") as error, text_encoding(name):
+        pass
+    assert error.value.hint == "usual ones are: cp1251, koi8-r, cp866, cp1252, utf-16"
+
+
+@pytest.mark.parametrize("text", ["мир", "the end"])
+def test_two_bytes_a_letter_without_a_mark_are_no_utf8_with_controls(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path / "a.txt", text, encoding="utf-16-le")
+    with pytest.raises(DataError, match="two bytes stand for a letter; it looks like utf-16-le"):
+        read_text(path)
+    with text_encoding("utf-16-le"):
+        assert read_text(path) == text
+
+
+def test_a_named_encoding_is_forgotten_afterwards(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", RUSSIAN[0], encoding="cp1251")
+    with text_encoding("cp1251"):
+        assert read_text(path) == RUSSIAN[0]
+    with pytest.raises(DataError):
+        read_text(path)

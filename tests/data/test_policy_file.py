@@ -1,0 +1,58 @@
+"""A text policy in a file is read strictly, and the command line has the last word."""
+
+from pathlib import Path
+
+import pytest
+
+from dsocr.data.policy_file import read_policy
+from dsocr.errors import ConfigError
+from dsocr.text import TextPolicy
+from tests.data.making import write
+
+ARCHIVE = """
+struck: strip
+struck_marks: [["{", "}"], ["<s>", "</s>"]]
+unclear: drop-line
+unclear_marks: ["[...]"]
+line_end_hyphens: join
+"""
+
+
+def test_a_file_is_a_policy(tmp_path: Path) -> None:
+    assert read_policy(write(tmp_path / "archive.yaml", ARCHIVE), {}) == TextPolicy(
+        struck="strip",
+        struck_marks=(("{", "}"), ("<s>", "</s>")),
+        unclear="drop-line",
+        unclear_marks=("[...]",),
+        line_end_hyphens="join",
+    )
+
+
+def test_the_command_line_has_the_last_word(tmp_path: Path) -> None:
+    path = write(tmp_path / "archive.yaml", ARCHIVE)
+    policy = read_policy(path, {"struck": "keep", "unclear": None, "mojibake": "repair"})
+    assert (policy.struck, policy.unclear, policy.mojibake) == ("keep", "drop-line", "repair")
+    assert read_policy(None, {"struck": None}) == TextPolicy()
+
+
+def test_every_problem_is_listed(tmp_path: Path) -> None:
+    path = write(tmp_path / "archive.yaml", "struk: strip\nunclear: sometimes\nspaces: no\nstruck_marks: ['<s>']\n")
+    with pytest.raises(ConfigError) as error:
+        read_policy(path, {})
+    told = str(error.value)
+    assert told.startswith(f"{path}: 4 problems\n")
+    assert "\n  struk: unknown key; did you mean 'struck'?" in told
+    assert "\n  unclear: must be 'keep', 'strip' or 'drop-line', not 'sometimes'" in told
+    assert "\n  spaces: must be 'collapse' or 'keep', not False" in told
+    assert "\n  struck_marks.0: " in told
+
+
+def test_an_empty_mark_is_a_problem_of_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "archive.yaml", "unclear_marks: ['']\n")
+    with pytest.raises(ConfigError, match=r"1 problem\n  a mark must not be empty or white space"):
+        read_policy(path, {})
+
+
+def test_a_wrong_choice_of_the_command_line_is_told() -> None:
+    with pytest.raises(ConfigError, match=r"the text policy: 1 problem\n  struck: must be"):
+        read_policy(None, {"struck": "erase"})

@@ -1,0 +1,101 @@
+"""What the text policy changes is counted and shown, and what it drops is listed."""
+
+from pathlib import Path
+
+import pytest
+
+from dsocr.data.card import read_card
+from dsocr.data.notes import Notes
+from dsocr.data.prepare import prepare
+from dsocr.data.sources.layout import Reason, SourceImage, SourceLine
+from dsocr.data.texts import with_text
+from dsocr.errors import DataError
+from dsocr.text import TextPolicy
+from tests.data.making import pair
+
+COPISTE = TextPolicy(struck="strip", unclear="drop-line", unclear_marks=("><",))
+
+
+def revised(policy: TextPolicy, *texts: str) -> tuple[list[str], Notes]:
+    lines = tuple(SourceLine(text, f"p.xml:{number}") for number, text in enumerate(texts, start=1))
+    notes = Notes(strict=True)
+    return [line.text for line in with_text(SourceImage(Path("p"), "p", "p", lines), notes, policy).lines], notes
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "example"),
+    [
+        pytest.param("и\u0306од", "unicode", r"p.xml:1: 'и\u0306од' -> 'йод'", id="what joins a letter is shown"),
+        pytest.param("а\u200bб", "invisible", r"p.xml:1: 'а\u200bб' -> 'аб'", id="what cannot be seen is shown"),
+        pytest.param("а\u00a0б", "spaces", r"p.xml:1: 'а\u00a0б' -> 'а б'", id="so is a space that is no plain one"),
+        pytest.param("дом >стол< стоит", "struck", "p.xml:1: 'дом >стол< стоит' -> 'дом стоит'", id="struck"),
+        pytest.param(
+            f"{'а' * 50}  б{'в' * 90}",
+            "spaces",
+            f"p.xml:1: '…{'а' * 19}  б{'в' * 38}…' -> '…{'а' * 19} б{'в' * 39}…'",
+            id="the place of a long text",
+        ),
+    ],
+)
+def test_a_change_is_counted_and_shown(text: str, rule: str, example: str) -> None:
+    _, notes = revised(COPISTE, text, "слово", text)
+    assert {rule: changes.count for rule, changes in notes.text_changes.items()} == {rule: 2}
+    assert notes.text_changes[rule].examples[0] == example
+
+
+def test_a_text_that_a_rule_changes_in_two_places_counts_once() -> None:
+    _, notes = revised(COPISTE, "а >б >в< г< д >е<")
+    assert notes.text_changes["struck"].count == 1
+
+
+def test_examples_do_not_grow_with_the_texts() -> None:
+    _, notes = revised(COPISTE, *["а  б"] * 50)
+    assert (notes.text_changes["spaces"].count, len(notes.text_changes["spaces"].examples)) == (50, 10)
+
+
+def test_the_line_break_at_the_end_of_a_file_is_no_change() -> None:
+    texts, notes = revised(COPISTE, "слово\r\n", "слово\n")
+    assert (texts, dict(notes.text_changes)) == (["слово", "слово"], {})
+
+
+@pytest.mark.parametrize(
+    ("policy", "text", "reason"),
+    [
+        pytest.param(COPISTE, "слово ><", Reason.UNCLEAR, id="unclear"),
+        pytest.param(TextPolicy(struck="drop-line"), "а >б<", Reason.STRUCK, id="struck"),
+        pytest.param(COPISTE, ">все<", Reason.NO_TEXT, id="nothing is left"),
+    ],
+)
+def test_what_is_dropped_is_listed_even_with_strict(policy: TextPolicy, text: str, reason: Reason) -> None:
+    texts, notes = revised(policy, text, "слово")
+    assert texts == ["слово"]
+    assert [(item.reason, item.where) for item in notes.left_out] == [(reason, "p.xml:1")]
+    assert not notes.text_changes, "what is not stored was not changed"
+
+
+def test_the_card_tells_every_change(tmp_path: Path) -> None:
+    for number, text in enumerate(["а >б< в", "и\u0306од", "слово", "мир ><"]):
+        pair(tmp_path / "s", str(number), text)
+    prepare(tmp_path / "s", tmp_path / "out", split="1/0/0", text_policy=COPISTE)
+    card = read_card(tmp_path / "out")
+    assert {rule: (changes.count, changes.examples) for rule, changes in card.text_changes.items()} == {
+        "struck": (1, ["0.txt: 'а >б< в' -> 'а в'"]),
+        "unicode": (1, [r"1.txt: 'и\u0306од' -> 'йод'"]),
+    }
+    assert card.left_out["unclear text"].count == 1
+    assert card.policy() == COPISTE
+
+
+def test_a_card_whose_policy_was_spoilt_is_said(tmp_path: Path) -> None:
+    pair(tmp_path / "s", "a", "а")
+    prepare(tmp_path / "s", tmp_path / "out", split="1/0/0")
+    spoilt = read_card(tmp_path / "out").model_copy(update={"text_policy": {"struck": "erase"}})
+    with pytest.raises(DataError, match=r"text_policy\.struck: input should be 'keep'"):
+        spoilt.policy()
+
+
+def test_an_older_card_has_the_policy_it_tells(tmp_path: Path) -> None:
+    pair(tmp_path / "s", "a", "а")
+    prepare(tmp_path / "s", tmp_path / "out", split="1/0/0")
+    older = read_card(tmp_path / "out").model_copy(update={"text_policy": {"unicode": "keep", "spaces": "collapse"}})
+    assert older.policy() == TextPolicy(unicode="keep")

@@ -1,0 +1,109 @@
+"""`dsocr prepare` with every choice of splits and texts, and `dsocr splits` on what it made."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsocr.cli import main
+from tests.data.making import pair, write
+
+Texts = pytest.CaptureFixture[str]
+
+
+def call(monkeypatch: pytest.MonkeyPatch, capsys: Texts, *arguments: object) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["dsocr", *map(str, arguments)])
+    capsys.readouterr()
+    try:
+        main()
+        code = 0
+    except SystemExit as exit_:
+        code = int(exit_.code or 0)
+    return code, *capsys.readouterr()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Six writers of two lines each, one of them in cp1251, one with struck-out text."""
+    for number, writer in enumerate("abcdef"):
+        for line in (1, 2):
+            pair(tmp_path / "s", f"{writer}_{line}", f"текст {writer} {line}", colour=(number, line, 0))
+    write(tmp_path / "s/a_1.txt", "дом >стол< стоит")
+    write(tmp_path / "s/b_1.txt", "Съешь ещё этих булок", encoding="cp1251")
+    return tmp_path / "s"
+
+
+def test_the_refusal_of_an_encoding_says_the_option_that_reads_it(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    code, out, _ = call(monkeypatch, capsys, "prepare", source, "-o", tmp_path / "out", "--writer", "(.)_")
+    assert code == 0
+    assert "left out, source cannot be read: 1" in out
+    assert "it looks like cp1251, which --encoding cp1251 reads" in out
+
+
+def test_every_choice_together_and_the_report(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    data, policy = tmp_path / "out", write(tmp_path / "archive.yaml", "struck: drop-line\n")
+    names = write(tmp_path / "published.txt", "a\ttrain\n")
+    options: list[object] = ["--writer", "(.)_", "--split-by", "writer+text", "--split", "0.6/0.2/0.2", "--no-stratify"]
+    options += ["--encoding", "cp1251", "--text-policy", policy, "--struck", "strip", "--fixed", names]
+    code, out, err = call(monkeypatch, capsys, "prepare", source, "-o", data, *options)
+    assert code == 0, err
+    assert "text policy, texts changed by struck: 1, e.g. a_1.txt: 'дом >стол< стоит' -> 'дом стоит'" in out
+    card = json.loads((data / "dataset.json").read_text(encoding="utf-8"))
+    assert (card["split_by"], card["stratified"], card["fixed"]["names"]) == ("writer+text", False, 1)
+    assert card["text_policy"]["struck"] == "strip"
+
+    code, out, _ = call(monkeypatch, capsys, "splits", data)
+    assert code == 0
+    assert "to quote:\nThe 12 samples of out were split by writer and text (seed 17): " in out
+    code, out, _ = call(monkeypatch, capsys, "splits", data, "--json")
+    assert json.loads(out)["crossing"]["writers"]["count"] == 0
+    code, out, _ = call(monkeypatch, capsys, "splits", data, "--markdown")
+    assert out.startswith("# The splits of out\n\nThe 12 samples")
+
+    options[options.index("--fixed") :] = ["--like", data]
+    code, out, err = call(monkeypatch, capsys, "prepare", source, "-o", tmp_path / "again", *options)
+    assert code == 0, err
+    assert "note: 6 groups by writer+text stay where out has them, 0 are new" in out
+
+
+def test_folds_are_made_and_reported(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    call(monkeypatch, capsys, "prepare", source, "-o", tmp_path / "out", "--writer", "(.)_", "--folds", 3)
+    code, out, _ = call(monkeypatch, capsys, "splits", tmp_path / "out", "--fold", 2)
+    assert code == 0
+    assert "into 3 folds, of which fold 2 tests" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        pytest.param(["splits", "nowhere"], "not a dataset folder", id="no dataset"),
+        pytest.param(["prepare", "s", "-o", "o", "--struck", "erase"], "struck: must be 'keep', 'strip'", id="policy"),
+        pytest.param(
+            ["prepare", "s", "-o", "o", "--text-policy", "no.yaml"], "no.yaml: no such file", id="policy file"
+        ),
+        pytest.param(["prepare", "s", "-o", "o", "--encoding", "cp9"], "unknown encoding 'cp9'", id="encoding"),
+        pytest.param(["prepare", "s", "-o", "o", "--folds", 2], "2 folds are too few", id="folds"),
+        pytest.param(["prepare", "s", "-o", "o", "--fixed", "no.txt"], "no.txt: the file cannot be read", id="list"),
+        pytest.param(["prepare", "s", "-o", "o", "--like", "s"], "s: not a dataset folder", id="earlier dataset"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_exit_code_2(
+    arguments: list[object],
+    sentence: str,
+    source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Texts,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert sentence in err
+    assert not (tmp_path / "o").exists()

@@ -1,0 +1,64 @@
+"""Images shrunk to what a resolution can show, before work is done on them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from dsocr.data.dataset import Dataset
+from dsocr.data.images import open_image
+from dsocr.model.resolution import Family, find_resolution
+from dsocr.model.views import show, shrunk
+from dsocr.samples import Split
+
+SAMPLE = Path(__file__).parents[2] / "examples" / "handwriting"
+
+
+def strokes(width: int, height: int) -> Image.Image:
+    """Strokes as wide as a pen's, uneven so that folding has gaps to find."""
+    image = Image.new("L", (width, height), 240)
+    draw = ImageDraw.Draw(image)
+    for place in range(height, width - height, height):
+        slope = height // 4 if place // height % 3 else -height // 3
+        draw.line((place, height // 5, place + slope, 4 * height // 5), fill=30, width=height // 12)
+    return image
+
+
+@pytest.mark.parametrize(
+    ("family", "resolution", "size", "expected"),
+    [
+        pytest.param("nano", "fold", (800, 64), (800, 64), id="a line about as large as it is shown"),
+        pytest.param("nano", "fold", (3200, 200), (1232, 77), id="folded into rows of 51 pixels"),
+        pytest.param("deepseek_ocr", "fold", (3200, 200), (3200, 200), id="rows of 128 pixels, not worth it"),
+        pytest.param("deepseek_ocr", "base", (4000, 160), (1550, 62), id="padded to a square of 1024"),
+        pytest.param("deepseek_ocr", "small", (3200, 200), (3200, 200), id="squashed, so its height is stretched"),
+        pytest.param("deepseek_ocr", "gundam", (3200, 200), (3200, 200), id="shown in nine tiles"),
+    ],
+)
+def test_size_after_shrinking(
+    family: Family, resolution: str, size: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    assert shrunk(Image.new("L", size), find_resolution(family, resolution)).size == expected
+
+
+def test_tiles_stay_as_many_as_they_were() -> None:
+    resolution = find_resolution("deepseek_ocr", "gundam")
+    for size in ((4000, 3000), (2480, 3508), (9000, 400), (6000, 6000)):
+        small = shrunk(Image.new("L", size), resolution)
+        assert resolution.grid(*small.size) == resolution.grid(*size)
+
+
+@pytest.mark.parametrize("size", [(3200, 200), (2500, 140), (1500, 190)], ids=str)
+def test_what_the_model_sees_stays_nearly_the_same(size: tuple[int, int]) -> None:
+    resolution, image = find_resolution("nano", None), strokes(*size)
+    assert shrunk(image, resolution) is not image
+    before, after = (show(item, resolution).whole.astype(float) for item in (image, shrunk(image, resolution)))
+    assert np.abs(before - after).mean() < 1.5
+
+
+def test_the_shipped_sample_is_not_shrunk() -> None:
+    """What the demo measured does not depend on shrinking."""
+    resolution = find_resolution("nano", None)
+    images = [open_image(sample.image) for sample in Dataset.open(SAMPLE).samples(Split.TRAIN)]
+    assert [image.size for image in images if shrunk(image, resolution) is not image] == []
