@@ -22,8 +22,8 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.grouping import page_key
 from dsocr.data.images import read_bytes
 from dsocr.data.journal import StoredSample
-from dsocr.data.paths import FIXES_FILE
 from dsocr.data.notes import EXAMPLES
+from dsocr.data.paths import FIXES_FILE
 from dsocr.data.prepare import Progress
 from dsocr.data.splits import crossing
 from dsocr.data.writing import IMAGES, refuse_output, write_split
