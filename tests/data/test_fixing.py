@@ -10,6 +10,8 @@ import pytest
 from dsocr.data.checks import check_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.fixing import fix_dataset
+from dsocr.data.images import read_bytes
+from dsocr.data.prepare import prepare
 from dsocr.errors import DataError
 from dsocr.samples import Split
 from tests.data.making import file_of
@@ -161,3 +163,17 @@ def test_an_image_that_is_gone_leaves_no_trace(folder: Path, tmp_path: Path) -> 
     with pytest.raises(DataError, match="the image cannot be read"):
         fix_dataset(Dataset.open(folder), tmp_path / "new")
     assert [path.name for path in tmp_path.iterdir()] == ["dataset"]
+
+
+def test_a_packed_dataset_stays_packed(small_dataset: Path, tmp_path: Path) -> None:
+    packed = prepare(small_dataset.parent / "source", tmp_path / "packed", store="parquet").dataset
+    edit(packed, "train", {0: {"text": "сло\u00adво"}})
+    fix_dataset(Dataset.open(packed), tmp_path / "new")
+    new = Dataset.open(tmp_path / "new")
+    assert new.card.store == "parquet"
+    assert not (tmp_path / "new" / "train" / "images").exists()
+    assert new.samples(Split.TRAIN)[0].text == "слово"
+    old = Dataset.open(packed).samples(Split.TRAIN)
+    pairs = zip(old, new.samples(Split.TRAIN), strict=True)
+    assert all(read_bytes(before.image) == read_bytes(after.image) for before, after in pairs)
+    assert "hash-differs" not in codes(tmp_path / "new")

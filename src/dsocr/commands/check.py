@@ -85,7 +85,7 @@ def _fixed(printer: Printer, dataset: "Dataset", out: Path, overwrite: bool) -> 
         printer.say(f"nothing to fix, so {out} was not written")
         return dataset
     printer.say(f"dataset: {out} (every change is listed in {out / 'fixes.jsonl'})")
-    return Dataset.open(out)
+    return Dataset.open(out, fold=dataset.fold)
 
 
 def _print(printer: Printer, folder: Path, findings: list["Finding"], html: Path | None) -> None:

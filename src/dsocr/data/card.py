@@ -55,13 +55,13 @@ class FixedCard(_Part):
 class Card(_Part):
     """A dataset's provenance and counts.
 
-    `split_by` says what is never shared between splits (a unit, or several joined by `+`); "given" ones were the
-    source's own. `stratified` ones were drawn alike in lengths and scripts. With `folds` the splits of the folders are
-    those of fold 1. `like` is the earlier dataset whose groups stay in their splits. `crossing` counts the writers,
-    documents, pages and texts that stand in more than one split. `text_changes` counts, per rule of the text policy,
-    the texts that it changed. `unmatched` counts, per pattern, the names it did not
-    match; their samples are kept with an unknown writer, page or document. `remarks` say how
-    the source was read where it could have been read otherwise. `repaired` counts, per code of a finding, what was put
+    `unit` is what a sample is an image of. `split_by` says what is never shared between splits (a unit of grouping, or
+    several joined by `+`); "given" ones were the source's own. `stratified` ones were drawn alike in lengths and
+    scripts. With `folds` the splits of the folders are those of fold 1. `like` is the earlier dataset whose groups stay
+    in their splits. `crossing` counts the writers, documents, pages and texts that stand in more than one split.
+    `text_changes` counts, per rule of the text policy, the texts that it changed. `unmatched` counts, per pattern, the
+    names it did not match; their samples are kept with an unknown writer, page or document. `remarks` say how the
+    source was read where it could have been read otherwise. `repaired` counts, by the codes of findings, what was put
     right afterwards; `fixes.jsonl` lists it all.
     """
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dsocr import __version__
@@ -24,13 +24,14 @@ from dsocr.data.notes import EXAMPLES
 from dsocr.data.paths import FIXES_FILE
 from dsocr.data.placing import count_crossing
 from dsocr.data.prepare import Progress
-from dsocr.data.writing import refuse_output, write_split
+from dsocr.data.writing import IMAGES, refuse_output, write_split
 from dsocr.errors import DataError
 from dsocr.runs import writing_folder
 from dsocr.samples import Sample, Split
 from dsocr.text import comparable
 
 TWIN = "duplicate-image"
+_STAGED = "staged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,8 @@ class _Kept:
 def fix_dataset(dataset: Dataset, out: Path, *, overwrite: bool = False, progress: Progress | None = None) -> FixReport:
     """Writes the dataset folder `out`, whole or not at all, with what was done in its card and in `fixes.jsonl`.
 
-    Raises DataError where `out` is in use, and for images that cannot be read.
+    Samples stay in the split they lie in, whatever a fold makes of them. Raises DataError where `out` is in use, and
+    for images that cannot be read.
     """
     refuse_output(out, dataset.folder, overwrite=overwrite)
     if out.resolve().is_relative_to(dataset.folder.resolve()):
@@ -104,7 +106,7 @@ def fix_dataset(dataset: Dataset, out: Path, *, overwrite: bool = False, progres
 
 def _rows(dataset: Dataset, split: Split) -> Iterator[_Kept]:
     """The rows of a split as they stand, columns of the user's own among them."""
-    samples = dataset.samples(split)
+    samples = [sample for _, sample in dataset.stored(split)]
     if not samples:
         return
     lines = dataset.metadata(split).read_text(encoding="utf-8").split("\n")
@@ -150,7 +152,12 @@ def _write(
     def stored(items: list[_Kept]) -> Iterator[StoredSample]:
         nonlocal done
         for item in items:
-            yield StoredSample(_unchanged(item), item.digest, "", item.row, "")
+            name = str(item.row["file_name"])
+            if PurePosixPath(name).parent != PurePosixPath(IMAGES):
+                raise DataError(f"the image {name!r} does not lie in {IMAGES}/", where=item.sample.id)
+            # `datasets` wants the columns that every row of ours has, though an old row may lack some.
+            row = {"writer": "", "page": "", "document": "", **item.row}
+            yield StoredSample(_unchanged(item), item.digest, name, row, "")
             done += 1
             if progress:
                 progress(done, total)

@@ -94,8 +94,8 @@ class Checked:
     look: Look | None = None
 
 
-_Place = tuple[str, str, str]
-"""Where it is and what is said there, the sample's id, and the id of the sample it was compared with."""
+_Place = tuple[str, str, str, str]
+"""Where it is and what is said there, the sample's id, that of the sample it was compared with, and its split."""
 
 
 @dataclass
@@ -112,11 +112,13 @@ class Findings:
         `detail` is what its example says beside the place, `other` the sample that it was compared with.
         """
         place = f"{item.where}: {detail}" if detail else item.where
-        self.places[code, severity, message].append((place, item.sample.id, other.sample.id if other else ""))
+        self.places[code, severity, message].append(
+            (place, item.sample.id, other.sample.id if other else "", item.sample.split)
+        )
 
     def add_place(self, code: str, severity: Severity, message: str, where: str) -> None:
         """One more place of a kind that is of no single sample."""
-        self.places[code, severity, message].append((where, "", ""))
+        self.places[code, severity, message].append((where, "", "", where.partition("/")[0]))
 
     def listed(self) -> list[Finding]:
         """Errors first, then warnings, then notes."""
@@ -125,7 +127,7 @@ class Findings:
 
 
 def _finding(code: str, severity: Severity, message: str, places: list[_Place]) -> Finding:
-    examples, samples, others = zip(*places[:EXAMPLES], strict=True)
+    examples, samples, others, _ = zip(*places[:EXAMPLES], strict=True)
     return Finding(
         code,
         severity,
@@ -136,5 +138,5 @@ def _finding(code: str, severity: Severity, message: str, places: list[_Place]) 
         fix=FIXES[code],
         samples=samples,
         others=others,
-        by_split=dict(Counter(place.partition("/")[0] for place, _, _ in places)),
+        by_split=dict(Counter(split for *_, split in places)),
     )

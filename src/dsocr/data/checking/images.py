@@ -70,10 +70,10 @@ def check_inverted(checked: Sequence[Checked], findings: Findings) -> None:
 
 def check_aspects(checked: Sequence[Checked], findings: Findings) -> None:
     """Lines of unusual height for their page: two lines in one image, or a part of a line."""
-    pages: dict[tuple[str | None, str | None], list[Checked]] = defaultdict(list)
+    pages: dict[tuple[str | None, ...], list[Checked]] = defaultdict(list)
     for item in checked:
         if item.size and item.sample.page and item.sample.text.strip() and "\n" not in item.sample.text:
-            pages[item.sample.writer, item.sample.page].append(item)
+            pages[item.sample.writer, item.sample.document, item.sample.page].append(item)
     for page in pages.values():
         if len(page) >= ENOUGH:
             _check_page(page, findings)

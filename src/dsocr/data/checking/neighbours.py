@@ -67,7 +67,7 @@ def _pages(checked: Sequence[Checked]) -> Iterator[list[tuple[int, Checked]]]:
     pages: dict[tuple[str, ...], list[tuple[int, Checked]]] = defaultdict(list)
     for place, item in enumerate(checked):
         sample = item.sample
-        pages[sample.split, sample.writer or "", sample.page or ""].append((place, item))
+        pages[sample.split, sample.writer or "", sample.document or "", sample.page or ""].append((place, item))
     yield from pages.values()
 
 

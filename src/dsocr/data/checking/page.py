@@ -176,7 +176,7 @@ def _figures(finding: Finding, samples: dict[str, Sample], pictures: "_Pictures"
         pairs = (f'{pictures.of(sample.image)}<p class="text">{_marked(sample.text)}</p>' for sample in concerned)
         where, _, detail = example.partition(": ")
         told = f"{escape(detail)} <code>{escape(where)}</code>" if detail else f"<code>{escape(where)}</code>"
-        split = escape(where.partition("/")[0])
+        split = escape(samples[own].split if own in samples else where.partition("/")[0])
         yield f'<figure data-split="{split}">{"".join(pairs)}<figcaption>{told}</figcaption></figure>'
 
 

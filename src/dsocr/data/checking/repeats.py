@@ -27,8 +27,8 @@ def check_repeats(checked: Sequence[Checked], findings: Findings) -> None:
         _check_share(split, own, findings)
 
 
-def _place(item: Checked) -> tuple[str, str | None, str | None]:
-    return item.sample.split, item.sample.writer, item.sample.page
+def _place(item: Checked) -> tuple[str | None, ...]:
+    return item.sample.split, item.sample.writer, item.sample.document, item.sample.page
 
 
 def _is_copied(first: Checked, second: Checked) -> bool:
