@@ -3,12 +3,13 @@
 import os
 import stat
 import tracemalloc
+import unicodedata
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dsocr.data.archive_names import name_of
@@ -276,9 +277,20 @@ def test_names_are_made_readable(entry: zipfile.ZipInfo, name: str) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.text("абвгдеёжзийклмнопрстуфхцчшщъыьэюяАБВЯ0123456789 _-().", min_size=1, max_size=20))
-def test_every_russian_name_of_windows_survives(name: str) -> None:
+@given(
+    st.text("абвгдеёжзийклмнопрстуфхцчшщъыьэюя0123456789 _-().", min_size=1, max_size=20),
+    st.sampled_from([str.lower, str.title, str.upper]),
+)
+@example("раа", str.lower)
+def test_every_russian_name_of_windows_survives(name: str, written: Callable[[str], str]) -> None:
+    name = written(name)
     assert name_of(unflagged(name.encode("cp866"))) == name
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text("абвгдеёжзийклмнопрстуфхцчшщъыьэюяАБВЯ0123456789 _-().", min_size=1, max_size=20))
+def test_every_russian_name_of_a_mac_survives(name: str) -> None:
+    assert name_of(unflagged(unicodedata.normalize("NFD", name).encode())) == name
 
 
 def test_an_export_becomes_the_same_dataset_as_its_folder(tmp_path: Path) -> None:

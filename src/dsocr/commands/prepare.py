@@ -94,8 +94,6 @@ def print_prepared(printer: Printer, report: "PrepareReport") -> None:
     printer.say(f"read as {card.source_format}, {card.unit} by {card.unit}; split by {card.split_by}{_folds(card)}")
     if report.recalled:
         printer.say(f"of {report.images} images, {report.recalled} had been cut before")
-    for remark in card.remarks:
-        printer.say(remark)
     for rule, changes in card.text_changes.items():
         printer.say(f"text policy, texts changed by {rule}: {changes.count}, e.g. {changes.examples[0]}")
     for reason, left_out in card.left_out.items():

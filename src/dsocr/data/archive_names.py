@@ -20,7 +20,8 @@ def name_of(entry: ZipInfo) -> str:
     """The entry's name with forward slashes, in NFC.
 
     Archives made by Windows in Russian write names in cp866, those of a Mac in UTF-8, and neither says so. Letters
-    decide: what is UTF-8 is read as that, else what is Cyrillic in cp866, else cp437, as the format demands.
+    decide: what is Russian words and nothing else in cp866 is read as that (`тап` would be Braille in UTF-8), else what
+    is UTF-8, else what is Cyrillic for the most part in cp866, else cp437, as the format demands.
     """
     name = entry.orig_filename
     if not entry.flag_bits & _UTF8_FLAG and not name.isascii():
@@ -29,11 +30,22 @@ def name_of(entry: ZipInfo) -> str:
 
 
 def _guessed(raw: bytes) -> str:
+    russian = raw.decode("cp866")
+    if _is_plain_russian(russian):
+        return russian
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        russian = raw.decode("cp866")
+        pass
     return russian if _is_russian(russian) else raw.decode("cp437")
+
+
+def _is_plain_russian(name: str) -> bool:
+    """True where all but ASCII is Cyrillic, in words as they are written; what is UTF-8 has boxes or wild capitals."""
+    words = [word for word in re.findall(r"[^\W\d_]+", name) if not word.isascii()]
+    boxes = [character for character in name if not character.isalpha() and not character.isascii()]
+    written = all(word.islower() or word.istitle() or word.isupper() for word in words)
+    return not boxes and written and all(re.fullmatch("[а-яё]+", word, re.IGNORECASE) for word in words)
 
 
 def _is_russian(name: str) -> bool:

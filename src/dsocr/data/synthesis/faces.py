@@ -110,7 +110,7 @@ def _name(path: Path) -> tuple[str, str]:
 def _drawable(path: Path, characters: Iterable[str]) -> Iterator[str]:
     """The characters that a font has a glyph for, told by its looks: neither empty nor the one for what is missing.
 
-    On 316 font files this said of 637 characters what their tables say, but for the no-break space and soft hyphen.
+    On 316 font files this said of 659 characters what their tables say, but for the no-break space and soft hyphen.
     """
     font = ImageFont.truetype(path, _PROBE, layout_engine=ImageFont.Layout.BASIC)
     lacking = {_looks(font, character) for character in _NO_CHARACTERS}
