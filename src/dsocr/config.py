@@ -86,6 +86,8 @@ class InputSection(Section):
     """How an image enters the model, by name; the base's own default where it is not given."""
     prompt: Text = "free_ocr"
     """The name of a prompt, or the prompt itself."""
+    lines_per_sheet: PositiveInt | Literal["auto"] = 1
+    """Lines of one writer that are shown together, one below the other: 1, at most so many, or auto: all that fit."""
 
 
 class AdapterSection(Section):

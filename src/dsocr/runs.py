@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Literal, Self, TextIO
 from uuid import uuid4
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -94,6 +94,7 @@ class ReadingSettings:
     """How to read with an adapter: the settings that travel with its weights, in `reading.json` beside them.
 
     `prompt` is the prompt itself, not its name. `generation` holds the keys of the configuration's section.
+    Runs from before there were sheets have no `lines_per_sheet`: they read single lines.
     """
 
     base: str
@@ -102,6 +103,7 @@ class ReadingSettings:
     resolution: str
     text_policy: TextPolicy
     generation: dict[str, Any]
+    lines_per_sheet: int | Literal["auto"] = 1
 
     @classmethod
     def load(cls, adapter: Path) -> Self:

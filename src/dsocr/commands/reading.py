@@ -51,4 +51,6 @@ def transcribe_command(
         printer.complain(f"refused: {refusal}")
     counts = f"{report.images} images read, {len(report.refused)} refused"
     printer.say(f"{counts}; {report.empty} empty, {report.truncated} cut off before their end")
+    if report.read_again:
+        printer.say(f"{report.read_again} read again alone: their sheets were answered with another number of lines")
     printer.result(f"texts: {report.out}")

@@ -35,6 +35,8 @@ _STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2
 """Bytes a pixel in Pillow's memory; four in all other modes, RGB among them."""
 
 _ORIENTATION = 0x0112
+_LYING = range(5, 9)
+"""The orientations in which a camera was held upright, so that width and height change places."""
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -73,6 +75,17 @@ class DecodedImage:
 def open_image(path: Path | PackedImage, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """The picture in a file: upright, RGB or L, fully decoded."""
     return decode_image(read_bytes(path), name=path, max_pixels=max_pixels).image
+
+
+def upright_size(path: Path | PackedImage) -> tuple[int, int]:
+    """Width and height as `open_image` would give them, from the head of the file."""
+    try:
+        with Image.open(path if isinstance(path, Path) else io.BytesIO(read_bytes(path)), formats=FORMATS) as file:
+            # Not the getexif of its own kind of file: a PNG's looks behind the pixels, and decodes them for it.
+            lying = Image.Image.getexif(file).get(_ORIENTATION) in _LYING
+            return (file.height, file.width) if lying else (file.width, file.height)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f"the image cannot be read: {error}", where=path, hint="see `dsocr check`") from error
 
 
 def read_bytes(path: Path | PackedImage) -> bytes:

@@ -11,6 +11,7 @@ from PIL import Image
 from dsocr.config import load_config
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
+from dsocr.data.sheets import hand_of
 from dsocr.errors import DataError
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, hands_by_writer, score_lines
@@ -45,12 +46,18 @@ def evaluate(
 
     done = 0
 
+    # Lines of one hand beside each other, so that they can share a sheet.
+    by_hand = sorted(samples, key=lambda sample: hand_of(sample) or "")
+    hand_by_id = {sample.id: hand_of(sample) for sample in samples}
+    again = {"base": 0, "adapter": 0}
+
     def read(*, adapter: bool) -> tuple[list[LineScore], float]:
         nonlocal done
         started, predictions = time.monotonic(), {}
         with nullcontext() if adapter else transcriber.without_adapter():
-            for prediction in transcriber.read(_images(samples)):
+            for prediction in transcriber.read(_images(by_hand), hand_by_id.__getitem__):
                 predictions[prediction.id] = prediction
+                again["adapter" if adapter else "base"] += prediction.read_again
                 done += 1
                 if progress is not None:
                     progress(done, len(samples) * (2 if with_base else 1))
@@ -65,7 +72,7 @@ def evaluate(
         base_seconds=base_seconds,
         adapter_seconds=adapter_seconds,
         dataset={name.value: part.sha256 for name, part in opened.card.splits.items()},
-        settings=_settings(transcriber, opened, len(samples), limit),
+        settings=_settings(transcriber, opened, len(samples), limit) | {"lines_read_again": again},
     )
     _write_lines(run.lines, base, lines)
     card.save(run.scorecard)
@@ -87,6 +94,7 @@ def _settings(transcriber: Transcriber, dataset: Dataset, lines: int, limit: int
     return {
         "prompt": transcriber.encoder.prompt,
         "resolution": transcriber.encoder.resolution.name,
+        "lines_per_sheet": transcriber.lines_per_sheet,
         "generation": transcriber.generation.as_dict(),
         "text_policy": transcriber.text_policy.as_dict(),
         "split_by": dataset.card.split_by,

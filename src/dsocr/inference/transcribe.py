@@ -18,12 +18,16 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class TranscribeReport:
-    """What was written, and which images could not be read, each with the reason."""
+    """What was written, and which images could not be read, each with the reason.
+
+    `read_again` counts the lines that were read alone after their sheet was answered with another number of lines.
+    """
 
     out: Path
     images: int
     truncated: int
     empty: int
+    read_again: int
     refused: list[str]
 
 
@@ -69,7 +73,8 @@ def transcribe(
     out.parent.mkdir(parents=True, exist_ok=True)
     written = write(predictions(), out)
     truncated = sum(prediction.truncated for prediction in seen)
-    return TranscribeReport(out, written, truncated, sum(not prediction.text for prediction in seen), refused)
+    empty, again = sum(not prediction.text for prediction in seen), sum(prediction.read_again for prediction in seen)
+    return TranscribeReport(out, written, truncated, empty, again, refused)
 
 
 def find_images(inputs: Sequence[Path]) -> list[tuple[str, Path]]:

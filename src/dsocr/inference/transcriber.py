@@ -1,30 +1,42 @@
 """A model that reads images: a base alone, or a run's adapter on its base with the settings it was trained with."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
+from itertools import tee
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from PIL import Image
 
-from dsocr.inference.decoding import Generation, decode
+from dsocr.data.sheets import SheetLine, fill_sheets
+from dsocr.inference.decoding import Generation
+from dsocr.inference.sheets import LinesPerSheet, read_sheets, sheet_limits
 from dsocr.model.adapters import load_adapter
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, choose_dtype, load_base
+from dsocr.model.sheets import line_height
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The transcription of one image. `tokens` counts the end token; `truncated` means that none came."""
+    """The transcription of one image. `tokens` counts the end token; `truncated` means that none came.
+
+    `read_again` is a line that was read alone after its sheet was answered with another number of lines.
+    """
 
     id: str
     text: str
     tokens: int
     truncated: bool
+    read_again: bool = False
+
+
+def folder_of(identifier: str) -> str:
+    """Whose an image is taken to be where nobody says: all of one folder are of one hand."""
+    return PurePosixPath(identifier).parent.as_posix()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +47,7 @@ class Transcriber:
     encoder: Encoder
     generation: Generation
     text_policy: TextPolicy
+    lines_per_sheet: LinesPerSheet = 1
 
     @classmethod
     def of_run(cls, run: RunFolder, *, precision: str = "auto") -> "Transcriber":
@@ -49,22 +62,30 @@ class Transcriber:
         base = load_base(settings.base, settings.base_revision, dtype=choose_dtype(precision, device), device=device)
         network = load_adapter(base.network, folder)
         encoder = base.encoder(settings.resolution, settings.prompt)
-        return cls(network, encoder, Generation(**settings.generation), settings.text_policy)
+        generation = Generation(**settings.generation)
+        return cls(network, encoder, generation, settings.text_policy, settings.lines_per_sheet)
 
     def without_adapter(self) -> AbstractContextManager[Any]:
         """A context in which the base reads alone."""
         return self.network.disable_adapter() if hasattr(self.network, "disable_adapter") else nullcontext()
 
-    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
-        """A prediction for every (id, image), in their order; images are taken a batch at a time."""
-        for batch in _batches(images, self.generation.samples_per_batch):
-            samples = [self.encoder.encode(image) for _, image in batch]
-            readings = decode(self.network, self.encoder, samples, self.generation)
-            for (identifier, _), reading in zip(batch, readings, strict=True):
-                yield Prediction(identifier, self.text_policy.apply(reading.text), reading.tokens, reading.truncated)
+    def read(
+        self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None] = folder_of
+    ) -> Iterator[Prediction]:
+        """A prediction for every (id, image), in their order; images are taken a batch at a time.
 
-
-def _batches(images: Iterable[tuple[str, Image.Image]], size: int) -> Iterator[list[tuple[str, Image.Image]]]:
-    iterator = iter(images)
-    while batch := list(islice(iterator, size)):
-        yield batch
+        Where lines are read on sheets, images that follow each other share one if `hand_of` says the same of their ids;
+        one of which it says None is read alone.
+        """
+        lines = (
+            SheetLine((name, image), hand_of(name), line_height(image.size, self.encoder.resolution))
+            for name, image in images
+        )
+        limits = sheet_limits(self.encoder.resolution, self.lines_per_sheet)
+        # Two views of one stream: the names, and the images that are read a batch ahead of them.
+        named, shown = tee([line.of for line in sheet] for sheet in fill_sheets(lines, limits))
+        sheets = ([image for _, image in sheet] for sheet in shown)
+        for sheet, readings in zip(named, read_sheets(self.network, self.encoder, self.generation, sheets), strict=True):
+            for (name, _), line in zip(sheet, readings, strict=True):
+                text = self.text_policy.apply(line.reading.text)
+                yield Prediction(name, text, line.reading.tokens, line.reading.truncated, line.read_again)

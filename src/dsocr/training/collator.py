@@ -51,6 +51,11 @@ class EncodedSamples(Dataset[Encoded]):
         """The image of a sample as it is varied in this epoch, before it is encoded."""
         return augment(self._image(index), generator(self._seed, int(self._epoch), index), self._augmentation)
 
+    @property
+    def epoch(self) -> int:
+        """The epoch whose draws the images are varied by, the same in every process."""
+        return int(self._epoch)
+
     def set_epoch(self, epoch: int) -> None:
         """Vary the images anew."""
         self._epoch.fill_(epoch)

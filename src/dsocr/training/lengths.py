@@ -1,22 +1,13 @@
 """How long the samples of a split are for a model, in tokens, found without decoding an image."""
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from PIL import Image
-
-from dsocr.data.images import FORMATS, read_bytes
+from dsocr.data.images import upright_size
 from dsocr.data.prepare import Progress
-from dsocr.errors import DataError
 from dsocr.model.encoding import Encoder
 from dsocr.model.resolution import UNTILED, Grid, Resolution
 from dsocr.samples import Sample
-
-_ORIENTATION = 0x0112
-_LYING = range(5, 9)
-"""The orientations in which a camera was held upright, so that width and height change places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +58,4 @@ def _share(ordered: Sequence[int], percent: int) -> int:
 
 
 def _grid(sample: Sample, resolution: Resolution) -> Grid:
-    return UNTILED if resolution.tiling is None else resolution.grid(*_upright_size(sample))
-
-
-def _upright_size(sample: Sample) -> tuple[int, int]:
-    """Width and height as `open_image` would give them, from the head of the file."""
-    try:
-        file_or_bytes = sample.image if isinstance(sample.image, Path) else io.BytesIO(read_bytes(sample.image))
-        with Image.open(file_or_bytes, formats=FORMATS) as file:
-            # Not the getexif of its own kind of file: a PNG's looks behind the pixels, and decodes them for it.
-            lying = Image.Image.getexif(file).get(_ORIENTATION) in _LYING
-            return (file.height, file.width) if lying else (file.width, file.height)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"the image cannot be read: {error}", where=sample.image, hint="see `dsocr check`") from error
+    return UNTILED if resolution.tiling is None else resolution.grid(*upright_size(sample.image))

@@ -16,6 +16,7 @@ from dsocr.samples import Sample
 from dsocr.training.arguments import two_rate_optimizer
 from dsocr.training.collator import Collator, EncodedSamples
 from dsocr.training.preflight import demand_gradients
+from dsocr.training.sheets import SheetSamples
 
 
 def within_budget(samples: Sequence[Sample], encoder: Encoder, config: RunConfig) -> tuple[list[Sample], int]:
@@ -33,7 +34,7 @@ class Setup:
 
     model: PeftModel
     encoder: Encoder
-    samples: EncodedSamples
+    samples: EncodedSamples | SheetSamples
     optimizer: torch.optim.Optimizer | None
     device: torch.device
     dtype: torch.dtype
@@ -55,9 +56,17 @@ def set_up(config: RunConfig, samples: Sequence[Sample]) -> Setup:
     return Setup(model, encoder, encoded, two_rate_optimizer(model, config.training), device, dtype)
 
 
-def encoded_samples(config: RunConfig, samples: Sequence[Sample], encoder: Encoder) -> EncodedSamples:
-    """The samples as model inputs, varied as the configuration says."""
-    return EncodedSamples(samples, encoder, augmentation=config.training.augmentation, seed=config.seed)
+def encoded_samples(
+    config: RunConfig, samples: Sequence[Sample], encoder: Encoder
+) -> EncodedSamples | SheetSamples:
+    """The samples as model inputs, varied and laid out on sheets as the configuration says."""
+    training, together = config.training, config.input.lines_per_sheet
+    lines = EncodedSamples(samples, encoder, augmentation=training.augmentation, seed=config.seed)
+    if together == 1:
+        return lines
+    return SheetSamples(
+        lines, samples, encoder, together, max_text_tokens=training.max_text_tokens, seed=config.seed
+    )
 
 
 def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str | None) -> PeftModel:

@@ -31,6 +31,7 @@ from dsocr.training.checkpoints import TRAINER_STATE, latest_checkpoint
 from dsocr.training.collator import Collator
 from dsocr.training.preflight import check_for_base
 from dsocr.training.setup import Setup, set_up, within_budget
+from dsocr.training.sheets import counted_in_sheets
 from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.validation import Validation, chosen_samples
 
@@ -75,8 +76,10 @@ def train(
     _begin_run(run, config, dataset, overwrite=overwrite)
     try:
         training_log(run).info("%d training samples, %d excluded as too long", len(samples), excluded)
+        if len(setup.samples) < len(samples):
+            training_log(run).info("laid out on %d sheets an epoch", len(setup.samples))
 
-        trainer, validation = _trainer(config, run, dataset, setup, report)
+        trainer, validation = _trainer(config, run, dataset, setup, len(samples), report)
         checkpoint = latest_checkpoint(run.checkpoints)
         if checkpoint is not None:
             _restore_validation(validation, checkpoint)
@@ -165,16 +168,18 @@ def _check(dataset: Dataset, encoder: Encoder, config: RunConfig, warn: Callable
 
 
 def _trainer(
-    config: RunConfig, run: RunFolder, dataset: Dataset, setup: Setup, report: Report | None
+    config: RunConfig, run: RunFolder, dataset: Dataset, setup: Setup, lines: int, report: Report | None
 ) -> tuple[AdapterTrainer, Validation | None]:
-    recorder = Recorder(run, samples_per_step=config.training.samples_per_step, report=report)
+    counted = counted_in_sheets(config, lines, len(setup.samples))
+    a_step = round(counted.training.samples_per_step * lines / len(setup.samples))
+    recorder = Recorder(run, samples_per_step=a_step, report=report)
     callbacks: list[Any] = [recorder]
     validation = _validation(config, run, dataset, setup.encoder, recorder)
     if validation is not None:
         callbacks.append(validation)
     trainer = AdapterTrainer(
         model=setup.model,
-        args=training_arguments(config, samples=len(setup.samples), device=setup.device, dtype=setup.dtype),
+        args=training_arguments(counted, samples=len(setup.samples), device=setup.device, dtype=setup.dtype),
         data_collator=Collator(setup.encoder.pad_id),
         train_dataset=setup.samples,
         optimizers=(setup.optimizer, None),
@@ -197,6 +202,7 @@ def _validation(
         samples,
         encoder,
         Generation(**config.generation.model_dump()),
+        lines_per_sheet=config.input.lines_per_sheet,
         every_steps=config.validation.every_steps,
         patience=config.validation.patience,
         best=run.checkpoints / "best",
@@ -229,6 +235,7 @@ def _finish(
         resolution=encoder.resolution.name,
         text_policy=dataset.card.policy(),
         generation=config.generation.model_dump(),
+        lines_per_sheet=config.input.lines_per_sheet,
     ).save(beside)
     beside.rename(run.adapter)
 

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,20 @@ from transformers.trainer_callback import ExportableState
 
 from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_runaway
 from dsocr.inference.decoding import Generation, decode
+from dsocr.inference.sheets import LinesPerSheet, LineReading, batches, read_sheets
 from dsocr.model.adapters import save_adapter
 from dsocr.model.encoding import Encoder, collate
 from dsocr.samples import Sample
 from dsocr.training.collator import EncodedSamples
+from dsocr.training.sheets import SheetSamples
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationReading:
-    """One reading of the validation split; rates are fractions."""
+    """One reading of the validation split; rates are fractions.
+
+    `read_again` are lines that were read alone after their sheet was answered with another number of lines.
+    """
 
     step: int
     loss: float
@@ -31,6 +36,7 @@ class ValidationReading:
     samples: int
     seconds: float
     best: bool
+    read_again: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """The reading as a row of metrics.jsonl."""
@@ -58,9 +64,12 @@ class Validation(TrainerCallback, ExportableState):
         patience: int,
         best: Path,
         report: Callable[[ValidationReading], None],
+        lines_per_sheet: LinesPerSheet = 1,
     ) -> None:
         self._samples = samples
-        self._encoded = EncodedSamples(samples, encoder)
+        lines = EncodedSamples(samples, encoder)
+        self._sheets = None if lines_per_sheet == 1 else SheetSamples(lines, samples, encoder, lines_per_sheet)
+        self._encoded = self._sheets or lines
         self._encoder = encoder
         self._generation = generation
         self._every_steps = every_steps
@@ -92,7 +101,7 @@ class Validation(TrainerCallback, ExportableState):
     def read(self, model: Any, step: int) -> None:
         """One reading: report it, and keep the adapter if it is the best."""
         started = time.monotonic()
-        cer, empty, runaway = self._read_texts(model)
+        cer, empty, runaway, again = self._read_texts(model)
         better = cer < self.best_cer
         if better:
             self.best_cer, self.best_step, self.readings_without_better = cer, step, 0
@@ -103,27 +112,40 @@ class Validation(TrainerCallback, ExportableState):
         self.last_step = step
         loss = self._loss(model)
         seconds = time.monotonic() - started
-        self._report(ValidationReading(step, loss, cer, empty, runaway, len(self._samples), seconds, better))
+        self._report(ValidationReading(step, loss, cer, empty, runaway, len(self._samples), seconds, better, again))
 
-    def _read_texts(self, model: Any) -> tuple[float, int, int]:
-        pooled, empty, runaway = ErrorRate(), 0, 0
-        for start in range(0, len(self._samples), self._generation.samples_per_batch):
-            indices = range(start, min(start + self._generation.samples_per_batch, len(self._samples)))
+    def _read_texts(self, model: Any) -> tuple[float, int, int, int]:
+        pooled, empty, runaway, again = ErrorRate(), 0, 0, 0
+        for index, line in self._readings(model):
+            reference, reading = self._samples[index].text, line.reading
+            pooled += character_errors(reference, reading.text)
+            empty += is_empty(reading.text)
+            runaway += is_runaway(reference, reading.text, reading.truncated)
+            again += line.read_again
+        return pooled.rate, empty, runaway, again
+
+    def _readings(self, model: Any) -> Iterator[tuple[int, LineReading]]:
+        """Each sample's place and what was read of it."""
+        if self._sheets is not None:
+            lines = self._sheets.lines
+            sheets = self._sheets.sheets()
+            images = ([lines.varied(index) for index in sheet] for sheet in sheets)
+            for sheet, readings in zip(
+                sheets, read_sheets(model, self._encoder, self._generation, images), strict=True
+            ):
+                yield from zip(sheet, readings, strict=True)
+            return
+        for indices in batches(range(len(self._samples)), self._generation.samples_per_batch):
             images = [replace(self._encoded[index], answer_ids=()) for index in indices]
-            for index, reading in zip(indices, decode(model, self._encoder, images, self._generation), strict=True):
-                reference = self._samples[index].text
-                pooled += character_errors(reference, reading.text)
-                empty += is_empty(reading.text)
-                runaway += is_runaway(reference, reading.text, reading.truncated)
-        return pooled.rate, empty, runaway
+            readings = decode(model, self._encoder, images, self._generation)
+            yield from zip(indices, map(LineReading, readings), strict=True)
 
     @torch.no_grad()
     def _loss(self, model: Any) -> float:
         """Mean loss of a learnt token over the samples."""
         model.eval()
         total, tokens = 0.0, 0
-        for start in range(0, len(self._samples), self._generation.samples_per_batch):
-            indices = range(start, min(start + self._generation.samples_per_batch, len(self._samples)))
+        for indices in batches(range(len(self._encoded)), self._generation.samples_per_batch):
             batch = collate(
                 [self._encoded[index] for index in indices],
                 self._encoder.pad_id,

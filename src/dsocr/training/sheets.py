@@ -1,0 +1,88 @@
+"""Samples of a split laid out on sheets, as the Trainer wants them: grouped anew every epoch, varied line by line."""
+
+from collections.abc import Sequence
+
+from torch.utils.data import Dataset
+
+from dsocr.config import RunConfig
+from dsocr.data.images import upright_size
+from dsocr.data.sheets import EpochSheets, SheetLine, hand_of
+from dsocr.inference.sheets import LinesPerSheet, encode_sheet, sheet_limits
+from dsocr.model.encoding import Encoded, Encoder
+from dsocr.model.sheets import line_height
+from dsocr.samples import Sample
+from dsocr.training.collator import EncodedSamples
+
+
+class SheetSamples(Dataset[Encoded]):
+    """The sheets of one epoch as model inputs; `lines` are their samples, varied as those are.
+
+    A sheet's text is that of its lines, joined by line breaks; `max_text_tokens` closes it early. A line that stands
+    alone is shown as it is without sheets.
+    """
+
+    def __init__(
+        self,
+        lines: EncodedSamples,
+        samples: Sequence[Sample],
+        encoder: Encoder,
+        lines_per_sheet: LinesPerSheet,
+        *,
+        max_text_tokens: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.lines = lines
+        self._texts = [sample.text for sample in samples]
+        self._encoder = encoder
+        limits = sheet_limits(encoder.resolution, lines_per_sheet, max_text_tokens)
+        self._epochs = EpochSheets(sheet_lines(samples, encoder), limits, seed=seed)
+        self._epoch = 0
+        self._sheets = self._epochs.of_epoch(0)
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    def __getitem__(self, index: int) -> Encoded:
+        sheet = self.sheets()[index]
+        if len(sheet) == 1:
+            return self.lines[sheet[0]]
+        text = "\n".join(self._texts[line] for line in sheet)
+        return encode_sheet(self._encoder, [self.lines.varied(line) for line in sheet], text)
+
+    def sheets(self) -> list[list[int]]:
+        """The lines on each sheet of this epoch, top to bottom, by their places in the split."""
+        if self._epoch != self.lines.epoch:  # also in a worker process, which shares the number alone
+            self._epoch = self.lines.epoch
+            self._sheets = self._epochs.of_epoch(self._epoch)
+        return self._sheets
+
+    def set_epoch(self, epoch: int) -> None:
+        """Group the lines, and vary their images, anew."""
+        self.lines.set_epoch(epoch)
+
+
+def sheet_lines(samples: Sequence[Sample], encoder: Encoder) -> list[SheetLine[int]]:
+    """The samples by their places, with the room and the tokens that each takes; one of several lines stands alone."""
+    return [
+        SheetLine(
+            place,
+            None if "\n" in sample.text else hand_of(sample),
+            line_height(upright_size(sample.image), encoder.resolution),
+            len(encoder.answer_ids(sample.text)),  # its end token makes up for the line break
+        )
+        for place, sample in enumerate(samples)
+    ]
+
+
+def counted_in_sheets(config: RunConfig, lines: int, sheets: int) -> RunConfig:
+    """The configuration with as many sheets a step as hold `samples_per_step` lines, so that a step learns as much.
+
+    `samples_per_forward` stays, as far as it divides a step: what is in memory at once are images.
+    """
+    if lines == sheets:
+        return config
+    training = config.training
+    per_step = max(1, round(training.samples_per_step * sheets / lines))
+    per_forward = max(n for n in range(1, training.samples_per_forward + 1) if per_step % n == 0)
+    counted = training.model_copy(update={"samples_per_step": per_step, "samples_per_forward": per_forward})
+    return config.model_copy(update={"training": counted})
