@@ -48,7 +48,7 @@ def test_every_image_of_a_folder_is_read_in_order(run: RunFolder, scans: Path, t
     report = transcribe(run, [scans], tmp_path / "texts.jsonl", progress=lambda done, total: told.append((done, total)))
     rows = [json.loads(line) for line in report.out.read_text(encoding="utf-8").splitlines()]
     assert [row["id"] for row in rows] == ["a.png", "b.png", "box/письмо.png"]
-    assert rows[0].keys() == {"id", "text", "tokens", "truncated"}
+    assert rows[0].keys() == {"id", "text", "tokens", "truncated", "read_again"}
     assert report.images == 3
     assert told[-1] == (3, 3)
 

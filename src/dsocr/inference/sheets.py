@@ -79,7 +79,9 @@ def _of_lines(answer: Reading, lines: int, encoder: Encoder) -> list[LineReading
         return [LineReading(answer)]
     # An answer without an end has lost a part of its last line, if not more.
     texts = None if answer.truncated else parted(answer.text, lines)
-    return texts and [LineReading(Reading(text, len(encoder.answer_ids(text)), truncated=False)) for text in texts]
+    if texts is None:
+        return None
+    return [LineReading(Reading(text, len(encoder.answer_ids(text)), truncated=False)) for text in texts]
 
 
 def _read_alone(

@@ -85,7 +85,8 @@ class Transcriber:
         # Two views of one stream: the names, and the images that are read a batch ahead of them.
         named, shown = tee([line.of for line in sheet] for sheet in fill_sheets(lines, limits))
         sheets = ([image for _, image in sheet] for sheet in shown)
-        for sheet, readings in zip(named, read_sheets(self.network, self.encoder, self.generation, sheets), strict=True):
+        answered = read_sheets(self.network, self.encoder, self.generation, sheets)
+        for sheet, readings in zip(named, answered, strict=True):
             for (name, _), line in zip(sheet, readings, strict=True):
                 text = self.text_policy.apply(line.reading.text)
                 yield Prediction(name, text, line.reading.tokens, line.reading.truncated, line.read_again)

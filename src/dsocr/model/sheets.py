@@ -1,8 +1,8 @@
 """Sheets: several line images of one hand on one canvas, top to bottom, as large as all of them allow.
 
-A line that is padded into a square leaves most of it empty; a sheet looks like the pages the base has learnt, at a part
-of the vision work. Where a resolution folds lines into rows, each line is folded, and a gap tells where the next begins.
-Knows nothing about whose lines they are. Sizes are (width, height).
+A line that is padded into a square leaves most of it empty; a sheet looks like the pages the base has learnt, at a
+part of the vision work. Where a resolution folds lines into rows, each line is folded, and a gap tells where the next
+begins. Knows nothing about whose lines they are. Sizes are (width, height).
 """
 
 from collections.abc import Sequence

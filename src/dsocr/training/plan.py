@@ -25,7 +25,8 @@ from dsocr.training.fitting import find_smaller
 from dsocr.training.lengths import SampleLength, Spread, measure_lengths, spread
 from dsocr.training.memory import Memory, Room, estimate_memory, find_room, spoken_bytes, weight_bytes
 from dsocr.training.probe import Probe, run_probe
-from dsocr.training.setup import fresh_adapter, within_budget
+from dsocr.training.setup import encoded_samples, fresh_adapter, within_budget
+from dsocr.training.sheets import SheetSamples, counted_in_sheets, lengths_on_sheets
 
 _TIGHT = {"cpu": 0.6, "cuda": 0.9}
 """The share of the free memory above which the estimate cannot say that it will fit. On a CPU a process was measured to
@@ -36,6 +37,7 @@ hold 1.6 times what torch had allocated in it; for the allocator of a graphics c
 class Tokens:
     """Of each sample of the training split: image slots, text with its end token, the whole sequence.
 
+    Lines that are laid out on sheets are no samples of their own: the sheets are, here and in the schedule.
     `too_long` counts the transcriptions of more than `limit` tokens, their end token apart.
     """
 
@@ -99,7 +101,12 @@ def make_plan(config: RunConfig, *, probe: bool = True, progress: Progress | Non
     samples, too_long = within_budget(split, encoder, config)
     lengths = measure_lengths(split, encoder, progress)
     trained_on = {sample.id for sample in samples}
-    needs = _Needs(config, encoder, samples, [length for length in lengths if length.id in trained_on])
+    shown = [length for length in lengths if length.id in trained_on]
+    data = encoded_samples(config, samples, encoder)
+    if isinstance(data, SheetSamples):
+        shown = lengths_on_sheets(shown, data.sheets())
+    config = counted_in_sheets(config, len(samples), len(data))
+    needs = _Needs(config, encoder, samples, shown)
 
     memory, room = needs.memory(config), find_room(needs.device)
     fits, changes = memory.total <= room.free, None
@@ -119,8 +126,8 @@ def make_plan(config: RunConfig, *, probe: bool = True, progress: Progress | Non
             fits = False
             warnings.append(f"it does not fit, whatever the estimate says: a probe ran out of memory on {room.device}")
     return Plan(
-        tokens=_tokens(config, lengths, too_long),
-        schedule=_schedule(config, len(samples), reads=Split.VALIDATION in dataset.card.splits),
+        tokens=_tokens(config, lengths if len(data) == len(samples) else shown, too_long),
+        schedule=_schedule(config, len(data), reads=Split.VALIDATION in dataset.card.splits),
         precision=str(choose_dtype(config.training.precision, needs.device)).removeprefix("torch."),
         memory=memory,
         room=room,
@@ -185,6 +192,7 @@ class _Needs:
         self.lengths = lengths
         self._encoder = encoder
         self._samples = samples
+        self._sheets = config.input.lines_per_sheet != 1
         self._base, self._revision = config.base, config.base_revision
         self._views = {encoder.resolution.name: _views(encoder, lengths)}
         self._models: dict[str, PeftModel] = {}
@@ -199,7 +207,9 @@ class _Needs:
 
     @property
     def resolutions(self) -> list[str]:
-        """Others to try, with the largest first and those that distort last."""
+        """Others to try, with the largest first and those that distort last; none where sheets would be others."""
+        if self._sheets:
+            return []
         ordered = sorted(resolutions(self._family), key=lambda known: (known.layout == "squash", -known.size))
         return [known.name for known in ordered if known.name != self._encoder.resolution.name]
 
@@ -208,7 +218,7 @@ class _Needs:
         training = config.training
         dtype = choose_dtype(training.precision, self.device)
         tokens, views = self._shown(config.input.resolution)
-        batch = Batch(min(training.samples_per_forward, len(self._samples)), tokens, views)
+        batch = Batch(min(training.samples_per_forward, len(self.lengths)), tokens, views)
         computing = Computing(dtype, training.attention, training.gradient_checkpointing, self.device.type)
         return estimate_memory(self._model(config), weight_bytes(self._folder, dtype), batch, computing)
 

@@ -13,17 +13,18 @@ from dsocr.errors import DataError
 from dsocr.model.encoding import Encoder
 from dsocr.model.views import Views, show
 from dsocr.samples import Sample, Split
-from dsocr.training.setup import encoded_samples, within_budget
+from dsocr.training.setup import encoded_lines, within_budget
 
 
 def preview(config: RunConfig, encoder: Encoder, *, samples: int, epochs: int, as_model: bool) -> Iterator[Row]:
     """A row for each of `samples` training samples, spread evenly: the original, then each of its first epochs.
 
-    With `as_model` the pictures are what the encoder makes of them, the tiles of a view beside the whole.
+    Lines are shown one by one, as they are varied before they are laid out on sheets. With `as_model` the pictures are
+    what the encoder makes of them, the tiles of a view beside the whole.
     """
     dataset = Dataset.open(config.dataset)
     training, _ = within_budget(_training(dataset), encoder, config)
-    encoded = encoded_samples(config, training, encoder)
+    encoded = encoded_lines(config, training, encoder)
     for index in _spread(len(training), samples):
         sample = training[index]
         pictures = [_picture("original", open_image(sample.image), encoder, as_model)]

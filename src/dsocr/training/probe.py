@@ -48,14 +48,15 @@ class Probe:
 def run_probe(config: RunConfig, samples: Sequence[Sample], lengths: Sequence[SampleLength]) -> Probe:
     """Train on a typical batch, on the longest one, and on the typical one again, which is timed.
 
-    `lengths` are those of the samples, in their order. Raises torch.OutOfMemoryError where a device's memory ends.
+    `lengths` are those of the samples, or of the sheets they are laid out on, in their order. Raises
+    torch.OutOfMemoryError where a device's memory ends.
     """
     device = choose_device()
-    by_length = sorted(range(len(samples)), key=lambda index: lengths[index].sequence)
-    together = min(config.training.samples_per_forward, len(samples))
+    by_length = sorted(range(len(lengths)), key=lambda index: lengths[index].sequence)
+    together = min(config.training.samples_per_forward, len(lengths))
     longest = by_length[-together:]
     # Evenly over the lengths, so that it is as long as a batch drawn at random is on average.
-    typical = [by_length[(2 * place + 1) * len(samples) // (2 * together)] for place in range(together)]
+    typical = [by_length[(2 * place + 1) * len(lengths) // (2 * together)] for place in range(together)]
     with torch.random.fork_rng(), _peak(device) as peak:
         training = _Training(config, samples, device)
         training.forward(typical)
@@ -104,7 +105,7 @@ class _Training:
     def forget_unless_remembered(self, indices: Sequence[int]) -> None:
         """Prepare images anew where training would, because they are too many to be kept."""
         size = max(self._data[index].views.nbytes for index in indices)
-        if size * len(self._samples) > REMEMBERED_BYTES:
+        if size * len(self._data) > REMEMBERED_BYTES:
             self._data = encoded_samples(self._config, self._samples, self._encoder)
 
     def _wait(self) -> None:

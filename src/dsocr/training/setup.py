@@ -56,17 +56,18 @@ def set_up(config: RunConfig, samples: Sequence[Sample]) -> Setup:
     return Setup(model, encoder, encoded, two_rate_optimizer(model, config.training), device, dtype)
 
 
-def encoded_samples(
-    config: RunConfig, samples: Sequence[Sample], encoder: Encoder
-) -> EncodedSamples | SheetSamples:
+def encoded_samples(config: RunConfig, samples: Sequence[Sample], encoder: Encoder) -> EncodedSamples | SheetSamples:
     """The samples as model inputs, varied and laid out on sheets as the configuration says."""
     training, together = config.training, config.input.lines_per_sheet
-    lines = EncodedSamples(samples, encoder, augmentation=training.augmentation, seed=config.seed)
+    lines = encoded_lines(config, samples, encoder)
     if together == 1:
         return lines
-    return SheetSamples(
-        lines, samples, encoder, together, max_text_tokens=training.max_text_tokens, seed=config.seed
-    )
+    return SheetSamples(lines, samples, encoder, together, max_text_tokens=training.max_text_tokens, seed=config.seed)
+
+
+def encoded_lines(config: RunConfig, samples: Sequence[Sample], encoder: Encoder) -> EncodedSamples:
+    """The same before they are laid out: varied as the configuration says, each alone."""
+    return EncodedSamples(samples, encoder, augmentation=config.training.augmentation, seed=config.seed)
 
 
 def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str | None) -> PeftModel:

@@ -1,6 +1,7 @@
 """Samples of a split laid out on sheets, as the Trainer wants them: grouped anew every epoch, varied line by line."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch.utils.data import Dataset
 
@@ -12,6 +13,7 @@ from dsocr.model.encoding import Encoded, Encoder
 from dsocr.model.sheets import line_height
 from dsocr.samples import Sample
 from dsocr.training.collator import EncodedSamples
+from dsocr.training.lengths import SampleLength
 
 
 class SheetSamples(Dataset[Encoded]):
@@ -72,6 +74,15 @@ def sheet_lines(samples: Sequence[Sample], encoder: Encoder) -> list[SheetLine[i
         )
         for place, sample in enumerate(samples)
     ]
+
+
+def lengths_on_sheets(lengths: Sequence[SampleLength], sheets: Sequence[Sequence[int]]) -> list[SampleLength]:
+    """The lengths of sheets, from those of their lines; the end token of each line but one is a line break."""
+    laid_out = []
+    for sheet in sheets:
+        first, text = lengths[sheet[0]], sum(lengths[line].text for line in sheet)
+        laid_out.append(replace(first, text=text, sequence=first.sequence - first.text + text))
+    return laid_out
 
 
 def counted_in_sheets(config: RunConfig, lines: int, sheets: int) -> RunConfig:

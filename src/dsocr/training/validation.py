@@ -13,7 +13,7 @@ from transformers.trainer_callback import ExportableState
 
 from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_runaway
 from dsocr.inference.decoding import Generation, decode
-from dsocr.inference.sheets import LinesPerSheet, LineReading, batches, read_sheets
+from dsocr.inference.sheets import LineReading, LinesPerSheet, batches, read_sheets
 from dsocr.model.adapters import save_adapter
 from dsocr.model.encoding import Encoder, collate
 from dsocr.samples import Sample
@@ -127,18 +127,19 @@ class Validation(TrainerCallback, ExportableState):
     def _readings(self, model: Any) -> Iterator[tuple[int, LineReading]]:
         """Each sample's place and what was read of it."""
         if self._sheets is not None:
-            lines = self._sheets.lines
-            sheets = self._sheets.sheets()
-            images = ([lines.varied(index) for index in sheet] for sheet in sheets)
-            for sheet, readings in zip(
-                sheets, read_sheets(model, self._encoder, self._generation, images), strict=True
-            ):
-                yield from zip(sheet, readings, strict=True)
+            yield from self._readings_on_sheets(model, self._sheets)
             return
         for indices in batches(range(len(self._samples)), self._generation.samples_per_batch):
             images = [replace(self._encoded[index], answer_ids=()) for index in indices]
             readings = decode(model, self._encoder, images, self._generation)
             yield from zip(indices, map(LineReading, readings), strict=True)
+
+    def _readings_on_sheets(self, model: Any, laid_out: SheetSamples) -> Iterator[tuple[int, LineReading]]:
+        sheets = laid_out.sheets()
+        images = ([laid_out.lines.varied(index) for index in sheet] for sheet in sheets)
+        answered = read_sheets(model, self._encoder, self._generation, images)
+        for sheet, readings in zip(sheets, answered, strict=True):
+            yield from zip(sheet, readings, strict=True)
 
     @torch.no_grad()
     def _loss(self, model: Any) -> float:

@@ -1,4 +1,4 @@
-"""Predictions as JSON lines: `id`, `text`, `tokens`, `truncated`."""
+"""Predictions as JSON lines: `id`, `text`, `tokens`, `truncated`, `read_again`."""
 
 import json
 from collections.abc import Iterable
