@@ -51,6 +51,11 @@ def test_every_problem_of_a_file_is_told_at_once(written: Callable[[str], Path])
         pytest.param("training: {samples_per_step: 30}", "samples_per_forward (8) must divide", id="uneven step"),
         pytest.param("adapter: {scope: q_proj}", "adapter.scope: must be decoder, decoder+experts,", id="bare name"),
         pytest.param("adapter: {scope: '^(q$'}", "adapter.scope: is not a regular expression", id="broken pattern"),
+        pytest.param(
+            "input: {lines_per_sheet: 0}", "input.lines_per_sheet: must be auto or a whole number from 1", id="no line"
+        ),
+        pytest.param("input: {lines_per_sheet: many}", "from 1 on, not 'many'", id="a number that is none"),
+        pytest.param("input: {lines_per_sheet: yes}", "lines_per_sheet: must not be true", id="yes is not one line"),
         pytest.param("run: twice", "run: given twice, in lines 2 and 3", id="duplicate key"),
         pytest.param("input: {prompt: a, prompt: b}", "input.prompt: given twice", id="duplicate key in a section"),
     ],

@@ -60,6 +60,13 @@ def read_augmentation(value: object) -> float | str:
     return number
 
 
+def _lines_per_sheet(value: object) -> object:
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if number != "auto" and not (isinstance(number, int) and number > 0):
+        raise ValueError(f"must be auto or a whole number from 1 on, not {value!r}")
+    return number
+
+
 Text = Annotated[str, Field(min_length=1)]
 Folder = Annotated[Path, PlainSerializer(Path.as_posix)]  # forward slashes, so that a run can change machines
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -86,7 +93,7 @@ class InputSection(Section):
     """How an image enters the model, by name; the base's own default where it is not given."""
     prompt: Text = "free_ocr"
     """The name of a prompt, or the prompt itself."""
-    lines_per_sheet: PositiveInt | Literal["auto"] = 1
+    lines_per_sheet: Annotated[int | Literal["auto"], BeforeValidator(_lines_per_sheet)] = 1
     """Lines of one writer that are shown together, one below the other: 1, at most so many, or auto: all that fit."""
 
 
@@ -113,7 +120,7 @@ class TrainingSection(Section):
     steps: PositiveInt | None = None
     """Optimizer steps, in place of epochs."""
     samples_per_step: PositiveInt = 32
-    """Samples per optimizer step, over all devices and accumulation."""
+    """Samples per optimizer step, over all devices and accumulation; lines, where they are laid out on sheets."""
     samples_per_forward: PositiveInt = 8
     """Samples that are in memory at once on one device; divides samples_per_step."""
     learning_rate: PositiveFloat = 2e-4

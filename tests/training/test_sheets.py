@@ -19,7 +19,8 @@ from dsocr.evaluation.evaluate import evaluate
 from dsocr.inference.sheets import encode_sheet
 from dsocr.inference.transcriber import Transcriber
 from dsocr.model.adapters import WEIGHTS
-from dsocr.model.loading import BaseModel
+from dsocr.model.loading import BaseModel, load_encoder
+from dsocr.model.resolution import find_resolution
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.samples import Sample, Split
 from dsocr.training.callbacks import TrainingProgress
@@ -27,6 +28,7 @@ from dsocr.training.collator import EncodedSamples
 from dsocr.training.fitting import changed
 from dsocr.training.lengths import measure_lengths
 from dsocr.training.plan import make_plan
+from dsocr.training.setup import encoded_samples
 from dsocr.training.sheets import SheetSamples, counted_in_sheets, lengths_on_sheets
 from dsocr.training.train import train
 
@@ -167,9 +169,13 @@ def test_a_line_that_grows_when_it_is_varied_is_still_drawn_whole(
     assert (whole[:, -1] != 30).all(), "the last row of the canvas is not cut through"
 
 
-def test_sheets_at_a_resolution_with_tiles_are_refused(on_sheets: Make, lines: list[Sample], nano: BaseModel) -> None:
-    from dsocr.model.resolution import find_resolution
+def test_sheets_that_no_two_lines_would_share_are_refused(sheet_config: RunConfig, lines: list[Sample]) -> None:
+    nobodys = [replace(line, writer=None, page=None) for line in lines]
+    with pytest.raises(ConfigError, match="no two lines share a sheet"):
+        encoded_samples(sheet_config, nobodys, load_encoder("nano", None, "free_ocr"))
 
+
+def test_sheets_at_a_resolution_with_tiles_are_refused(on_sheets: Make, lines: list[Sample], nano: BaseModel) -> None:
     encoder = replace(nano.encoder(None, "free_ocr"), resolution=find_resolution("deepseek_ocr", "gundam"))
     with pytest.raises(ConfigError, match="lines_per_sheet"):
         SheetSamples(EncodedSamples(lines, encoder), lines, encoder, 2)

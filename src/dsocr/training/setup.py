@@ -8,7 +8,7 @@ from peft import PeftModel
 from transformers import PreTrainedModel, set_seed
 
 from dsocr.config import RunConfig
-from dsocr.errors import DataError
+from dsocr.errors import ConfigError, DataError
 from dsocr.model.adapters import attach_adapter
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, choose_dtype, load_base
@@ -57,12 +57,21 @@ def set_up(config: RunConfig, samples: Sequence[Sample]) -> Setup:
 
 
 def encoded_samples(config: RunConfig, samples: Sequence[Sample], encoder: Encoder) -> EncodedSamples | SheetSamples:
-    """The samples as model inputs, varied and laid out on sheets as the configuration says."""
+    """The samples as model inputs, varied and laid out on sheets as the configuration says.
+
+    Raises ConfigError where sheets are asked for and there would be none.
+    """
     training, together = config.training, config.input.lines_per_sheet
     lines = encoded_lines(config, samples, encoder)
     if together == 1:
         return lines
-    return SheetSamples(lines, samples, encoder, together, max_text_tokens=training.max_text_tokens, seed=config.seed)
+    sheets = SheetSamples(lines, samples, encoder, together, max_text_tokens=training.max_text_tokens, seed=config.seed)
+    if len(sheets) == len(lines):
+        raise ConfigError(
+            "input.lines_per_sheet: no two lines share a sheet: writers and pages are unknown, or there is no room",
+            hint="name writers with `dsocr prepare --writer`, or set it to 1",
+        )
+    return sheets
 
 
 def encoded_lines(config: RunConfig, samples: Sequence[Sample], encoder: Encoder) -> EncodedSamples:

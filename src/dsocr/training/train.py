@@ -23,6 +23,7 @@ from dsocr.inference.decoding import Generation
 from dsocr.model.adapters import save_adapter
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, find_base, load_encoder
+from dsocr.model.sheets import demand_sheets
 from dsocr.runs import ReadingSettings, RunFolder, to_json, write_atomically
 from dsocr.samples import Split
 from dsocr.training.arguments import training_arguments
@@ -70,6 +71,8 @@ def train(
     if begun is not None:
         _refuse_other_settings(run, config, begun)
     encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
+    if config.input.lines_per_sheet != 1:
+        demand_sheets(encoder.resolution)
     _check(dataset, encoder, config, warn)
     samples, excluded = within_budget(dataset.samples(Split.TRAIN), encoder, config)
     setup = set_up(config, samples)
