@@ -137,6 +137,7 @@ def test_training_on_sheets_learns_and_the_run_reads_sheets(sheet_config: RunCon
     assert Transcriber.of_run(run).lines_per_sheet == 2
     card = evaluate(run, with_base=False)
     assert card.settings["lines_per_sheet"] == 2
+    assert isinstance(card.settings["lines_read_again"], dict)
     assert card.adapter is not None
     assert card.adapter.lines == 4
     assert "laid out on 8 sheets an epoch" in run.log.read_text(encoding="utf-8")
