@@ -1,4 +1,4 @@
-"""Kills `dsocr prepare` with SIGKILL at random moments of its work, runs it again, and compares what comes out byte by byte.
+"""Kills `dsocr prepare` with SIGKILL while it works, runs it again, and compares what comes out byte by byte.
 
     python benchmarks/kills.py [KILLS]
 
