@@ -131,9 +131,8 @@ def main() -> None:
             told = "same" if same else again.stderr.strip() or "other bytes"
             print(f"{number + 1:3} {wait:5.2f} s {outcome:9} {told} {others or ''}", flush=True)
             shutil.rmtree(out, ignore_errors=True)
-    print(
-        f"{struck} kills of a run of {seconds:.1f} s, {number + 1 - struck} more too late; {faults} faults, {stray} strays"
-    )
+    late = number + 1 - struck
+    print(f"{struck} kills of a run of {seconds:.1f} s, {late} more too late; {faults} faults, {stray} strays")
     sys.exit(1 if faults or stray else 0)
 
 
