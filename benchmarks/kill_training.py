@@ -1,6 +1,6 @@
 """Kills a training with SIGKILL at random moments until it is done, again and again, and compares all that it leaves.
 
-    python benchmarks/kill_training.py [KILLS] [--whole-processes]
+    python benchmarks/kill_training.py [KILLS] [--minutes MINUTES] [--whole-processes]
 
 A small training of nano with augmentation, readings of the validation split and a checkpoint every two steps is killed,
 resumed, killed, ... until it ends; then the next begins, until KILLS have struck. Half of the kills wait for a save to
@@ -34,8 +34,8 @@ from PIL import Image, ImageDraw, ImageFont
 from dsocr.config import RunConfig
 from dsocr.data.prepare import prepare
 from dsocr.sealing import damage
-from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.train import train
+from dsocr.training.trainer import AdapterTrainer
 
 SEED = 17
 TIMES = {"samples_per_second", "seconds"}
@@ -64,7 +64,7 @@ def settings(dataset: Path, run: Path, steps: int) -> RunConfig:
         {
             "dataset": dataset,
             "run": run,
-            "adapter": {"scope": "decoder+vision", "rank": 4, "alpha": 8, "dropout": 0.1},
+            "adapter": {"scope": "decoder", "rank": 4, "alpha": 8, "dropout": 0.1},
             "training": {
                 "steps": steps,
                 "samples_per_step": 4,
@@ -99,14 +99,13 @@ def train_recorded(config: RunConfig, record: Path) -> None:
     train(config)
 
 
-def given(record: Path) -> dict[int, list[set[str]]]:
-    """What the steps were given: by step, the hashes in order; more than one in a set where it was not the same."""
-    lines: dict[int, list[str]] = {}
+def given(record: Path) -> dict[int, set[str]]:
+    """What the steps were given, by step; one hash more than undisturbed where a step was once given something else."""
+    hashes: dict[int, set[str]] = {}
     for line in record.read_text(encoding="utf-8").splitlines():
         step, digest = line.split()
-        lines.setdefault(int(step), []).append(digest)
-    # A step of two forward passes that was killed in between and made again has an odd number of lines.
-    return {step: [set(digests)] for step, digests in lines.items()}
+        hashes.setdefault(int(step), set()).add(digest)
+    return hashes
 
 
 def metrics(run: Path) -> list[dict[str, object]]:
@@ -219,12 +218,20 @@ def struck(run: Path) -> str:
 
 
 def kill_until_done(
-    begin: Callable[[], Forked | Started], run: Path, record: Path, rng: random.Random, kills: int, errors: Path
+    begin: Callable[[], Forked | Started],
+    run: Path,
+    record: Path,
+    errors: Path,
+    rng: random.Random,
+    kills: int,
+    until: float,
 ) -> tuple[Counter[str], list[str]]:
-    """Kill and resume at most `kills` times, then let it end: what the kills struck, and what went wrong."""
+    """Kill and resume `kills` times, or until then, and let it end: what the kills struck, and what went wrong."""
     hits: Counter[str] = Counter()
     for _ in range(kills):
         process = begin()
+        if time.monotonic() > until:
+            break
         wait_for_the_moment(process, run, record, rng)
         if process.poll() is not None:
             break
@@ -249,6 +256,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kills", nargs="?", type=int, default=200)
     parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="kill no more after so many")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--whole-processes", action="store_true")
     options = parser.parse_args()
@@ -258,18 +266,19 @@ def main() -> None:
     hits: Counter[str] = Counter()
     trainings = faults = 0
     begun = time.monotonic()
+    until = begun + 60 * options.minutes
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run, record, errors = folder / "run", folder / "record.txt", folder / "errors.txt"
         config = settings(draw_dataset(folder), run, options.steps)
-        _, wrong = kill_until_done(lambda: kind(config, record, errors), run, record, rng, 0, errors)
+        _, wrong = kill_until_done(lambda: kind(config, record, errors), run, record, errors, rng, 0, until)
         assert not wrong, wrong
         wanted = result(run, record)
         print(f"undisturbed: {options.steps} steps in {time.monotonic() - begun:.1f} s", flush=True)
-        while (left := options.kills - hits.total()) > 0:
+        while (left := options.kills - hits.total()) > 0 and time.monotonic() < until:
             shutil.rmtree(run)
             record.unlink()
-            some, wrong = kill_until_done(lambda: kind(config, record, errors), run, record, rng, left, errors)
+            some, wrong = kill_until_done(lambda: kind(config, record, errors), run, record, errors, rng, left, until)
             if not wrong:
                 wrong = [what for what, value in result(run, record).items() if value != wanted[what]]
             hits += some

@@ -39,7 +39,7 @@ class RunFolder:
         if not run.config.is_file():
             raise RunError("is not a run folder: it has no config.yaml", where=path)
         if not run.adapter.is_dir():
-            resume = f"resume it with `{run.resume_command}`"
+            resume = f"run `{run.resume_command}` again to resume"
             raise RunError("is not finished: it has no adapter/", where=path, hint=resume)
         if (run.adapter / MANIFEST).exists() and (fault := damage(run.adapter)):
             hint = "copy adapter/ again from where it is whole, or train again with --overwrite"
