@@ -139,7 +139,7 @@ class Forked:
                     train_recorded(config, record)
                     code = 0
                 except BaseException:  # noqa: BLE001 - a forked process must not go on as its parent
-                    sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+                    sys.excepthook(*sys.exc_info())
             sys.stderr.flush()
             os._exit(code)
         self.code: int | None = None

@@ -17,6 +17,8 @@ from dsocr.errors import RunError
 MANIFEST = "manifest.json"
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
+"""What network drives and the like answer that cannot force a folder to the disk."""
 _PIECE = 1 << 20
 
 
@@ -79,6 +81,9 @@ def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
     finally:
         os.close(descriptor)
 

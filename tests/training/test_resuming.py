@@ -262,6 +262,18 @@ def test_a_disk_that_is_really_full_is_a_sentence_and_loses_nothing(
         subprocess.run(["umount", str(disk)], check=True)
 
 
+@pytest.mark.skipif(sys.platform != "linux" or not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounts a disk")
+def test_a_disk_that_may_only_be_read_is_a_sentence(small_dataset: Path, tmp_path: Path) -> None:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(tmp_path)], capture_output=True).returncode:
+        pytest.skip("may not mount")
+    try:
+        with pytest.raises(RunError, match="cannot be written: Read-only file system") as error:
+            train(configured(small_dataset, tmp_path / "run"))
+        assert "writable" in str(error.value.hint)
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
 def test_a_signal_ends_a_training_after_its_step_and_workers_leave_that_to_it(
     config: RunConfig, undisturbed: RunFolder
 ) -> None:
@@ -305,8 +317,10 @@ def test_commands_that_are_killed_and_asked_to_end_go_on_bit_by_bit(
     small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    long = {"steps": 300, "samples_per_step": 2, "samples_per_forward": 2, "augmentation": 1.0}
-    config = configured(small_dataset, tmp_path / "run", 2).model_copy(update={"training": TrainingSection(**long)})
+    training = {"steps": 300, "samples_per_step": 2, "samples_per_forward": 2, "augmentation": 1.0}
+    config = configured(small_dataset, tmp_path / "run", 2).model_copy(
+        update={"training": TrainingSection.model_validate(long)}
+    )
     run = RunFolder(config.run)
 
     def begin() -> "subprocess.Popen[str]":

@@ -156,8 +156,12 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _best_step(place: Path) -> int | None:
-    validation = load_trainer_state(place)["stateful_callbacks"].get("Validation")
-    return validation["attributes"]["best_step"] if validation else None
+    """The best step that a checkpoint knows of; None where it knows none, or is damaged and knows nothing any more."""
+    try:
+        validation = load_trainer_state(place)["stateful_callbacks"].get("Validation")
+        return int(validation["attributes"]["best_step"]) if validation else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _put_aside(faults: list[tuple[Path, str]], then: str, say: Callable[[str], None]) -> None:
