@@ -26,16 +26,30 @@ def plan(
 
 
 @app.command()
+def preflight(
+    config: Annotated[Path, typer.Argument(help="The YAML file; configs/ holds recipes.")],
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting: section.key=value.")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Prove that a training would learn, in seconds to minutes; exits with 1 and the reason where it would not."""
+    from dsocr.commands.preflight import preflight_command
+
+    sys.exit(preflight_command(Printer(quiet=quiet or json), config, set_ or [], json=json))
+
+
+@app.command()
 def train(
     config: Annotated[Path, typer.Argument(help="The YAML file; configs/ holds recipes.")],
     set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting: section.key=value.")] = None,
     overwrite: Overwrite = False,
+    preflight: Annotated[bool, typer.Option(help="Try first whether it learns; cheap looks are always taken.")] = True,
     quiet: Quiet = False,
 ) -> None:
     """Train an adapter, or go on where training was interrupted."""
     from dsocr.commands.training import train_command
 
-    train_command(Printer(quiet=quiet), config, set_ or [], overwrite=overwrite)
+    train_command(Printer(quiet=quiet), config, set_ or [], overwrite=overwrite, preflight=preflight)
 
 
 @app.command()

@@ -61,7 +61,7 @@ def _print_plan(printer: Printer, plan: "Plan") -> None:
         printer.result(f"warning: {warning}")
 
 
-def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, overwrite: bool) -> None:
+def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, overwrite: bool, preflight: bool) -> None:
     """`dsocr train`."""
     from dsocr.config import load_config
     from dsocr.training.train import train
@@ -72,7 +72,11 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
     try:
         with training_progress(printer) as report:
             result = train(
-                config, overwrite=overwrite, report=report, warn=lambda finding: print_finding(printer, finding)
+                config,
+                overwrite=overwrite,
+                preflight=preflight,
+                report=report,
+                warn=lambda finding: print_finding(printer, finding),
             )
     except KeyboardInterrupt:
         printer.complain("the same command, without --overwrite, goes on from the last checkpoint")

@@ -29,7 +29,7 @@ from dsocr.training.arguments import training_arguments
 from dsocr.training.callbacks import Recorder, Report, close_training_log, training_log
 from dsocr.training.checkpoints import TRAINER_STATE, latest_checkpoint
 from dsocr.training.collator import Collator
-from dsocr.training.preflight import check_for_base
+from dsocr.training.preflight import check_for_base, demand_learning, prove
 from dsocr.training.setup import Setup, set_up, within_budget
 from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.validation import Validation, chosen_samples
@@ -52,13 +52,15 @@ def train(
     config: RunConfig,
     *,
     overwrite: bool = False,
+    preflight: bool = False,
     report: Report | None = None,
     warn: Callable[[Finding], None] | None = None,
 ) -> TrainResult:
     """Train the adapter that the configuration describes, or go on where an earlier call was interrupted.
 
     `report` is told after each step where the training stands, `warn` of each doubtful thing in the dataset. Raises
-    DataError where the dataset has errors, RunError where the run folder holds another or a finished run.
+    DataError where the dataset has errors, RunError where the run folder holds another or a finished run, and where it
+    would not learn: cheap looks are always taken, trials with `preflight`.
     """
     started = time.monotonic()
     run = RunFolder(config.run)
@@ -72,6 +74,8 @@ def train(
     _check(dataset, encoder, config, warn)
     samples, excluded = within_budget(dataset.samples(Split.TRAIN), encoder, config)
     setup = set_up(config, samples)
+    if begun is None:
+        demand_learning(prove(setup, samples, config, thorough=preflight), run.path)
     _begin_run(run, config, dataset, overwrite=overwrite)
     try:
         training_log(run).info("%d training samples, %d excluded as too long", len(samples), excluded)
