@@ -11,6 +11,7 @@ from dsocr.model.encoding import IGNORED, Encoder
 from dsocr.training.verdicts import Check
 
 _SHOWN_TOKENS = 48
+_SHOWN_CHARACTERS = 40
 
 
 def check_labels(batch: Mapping[str, Any], texts: Sequence[str], encoder: Encoder) -> Check:
@@ -25,6 +26,18 @@ def check_labels(batch: Mapping[str, Any], texts: Sequence[str], encoder: Encode
     learnt = sum(len(row.learnt) for row in rows)
     told = f"{learnt} tokens of {len(rows)} samples are learnt: each transcription and its end, nothing else"
     return Check("labels", "ok", told, details=details)
+
+
+def check_characters(texts: Sequence[str], encoder: Encoder) -> Check:
+    """Whether the base's tokenizer can write the texts; where it cannot write most of them it is the wrong base."""
+    unknown = set(encoder.unknown_characters("".join(sorted(set().union(*texts)))))
+    if not unknown:
+        return Check("characters", "ok", f"the tokenizer can write all {len(texts)} texts")
+    count = sum(not unknown.isdisjoint(text) for text in texts)
+    shown = "".join(sorted(unknown)[:_SHOWN_CHARACTERS])
+    message = f"the tokenizer cannot write {shown!r}, {len(unknown)} characters in {count} of {len(texts)} texts"
+    fix = "choose a base that knows the script, or replace the characters in the source"
+    return Check("characters", "refused" if count > len(texts) / 2 else "warning", message, fix)
 
 
 class _Row:
@@ -55,6 +68,8 @@ class _Row:
         if self.learnt[-1] != end:
             yield "the end token is not learnt, so the model would not learn to stop"
         answer = self.learnt[:-1] if self.learnt[-1] == end else self.learnt
+        if self._encoder.unknown_characters(text):
+            return  # `check_characters` tells of them
         decoded = self._encoder.tokenizer.decode(answer, skip_special_tokens=False)
         if decoded != text:
             yield f"what is learnt reads {decoded[:60]!r}, not {text[:60]!r}"

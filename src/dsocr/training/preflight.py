@@ -22,7 +22,7 @@ from dsocr.samples import Sample, Split
 from dsocr.training.arguments import total_steps
 from dsocr.training.collator import Collator, EncodedSamples
 from dsocr.training.inputs import check_prompt, check_reading_alike, check_slots
-from dsocr.training.labels import check_labels
+from dsocr.training.labels import check_characters, check_labels
 from dsocr.training.memory import spoken_bytes
 from dsocr.training.overfit import SAMPLES, check_trial, overfit, trial_rate
 from dsocr.training.pairs import (
@@ -116,7 +116,8 @@ def prove(
     encoded = [encoder.encode(open_image(sample.image), sample.text) for sample in chosen]
     at_once = config.training.samples_per_forward
     with undisturbed(model):
-        checks = list(_cheap(setup, chosen[:_LOOKED_AT], encoded[:_LOOKED_AT]))
+        checks = [check_characters([sample.text for sample in samples], encoder)]
+        checks += list(_cheap(setup, chosen[:_LOOKED_AT], encoded[:_LOOKED_AT]))
         if any(check.verdict == "refused" for check in checks):
             return checks
         if not thorough:

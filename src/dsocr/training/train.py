@@ -29,6 +29,7 @@ from dsocr.training.arguments import training_arguments
 from dsocr.training.callbacks import Recorder, Report, close_training_log, training_log
 from dsocr.training.checkpoints import TRAINER_STATE, latest_checkpoint
 from dsocr.training.collator import Collator
+from dsocr.training.out_of_memory import out_of_memory_spoken
 from dsocr.training.preflight import check_for_base, demand_learning, prove
 from dsocr.training.setup import Setup, set_up, within_budget
 from dsocr.training.trainer import AdapterTrainer
@@ -73,11 +74,14 @@ def train(
     encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     _check(dataset, encoder, config, warn)
     samples, excluded = within_budget(dataset.samples(Split.TRAIN), encoder, config)
-    setup = set_up(config, samples)
-    if begun is None:
-        demand_learning(prove(setup, samples, config, thorough=preflight), run.path)
+    with out_of_memory_spoken(config):
+        setup = set_up(config, samples)
+        checks = [] if begun else prove(setup, samples, config, thorough=preflight)
+    demand_learning(checks, run.path)
     _begin_run(run, config, dataset, overwrite=overwrite)
     try:
+        for check in checks:
+            training_log(run).info("preflight: %s, %s: %s", check.verdict, check.name, check.message)
         training_log(run).info("%d training samples, %d excluded as too long", len(samples), excluded)
 
         trainer, validation = _trainer(config, run, dataset, setup, report)
@@ -85,7 +89,8 @@ def train(
         if checkpoint is not None:
             _restore_validation(validation, checkpoint)
             training_log(run).info("resuming from %s", checkpoint.name)
-        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        with out_of_memory_spoken(config):
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         _finish(run, config, dataset, encoder, trainer.model, validation)
         return TrainResult(
             run=run,
@@ -150,6 +155,9 @@ def _begin_run(run: RunFolder, config: RunConfig, dataset: Dataset, *, overwrite
 def _differences(config: RunConfig, other: RunConfig) -> list[str]:
     ours, theirs = config.model_dump(), other.model_dump()
     ours.pop("run"), theirs.pop("run")
+    # They change what is held in memory, not what is learnt: a run whose memory ended goes on with less of it.
+    for section, name in (("training", "samples_per_forward"), ("training", "gradient_checkpointing")):
+        ours[section].pop(name), theirs[section].pop(name)
     return [f"{key}" for key in ours if ours[key] != theirs[key]]
 
 
