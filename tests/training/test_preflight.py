@@ -74,7 +74,7 @@ def batch(encoder: Encoder) -> dict[str, Any]:
 def test_a_sound_training_passes_every_check_and_is_left_as_it_was(small_config: RunConfig) -> None:
     setup, samples = setup_of(small_config)
     before = {name: tensor.clone() for name, tensor in setup.model.state_dict().items()}
-    drawn = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index, union-attr]
+    drawn = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index]
     modes = [module.training for module in setup.model.modules()]
 
     checks = named(prove(setup, samples, small_config, thorough=True))
@@ -84,7 +84,7 @@ def test_a_sound_training_passes_every_check_and_is_left_as_it_was(small_config:
 
     assert torch.equal(drawn[0], torch.get_rng_state())
     assert drawn[1] == random.getstate()
-    assert drawn[2] == np.random.get_state()[1].tolist()  # type: ignore[index, union-attr]
+    assert drawn[2] == np.random.get_state()[1].tolist()  # type: ignore[index]
     assert modes == [module.training for module in setup.model.modules()]
     assert all(torch.equal(before[name], tensor) for name, tensor in setup.model.state_dict().items())
     assert all(parameter.grad is None for parameter in setup.model.parameters())

@@ -53,6 +53,18 @@ def train(
 
 
 @app.command()
+def curves(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, finished or not.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .html or .png.")] = Path("curves.html"),
+    quiet: Quiet = False,
+) -> None:
+    """Draw the curves of runs over each other: loss, CER, learning rate, over steps and over time."""
+    from dsocr.commands.curves import curves_command
+
+    curves_command(Printer(quiet=quiet), runs, out)
+
+
+@app.command()
 def evaluate(
     run: Annotated[Path, typer.Argument(help="The run folder.")],
     dataset: Annotated[Path | None, typer.Option(help="Another dataset folder than the run's own.")] = None,

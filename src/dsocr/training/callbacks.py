@@ -10,6 +10,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from dsocr.runs import RunFolder, append_jsonl
 from dsocr.training.board import Board
+from dsocr.training.history import elapsed_until
 from dsocr.training.memory import used_memory
 from dsocr.training.validation import ValidationReading
 
@@ -45,6 +46,7 @@ class Recorder(TrainerCallback):
         self._log = training_log(run)
         self._board: Board | None = None
         self._started, self._first_step, self._first_tokens = 0.0, 0, 0
+        self._before = 0.0
         self._loss: float | None = None
         self._learning_rate: float | None = None
         self._reading: ValidationReading | None = None
@@ -55,6 +57,7 @@ class Recorder(TrainerCallback):
         """Start the clock; a resumed training counts only the steps it makes itself."""
         self._started, self._first_step = time.monotonic(), state.global_step
         self._first_tokens = state.num_input_tokens_seen
+        self._before = elapsed_until(self._run, state.global_step)
         self._board = Board(self._run.tensorboard, purge_step=state.global_step + 1)
         self._log.info("training from step %d to step %d", state.global_step, state.max_steps)
 
@@ -84,7 +87,8 @@ class Recorder(TrainerCallback):
             "tokens_per_second": self._tokens_per_second(state),
             "memory_bytes": used_memory(args.device),
         }
-        append_jsonl(self._run.metrics, {"kind": "train", "step": state.global_step, "epoch": state.epoch, **row})
+        place = {"kind": "train", "step": state.global_step, "epoch": state.epoch, "elapsed_seconds": self._elapsed()}
+        append_jsonl(self._run.metrics, {**place, **row})
         if self._board is not None:
             self._board.curve("train", row, state.global_step)
         self._log.info("step %d: loss %.4f, learning rate %.2e", state.global_step, *list(row.values())[:2])
@@ -100,7 +104,8 @@ class Recorder(TrainerCallback):
     def record_validation(self, reading: ValidationReading) -> None:
         """Record one reading of the validation split."""
         self._reading = replace(reading, lines=())
-        append_jsonl(self._run.metrics, {"kind": "validation", **reading.as_dict()})
+        row = {"kind": "validation", **reading.as_dict(), "elapsed_seconds": self._elapsed()}
+        append_jsonl(self._run.metrics, row)
         if self._board is not None:
             values = {"loss": reading.loss, "cer": reading.cer, "runaway_rate": reading.runaway_rate}
             self._board.curve("validation", values, reading.step)
@@ -115,6 +120,10 @@ class Recorder(TrainerCallback):
             reading.samples,
             ", the best so far" if reading.best else "",
         )
+
+    def _elapsed(self) -> float:
+        """Seconds of training until now, those before an interruption counted and the pause not."""
+        return self._before + time.monotonic() - self._started
 
     def _tokens_per_second(self, state: TrainerState) -> float | None:
         """Tokens, image slots counted and padding not, a second since training began or was taken up again."""

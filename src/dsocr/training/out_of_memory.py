@@ -65,9 +65,7 @@ def _spoken(config: RunConfig) -> RunError:
     message = f"the memory of the {choose_device().type.upper()} ended in training{_estimates(config, changes)}"
     hint = f"run it again with {shown}"
     if checkpoint is not None:
-        hint += (
-            f" (with no more than the samples at once and the checkpointing changed, it goes on from {checkpoint.name})"
-        )
+        hint += f" (with only samples_per_forward and gradient_checkpointing changed, from {checkpoint.name} on)"
     return RunError(message, where=config.run, hint=hint)
 
 
