@@ -11,7 +11,7 @@ from html import escape
 from PIL import Image, ImageDraw, ImageFont
 
 COLOURS = ("#1f5fa8", "#c2501c", "#2b8043", "#8a3fa0", "#7a6a10", "#b02a5b", "#188a8a", "#555555")
-_WIDTH, _HEIGHT, _LEFT, _FOOT, _HEAD = 620, 260, 64, 34, 26
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _FOOT, _HEAD = 620, 260, 64, 24, 34, 26
 _TICKS = 5
 
 
@@ -70,7 +70,7 @@ def _nice(step: float) -> float:
 def _scales(plot: Plot) -> tuple[_Scale, _Scale]:
     xs = [x for line in plot.lines for x, _ in line.points]
     ys = [y for line in plot.lines for _, y in line.points]
-    across = _Scale(xs, _LEFT, _WIDTH - 12, from_zero=True)
+    across = _Scale(xs, _LEFT, _WIDTH - _RIGHT, from_zero=True)
     return across, _Scale(ys, _HEIGHT - _FOOT, _HEAD, from_zero=True)
 
 
@@ -78,7 +78,7 @@ def render_svg(plot: Plot, names: Sequence[str]) -> str:
     """One plot; `names` are those of all runs, in the order of their colours."""
     across, up = _scales(plot)
     drawn = [
-        f'<path d="M{_LEFT} {up(tick):.1f}H{_WIDTH - 12}" stroke="#ddd"/>'
+        f'<path d="M{_LEFT} {up(tick):.1f}H{_WIDTH - _RIGHT}" stroke="#ddd"/>'
         f'<text x="{_LEFT - 6}" y="{up(tick) + 4:.1f}" text-anchor="end">{tick:.4g}</text>'
         for tick in up.ticks()
     ]
@@ -128,7 +128,7 @@ def _draw(
 
     draw.text(at(_LEFT, 4), f"{plot.title}, over {plot.axis}", fill="#222", font=font)
     for tick in up.ticks():
-        draw.line([at(_LEFT, up(tick)), at(_WIDTH - 12, up(tick))], fill="#ddd", width=times)
+        draw.line([at(_LEFT, up(tick)), at(_WIDTH - _RIGHT, up(tick))], fill="#ddd", width=times)
         draw.text(at(_LEFT - 6, up(tick)), f"{tick:.4g}", fill="#555", font=font, anchor="rm")
     for tick in across.ticks():
         draw.text(at(across(tick), _HEIGHT - _FOOT + 14), f"{tick:.4g}", fill="#555", font=font, anchor="mm")

@@ -183,7 +183,7 @@ def _trainer(
     callbacks: list[Any] = [recorder]
     validation = _validation(config, run, dataset, setup.encoder, recorder)
     if validation is not None:
-        callbacks.append(validation)
+        callbacks.insert(0, validation)  # first, so that what it reads after a step is told with that step
     trainer = AdapterTrainer(
         model=setup.model,
         args=training_arguments(config, samples=len(setup.samples), device=setup.device, dtype=setup.dtype),
