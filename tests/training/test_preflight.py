@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from dsocr.model.encoding import IGNORED, Encoder, collate
 from dsocr.model.loading import load_encoder
 from dsocr.samples import Sample, Split
 from dsocr.training.collator import Collator
+from dsocr.training.inputs import check_prompt, check_reading_alike, check_slots
 from dsocr.training.labels import check_labels
 from dsocr.training.overfit import check_trial, overfit
 from dsocr.training.pairs import PairLosses, check_first_loss, check_image_matters, check_pairs
@@ -28,7 +30,7 @@ from dsocr.training.preflight import evenly, preflight, prove
 from dsocr.training.setup import Setup, set_up
 from dsocr.training.train import train
 from dsocr.training.verdicts import Check
-from tests.making_models import write_first
+from tests.making_models import write_first, write_second
 from tests.training.test_train import changed
 
 Rewrite = Callable[[list[dict[str, Any]]], None]
@@ -294,14 +296,50 @@ def test_places_are_spread_from_first_to_last() -> None:
     assert evenly(1, 3) == [0]
 
 
-def test_a_base_with_random_weights_is_warned_of(small_config: RunConfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("write", "resolution"),
+    [
+        pytest.param(write_first, "tiny", id="DeepSeek-OCR"),
+        pytest.param(write_second, "small", id="DeepSeek-OCR-2"),
+    ],
+)
+def test_a_base_with_random_weights_is_warned_of_and_its_slots_are_counted(
+    write: Callable[[Path], Path], resolution: str, small_config: RunConfig, tmp_path: Path
+) -> None:
     def simpler(rows: list[dict[str, Any]]) -> None:
         for place, row in enumerate(rows):
             row["text"] = ["АБВГ", "ДЕЖЗ", "ИКЛМ", "НОПР"][place % 4]
 
-    base = {"base": str(write_first(tmp_path / "first")), "input": {"resolution": "tiny", "prompt": "<image>\nБВГ"}}
+    base = {"base": str(write(tmp_path / "first")), "input": {"resolution": resolution, "prompt": "<image>\nБВГ"}}
     config = changed(with_rows(small_config, tmp_path, simpler), **base)
     setup, samples = setup_of(config)
     checks = named(prove(setup, samples[:4], config, thorough=False))
+    assert checks["image slots"].verdict == "ok"
     assert checks["first loss"].verdict == "warning"
     assert "knows nothing of these texts" in checks["first loss"].message
+
+
+def test_too_few_image_slots_are_refused(small_config: RunConfig) -> None:
+    setup, _ = setup_of(small_config)
+    batch = collate([setup.samples[0]], setup.encoder.pad_id, padding="right")
+    batch["input_ids"][0, 5] = setup.encoder.pad_id
+    check = check_slots(setup.model, batch, setup.encoder)
+    assert check.verdict == "refused"
+    assert "72 image slots for 73 features" in check.message
+
+
+def test_a_missing_begin_token_and_foreign_ids_are_refused(encoder: Encoder, batch: dict[str, Any]) -> None:
+    assert check_prompt(batch, encoder, 240).verdict == "ok"
+    assert "the base has 10 tokens" in check_prompt(batch, encoder, 10).message
+    batch["input_ids"][1, 0] = encoder.pad_id
+    assert check_prompt(batch, encoder, 240).verdict == "refused"
+
+
+def test_other_pixels_in_training_than_in_reading_are_refused(small_config: RunConfig) -> None:
+    setup, samples = setup_of(small_config)
+    theirs = setup.samples[0]
+    darker = replace(theirs.views, whole=theirs.views.whole // 2)
+    assert check_reading_alike(samples[:1], [theirs], setup.encoder).verdict == "ok"
+    assert check_reading_alike(samples[:1], [replace(theirs, views=darker)], setup.encoder).verdict == "refused"
+    longer = replace(theirs, prompt_ids=(*theirs.prompt_ids, 9))
+    assert check_reading_alike(samples[:1], [longer], setup.encoder).verdict == "refused"

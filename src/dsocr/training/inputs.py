@@ -7,7 +7,7 @@ import torch
 from peft import PeftModel
 
 from dsocr.data.images import open_image
-from dsocr.model.encoding import Encoded, Encoder, collate
+from dsocr.model.encoding import IGNORED, Encoded, Encoder, collate
 from dsocr.samples import Sample
 from dsocr.training.verdicts import Check
 
@@ -48,9 +48,8 @@ def check_reading_alike(samples: Sequence[Sample], trained_on: Sequence[Encoded]
         read = encoder.encode(open_image(sample.image))
         ours = collate([learnt], encoder.pad_id, padding="right")
         theirs = collate([read], encoder.pad_id, padding="left")
-        prompt = theirs["input_ids"].shape[1]
         pixels = [name for name in theirs if name.startswith("pixel_values")]
-        same = torch.equal(ours["input_ids"][:, :prompt], theirs["input_ids"])
+        same = torch.equal(ours["input_ids"][ours["labels"] == IGNORED], theirs["input_ids"][0])
         if not same or not all(torch.equal(ours[name], theirs[name]) for name in pixels):
             message = f"{sample.id} is trained on with other pixels or another prompt than it is read with"
             return Check("read alike", "refused", message, _OURS)
