@@ -18,6 +18,7 @@ from dsocr.text import comparable
         pytest.param("йод", "йо", "йо[-д-]", id="left out"),
         pytest.param("йод", "йодд", "йод{+д+}", id="added"),
         pytest.param("йод", "", "[-йод-]", id="nothing read"),
+        pytest.param("ёжик 25 в", "RR в", "[-ёжик 25-]{+RR+} в", id="a stretch is marked as one"),
         pytest.param("a  b", "a b", "a b", id="white space is compared as the CER does"),
     ],
 )

@@ -290,6 +290,24 @@ def test_swapped_images_tell_how_sure_it_is(own: list[float], other: list[float]
     assert "standard errors" in check_pairs(losses, []).message
 
 
+def test_one_sample_alone_is_not_taken_for_an_image_that_does_not_matter() -> None:
+    losses = PairLosses([0.4], [0.4])
+    assert check_image_matters(losses).verdict == "warning"
+    assert check_pairs(losses, []).verdict == "warning"
+
+
+def test_memory_that_ends_in_a_trial_is_a_refusal_with_settings(
+    small_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(*arguments: object, **options: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("dsocr.training.preflight.prove", ends)
+    refused = preflight(small_config).refused
+    assert [check.name for check in refused] == ["run"]
+    assert "--set training.samples_per_forward=1" in refused[0].fix
+
+
 def test_places_are_spread_from_first_to_last() -> None:
     assert evenly(100, 5) == [0, 25, 50, 74, 99]
     assert evenly(2, 5) == [0, 1]

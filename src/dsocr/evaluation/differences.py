@@ -1,5 +1,7 @@
 """Two texts as one, in which is marked what the prediction left out and what it added."""
 
+from itertools import groupby
+
 from rapidfuzz.distance import Levenshtein
 
 from dsocr.text import comparable
@@ -12,10 +14,9 @@ def marked_differences(reference: str, prediction: str) -> str:
     """
     reference, prediction = comparable(reference), comparable(prediction)
     parts = []
-    for edit in Levenshtein.opcodes(reference, prediction):
-        old, new = reference[edit.src_start : edit.src_end], prediction[edit.dest_start : edit.dest_end]
-        if edit.tag == "equal":
-            parts.append(old)
-            continue
-        parts.append((f"[-{old}-]" if old else "") + (f"{{+{new}+}}" if new else ""))
+    for same, edits in groupby(Levenshtein.opcodes(reference, prediction), key=lambda edit: edit.tag == "equal"):
+        stretch = list(edits)  # edits beside each other are marked as one
+        old = reference[stretch[0].src_start : stretch[-1].src_end]
+        new = prediction[stretch[0].dest_start : stretch[-1].dest_end]
+        parts.append(old if same else (f"[-{old}-]" if old else "") + (f"{{+{new}+}}" if new else ""))
     return "".join(parts)

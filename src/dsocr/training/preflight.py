@@ -24,6 +24,7 @@ from dsocr.training.collator import Collator, EncodedSamples
 from dsocr.training.inputs import check_prompt, check_reading_alike, check_slots
 from dsocr.training.labels import check_characters, check_labels
 from dsocr.training.memory import spoken_bytes
+from dsocr.training.out_of_memory import out_of_memory_spoken
 from dsocr.training.overfit import SAMPLES, check_trial, overfit, trial_rate
 from dsocr.training.pairs import (
     Misplaced,
@@ -91,11 +92,12 @@ def preflight(config: RunConfig, *, progress: Progress | None = None) -> Preflig
         checks.append(_check_memory(plan))
         if checks[-1].verdict == "refused":
             return Preflight(checks)
-        setup = set_up(config, samples)
+        with out_of_memory_spoken(config):
+            setup = set_up(config, samples)
+            checks.append(Check("gradients", "ok", f"they reach every layer of the adapter ({config.adapter.scope})"))
+            checks += prove(setup, samples, config, thorough=True, progress=progress)
     except DsocrError as error:
         return Preflight([*checks, _refusal(error)])
-    checks.append(Check("gradients", "ok", f"they reach every layer of the adapter ({config.adapter.scope})"))
-    checks += prove(setup, samples, config, thorough=True, progress=progress)
     return Preflight(checks)
 
 
