@@ -49,6 +49,7 @@ def training_arguments(
         save_strategy="steps",
         save_steps=config.checkpoints.every_steps,
         eval_strategy="no",
+        include_num_input_tokens_seen="non_padding",
         report_to=[],
         disable_tqdm=True,
     )

@@ -86,6 +86,13 @@ def find_room(device: torch.device) -> Room:
     return Room("CPU" if device.type == "cpu" else "Apple's graphics", memory.total, memory.available)
 
 
+def used_memory(device: torch.device) -> int:
+    """Bytes in use: the most torch had allocated on a graphics card so far; elsewhere what the process holds now."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return int(psutil.Process().memory_info().rss)
+
+
 def spoken_bytes(size: int) -> str:
     """Memory as people say it, e.g. `14.6 GiB`."""
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"

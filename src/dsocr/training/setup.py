@@ -15,7 +15,7 @@ from dsocr.model.loading import choose_device, choose_dtype, load_base
 from dsocr.samples import Sample
 from dsocr.training.arguments import two_rate_optimizer
 from dsocr.training.collator import Collator, EncodedSamples
-from dsocr.training.preflight import demand_gradients
+from dsocr.training.gradients import demand_gradients
 
 
 def within_budget(samples: Sequence[Sample], encoder: Encoder, config: RunConfig) -> tuple[list[Sample], int]:

@@ -15,13 +15,14 @@ from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_r
 from dsocr.inference.decoding import Generation, decode
 from dsocr.model.encoding import Encoder, collate
 from dsocr.samples import Sample
+from dsocr.training.board import LINES, ReadLine
 from dsocr.training.checkpoints import save_best
 from dsocr.training.collator import EncodedSamples
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationReading:
-    """One reading of the validation split; rates are fractions."""
+    """One reading of the validation split; rates are fractions. `lines` are the first few samples, always the same."""
 
     step: int
     loss: float
@@ -31,10 +32,17 @@ class ValidationReading:
     samples: int
     seconds: float
     best: bool
+    lines: tuple[ReadLine, ...] = ()
+
+    @property
+    def runaway_rate(self) -> float:
+        """The share of lines whose end was not found: loops and hallucinations."""
+        return self.runaway / self.samples
 
     def as_dict(self) -> dict[str, Any]:
-        """The reading as a row of metrics.jsonl."""
-        return asdict(self)
+        """The reading as a row of metrics.jsonl, without its lines."""
+        row = {name: value for name, value in asdict(replace(self, lines=())).items() if name != "lines"}
+        return {**row, "runaway_rate": self.runaway_rate}
 
 
 def chosen_samples(samples: Sequence[Sample], count: int | None, seed: int) -> list[Sample]:
@@ -46,7 +54,10 @@ def chosen_samples(samples: Sequence[Sample], count: int | None, seed: int) -> l
 
 
 class Validation(TrainerCallback, ExportableState):
-    """Reads the samples every so many steps, keeps the best adapter in `folder`, stops after `patience` worse ones."""
+    """Reads the samples every so many steps, keeps the best adapter in `folder`, stops after `patience` worse ones.
+
+    The best has the lowest CER, which counts all that a runaway line writes; of equal ones, the fewest runaway lines.
+    """
 
     def __init__(
         self,
@@ -68,13 +79,14 @@ class Validation(TrainerCallback, ExportableState):
         self._folder = folder
         self._report = report
         self.best_cer = float("inf")
+        self.best_runaway = 0
         self.best_step = 0
         self.readings_without_better = 0
         self.last_step = -1
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint remembers, so that a resumed training stops where an undisturbed one does."""
-        names = ("best_cer", "best_step", "readings_without_better", "last_step")
+        names = ("best_cer", "best_runaway", "best_step", "readings_without_better", "last_step")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -101,20 +113,23 @@ class Validation(TrainerCallback, ExportableState):
     def read(self, model: Any, step: int) -> None:
         """One reading: report it, and keep the adapter if it is the best."""
         started = time.monotonic()
-        cer, empty, runaway = self._read_texts(model)
-        better = cer < self.best_cer
+        cer, empty, runaway, lines = self._read_texts(model)
+        better = (cer, runaway) < (self.best_cer, self.best_runaway)
         if better:
-            self.best_cer, self.best_step, self.readings_without_better = cer, step, 0
+            self.best_cer, self.best_runaway = cer, runaway
+            self.best_step, self.readings_without_better = step, 0
             save_best(self._folder, step, model)
         else:
             self.readings_without_better += 1
         self.last_step = step
         loss = self._loss(model)
         seconds = time.monotonic() - started
-        self._report(ValidationReading(step, loss, cer, empty, runaway, len(self._samples), seconds, better))
+        counted = len(self._samples)
+        self._report(ValidationReading(step, loss, cer, empty, runaway, counted, seconds, better, lines))
 
-    def _read_texts(self, model: Any) -> tuple[float, int, int]:
+    def _read_texts(self, model: Any) -> tuple[float, int, int, tuple[ReadLine, ...]]:
         pooled, empty, runaway = ErrorRate(), 0, 0
+        lines: list[ReadLine] = []
         for start in range(0, len(self._samples), self._generation.samples_per_batch):
             indices = range(start, min(start + self._generation.samples_per_batch, len(self._samples)))
             images = [replace(self._encoded[index], answer_ids=()) for index in indices]
@@ -123,7 +138,10 @@ class Validation(TrainerCallback, ExportableState):
                 pooled += character_errors(reference, reading.text)
                 empty += is_empty(reading.text)
                 runaway += is_runaway(reference, reading.text, reading.truncated)
-        return pooled.rate, empty, runaway
+                if len(lines) < LINES:
+                    sample = self._samples[index]
+                    lines.append(ReadLine(sample.id, reference, reading.text, self._encoded[index].views.whole))
+        return pooled.rate, empty, runaway, tuple(lines)
 
     @torch.no_grad()
     def _loss(self, model: Any) -> float:
