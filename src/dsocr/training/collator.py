@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from dsocr.data.augment import Augmentation, augment, changes, generator
 from dsocr.data.images import open_image
-from dsocr.model.encoding import Encoded, Encoder, collate
+from dsocr.model.encoding import Encoded, Encoder, collate, only_learnt
 from dsocr.model.views import shrunk
 from dsocr.samples import Sample
 
@@ -41,6 +41,21 @@ class EncodedSamples(Dataset[Encoded]):
 
     def __len__(self) -> int:
         return len(self._samples)
+
+    @property
+    def samples(self) -> Sequence[Sample]:
+        """What is encoded."""
+        return self._samples
+
+    @property
+    def encoder(self) -> Encoder:
+        """What encodes it."""
+        return self._encoder
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that was told last."""
+        return int(self._epoch)
 
     def __getitem__(self, index: int) -> Encoded:
         if not changes(self._augmentation):
@@ -82,10 +97,10 @@ class EncodedSamples(Dataset[Encoded]):
 
 @dataclass(frozen=True, slots=True)
 class Collator:
-    """Batches for training: padded right, labels on the transcription and its end token only."""
+    """Batches for training: padded right, logits for what is learnt only, pixels as bytes."""
 
     pad_id: int
 
     def __call__(self, samples: Sequence[Encoded]) -> dict[str, Any]:
-        """The batch on the CPU; the Trainer moves it."""
-        return collate(samples, self.pad_id, padding="right")
+        """The batch on the CPU; the Trainer moves it and normalizes its pixels."""
+        return only_learnt(collate(samples, self.pad_id, padding="right", dtype=torch.uint8))

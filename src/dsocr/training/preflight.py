@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from accelerate.utils import send_to_device
 from peft import PeftModel
 
 from dsocr.data.checks import Finding, Survey, survey_dataset
@@ -11,7 +12,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import Progress
 from dsocr.errors import ConfigError
 from dsocr.model.adapters import without_gradient
-from dsocr.model.encoding import Encoder
+from dsocr.model.encoding import Encoder, normalized
 
 
 def check_for_base(
@@ -44,10 +45,10 @@ def survey_for_base(
 def pass_through(model: PeftModel, batch: Mapping[str, Any], dtype: torch.dtype) -> None:
     """One forward and backward pass, as training makes them; leaves gradients, and the random numbers as they were."""
     device = next(model.parameters()).device
-    moved = {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
+    moved = send_to_device(dict(batch), device)
     with torch.random.fork_rng(), torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
         model.train()
-        model(**moved).loss.backward()
+        model(**normalized(moved)).loss.backward()
 
 
 def demand_gradients(model: PeftModel, batch: Mapping[str, Any], dtype: torch.dtype) -> None:

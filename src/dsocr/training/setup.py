@@ -15,6 +15,8 @@ from dsocr.model.loading import choose_device, choose_dtype, load_base
 from dsocr.samples import Sample
 from dsocr.training.arguments import two_rate_optimizer
 from dsocr.training.collator import Collator, EncodedSamples
+from dsocr.training.lengths import measure_lengths
+from dsocr.training.order import LengthOrder
 from dsocr.training.preflight import demand_gradients
 
 
@@ -58,6 +60,20 @@ def set_up(config: RunConfig, samples: Sequence[Sample]) -> Setup:
 def encoded_samples(config: RunConfig, samples: Sequence[Sample], encoder: Encoder) -> EncodedSamples:
     """The samples as model inputs, varied as the configuration says."""
     return EncodedSamples(samples, encoder, augmentation=config.training.augmentation, seed=config.seed)
+
+
+def sample_order(config: RunConfig, samples: EncodedSamples) -> LengthOrder:
+    """The order in which each epoch shows the samples."""
+    training = config.training
+    lengths = [length.sequence for length in measure_lengths(samples.samples, samples.encoder)]
+    return LengthOrder(
+        lengths,
+        training.samples_per_forward,
+        step=training.samples_per_step,
+        window=training.length_window,
+        seed=config.seed,
+        epoch=lambda: samples.epoch,
+    )
 
 
 def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str | None) -> PeftModel:

@@ -30,7 +30,7 @@ from dsocr.training.callbacks import Recorder, Report, close_training_log, train
 from dsocr.training.checkpoints import TRAINER_STATE, latest_checkpoint
 from dsocr.training.collator import Collator
 from dsocr.training.preflight import check_for_base
-from dsocr.training.setup import Setup, set_up, within_budget
+from dsocr.training.setup import Setup, sample_order, set_up, within_budget
 from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.validation import Validation, chosen_samples
 
@@ -181,6 +181,7 @@ def _trainer(
         callbacks=callbacks,
         folder=run.checkpoints,
         keep=config.checkpoints.keep,
+        order=sample_order(config, setup.samples),
     )
     trainer.remove_callback(PrinterCallback)
     return trainer, validation

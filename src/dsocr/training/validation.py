@@ -14,7 +14,7 @@ from transformers.trainer_callback import ExportableState
 from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_runaway
 from dsocr.inference.decoding import Generation, decode
 from dsocr.model.adapters import save_adapter
-from dsocr.model.encoding import Encoder, collate
+from dsocr.model.encoding import Encoder, collate, only_learnt
 from dsocr.samples import Sample
 from dsocr.training.collator import EncodedSamples
 
@@ -132,6 +132,6 @@ class Validation(TrainerCallback, ExportableState):
                 dtype=model.dtype,
             )
             learnt = int((batch["labels"] >= 0).sum())
-            total += float(model(**batch).loss) * learnt
+            total += float(model(**only_learnt(batch)).loss) * learnt
             tokens += learnt
         return total / max(tokens, 1)
