@@ -118,7 +118,7 @@ def collate(
 
     Where an image has tiles, also `pixel_values_local` (N, 3, s, s), `num_local_patches` with a number for each sample
     and, for models that stitch tiles, `patches_grid` with their columns and rows. Where the samples have features,
-    `mm_encoder_outputs` takes the place of all pixels. A `dtype` of torch.uint8 leaves pixels as bytes: see `normalized`.
+    `mm_encoder_outputs` takes the place of all pixels. With torch.uint8 as `dtype` pixels stay bytes: see `normalized`.
 
     Only the transcription and its end token are learnt; prompt, image slots and padding are `IGNORED`. Training pads
     right, generation left. Samples with and without transcription do not mix.

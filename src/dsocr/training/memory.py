@@ -3,8 +3,8 @@
 Weights, adapter, gradients and moments are counted, and exact. The rest is an estimate:
 
 - activations: what the layers keep for the backward pass (`activations.py` has the formulas), and the images;
-- logits: samples_per_forward x longest transcription x vocabulary x 12 bytes. Three copies in float32 are there when the
-  backward pass begins: the log-probabilities, and the gradients of the loss by them and by the logits;
+- logits: samples_per_forward x longest transcription x vocabulary x 12 bytes. Three copies in float32 are there when
+  the backward pass begins: the log-probabilities, and the gradients of the loss by them and by the logits;
 - passing: what is there for a moment only, beyond all this, while the most expensive layer is computed.
 
 Not counted are what the device's driver and the libraries take, and the slack of an allocator: training nano on a CPU,

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from accelerate.utils import send_to_device
 from peft import PeftModel
 
 from dsocr.data.checks import Finding, Survey, survey_dataset
@@ -45,7 +44,7 @@ def survey_for_base(
 def pass_through(model: PeftModel, batch: Mapping[str, Any], dtype: torch.dtype) -> None:
     """One forward and backward pass, as training makes them; leaves gradients, and the random numbers as they were."""
     device = next(model.parameters()).device
-    moved = send_to_device(dict(batch), device)
+    moved = {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
     with torch.random.fork_rng(), torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
         model.train()
         model(**normalized(moved)).loss.backward()

@@ -92,6 +92,8 @@ def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str 
         dropout=adapter.dropout,
         variant=adapter.variant,
     )
+    if config.training.compile:
+        compile_layers(model)
     if config.training.gradient_checkpointing:
         checkpoint_activations(model)
     return model
@@ -105,3 +107,10 @@ def checkpoint_activations(model: PreTrainedModel | PeftModel) -> None:
     model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     model.disable_input_require_grads()
     model.config.use_cache = False
+
+
+def compile_layers(model: PreTrainedModel | PeftModel) -> None:
+    """Have torch translate the decoder and the vision towers when they are first called; no tensor gets another name."""
+    for name, module in model.named_modules():
+        if name.endswith((".language_model", ".vision_tower")):
+            module.compile()

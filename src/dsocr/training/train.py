@@ -25,7 +25,7 @@ from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, find_base, load_encoder
 from dsocr.runs import ReadingSettings, RunFolder, to_json, write_atomically
 from dsocr.samples import Split
-from dsocr.training.arguments import training_arguments
+from dsocr.training.arguments import steps_per_epoch, total_steps, training_arguments, without_workers
 from dsocr.training.callbacks import Recorder, Report, close_training_log, training_log
 from dsocr.training.checkpoints import TRAINER_STATE, latest_checkpoint
 from dsocr.training.collator import Collator
@@ -33,6 +33,7 @@ from dsocr.training.preflight import check_for_base
 from dsocr.training.setup import Setup, sample_order, set_up, within_budget
 from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.validation import Validation, chosen_samples
+from dsocr.training.vision import keep_features
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +173,16 @@ def _trainer(
     validation = _validation(config, run, dataset, setup.encoder, recorder)
     if validation is not None:
         callbacks.append(validation)
+    if keep_features(
+        config,
+        setup.model,
+        setup.samples,
+        validation.encoded if validation else None,
+        dtype=setup.dtype,
+        epochs=total_steps(config, len(setup.samples)) / steps_per_epoch(config, len(setup.samples)),
+        tell=training_log(run).info,
+    ):
+        config = without_workers(config)  # reading features is quicker than handing them over
     trainer = AdapterTrainer(
         model=setup.model,
         args=training_arguments(config, samples=len(setup.samples), device=setup.device, dtype=setup.dtype),

@@ -72,6 +72,11 @@ class Validation(TrainerCallback, ExportableState):
         self.readings_without_better = 0
         self.last_step = -1
 
+    @property
+    def encoded(self) -> EncodedSamples:
+        """The samples as the model gets them."""
+        return self._encoded
+
     def state(self) -> dict[str, Any]:
         """What a checkpoint remembers, so that a resumed training stops where an undisturbed one does."""
         names = ("best_cer", "best_step", "readings_without_better", "last_step")
