@@ -20,7 +20,7 @@ from dsocr.samples import Sample, Split
 from dsocr.training.collator import EncodedSamples
 from dsocr.training.train import train
 from dsocr.training.vision import keep_features
-from tests.training.test_train import changed, metrics
+from tests.training.test_train import PowerCutError, changed, cut_at_step_five, metrics
 
 
 @pytest.fixture(autouse=True)
@@ -164,3 +164,14 @@ def test_a_limit_that_is_too_low_is_an_error_where_the_cache_is_demanded(frozen:
 def test_towers_that_are_trained_cannot_be_kept(small_config: RunConfig) -> None:
     with pytest.raises(ConfigError, match="the adapter changes the vision towers"):
         train(changed(small_config, training={"vision_cache": True}))
+
+
+def test_a_training_from_features_resumes_as_if_nothing_had_happened(frozen: RunConfig, tmp_path: Path) -> None:
+    config = changed(frozen, training={"steps": 6, "vision_cache": True}, checkpoints={"every_steps": 2})
+    undisturbed = changed(config, run=tmp_path / "undisturbed")
+    train(undisturbed)
+    with pytest.raises(PowerCutError):
+        train(config, report=cut_at_step_five)
+    assert train(config).resumed_from == 4
+    ours, theirs = (load_file(run / "checkpoints" / "step-0000006" / WEIGHTS) for run in (config.run, undisturbed.run))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)

@@ -110,7 +110,7 @@ def checkpoint_activations(model: PreTrainedModel | PeftModel) -> None:
 
 
 def compile_layers(model: PreTrainedModel | PeftModel) -> None:
-    """Have torch translate the decoder and the vision towers when they are first called; no tensor gets another name."""
+    """Have torch translate the decoder and the vision towers at their first call; no tensor gets another name."""
     for name, module in model.named_modules():
         if name.endswith((".language_model", ".vision_tower")):
             module.compile()
