@@ -5,9 +5,9 @@
 
 A sample is one view of 1024 x 1024 pixels (273 image slots) and 100 characters; the adapter is the decoder's, rank 16;
 everything else is bfloat16. Each batch is trained on by three recipes: logits for all positions, logits for those that
-are learnt only, and with the latter features that the vision towers gave beforehand. Weights are random and made on the
-device, so no file is needed; --folder takes those of a checkpoint. A step is forward, backward and AdamW, as the Trainer
-does them, without the preparation of images.
+are learnt only, and with the latter features that the vision towers gave beforehand. Weights are random and made on
+the device, so no file is needed; --folder takes those of a checkpoint. A step is forward, backward and AdamW, as the
+Trainer does them, without the preparation of images.
 """
 
 import argparse
