@@ -14,11 +14,9 @@ import argparse
 import hashlib
 import json
 import random
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +26,7 @@ from PIL import Image, ImageDraw, ImageFont
 from dsocr import __version__
 from dsocr.data.card import METADATA_FILE, Card, SplitCard, split_hash
 from dsocr.samples import Split
-from measuring import append_json, processor
+from measuring import append_json, processor, watch
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS = 3000
@@ -136,40 +134,6 @@ def _make_split(folder: Path, numbers: range, words: list[tuple[str, Image.Image
         characters=characters,
         sha256=split_hash(metadata, digests),
     )
-
-
-def watch(command: list[str]) -> tuple[str, dict[str, float]]:
-    """What a command printed, and the most memory, in bytes, and the processor seconds of it and all its children."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    most = {"uss": 0.0, "rss": 0.0}
-    used: dict[int, float] = {}
-    while process.poll() is None:
-        tree = list(_tree(process.pid))
-        now = {"uss": 0.0, "rss": 0.0}
-        for one in tree:
-            try:
-                memory, times = one.memory_full_info(), one.cpu_times()
-            except psutil.Error:
-                continue
-            now["uss"] += memory.uss
-            now["rss"] += memory.rss
-            used[one.pid] = times.user + times.system
-        most = {kind: max(most[kind], now[kind]) for kind in most}
-        time.sleep(0.2)
-    assert process.stdout is not None
-    printed = process.stdout.read()
-    if process.returncode:
-        sys.exit(f"the check failed with {process.returncode}")
-    return printed, {**most, "cpu": sum(used.values())}
-
-
-def _tree(pid: int) -> Iterator[psutil.Process]:
-    try:
-        process = psutil.Process(pid)
-        yield process
-        yield from process.children(recursive=True)
-    except psutil.Error:
-        return
 
 
 def main() -> None:

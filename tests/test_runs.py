@@ -1,3 +1,4 @@
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -5,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from dsocr.errors import RunError
-from dsocr.runs import ReadingSettings, RunFolder, append_jsonl, to_json, write_atomically
+from dsocr.runs import ReadingSettings, RunFolder, append_jsonl, cut_back, to_json, write_atomically
+from dsocr.sealing import write_sealed
 from dsocr.text import TextPolicy
 
 SETTINGS = ReadingSettings(
@@ -122,3 +124,56 @@ def test_rows_are_appended_and_a_lost_loss_is_null(tmp_path: Path) -> None:
 def test_json_refuses_what_json_cannot_say() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         to_json({"cer": float("inf")})
+
+
+def test_a_row_that_does_not_fit_leaves_no_half_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "metrics.jsonl"
+    append_jsonl(path, {"step": 1})
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="full"):
+        append_jsonl(path, {"step": 2})
+    assert path.read_text(encoding="utf-8") == '{"step": 1}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        pytest.param('{"step": 1}\n{"step": 2}\n', '{"step": 1}\n{"step": 2}\n', id="nothing is later"),
+        pytest.param('{"step": 2}\n{"step": 3}\n', '{"step": 2}\n', id="a later step"),
+        pytest.param('{"step": 3}\n{"step": 2}\n', '{"step": 2}\n', id="not in order"),
+        pytest.param('{"step": 1}\n{"st', '{"step": 1}\n', id="a torn last line"),
+        pytest.param('{"step": 1}\n{"step": 2}', '{"step": 1}\n', id="a last line without its end"),
+        pytest.param('{"step": 1}\n\0\0\0\0', '{"step": 1}\n', id="zeros after the power went off"),
+        pytest.param('{"note": "é"}\n{"step": 9}\n', '{"note": "é"}\n', id="a row of no step"),
+    ],
+)
+def test_rows_are_cut_back_to_a_step(tmp_path: Path, text: str, kept: str) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(text, encoding="utf-8", newline="")
+    cut_back(path, 2)
+    assert path.read_text(encoding="utf-8") == kept
+
+
+def test_a_damaged_adapter_is_not_read(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.config.write_text("", encoding="utf-8")
+    write_sealed(run.adapter, [("adapter_model.safetensors", b"weights")])
+    assert RunFolder.open(tmp_path) == run
+    (run.adapter / "adapter_model.safetensors").write_bytes(b"weightz")
+    with pytest.raises(RunError, match=r"adapter: is damaged: adapter_model\.safetensors has changed"):
+        RunFolder.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("folder", "command"),
+    [
+        pytest.param("runs/a", "dsocr train runs/a/config.yaml", id="plain"),
+        pytest.param("my runs/a", 'dsocr train "my runs/a/config.yaml"', id="a space in it"),
+    ],
+)
+def test_the_command_that_resumes_can_be_copied(folder: str, command: str) -> None:
+    assert RunFolder(Path(folder)).resume_command == command

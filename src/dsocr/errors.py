@@ -6,6 +6,9 @@
     |-- ModelError      a base model or an adapter cannot be used
     `-- RunError        a run folder is missing, incomplete or in use
 
+    KeyboardInterrupt
+    `-- Interrupted     a signal ended a training in good order
+
 The command line prints them without a traceback and exits with 2; anything else that escapes is a bug of ours
 and keeps its traceback.
 """
@@ -55,3 +58,16 @@ class ModelError(DsocrError):
 
 class RunError(DsocrError):
     """A run folder is missing, incomplete or in use."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal ended a training after a whole step, of which there is a checkpoint; `resume` is the command to go on.
+
+    `exit_code` is 128 and the signal's number, as shells have it.
+    """
+
+    def __init__(self, signal: int, step: int, resume: str) -> None:
+        self.exit_code = 128 + signal
+        self.step = step
+        self.resume = resume
+        super().__init__(f"ended by signal {signal} after step {step}; resume with {resume}")

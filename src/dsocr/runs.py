@@ -1,5 +1,6 @@
 """What a run folder contains, and the ways files get into it; knows nothing about models, data or training."""
 
+import errno
 import json
 import math
 import os
@@ -15,8 +16,12 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from dsocr.errors import RunError
+from dsocr.sealing import MANIFEST, damage, sync_folder
 from dsocr.settings import problems_in
 from dsocr.text import TextPolicy
+
+READING = "reading.json"
+"""The file with the settings to read with, in an adapter's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +39,18 @@ class RunFolder:
         if not run.config.is_file():
             raise RunError("is not a run folder: it has no config.yaml", where=path)
         if not run.adapter.is_dir():
-            resume = f"run `dsocr train {run.config.as_posix()}` again to resume"
+            resume = f"run `{run.resume_command}` again to resume"
             raise RunError("is not finished: it has no adapter/", where=path, hint=resume)
+        if (run.adapter / MANIFEST).exists() and (fault := damage(run.adapter)):
+            hint = "copy adapter/ again from where it is whole, or train again with --overwrite"
+            raise RunError(f"is damaged: {fault}", where=run.adapter, hint=hint)
         return run
+
+    @property
+    def resume_command(self) -> str:
+        """The command that goes on with this run where it was interrupted."""
+        config = self.config.as_posix()
+        return f'dsocr train "{config}"' if " " in config else f"dsocr train {config}"
 
     @property
     def config(self) -> Path:
@@ -52,6 +66,11 @@ class RunFolder:
     def adapter(self) -> Path:
         """The folder with the best weights and, in reading.json, how to read with them."""
         return self.path / "adapter"
+
+    @property
+    def lock(self) -> Path:
+        """The file that the operating system keeps locked while a training works here; its presence says nothing."""
+        return self.path / ".lock"
 
     @property
     def checkpoints(self) -> Path:
@@ -106,7 +125,7 @@ class ReadingSettings:
     @classmethod
     def load(cls, adapter: Path) -> Self:
         """The settings that lie in an adapter's folder; a key too many or too few is an error."""
-        path = adapter / "reading.json"
+        path = adapter / READING
         try:
             return cls.from_json(path.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
@@ -119,7 +138,7 @@ class ReadingSettings:
 
     def save(self, adapter: Path) -> None:
         """Lay the settings into an adapter's folder."""
-        write_atomically(adapter / "reading.json", self.to_json())
+        write_atomically(adapter / READING, self.to_json())
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -155,6 +174,7 @@ def writing_whole(path: Path) -> Iterator[TextIO]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -184,9 +204,38 @@ def writing_folder(out: Path) -> Iterator[Path]:
 
 
 def append_jsonl(path: Path, row: Mapping[str, object]) -> None:
-    """Add one object to a file of JSON lines; a number that is not finite, such as a lost loss, becomes null."""
+    """Add one object to a file of JSON lines, whole and forced to the disk, or nothing of it.
+
+    A number that is not finite, such as a lost loss, becomes null.
+    """
     finite = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()
     }
-    with path.open("a", encoding="utf-8", newline="\n") as file:
-        file.write(json.dumps(finite, ensure_ascii=False, allow_nan=False) + "\n")
+    line = (json.dumps(finite, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    with path.open("ab", buffering=0) as file:
+        before = file.tell()
+        try:
+            if file.write(line) < len(line):  # what fits is written, and the next call would say why
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(before)
+            raise
+
+
+def cut_back(path: Path, step: int) -> None:
+    """Drop from a file of JSON lines what is later than a step, and a last line that was never finished."""
+    if not path.is_file():
+        return
+    lines = path.read_bytes().splitlines(keepends=True)
+    kept = [line for line in lines if _is_until(line, step)]
+    if kept != lines:
+        write_atomically(path, b"".join(kept).decode("utf-8"))
+
+
+def _is_until(line: bytes, step: int) -> bool:
+    """True of a whole row that is of this step, of an earlier one, or of none."""
+    try:
+        return line.endswith(b"\n") and int(json.loads(line).get("step", 0)) <= step
+    except (ValueError, TypeError, AttributeError):
+        return False

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -151,11 +152,34 @@ def test_a_kill_while_datasets_change_places_loses_nothing(pages: Path, tmp_path
         made(pages, former)
     else:
         out.rename(former)
+        (former.parent / "draft").mkdir()
     with pytest.raises(DataError, match="there is a dataset already"):
         made(pages, out)
     assert content(out) == before
     made(pages, out, overwrite=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
+
+
+def test_a_kill_when_all_is_done_leaves_nothing_behind(pages: Path, tmp_path: Path) -> None:
+    out, folder = tmp_path / "out", tmp_path / ".out.work"
+    interrupt(pages, out, after=8)
+    made(pages, tmp_path / "whole")
+    shutil.rmtree(folder / "draft")
+    (tmp_path / "whole").rename(out)
+    with pytest.raises(DataError, match="there is a dataset already"):
+        made(pages, out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
+
+
+def test_a_dataset_that_is_being_made_is_let_be(pages: Path, tmp_path: Path) -> None:
+    made(pages, tmp_path / "out")
+    folder = tmp_path / ".out.work"
+    folder.mkdir()
+    other = Journal(folder / "journal.sqlite")
+    with pytest.raises(DataError, match="there is a dataset already"):
+        made(pages, tmp_path / "out")
+    assert folder.exists()
+    other.close()
 
 
 def test_what_took_no_time_leaves_no_trace(pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def made(source: str, target: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("source", ["alto", "page", "coco", "pairs", "dataset"])
-@pytest.mark.parametrize(("target", "schema"), [("page", "page-2019-07-15.xsd"), ("alto", "alto-4-2-lines.xsd")])
+@pytest.mark.parametrize(("target", "schema"), [("page", "page-2019-lines.xsd"), ("alto", "alto-4-2-lines.xsd")])
 def test_markup_is_valid(source: str, target: str, schema: str, tmp_path: Path) -> None:
     valid = etree.XMLSchema(etree.parse(SCHEMAS / schema))
     files = sorted(made(source, target, tmp_path).rglob("*.xml"))
@@ -47,7 +47,7 @@ def test_an_untranscribed_line_keeps_its_place(target: str, tmp_path: Path) -> N
     assert (report.conversion.lines, report.left_out) == (2, [])
     (file,) = (tmp_path / "out").rglob("*.xml")
     assert "20,35 40,35 40,45" in file.read_text("utf-8").replace("20 35 40 35 40 45", "20,35 40,35 40,45")
-    schema = {"page": "page-2019-07-15.xsd", "alto": "alto-4-2-lines.xsd"}[target]
+    schema = {"page": "page-2019-lines.xsd", "alto": "alto-4-2-lines.xsd"}[target]
     etree.XMLSchema(etree.parse(SCHEMAS / schema)).assertValid(etree.parse(file))
 
 
@@ -72,7 +72,7 @@ def test_page_coordinates_do_not_fall_below_zero(tmp_path: Path) -> None:
     outline = Outline.of_polygon(((-5, 3), (20, -1), (20, 30)), ((-5, 9),))
     root, moved = page_document(WholeImage("p.png", (100, 50), (SourceLine("т", "p:1", outline),)))
     assert moved == 1
-    etree.XMLSchema(etree.parse(SCHEMAS / "page-2019-07-15.xsd")).assertValid(root)
+    etree.XMLSchema(etree.parse(SCHEMAS / "page-2019-lines.xsd")).assertValid(root)
     (line,) = root.iter("{*}TextLine")
     assert [coords.get("points") for coords in line.iter("{*}Coords")] == ["0,3 20,0 20,30"]
 

@@ -45,7 +45,12 @@ def test_a_training_leaves_a_whole_run(small_config: RunConfig) -> None:
     assert result.steps == 8
     assert [progress.step for progress in told] == list(range(1, 9))
     assert ReadingSettings.load(run.adapter).base == "nano"
-    assert {file.name for file in run.adapter.iterdir()} == {WEIGHTS, "adapter_config.json", "reading.json"}
+    assert {file.name for file in run.adapter.iterdir()} == {
+        WEIGHTS,
+        "adapter_config.json",
+        "reading.json",
+        "manifest.json",
+    }
     assert len(metrics(run.path, "train")) == 8
     assert [row["step"] for row in metrics(run.path, "validation")] == [4, 8]
     assert any(run.tensorboard.iterdir())
@@ -101,7 +106,12 @@ def test_the_trainer_tells_the_samples_each_epoch(small_config: RunConfig, monke
 def test_checkpoints_are_rotated_and_hold_no_pickle(small_config: RunConfig) -> None:
     train(changed(small_config, checkpoints={"every_steps": 2, "keep": 2}))
     folder = RunFolder(small_config.run).checkpoints
-    assert sorted(path.name for path in folder.iterdir()) == ["best", "step-0000006", "step-0000008"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "best-0000004",  # the best that step 6 knows of
+        "best-0000008",
+        "step-0000006",
+        "step-0000008",
+    ]
     suffixes = {path.suffix for path in folder.rglob("*") if path.is_file()}
     assert suffixes == {".json", ".safetensors"}
 
@@ -111,7 +121,7 @@ def test_a_checkpoint_that_is_not_whole_is_not_taken(small_config: RunConfig) ->
     folder = RunFolder(small_config.run).checkpoints
     (folder / ".step-0000009.deadbeef.tmp").mkdir()
     (folder / "step-0000010").mkdir()
-    assert latest_checkpoint(folder) == folder / "step-0000008"
+    assert latest_checkpoint(folder, lambda sentence: None) == folder / "step-0000008"
 
 
 def test_training_stops_early_when_validation_does_not_get_better(small_config: RunConfig) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsocr.commands.prepare import named_columns
+from dsocr.commands.prepare import named_columns, print_left_out
 from dsocr.console import Printer
 
 if TYPE_CHECKING:
@@ -54,11 +54,6 @@ def _print_converted(printer: Printer, report: "ConvertReport") -> None:
         printer.say(remark)
     for sentence in card.left_behind:
         printer.say(f"left behind: {sentence}")
-    for reason, left_out in card.left_out.items():
-        printer.say(f"left out, {reason}: {left_out.count}")
-        for example in left_out.examples[:3]:
-            printer.say(f"  {example}")
-    for kind, unmatched in card.unmatched.items():
-        printer.say(f"no {kind} found in the name of {unmatched.count}, e.g. {unmatched.examples[0]}")
+    print_left_out(printer, card.left_out, card.unmatched)
     printer.result(f"written: {report.out}")
     printer.say(f"next:    {report.next}")

@@ -8,7 +8,7 @@ from dsocr.console import Printer
 from dsocr.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dsocr.data.card import Card
+    from dsocr.data.card import Card, LeftOutCard
     from dsocr.data.prepare import PrepareReport
 
 
@@ -96,16 +96,23 @@ def print_prepared(printer: Printer, report: "PrepareReport") -> None:
         printer.say(f"of {report.images} images, {report.recalled} had been cut before")
     for rule, changes in card.text_changes.items():
         printer.say(f"text policy, texts changed by {rule}: {changes.count}, e.g. {changes.examples[0]}")
-    for reason, left_out in card.left_out.items():
-        printer.say(f"left out, {reason}: {left_out.count}")
-        for example in left_out.examples[:3]:
-            printer.say(f"  {example}")
-    for kind, unmatched in card.unmatched.items():
-        printer.say(f"no {kind} found in the name of {unmatched.count}, e.g. {unmatched.examples[0]}")
+    print_left_out(printer, card.left_out, card.unmatched)
     for remark in card.remarks:
         printer.say(f"note: {remark}")
     printer.result(f"dataset: {report.dataset}")
     printer.say(f"next:    dsocr check {report.dataset}")
+
+
+def print_left_out(
+    printer: Printer, left_out: Mapping[str, "LeftOutCard"], unmatched: Mapping[str, "LeftOutCard"]
+) -> None:
+    """What a source has that did not come along, and the names that no pattern matched."""
+    for reason, part in left_out.items():
+        printer.say(f"left out, {reason}: {part.count}")
+        for example in part.examples[:3]:
+            printer.say(f"  {example}")
+    for kind, part in unmatched.items():
+        printer.say(f"no {kind} found in the name of {part.count}, e.g. {part.examples[0]}")
 
 
 def _folds(card: "Card") -> str:

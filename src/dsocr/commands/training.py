@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dsocr.commands.check import print_finding
 from dsocr.commands.quiet import quiet_libraries
 from dsocr.console import Printer, spoken_time
+from dsocr.errors import Interrupted
 
 if TYPE_CHECKING:
     from dsocr.training.callbacks import Report, TrainingProgress
@@ -72,8 +73,16 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
     try:
         with training_progress(printer) as report:
             result = train(
-                config, overwrite=overwrite, report=report, warn=lambda finding: print_finding(printer, finding)
+                config,
+                overwrite=overwrite,
+                report=report,
+                warn=lambda finding: print_finding(printer, finding),
+                say=printer.complain,
             )
+    except Interrupted as interrupted:
+        printer.complain(f"interrupted; a checkpoint of step {interrupted.step} is written")
+        printer.complain(f"resume:  {interrupted.resume}")
+        raise SystemExit(interrupted.exit_code) from None
     except KeyboardInterrupt:
         printer.complain("the same command, without --overwrite, goes on from the last checkpoint")
         raise

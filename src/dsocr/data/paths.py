@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Collection
+from functools import lru_cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from dsocr.errors import DataError
@@ -19,9 +20,15 @@ def inside(root: Path, name: str) -> Path:
     if problem:
         raise DataError(f"the path {name!r} {problem}", hint="paths must stay inside the folder they are named in")
     path = root.joinpath(*_parts(name))
-    if not path.resolve().is_relative_to(root.resolve()):
+    if not path.resolve().is_relative_to(_resolved(root)):
         raise DataError(f"the path {name!r} leads out of the folder", hint="copy the file into the folder")
     return path
+
+
+@lru_cache(maxsize=64)
+def _resolved(root: Path) -> Path:
+    """Asked for every image of a dataset anew. Were the folder another one meanwhile, its images would be refused."""
+    return root.resolve()
 
 
 def _parts(name: str) -> tuple[str, ...]:

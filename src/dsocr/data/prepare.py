@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from dsocr import __version__
-from dsocr.data.card import Card, FixedCard, LeftOutCard, Store, read_card
+from dsocr.data.card import Card, FixedCard, LeftOutCard, SplitCard, Store, read_card
 from dsocr.data.cutters import Cutters
 from dsocr.data.earlier import Earlier, read_earlier
 from dsocr.data.fixed import read_fixed
@@ -18,7 +19,7 @@ from dsocr.data.grouping import GIVEN
 from dsocr.data.notes import EXAMPLES, Notes
 from dsocr.data.opening import opened
 from dsocr.data.paths import is_dataset
-from dsocr.data.placing import SplitPlan, count_crossing, place
+from dsocr.data.placing import Placing, SplitPlan, count_crossing, place
 from dsocr.data.processes import worker_processes
 from dsocr.data.reading import Reading
 from dsocr.data.recording import Recorder
@@ -27,7 +28,7 @@ from dsocr.data.sources.layout import LeftOut, Unit
 from dsocr.data.sources.texts import text_encoding
 from dsocr.data.splits import parse_fractions
 from dsocr.data.units import Units, choose_unit
-from dsocr.data.work import recover, work_folder
+from dsocr.data.work import Work, recover, work_folder
 from dsocr.data.writers import Names
 from dsocr.data.writing import earlier_cuts, refuse_output, write_sources, write_split
 from dsocr.errors import DataError
@@ -86,10 +87,10 @@ def prepare(
     group, or all it matches, is the name. `split_by` None means the fairest unit there is: the splits the source
     gives, else writers, else documents, pages, texts; `writer+text` joins units. `fixed` lists names that must stand in
     a split. The groups of the dataset `like`, or of one made in the same way that is overwritten, stay where they are.
-    With `strict` the first fault is an error; without, faults are left out, counted and listed. What an earlier
-    `prepare` of the same source has cut, finished or killed, is not cut again. `store` says whether
-    images are files of their own or lie in Parquet files. `unit` is what a sample is an image of; None means what the
-    source transcribes, lines unless it says otherwise. `workers` is the number of processes, None one a core.
+    `unit` is what a sample is an image of; None means what the source transcribes, lines unless it says otherwise.
+    `store` says whether images are files of their own or lie in Parquet files. `workers` is the number of processes,
+    None one a core. With `strict` the first fault is an error; without, faults are left out, counted and listed. What
+    an earlier `prepare` of the same source has cut, finished or killed, is not cut again.
     """
     with text_encoding(encoding):
         named = read_fixed(fixed) if fixed else None
@@ -122,7 +123,6 @@ def prepare(
             raise DataError(f"no sample is left{notes.told()}", where=source)
         placing = place(facts, plan, notes)
         work.journal.place(placing.splits, placing.folds)
-        drawn = placing.unit != GIVEN
         card = Card(
             dsocr_version=__version__,
             created=_now().isoformat(timespec="seconds"),
@@ -132,34 +132,46 @@ def prepare(
             writer=writer,
             page=page,
             document=document,
-            split_by=placing.unit,
-            fractions=plan.targets() if drawn else None,
-            seed=seed if drawn else None,
-            stratified=drawn and stratify,
-            folds=folds,
-            fixed=FixedCard(file=plan.fixed.file, sha256=plan.fixed.sha256, names=len(plan.fixed.names))
-            if plan.fixed
-            else None,
-            like=plan.earlier.name if plan.earlier and drawn else None,
             text_policy=text_policy.as_dict(),
-            splits={
-                split: write_split(work.draft, split, work.journal.samples(split), store)
-                for split in Split
-                if split in placing.splits
-            },
+            splits=_write_splits(work, placing, store),
             store=store,
             crossing=count_crossing(facts, placing.splits),
-            text_changes={
-                rule: LeftOutCard(count=changes.count, examples=changes.examples)
-                for rule, changes in notes.text_changes.items()
-            },
-            left_out=counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
-            unmatched=counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
-            remarks=notes.remarks,
+            **_told_of_splitting(plan, placing),
+            **_told_by_notes(notes),
         )
         write_sources(work.draft, work.journal)
         card.write(work.draft)
     return PrepareReport(out, card, notes.left_out, dict(notes.unmatched), recorder.images, recorder.recalled)
+
+
+def _write_splits(work: Work, placing: Placing, store: Store) -> dict[Split, SplitCard]:
+    filled = [split for split in Split if split in placing.splits]
+    return {split: write_split(work.draft, split, work.journal.samples(split), store) for split in filled}
+
+
+def _told_of_splitting(plan: SplitPlan, placing: Placing) -> dict[str, Any]:
+    """What the card says of how the splits came about."""
+    drawn, fixed = placing.unit != GIVEN, plan.fixed
+    return {
+        "split_by": placing.unit,
+        "fractions": plan.targets() if drawn else None,
+        "seed": plan.seed if drawn else None,
+        "stratified": drawn and plan.stratify,
+        "folds": plan.folds,
+        "fixed": FixedCard(file=fixed.file, sha256=fixed.sha256, names=len(fixed.names)) if fixed else None,
+        "like": plan.earlier.name if plan.earlier and drawn else None,
+    }
+
+
+def _told_by_notes(notes: Notes) -> dict[str, Any]:
+    """What the card says of what was changed, left out or not found."""
+    changes = notes.text_changes.items()
+    return {
+        "text_changes": {rule: LeftOutCard(count=part.count, examples=part.examples) for rule, part in changes},
+        "left_out": counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
+        "unmatched": counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
+        "remarks": notes.remarks,
+    }
 
 
 def _now() -> datetime:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsocr.data.journal import Journal
+from dsocr.errors import DataError
 
 WORTH_KEEPING = 5.0
 """Seconds."""
@@ -58,15 +59,19 @@ def work_folder(out: Path) -> Iterator[Work]:
 
 
 def recover(out: Path) -> None:
-    """Ends what a `prepare` that was killed in its last moment left half done, so that `out` is there again."""
+    """Ends what a `prepare` that was killed in its last moment left half done, so that `out` is there, and alone."""
     folder = _folder(out)
-    former = folder / "former"
-    if not former.exists():
+    former, is_moved = folder / "former", not (folder / "draft").exists()
+    if not folder.exists() or not (is_moved or former.exists()):
         return
-    if out.exists():
-        shutil.rmtree(folder, ignore_errors=True)
-    else:
+    try:
+        Journal(folder / "journal.sqlite").close()
+    except DataError:
+        return  # Another process is at work there.
+    if former.exists() and not out.exists():
         former.rename(out)
+    if is_moved:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _folder(out: Path) -> Path:

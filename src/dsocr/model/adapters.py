@@ -7,13 +7,13 @@ start with no more than a warning. Loading goes through `load_tensors`, which de
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 from torch.nn import Parameter
 from transformers import PreTrainedModel
@@ -89,10 +89,16 @@ def attach_adapter(
 
 def save_adapter(model: PeftModel, folder: Path) -> None:
     """Write the adapter's config and weights into an existing folder, for us, for PEFT and for vLLM alike."""
+    for name, content in adapter_files(model):
+        (folder / name).write_bytes(content)
+
+
+def adapter_files(model: PeftModel) -> Iterator[tuple[str, bytes]]:
+    """The names and contents of the files that `save_adapter` writes."""
     config = model.peft_config["default"].to_dict() | {"inference_mode": True}
     content = {key: sorted(value) if isinstance(value, set) else value for key, value in config.items()}
-    (folder / CONFIG).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8", newline="\n")
-    save_file(adapter_tensors(model), folder / WEIGHTS, metadata={"format": "pt"})
+    yield CONFIG, (json.dumps(content, indent=2) + "\n").encode()
+    yield WEIGHTS, save(adapter_tensors(model), metadata={"format": "pt"})
 
 
 def load_adapter(network: PreTrainedModel, folder: Path) -> PeftModel:

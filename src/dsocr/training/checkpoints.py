@@ -1,24 +1,25 @@
 """Checkpoints: everything a training needs to go on as if it had never stopped, in safetensors and JSON.
 
-A checkpoint is written beside its place and renamed, so one that is there is whole. Knows nothing about the Trainer.
+A checkpoint is sealed: one that is there and verifies is whole. Knows nothing about the Trainer.
 """
 
 import json
 import random
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import torch
 from peft import PeftModel
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from dsocr.errors import RunError
-from dsocr.model.adapters import WEIGHTS, load_tensors, save_adapter
-from dsocr.runs import to_json, write_atomically
+from dsocr.model.adapters import WEIGHTS, adapter_files, load_tensors
+from dsocr.runs import to_json
+from dsocr.sealing import damage, write_sealed
 
 TRAINER_STATE = "trainer_state.json"
 _OPTIMIZER = "optimizer.safetensors"
@@ -31,36 +32,77 @@ def checkpoint_path(folder: Path, step: int) -> Path:
     return folder / f"step-{step:07d}"
 
 
-def latest_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint to go on from; None where there is none yet."""
-    found = sorted(path for path in folder.glob("step-*") if (path / TRAINER_STATE).is_file())
-    return found[-1] if found else None
+def best_path(folder: Path, step: int) -> Path:
+    """Where the adapter of a step lies that read the validation split better than all before."""
+    return folder / f"best-{step:07d}"
+
+
+def step_of(place: Path) -> int:
+    """The step that a path of `checkpoint_path` or `best_path` names."""
+    return int(place.name.rpartition("-")[2])
+
+
+def latest_checkpoint(folder: Path, say: Callable[[str], None]) -> Path | None:
+    """The newest checkpoint that is as it was written, to go on from; None where there is none yet.
+
+    Damaged ones that are newer are renamed to `damaged-*`, for people to look at, and `say` is told of each. Raises
+    RunError where there are only damaged ones; those stay where they are.
+    """
+    faults: list[tuple[Path, str]] = []
+    for place in sorted(folder.glob("step-*"), reverse=True):
+        fault = damage(place)
+        if fault is None:
+            _put_aside(faults, f"going on from {place.name}", say)
+            return place
+        faults.append((place, fault))
+    if faults:
+        shown = "".join(f"\n  {place.name}: {fault}" for place, fault in faults)
+        hint = "copy the files back from where they are whole, or start again with --overwrite"
+        raise RunError(f"no checkpoint is whole{shown}", where=folder, hint=hint)
+    return None
 
 
 def save_checkpoint(
-    place: Path, model: PeftModel, optimizer: torch.optim.Optimizer, schedule: Any, scaler: Any, trainer_state: str
+    place: Path,
+    model: PeftModel,
+    optimizer: torch.optim.Optimizer,
+    schedule: Any,
+    scaler: Any,
+    trainer_state: str,
+    unlogged: tuple[float, int] = (0.0, 0),
 ) -> None:
-    """Write a whole checkpoint at `place`, replacing one that is there."""
-    beside = place.with_name(f".{place.name}.{uuid4().hex[:8]}.tmp")
-    beside.mkdir(parents=True)
-    try:
-        save_adapter(model, beside)
+    """Write a whole checkpoint at `place`, replacing one that is there.
+
+    `unlogged` is the sum of the losses that no log tells of yet, and the step of the last that does.
+    """
+
+    def files() -> Iterator[tuple[str, bytes]]:
+        yield from adapter_files(model)
         tensors, settings = _taken_apart(optimizer.state_dict())
-        save_file(tensors, beside / _OPTIMIZER)
-        save_file(_random_tensors(), beside / _RANDOM)
+        yield _OPTIMIZER, save(tensors)
+        yield _RANDOM, save(_random_tensors())
         state = {
             "optimizer": settings,
             "schedule": schedule.state_dict(),
             "scaler": None if scaler is None else scaler.state_dict(),
             "python": random.getstate(),
+            "unlogged": unlogged,
         }
-        write_atomically(beside / _STATE, to_json(_plain(state)))
-        write_atomically(beside / TRAINER_STATE, trainer_state)
-        if place.exists():
-            shutil.rmtree(place)
-        beside.rename(place)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        yield _STATE, to_json(_plain(state)).encode()
+        yield TRAINER_STATE, trainer_state.encode()
+
+    write_sealed(place, files())
+
+
+def save_best(folder: Path, step: int, model: PeftModel) -> None:
+    """Write the adapter of a step as the best so far; earlier ones stay, for the checkpoints that know of them."""
+    write_sealed(best_path(folder, step), adapter_files(model))
+
+
+def load_trainer_state(place: Path) -> dict[str, Any]:
+    """What the Trainer wrote into a checkpoint about itself and its callbacks."""
+    state: dict[str, Any] = json.loads((place / TRAINER_STATE).read_text(encoding="utf-8"))
+    return state
 
 
 def load_weights(place: Path, model: PeftModel) -> None:
@@ -90,21 +132,48 @@ def load_random_state(place: Path) -> None:
         torch.cuda.set_rng_state(tensors["cuda"])
 
 
+def unlogged_loss(place: Path) -> tuple[float, int]:
+    """The sum of the losses that no log told of when a checkpoint was written, and the step of the last that did."""
+    loss, step = _state(place)["unlogged"]
+    return loss, step
+
+
 def rotate_checkpoints(folder: Path, keep: int) -> None:
-    """Remove all but the newest `keep`, and what an interrupted save left behind."""
-    for leftover in folder.glob(".step-*.tmp"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    for old in sorted(folder.glob("step-*"))[:-keep]:
+    """Remove all checkpoints but the newest `keep`, and the best adapters that none of those knows of."""
+    places = sorted(folder.glob("step-*"))
+    for old in places[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
+    known = {step for place in places[-keep:] if (step := _best_step(place)) is not None}
+    for best in folder.glob("best-*"):
+        if step_of(best) not in known:
+            shutil.rmtree(best, ignore_errors=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what an interrupted save left behind."""
+    for leftover in folder.glob(".*.tmp"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _best_step(place: Path) -> int | None:
+    """The best step that a checkpoint knows of; None where it knows none, or is damaged and knows nothing any more."""
+    try:
+        validation = load_trainer_state(place)["stateful_callbacks"].get("Validation")
+        return int(validation["attributes"]["best_step"]) if validation else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _put_aside(faults: list[tuple[Path, str]], then: str, say: Callable[[str], None]) -> None:
+    for place, fault in faults:
+        aside = place.with_name(f"damaged-{place.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        place.rename(aside)
+        say(f"the checkpoint {place.name} is damaged ({fault}) and now lies in {aside.name}: {then}")
 
 
 def _state(place: Path) -> dict[str, Any]:
-    try:
-        state: dict[str, Any] = json.loads((place / _STATE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(
-            f"the checkpoint cannot be read: {error}", where=place, hint="remove it to use the one before"
-        ) from error
+    state: dict[str, Any] = json.loads((place / _STATE).read_text(encoding="utf-8"))
     return state
 
 

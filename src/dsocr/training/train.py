@@ -1,6 +1,5 @@
 """The recipe of a training: from a configuration to a run folder with the best adapter in it."""
 
-import json
 import platform
 import shutil
 import sys
@@ -8,9 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from transformers import PrinterCallback
 
@@ -18,18 +18,23 @@ from dsocr import __version__
 from dsocr.config import RunConfig, load_config
 from dsocr.data.checks import Finding
 from dsocr.data.dataset import Dataset
-from dsocr.errors import DataError, RunError
+from dsocr.errors import DataError, Interrupted, RunError
 from dsocr.inference.decoding import Generation
-from dsocr.model.adapters import save_adapter
+from dsocr.model.adapters import CONFIG, WEIGHTS, adapter_files
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, find_base, load_encoder
-from dsocr.runs import ReadingSettings, RunFolder, to_json, write_atomically
+from dsocr.runs import READING, ReadingSettings, RunFolder, to_json, write_atomically
 from dsocr.samples import Split
+from dsocr.sealing import damage, write_sealed
 from dsocr.training.arguments import steps_per_epoch, total_steps, training_arguments, without_workers
 from dsocr.training.callbacks import Recorder, Report, close_training_log, training_log
-from dsocr.training.checkpoints import TRAINER_STATE, latest_checkpoint
+from dsocr.training.checkpoints import best_path, remove_leftovers
 from dsocr.training.collator import Collator
+from dsocr.training.epochs import EpochTeller
+from dsocr.training.interruption import Interruption
+from dsocr.training.locking import RunLock
 from dsocr.training.preflight import check_for_base
+from dsocr.training.resuming import Resumption, Say, a_disk_in_sentences
 from dsocr.training.setup import Setup, sample_order, set_up, within_budget
 from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.validation import Validation, chosen_samples
@@ -55,17 +60,38 @@ def train(
     overwrite: bool = False,
     report: Report | None = None,
     warn: Callable[[Finding], None] | None = None,
+    say: Say | None = None,
 ) -> TrainResult:
     """Train the adapter that the configuration describes, or go on where an earlier call was interrupted.
 
-    `report` is told after each step where the training stands, `warn` of each doubtful thing in the dataset. Raises
-    DataError where the dataset has errors, RunError where the run folder holds another or a finished run.
+    `report` is told after each step where the training stands, `warn` of each doubtful thing in the dataset, `say` of
+    damaged checkpoints and signals, in sentences. Raises DataError where the dataset has errors, RunError where the
+    run folder holds another or a finished run, is in use, or cannot be written, and Interrupted where a signal ended
+    the training; then a checkpoint is there to go on from.
     """
     started = time.monotonic()
     run = RunFolder(config.run)
     _refuse_run(run, overwrite=overwrite)
+    with a_disk_in_sentences(run), RunLock(run) as lock:
+        _refuse_run(run, overwrite=overwrite)  # another process may have finished it before it was locked
+        begin = partial(_begin_run, run, lock, overwrite=overwrite)
+        resumption = None if overwrite else Resumption.find(run, say or _nobody)
+        return _train(config, run, resumption, begin, report, warn, say or _nobody, started)
+
+
+def _train(
+    config: RunConfig,
+    run: RunFolder,
+    resumption: Resumption | None,
+    begin: Callable[..., None],
+    report: Report | None,
+    warn: Callable[[Finding], None] | None,
+    say: Say,
+    started: float,
+) -> TrainResult:
     dataset = Dataset.open(config.dataset, fold=config.fold)
-    begun = None if overwrite else _begun(run)
+    # A run without a checkpoint holds nothing to lose: settings that stopped it at once may be put right.
+    begun = None if resumption is None else load_config(run.config)
     config = _pinned(config, begun)
     if begun is not None:
         _refuse_other_settings(run, config, begun)
@@ -73,46 +99,63 @@ def train(
     _check(dataset, encoder, config, warn)
     samples, excluded = within_budget(dataset.samples(Split.TRAIN), encoder, config)
     setup = set_up(config, samples)
-    _begin_run(run, config, dataset, overwrite=overwrite)
+    begin(config, dataset, fresh=resumption is None)
     try:
         training_log(run).info("%d training samples, %d excluded as too long", len(samples), excluded)
-
-        trainer, validation = _trainer(config, run, dataset, setup, report)
-        checkpoint = latest_checkpoint(run.checkpoints)
-        if checkpoint is not None:
-            _restore_validation(validation, checkpoint)
-            training_log(run).info("resuming from %s", checkpoint.name)
-        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-        _finish(run, config, dataset, encoder, trainer.model, validation)
+        trainer, validation, interruption = _trainer(config, run, dataset, setup, report, say)
+        with interruption.watching():
+            steps = _run(trainer, validation, run, resumption, say)
+            if interruption.signal is not None and not _is_over(steps, trainer, validation):
+                raise Interrupted(interruption.signal, steps, run.resume_command)
+            _finish(run, config, dataset, encoder, trainer.model, validation)
         return TrainResult(
             run=run,
-            steps=trainer.state.global_step,
+            steps=steps,
             best_step=validation.best_step if validation else None,
             best_cer=validation.best_cer if validation else None,
             seconds=time.monotonic() - started,
             excluded=excluded,
-            resumed_from=0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2]),
+            resumed_from=0 if resumption is None else resumption.step,
         )
     finally:
         close_training_log(run)
 
 
+def _run(
+    trainer: AdapterTrainer, validation: Validation | None, run: RunFolder, resumption: Resumption | None, say: Say
+) -> int:
+    """Train from the start or from where it goes on, to the end or to a signal; the steps made in all."""
+    if resumption is None:
+        trainer.train()
+        return int(trainer.state.global_step)
+    training_log(run).info("resuming from %s", resumption.checkpoint.name)
+    resumption.restore(validation, run, say)
+    if resumption.is_at_the_end(validation):
+        # The Trainer would make further steps here, where the last is not also the last of an epoch.
+        resumption.load(trainer.model, validation)
+        return resumption.step
+    trainer.train(resume_from_checkpoint=str(resumption.checkpoint))
+    return int(trainer.state.global_step)
+
+
+def _is_over(steps: int, trainer: AdapterTrainer, validation: Validation | None) -> bool:
+    """True where training had come to its own end when it stopped."""
+    return steps >= trainer.args.max_steps or (validation is not None and validation.out_of_patience)
+
+
+def _nobody(sentence: str) -> None:
+    """Told what nobody asked to hear."""
+
+
 def _refuse_run(run: RunFolder, *, overwrite: bool) -> None:
     """An error where the run folder is of something else, or of a finished run; writes nothing."""
-    if run.path.is_dir() and any(run.path.iterdir()) and not run.config.is_file():
+    others = {path.name for path in run.path.iterdir()} - RunLock.names(run) if run.path.is_dir() else set()
+    if others and not run.config.is_file():
         raise RunError("is not empty and not a run folder", where=run.path, hint="give `run:` another folder")
     if run.adapter.is_dir() and not overwrite:
         raise RunError(
             "holds a finished run", where=run.path, hint="name another folder with --set run=..., or give --overwrite"
         )
-
-
-def _begun(run: RunFolder) -> RunConfig | None:
-    """The configuration of a run that was interrupted; None where there is nothing to go on from.
-
-    A run without a checkpoint holds nothing to lose: settings that stopped it at once may be put right.
-    """
-    return load_config(run.config) if run.config.is_file() and latest_checkpoint(run.checkpoints) is not None else None
 
 
 def _pinned(config: RunConfig, begun: RunConfig | None) -> RunConfig:
@@ -129,19 +172,35 @@ def _refuse_other_settings(run: RunFolder, config: RunConfig, begun: RunConfig) 
         raise RunError(
             f"holds an unfinished run with other settings: {', '.join(different)}",
             where=run.path,
-            hint=f"resume it with `dsocr train {run.config.as_posix()}`, or give --overwrite",
+            hint=f"resume it with `{run.resume_command}`, or give --overwrite",
         )
 
 
-def _begin_run(run: RunFolder, config: RunConfig, dataset: Dataset, *, overwrite: bool) -> None:
+def _begin_run(
+    run: RunFolder, lock: RunLock, config: RunConfig, dataset: Dataset, *, fresh: bool, overwrite: bool
+) -> None:
     """Make the run folder, or take it up again; what it is made with is written once."""
-    if overwrite and run.config.is_file():
-        shutil.rmtree(run.path)
+    lock.take()
+    if overwrite:
+        _clear(run)
     run.checkpoints.mkdir(parents=True, exist_ok=True)
     write_atomically(run.config, config.to_yaml())
-    if latest_checkpoint(run.checkpoints) is None:
+    if fresh:
+        remove_leftovers(run.checkpoints)
         run.metrics.unlink(missing_ok=True)
         write_atomically(run.provenance, to_json(_provenance(config, dataset)))
+
+
+def _clear(run: RunFolder) -> None:
+    """Remove all that a run left, its configuration last: without it the folder would be taken for something else."""
+    if run.checkpoints.is_dir():  # at once, so that what is left half removed is not gone on from
+        run.checkpoints.rename(run.checkpoints.with_name(f".{run.checkpoints.name}.{uuid4().hex[:8]}.tmp"))
+    others = [path for path in run.path.iterdir() if path.name not in RunLock.names(run) and path != run.config]
+    for path in [*others, run.config]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _differences(config: RunConfig, other: RunConfig) -> list[str]:
@@ -166,13 +225,15 @@ def _check(dataset: Dataset, encoder: Encoder, config: RunConfig, warn: Callable
 
 
 def _trainer(
-    config: RunConfig, run: RunFolder, dataset: Dataset, setup: Setup, report: Report | None
-) -> tuple[AdapterTrainer, Validation | None]:
+    config: RunConfig, run: RunFolder, dataset: Dataset, setup: Setup, report: Report | None, say: Say
+) -> tuple[AdapterTrainer, Validation | None, Interruption]:
     recorder = Recorder(run, samples_per_step=config.training.samples_per_step, report=report)
-    callbacks: list[Any] = [recorder]
+    callbacks: list[Any] = [recorder, EpochTeller(setup.samples)]
     validation = _validation(config, run, dataset, setup.encoder, recorder)
     if validation is not None:
         callbacks.append(validation)
+    interruption = Interruption(say)
+    callbacks.append(interruption)
     if keep_features(
         config,
         setup.model,
@@ -195,7 +256,7 @@ def _trainer(
         order=sample_order(config, setup.samples),
     )
     trainer.remove_callback(PrinterCallback)
-    return trainer, validation
+    return trainer, validation, interruption
 
 
 def _validation(
@@ -211,38 +272,36 @@ def _validation(
         Generation(**config.generation.model_dump()),
         every_steps=config.validation.every_steps,
         patience=config.validation.patience,
-        best=run.checkpoints / "best",
+        folder=run.checkpoints,
         report=recorder.record_validation,
     )
-
-
-def _restore_validation(validation: Validation | None, checkpoint: Path) -> None:
-    state = json.loads((checkpoint / TRAINER_STATE).read_text(encoding="utf-8"))
-    if validation is not None and Validation.__name__ in state["stateful_callbacks"]:
-        validation.restore(state["stateful_callbacks"][Validation.__name__])
 
 
 def _finish(
     run: RunFolder, config: RunConfig, dataset: Dataset, encoder: Encoder, model: Any, validation: Validation | None
 ) -> None:
     """Lay the best adapter, with the settings to read with, into the run folder: its presence says the run is whole."""
-    beside = run.path / ".adapter.tmp"
-    shutil.rmtree(beside, ignore_errors=True)
-    best = run.checkpoints / "best"
-    if validation is not None and best.is_dir():
-        shutil.copytree(best, beside)
-    else:
-        beside.mkdir()
-        save_adapter(model, beside)
-    ReadingSettings(
+    reading = ReadingSettings(
         base=config.base,
         base_revision=config.base_revision,
         prompt=encoder.prompt,
         resolution=encoder.resolution.name,
         text_policy=dataset.card.policy(),
         generation=config.generation.model_dump(),
-    ).save(beside)
-    beside.rename(run.adapter)
+    )
+    files = _best_files(run, model, validation)
+    write_sealed(run.adapter, [*files, (READING, reading.to_json().encode())], unsealed={READING})
+
+
+def _best_files(run: RunFolder, model: Any, validation: Validation | None) -> list[tuple[str, bytes]]:
+    """The files of the best adapter: the one that was kept, or the last weights where nothing was read."""
+    if validation is None or not validation.best_step:
+        return list(adapter_files(model))
+    best = best_path(run.checkpoints, validation.best_step)
+    if fault := damage(best):
+        hint = f"with `{run.resume_command}` the weights of the last checkpoint take its place"
+        raise RunError(f"the best adapter is damaged: {fault}", where=best, hint=hint)
+    return [(name, (best / name).read_bytes()) for name in (CONFIG, WEIGHTS)]
 
 
 def _provenance(config: RunConfig, dataset: Dataset) -> dict[str, Any]:

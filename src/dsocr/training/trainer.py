@@ -7,7 +7,9 @@ how it is read back is `checkpoints.py`; here the Trainer is only pointed there.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,9 @@ from dsocr.training.checkpoints import (
     load_weights,
     rotate_checkpoints,
     save_checkpoint,
+    unlogged_loss,
 )
+from dsocr.training.interruption import ignore_interrupts
 
 
 class AdapterTrainer(Trainer):
@@ -55,6 +59,7 @@ class AdapterTrainer(Trainer):
             self.lr_scheduler,
             self.accelerator.scaler,
             json.dumps(asdict(self.state), indent=2, sort_keys=True) + "\n",
+            (float(self._tr_loss), self._globalstep_last_logged),
         )
         rotate_checkpoints(self._folder, self._keep)
 
@@ -69,5 +74,21 @@ class AdapterTrainer(Trainer):
         """Loaded with the optimizer."""
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
+        """Also the losses since the last log: the Trainer asks for this last, when it has set them to nothing."""
         if checkpoint is not None:
             load_random_state(Path(checkpoint))
+            loss, self._globalstep_last_logged = unlogged_loss(Path(checkpoint))
+            self._tr_loss += loss
+
+    def get_train_dataloader(self) -> Any:
+        """The Trainer's, with workers that leave it to the training what Ctrl-C means."""
+        loader = super().get_train_dataloader()
+        inner = getattr(loader, "base_dataloader", loader)
+        if inner.num_workers:
+            inner.worker_init_fn = partial(_start_worker, inner.worker_init_fn)
+        return loader
+
+
+def _start_worker(start: Callable[[int], None], number: int) -> None:
+    ignore_interrupts()
+    start(number)

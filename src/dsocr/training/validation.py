@@ -13,9 +13,9 @@ from transformers.trainer_callback import ExportableState
 
 from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_runaway
 from dsocr.inference.decoding import Generation, decode
-from dsocr.model.adapters import save_adapter
 from dsocr.model.encoding import Encoder, collate, only_learnt
 from dsocr.samples import Sample
+from dsocr.training.checkpoints import save_best
 from dsocr.training.collator import EncodedSamples
 
 
@@ -46,7 +46,7 @@ def chosen_samples(samples: Sequence[Sample], count: int | None, seed: int) -> l
 
 
 class Validation(TrainerCallback, ExportableState):
-    """Reads the samples every so many steps, keeps the best adapter in `best`, stops after `patience` worse ones."""
+    """Reads the samples every so many steps, keeps the best adapter in `folder`, stops after `patience` worse ones."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Validation(TrainerCallback, ExportableState):
         *,
         every_steps: int,
         patience: int,
-        best: Path,
+        folder: Path,
         report: Callable[[ValidationReading], None],
     ) -> None:
         self._samples = samples
@@ -65,7 +65,7 @@ class Validation(TrainerCallback, ExportableState):
         self._generation = generation
         self._every_steps = every_steps
         self._patience = patience
-        self._best = best
+        self._folder = folder
         self._report = report
         self.best_cer = float("inf")
         self.best_step = 0
@@ -91,8 +91,17 @@ class Validation(TrainerCallback, ExportableState):
         """Read when it is time."""
         if state.global_step % self._every_steps == 0 or state.global_step == state.max_steps:
             self.read(kwargs["model"], state.global_step)
-            if self._patience and self.readings_without_better >= self._patience:
+            if self.out_of_patience:
                 control.should_training_stop = True
+
+    @property
+    def out_of_patience(self) -> bool:
+        """True after so many readings without a better CER that training is to end."""
+        return bool(self._patience) and self.readings_without_better >= self._patience
+
+    def forget_best(self) -> None:
+        """Take the next reading as the best so far, because the adapter of the best one is lost."""
+        self.best_cer, self.best_step = float("inf"), 0
 
     def read(self, model: Any, step: int) -> None:
         """One reading: report it, and keep the adapter if it is the best."""
@@ -101,8 +110,7 @@ class Validation(TrainerCallback, ExportableState):
         better = cer < self.best_cer
         if better:
             self.best_cer, self.best_step, self.readings_without_better = cer, step, 0
-            self._best.mkdir(parents=True, exist_ok=True)
-            save_adapter(model, self._best)
+            save_best(self._folder, step, model)
         else:
             self.readings_without_better += 1
         self.last_step = step

@@ -4,6 +4,7 @@ Element names are matched without their namespace, as each of the two formats ha
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -90,9 +91,8 @@ def _source_image(page: Page, image: Path, where: str, name: str, **known: objec
 
 def _page_names(source: Path, files: list[Path]) -> dict[Path, str]:
     """Each page's name: the file's stem, or its whole path where two folders hold the same stem."""
-    stems = [file.stem for file in files]
-    repeated = {stem for stem in stems if stems.count(stem) > 1} if len(set(stems)) < len(stems) else set()
-    return {file: relative(file.with_suffix(""), source) if file.stem in repeated else file.stem for file in files}
+    count = Counter(file.stem for file in files)
+    return {file: relative(file.with_suffix(""), source) if count[file.stem] > 1 else file.stem for file in files}
 
 
 def parse_xml(path: Path) -> etree._Element:

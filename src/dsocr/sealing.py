@@ -1,0 +1,144 @@
+"""Folders that are whole or not there: forced to the disk, sealed with a hash of each file, renamed into place.
+
+Knows nothing about what the files hold.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+from dsocr.errors import RunError
+
+MANIFEST = "manifest.json"
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
+"""What network drives and the like answer that cannot force a folder to the disk."""
+_PIECE = 1 << 20
+
+
+def write_sealed(place: Path, files: Iterable[tuple[str, bytes]], *, unsealed: Collection[str] = ()) -> None:
+    """A folder of these files at `place`, read back before it takes the place of one that is there.
+
+    Of the `unsealed` files no hash is kept, so people may change them. Raises RunError where the disk is full or cannot
+    be written or does not give back what was written; then `place` is as it was, and nothing lies beside it.
+    """
+    beside = place.with_name(f".{place.name}.{uuid4().hex[:8]}.tmp")
+    waiting = iter(files)
+    written: dict[str, dict[str, object]] = {}
+    size = 0
+    try:
+        beside.mkdir(parents=True)
+        for name, content in waiting:
+            size += len(content)
+            if name not in unsealed:
+                written[name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            _write_through(beside / name, content)
+        _write_through(beside / MANIFEST, (json.dumps({"files": written}, indent=2) + "\n").encode())
+        sync_folder(beside)
+        if fault := damage(beside):
+            raise RunError(f"what was written cannot be read back: {fault}", where=place, hint="is the disk failing?")
+        _put(beside, place)
+    except OSError as error:
+        raise unwritable(place, error, needed=size + sum(len(content) for _, content in waiting)) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def damage(folder: Path) -> str | None:
+    """What is wrong with a sealed folder, the file named first; None where every file is as it was written."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        sealed = {str(name): (int(seal["bytes"]), str(seal["sha256"])) for name, seal in manifest["files"].items()}
+    except FileNotFoundError:
+        return f"{MANIFEST} is missing"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"{MANIFEST} cannot be read ({error})"
+    return next((fault for name, seal in sealed.items() if (fault := _fault(folder, name, *seal))), None)
+
+
+def unwritable(place: Path, error: OSError, *, needed: int | None = None) -> RunError:
+    """The sentence for a file or folder that the system would not write; `needed` bytes are what it takes."""
+    if error.errno in _FULL:
+        wants = "" if needed is None else f": {_megabytes(needed)} are needed, {_megabytes(_free(place))} are free"
+        return RunError(f"the disk is full{wants}", where=place, hint="make room, then run the same command again")
+    return RunError(
+        f"cannot be written: {error.strerror or error}",
+        where=place,
+        hint="make the folder writable, or give `run:` another one, then run the same command again",
+    )
+
+
+def sync_folder(folder: Path) -> None:
+    """Force a folder's entries to the disk, where the system has a way to: Windows has none."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _write_through(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _put(beside: Path, place: Path) -> None:
+    """Rename a folder to its place; one that is there goes when the new one stands."""
+    former = place.with_name(f".{place.name}.{uuid4().hex[:8]}.tmp")
+    if place.exists():
+        place.rename(former)
+    try:
+        beside.rename(place)
+    except OSError:
+        if former.exists():
+            former.rename(place)
+        raise
+    sync_folder(place.parent)
+    shutil.rmtree(former, ignore_errors=True)
+
+
+def _fault(folder: Path, name: str, size: int, sha256: str) -> str | None:
+    path = folder / Path(name).name
+    try:
+        found = path.stat().st_size
+        if found != size:
+            return f"{name} has {found} bytes, not {size}"
+        return None if _hash(path) == sha256 else f"{name} has changed since it was written"
+    except FileNotFoundError:
+        return f"{name} is missing"
+    except OSError as error:
+        return f"{name} cannot be read ({error.strerror or error})"
+
+
+def _hash(path: Path) -> str:
+    whole = hashlib.sha256()
+    for piece in _pieces(path):
+        whole.update(piece)
+    return whole.hexdigest()
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            yield piece
+
+
+def _free(place: Path) -> int:
+    return shutil.disk_usage(next(folder for folder in place.absolute().parents if folder.exists())).free
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"

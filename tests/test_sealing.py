@@ -1,0 +1,127 @@
+import errno
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dsocr.errors import RunError
+from dsocr.sealing import MANIFEST, damage, write_sealed
+
+FILES = {"a.json": b"{}\n", "b.safetensors": bytes(range(200))}
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[0] ^= 4
+    path.write_bytes(content)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-2])
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    write_sealed(tmp_path / "place", FILES.items())
+    return tmp_path / "place"
+
+
+def test_a_sealed_folder_holds_the_files_and_verifies(place: Path) -> None:
+    assert {path.name: path.read_bytes() for path in place.iterdir() if path.name != MANIFEST} == FILES
+    assert damage(place) is None
+    assert list(place.parent.iterdir()) == [place]
+
+
+@pytest.mark.parametrize("name", [*FILES, MANIFEST])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(truncate, id="truncated"),
+        pytest.param(lambda path: path.write_bytes(b""), id="emptied"),
+        pytest.param(flip, id="one bit flipped"),
+        pytest.param(Path.unlink, id="removed"),
+    ],
+)
+def test_a_damaged_file_is_named(place: Path, name: str, spoil: Callable[[Path], None]) -> None:
+    spoil(place / name)
+    assert name in str(damage(place))
+
+
+def test_every_flipped_bit_of_the_manifest_is_noticed_or_says_the_same(place: Path) -> None:
+    whole = (place / MANIFEST).read_bytes()
+    for position in range(len(whole)):
+        for bit in range(8):
+            content = bytearray(whole)
+            content[position] ^= 1 << bit
+            (place / MANIFEST).write_bytes(content)
+            if damage(place) is None:
+                assert json.loads(content) == json.loads(whole)
+
+
+def test_files_that_people_may_change_are_not_sealed(tmp_path: Path) -> None:
+    write_sealed(tmp_path / "place", FILES.items(), unsealed={"a.json"})
+    (tmp_path / "place" / "a.json").write_text("{'changed': 1}", encoding="utf-8")
+    assert damage(tmp_path / "place") is None
+
+
+def test_a_manifest_cannot_name_files_elsewhere(place: Path) -> None:
+    (place.parent / "secret").write_bytes(b"x")
+    (place / MANIFEST).write_text('{"files": {"../secret": {"bytes": 1, "sha256": "0"}}}', encoding="utf-8")
+    assert "is missing" in str(damage(place))
+
+
+@pytest.mark.parametrize("failing", range(4))
+@pytest.mark.parametrize(
+    ("number", "sentence"),
+    [
+        pytest.param(errno.ENOSPC, r"place: the disk is full: 0\.0 MB are needed, [\d.]+ MB are free", id="full"),
+        pytest.param(errno.EDQUOT, "place: the disk is full", id="quota used up"),
+        pytest.param(errno.EROFS, "place: cannot be written: Read-only", id="read-only"),
+        pytest.param(errno.EIO, "place: cannot be written: Input/output", id="failing disk"),
+    ],
+)
+def test_a_write_that_fails_leaves_what_was_there_and_nothing_else(
+    place: Path, failing: int, number: int, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The n-th of the four times that something is forced to the disk fails: two files, the manifest, the folder."""
+    calls = iter(range(10))
+
+    def fsync(descriptor: int) -> None:
+        if next(calls) == failing:
+            raise OSError(number, {errno.EROFS: "Read-only", errno.EIO: "Input/output"}.get(number, "full"))
+
+    monkeypatch.setattr("os.fsync", fsync)
+    with pytest.raises(RunError, match=sentence) as error:
+        write_sealed(place, [("a.json", b"new"), ("b.safetensors", b"new")])
+    assert error.value.hint
+    assert (place / "a.json").read_bytes() == FILES["a.json"]
+    assert damage(place) is None
+    assert list(place.parent.iterdir()) == [place]
+
+
+def test_the_bytes_that_are_needed_count_what_was_not_reached(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    def files() -> Iterator[tuple[str, bytes]]:
+        yield "a", bytes(1_000_000)
+        yield "b", bytes(2_500_000)
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(RunError, match=r"3\.5 MB are needed"):
+        write_sealed(place, files())
+
+
+def test_what_cannot_be_read_back_does_not_take_the_place(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Path.open
+
+    def lossy(path: Path, mode: str = "r", **kwargs: object) -> object:
+        if mode == "wb" and path.name == "a.json":
+            path = path.with_name("elsewhere")
+        return write(path, mode, **kwargs)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", lossy)
+    with pytest.raises(RunError, match=r"cannot be read back: a\.json is missing"):
+        write_sealed(place, [("a.json", b"new")])
+    assert damage(place) is None
