@@ -55,6 +55,11 @@ def training_arguments(
     )
 
 
+def without_workers(config: RunConfig) -> RunConfig:
+    """The configuration with all samples prepared in the training process."""
+    return config.model_copy(update={"training": config.training.model_copy(update={"workers": 0})})
+
+
 def two_rate_optimizer(model: PeftModel, training: TrainingSection) -> torch.optim.Optimizer | None:
     """AdamW with a learning rate of its own for the vision towers; None, for the Trainer's, where none is asked for.
 

@@ -8,6 +8,7 @@ from peft import PeftModel
 
 from dsocr.errors import ConfigError
 from dsocr.model.adapters import without_gradient
+from dsocr.model.encoding import normalized
 
 
 def pass_through(model: PeftModel, batch: Mapping[str, Any], dtype: torch.dtype) -> None:
@@ -16,7 +17,7 @@ def pass_through(model: PeftModel, batch: Mapping[str, Any], dtype: torch.dtype)
     moved = {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
     with torch.random.fork_rng(), torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
         model.train()
-        model(**moved).loss.backward()
+        model(**normalized(moved)).loss.backward()
 
 
 def demand_gradients(model: PeftModel, batch: Mapping[str, Any], dtype: torch.dtype) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from dsocr.model.encoding import IGNORED, Encoder
+from dsocr.model.encoding import IGNORED, Encoder, aligned_labels
 from dsocr.training.verdicts import Check
 
 _SHOWN_TOKENS = 48
@@ -16,6 +16,7 @@ _SHOWN_CHARACTERS = 40
 
 def check_labels(batch: Mapping[str, Any], texts: Sequence[str], encoder: Encoder) -> Check:
     """Whether the labels (B, T) of a batch are its texts and their end tokens; the details show each sample."""
+    batch = {**batch, "labels": aligned_labels(dict(batch))}
     rows = [_Row(batch, place, encoder) for place in range(len(texts))]
     problems = [problem for row, text in zip(rows, texts, strict=True) for problem in row.problems(text)]
     details = tuple(line for row in rows for line in row.shown())

@@ -15,7 +15,7 @@ from peft import PeftModel
 from dsocr.data.prepare import Progress
 from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.inference.decoding import Generation, decode
-from dsocr.model.encoding import Encoded, Encoder
+from dsocr.model.encoding import Encoded, Encoder, normalized
 from dsocr.training.collator import Collator
 from dsocr.training.undisturbed import undisturbed
 from dsocr.training.verdicts import Check
@@ -100,7 +100,7 @@ def _step(
         inputs = Collator(encoder.pad_id)(batch)
         moved = {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in inputs.items()}
         with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
-            loss = model(**moved).loss * len(batch) / count
+            loss = model(**normalized(moved)).loss * len(batch) / count
         loss.backward()
         total += float(loss.detach())
     torch.nn.utils.clip_grad_norm_((p for p in model.parameters() if p.requires_grad), 1.0)

@@ -217,7 +217,8 @@ class _Needs:
         training = config.training
         dtype = choose_dtype(training.precision, self.device)
         tokens, views = self._shown(config.input.resolution)
-        batch = Batch(min(training.samples_per_forward, len(self._samples)), tokens, views)
+        learnt = max(length.text for length in self.lengths)
+        batch = Batch(min(training.samples_per_forward, len(self._samples)), tokens, views, learnt)
         computing = Computing(dtype, training.attention, training.gradient_checkpointing, self.device.type)
         return estimate_memory(self._model(config), weight_bytes(self._folder, dtype), batch, computing)
 

@@ -16,6 +16,8 @@ from dsocr.samples import Sample
 from dsocr.training.arguments import two_rate_optimizer
 from dsocr.training.collator import Collator, EncodedSamples
 from dsocr.training.gradients import demand_gradients
+from dsocr.training.lengths import measure_lengths
+from dsocr.training.order import LengthOrder
 
 
 def within_budget(samples: Sequence[Sample], encoder: Encoder, config: RunConfig) -> tuple[list[Sample], int]:
@@ -60,6 +62,20 @@ def encoded_samples(config: RunConfig, samples: Sequence[Sample], encoder: Encod
     return EncodedSamples(samples, encoder, augmentation=config.training.augmentation, seed=config.seed)
 
 
+def sample_order(config: RunConfig, samples: EncodedSamples) -> LengthOrder:
+    """The order in which each epoch shows the samples."""
+    training = config.training
+    lengths = [length.sequence for length in measure_lengths(samples.samples, samples.encoder)]
+    return LengthOrder(
+        lengths,
+        training.samples_per_forward,
+        step=training.samples_per_step,
+        window=training.length_window,
+        seed=config.seed,
+        epoch=lambda: samples.epoch,
+    )
+
+
 def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str | None) -> PeftModel:
     """The network with an untrained adapter as the configuration describes it; `revision` is the base's commit.
 
@@ -76,6 +92,8 @@ def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str 
         dropout=adapter.dropout,
         variant=adapter.variant,
     )
+    if config.training.compile:
+        compile_layers(model)
     if config.training.gradient_checkpointing:
         checkpoint_activations(model)
     return model
@@ -89,3 +107,10 @@ def checkpoint_activations(model: PreTrainedModel | PeftModel) -> None:
     model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     model.disable_input_require_grads()
     model.config.use_cache = False
+
+
+def compile_layers(model: PreTrainedModel | PeftModel) -> None:
+    """Have torch translate the decoder and the vision towers at their first call; no tensor gets another name."""
+    for name, module in model.named_modules():
+        if name.endswith((".language_model", ".vision_tower")):
+            module.compile()

@@ -26,7 +26,7 @@ from dsocr.model.loading import choose_device, find_base, load_encoder
 from dsocr.runs import READING, ReadingSettings, RunFolder, to_json, write_atomically
 from dsocr.samples import Split
 from dsocr.sealing import damage, write_sealed
-from dsocr.training.arguments import training_arguments
+from dsocr.training.arguments import steps_per_epoch, total_steps, training_arguments, without_workers
 from dsocr.training.callbacks import Recorder, Report, close_training_log, training_log
 from dsocr.training.checkpoints import best_path, remove_leftovers
 from dsocr.training.collator import Collator
@@ -36,9 +36,10 @@ from dsocr.training.locking import RunLock
 from dsocr.training.out_of_memory import out_of_memory_spoken
 from dsocr.training.preflight import check_for_base, demand_learning, prove
 from dsocr.training.resuming import Resumption, Say, a_disk_in_sentences
-from dsocr.training.setup import Setup, set_up, within_budget
+from dsocr.training.setup import Setup, sample_order, set_up, within_budget
 from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.validation import Validation, chosen_samples
+from dsocr.training.vision import keep_features
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +246,16 @@ def _trainer(
         callbacks.insert(0, validation)  # first, so that what it reads after a step is told with that step
     interruption = Interruption(say)
     callbacks.append(interruption)
+    if keep_features(
+        config,
+        setup.model,
+        setup.samples,
+        validation.encoded if validation else None,
+        dtype=setup.dtype,
+        epochs=total_steps(config, len(setup.samples)) / steps_per_epoch(config, len(setup.samples)),
+        tell=training_log(run).info,
+    ):
+        config = without_workers(config)  # reading features is quicker than handing them over
     trainer = AdapterTrainer(
         model=setup.model,
         args=training_arguments(config, samples=len(setup.samples), device=setup.device, dtype=setup.dtype),
@@ -254,6 +265,7 @@ def _trainer(
         callbacks=callbacks,
         folder=run.checkpoints,
         keep=config.checkpoints.keep,
+        order=sample_order(config, setup.samples),
     )
     trainer.remove_callback(PrinterCallback)
     return trainer, validation, interruption

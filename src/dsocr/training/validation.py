@@ -13,7 +13,7 @@ from transformers.trainer_callback import ExportableState
 
 from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_runaway
 from dsocr.inference.decoding import Generation, decode
-from dsocr.model.encoding import Encoder, collate
+from dsocr.model.encoding import Encoder, collate, only_learnt
 from dsocr.samples import Sample
 from dsocr.training.board import LINES, ReadLine
 from dsocr.training.checkpoints import save_best
@@ -83,6 +83,11 @@ class Validation(TrainerCallback, ExportableState):
         self.best_step = 0
         self.readings_without_better = 0
         self.last_step = -1
+
+    @property
+    def encoded(self) -> EncodedSamples:
+        """The samples as the model gets them."""
+        return self._encoded
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint remembers, so that a resumed training stops where an undisturbed one does."""
@@ -158,6 +163,6 @@ class Validation(TrainerCallback, ExportableState):
                 dtype=model.dtype,
             )
             learnt = int((batch["labels"] >= 0).sum())
-            total += float(model(**batch).loss) * learnt
+            total += float(model(**only_learnt(batch)).loss) * learnt
             tokens += learnt
         return total / max(tokens, 1)
