@@ -39,7 +39,7 @@ def test_it_names_three_settings_and_the_run_goes_on_with_them(error: BaseExcept
         "training.gradient_checkpointing=true",
         "adapter.scope=decoder",
     ]
-    assert "goes on from step-0000004" in hint
+    assert "from step-0000004 on" in hint
     lighter = {"samples_per_forward": 1, "gradient_checkpointing": True}
     assert train(changed(small_config, training=lighter)).resumed_from == 4
 

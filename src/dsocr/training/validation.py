@@ -11,6 +11,7 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
+from dsocr.data.images import open_image
 from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_runaway
 from dsocr.inference.decoding import Generation, decode
 from dsocr.model.encoding import Encoder, collate, only_learnt
@@ -113,7 +114,7 @@ class Validation(TrainerCallback, ExportableState):
 
     def forget_best(self) -> None:
         """Take the next reading as the best so far, because the adapter of the best one is lost."""
-        self.best_cer, self.best_step = float("inf"), 0
+        self.best_cer, self.best_runaway, self.best_step = float("inf"), 0, 0
 
     def read(self, model: Any, step: int) -> None:
         """One reading: report it, and keep the adapter if it is the best."""
@@ -145,7 +146,9 @@ class Validation(TrainerCallback, ExportableState):
                 runaway += is_runaway(reference, reading.text, reading.truncated)
                 if len(lines) < LINES:
                     sample = self._samples[index]
-                    lines.append(ReadLine(sample.id, reference, reading.text, self._encoded[index].views.whole))
+                    # Not what is kept for training, which may be features in place of pixels.
+                    shown = self._encoder.encode(open_image(sample.image)).views.whole
+                    lines.append(ReadLine(sample.id, reference, reading.text, shown))
         return pooled.rate, empty, runaway, tuple(lines)
 
     @torch.no_grad()
