@@ -319,7 +319,7 @@ def test_commands_that_are_killed_and_asked_to_end_go_on_bit_by_bit(
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     training = {"steps": 300, "samples_per_step": 2, "samples_per_forward": 2, "augmentation": 1.0}
     config = configured(small_dataset, tmp_path / "run", 2).model_copy(
-        update={"training": TrainingSection.model_validate(long)}
+        update={"training": TrainingSection.model_validate(training)}
     )
     run = RunFolder(config.run)
 
