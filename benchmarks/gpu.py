@@ -4,8 +4,10 @@
     python benchmarks/gpu.py --device cpu --small --batches 1,2 --lines 1 --steps 2
 
 A sample is one view of 1024 x 1024 pixels (273 image slots) and 100 characters; the adapter is the decoder's, rank 16;
-everything else is bfloat16. Weights are random and made on the device, so no file is needed; --folder takes those of a
-checkpoint. A step is forward, backward and AdamW, as the Trainer does them, without the preparation of images.
+everything else is bfloat16. Each batch is trained on by three recipes: logits for all positions, logits for those that
+are learnt only, and with the latter features that the vision towers gave beforehand. Weights are random and made on
+the device, so no file is needed; --folder takes those of a checkpoint. A step is forward, backward and AdamW, as the
+Trainer does them, without the preparation of images.
 """
 
 import argparse
@@ -21,8 +23,9 @@ from random_checkpoint import SMALL, Numbers
 if TYPE_CHECKING:
     import torch
 
-HEAD = ["batch", "checkpointing", "steps/s", "samples/s", "peak GB", "first loss", "last loss"]
-WIDTHS = [max(5, len(name)) for name in HEAD]
+HEAD = ["recipe", "batch", "checkpointing", "steps/s", "samples/s", "peak GB", "first loss", "last loss"]
+WIDTHS = [max(10, len(name)) for name in HEAD]
+RECIPES = ("all logits", "learnt", "cached")
 
 
 def main() -> None:
@@ -49,8 +52,9 @@ def main() -> None:
     print("\n" + table_line(HEAD, WIDTHS))
     for checkpointing in {"both": (False, True), "on": (True,), "off": (False,)}[options.checkpointing]:
         for batch in options.batches:
-            rows.append(bench.train(batch, options.steps, checkpointing=checkpointing))
-            print(_training_line(rows[-1]), flush=True)
+            for recipe in options.recipes.split(","):
+                rows.append(bench.train(batch, options.steps, checkpointing=checkpointing, recipe=recipe))
+                print(_training_line(rows[-1]), flush=True)
     settings = {name: getattr(options, name) for name in ("folder", "small", "steps", "lines")}
     append_json(options.json, "gpu", {**settings, "device": found, "weight_bytes": weights}, rows)
     if any(row.get("falls") is False for row in rows):
@@ -62,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--folder", type=Path, help="a checkpoint to load in place of random weights")
     parser.add_argument("--batches", type=_counts, default="1,2,4,8,16", help="samples in a step, comma-separated")
     parser.add_argument("--checkpointing", choices=["both", "on", "off"], default="both", help="gradient checkpointing")
+    parser.add_argument("--recipes", default=",".join(RECIPES), help="of logits and features, comma-separated")
     parser.add_argument("--lines", type=int, default=16, help="lines that are read at once")
     parser.add_argument("--steps", type=int, default=10, help="steps that are timed, after 2 that are not")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1, ... or cpu")
@@ -110,7 +115,7 @@ def _reading_line(row: Mapping[str, Any]) -> str:
 
 
 def _training_line(row: Mapping[str, Any]) -> str:
-    names = [str(row["batch"]), "on" if row["checkpointing"] else "off"]
+    names = [row["recipe"], str(row["batch"]), "on" if row["checkpointing"] else "off"]
     if row["seconds"] is None:
         return table_line([*names, "out of memory"], WIDTHS)
     rate, losses = row["steps"] / row["seconds"], row["losses"]

@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any, Self
@@ -17,10 +17,11 @@ from transformers import AutoModelForImageTextToText, PreTrainedModel, PreTraine
 from dsocr.inference.decoding import Generation, decode
 from dsocr.model.adapters import adapter_tensors, attach_adapter, load_tensors
 from dsocr.model.architectures import Architecture, original_config
-from dsocr.model.encoding import Encoded, Encoder, collate
+from dsocr.model.encoding import Encoded, Encoder, collate, only_learnt
 from dsocr.model.loading import load_base
 from dsocr.model.prompts import find_prompt
 from dsocr.model.resolution import find_resolution
+from dsocr.model.vision_cache import vision_features
 from dsocr.training.setup import checkpoint_activations
 from measuring import peak_resident
 from random_checkpoint import (
@@ -88,26 +89,35 @@ class Bench:
         tokens = sum(reading.tokens for reading in readings)
         return {"what": "read", "lines": lines, "tokens": tokens, "seconds": seconds, "peak_bytes": self._peak()}
 
-    def train(self, batch: int, steps: int, *, checkpointing: bool) -> Row:
-        """Train the adapter afresh on one batch again and again; `seconds` is None where the memory is too small."""
+    def train(self, batch: int, steps: int, *, checkpointing: bool, recipe: str) -> Row:
+        """Train the adapter afresh on one batch again and again; `seconds` is None where the memory is too small.
+
+        Of the recipes, `all logits` makes them for every position, `learnt` for those that are learnt, and `cached`
+        moreover takes features that the vision towers gave beforehand.
+        """
         load_tensors(self.model, self.adapter, where="the fresh adapter")
         self._set_checkpointing(checkpointing)
         self._reset_peak()
-        row: Row = {"what": "train", "batch": batch, "checkpointing": checkpointing, "steps": steps}
+        row: Row = {"what": "train", "recipe": recipe, "batch": batch, "checkpointing": checkpointing, "steps": steps}
         try:
-            losses, seconds = self._steps(batch, steps)
+            losses, seconds = self._steps(self._batch(batch, recipe), steps)
         except torch.OutOfMemoryError:
             losses, seconds = [], None
         self.model.zero_grad(set_to_none=True)
         falls = all(map(math.isfinite, losses)) and losses[-1] < losses[0] if losses else None
         return {**row, "seconds": seconds, "peak_bytes": self._peak(), "losses": losses, "falls": falls}
 
-    def _steps(self, count: int, steps: int) -> tuple[list[float], float]:
+    def _batch(self, count: int, recipe: str) -> dict[str, Any]:
+        network, pad_id = self.model.get_base_model(), self.encoder.pad_id
+        samples = list(self.samples[:count])
+        if recipe == "cached":
+            seen = [vision_features(network, [sample], pad_id, torch.bfloat16)[0] for sample in samples]
+            samples = [replace(sample, features=tokens) for sample, tokens in zip(samples, seen, strict=True)]
+        batch = collate(samples, pad_id, padding="right", device=self.device, dtype=network.dtype)
+        return batch if recipe == "all logits" else only_learnt(batch)
+
+    def _steps(self, batch: Mapping[str, Any], steps: int) -> tuple[list[float], float]:
         """The losses of all steps, and the seconds of those that are timed."""
-        samples = self.samples[:count]
-        batch = collate(
-            samples, self.encoder.pad_id, padding="right", device=self.device, dtype=self.model.get_base_model().dtype
-        )
         trainable = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(trainable, lr=LEARNING_RATE)
         self.model.train()

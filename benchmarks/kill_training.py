@@ -38,7 +38,7 @@ from dsocr.training.train import train
 from dsocr.training.trainer import AdapterTrainer
 
 SEED = 17
-TIMES = {"samples_per_second", "seconds"}
+TIMES = {"samples_per_second", "seconds", "elapsed_seconds", "tokens_per_second", "memory_bytes"}
 PATIENCE = 120
 
 
@@ -236,6 +236,9 @@ def kill_until_done(
         if process.poll() is not None:
             break
         process.kill()
+        if (run / "adapter").is_dir():  # it was whole, and would say so if it were asked to go on
+            hits["the end of a whole run"] += 1
+            return hits, []
         hits[struck(run)] += 1
         for place in (run / "checkpoints").glob("[sb]*-*"):
             if fault := damage(place):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dsocr.errors import RunError
-from dsocr.sealing import MANIFEST, damage, write_sealed
+from dsocr.sealing import MANIFEST, damage, remove_sealed, write_sealed
 
 FILES = {"a.json": b"{}\n", "b.safetensors": bytes(range(200))}
 
@@ -125,3 +125,10 @@ def test_what_cannot_be_read_back_does_not_take_the_place(place: Path, monkeypat
     with pytest.raises(RunError, match=r"cannot be read back: a\.json is missing"):
         write_sealed(place, [("a.json", b"new")])
     assert damage(place) is None
+
+
+def test_a_removal_that_is_cut_off_leaves_no_half_under_the_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.rmtree", lambda *args, **kwargs: None)
+    remove_sealed(place)
+    assert not place.exists()
+    assert [path.name.startswith(".") for path in place.parent.iterdir()] == [True]

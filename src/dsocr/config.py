@@ -67,6 +67,7 @@ def _lines_per_sheet(value: object) -> object:
     return number
 
 
+Switch = Literal["auto"] | bool
 Text = Annotated[str, Field(min_length=1)]
 Folder = Annotated[Path, PlainSerializer(Path.as_posix)]  # forward slashes, so that a run can change machines
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -81,7 +82,7 @@ class Section(BaseModel):
     @classmethod
     def _refuse_a_truth_value_as_number(cls, value: object, info: ValidationInfo) -> object:
         # YAML reads `yes` and `on` as true, which pydantic would take for the number 1.
-        if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation is not bool:
+        if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation not in (bool, Switch):
             raise ValueError(f"must not be {'true' if value else 'false'}")
         return value
 
@@ -141,6 +142,16 @@ class TrainingSection(Section):
     """How attention is computed: sdpa is fused and fast, eager is step by step."""
     gradient_checkpointing: bool = False
     """Compute activations twice to hold fewer of them: slower, less memory."""
+    compile: bool = False
+    """Translate the layers with torch.compile: minutes at the start, and needs a compiler; worth it on a large GPU."""
+    length_window: NonNegativeInt = 1
+    """Steps whose samples are sorted by length into batches: 1 keeps each step's draw, more pads less, 0 does not."""
+    vision_cache: Switch = "auto"
+    """Keep on disk what frozen vision towers say of each image; auto does where images are not varied and it pays."""
+    vision_cache_gigabytes: PositiveFloat = 20.0
+    """The most it takes on disk, of all runs together; what was used longest ago goes first."""
+    vision_cache_views: PositiveInt = 4
+    """Variations of each image that it holds where augmentation is on; they come back after so many epochs."""
     augmentation: Annotated[float | str, BeforeValidator(read_augmentation)] = 0.0
     """How each image is varied every epoch: none, light, medium, strong, or a number; 1 is as one writer varies."""
     long_text: Literal["error", "exclude"] = "error"

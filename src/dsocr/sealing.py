@@ -50,6 +50,16 @@ def write_sealed(place: Path, files: Iterable[tuple[str, bytes]], *, unsealed: C
         shutil.rmtree(beside, ignore_errors=True)
 
 
+def remove_sealed(place: Path) -> None:
+    """Remove a sealed folder: gone under its name at once, so that no half of one is ever found there."""
+    aside = place.with_name(f".{place.name}.{uuid4().hex[:8]}.tmp")
+    try:
+        place.rename(aside)
+    except OSError:  # somebody looks into it, on Windows; it stays whole until the next time
+        return
+    shutil.rmtree(aside, ignore_errors=True)
+
+
 def damage(folder: Path) -> str | None:
     """What is wrong with a sealed folder, the file named first; None where every file is as it was written."""
     try:

@@ -17,6 +17,7 @@ from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.errors import DataError
+from dsocr.model.encoding import normalized
 from dsocr.model.loading import BaseModel, find_base, load_base, load_encoder, load_outline
 from dsocr.model.resolution import Resolution, Tiling
 from dsocr.samples import Sample, Split
@@ -111,12 +112,12 @@ def test_what_is_held_for_the_backward_pass_is_nearly_as_estimated(
         torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
         torch.autocast("cpu", dtype, enabled=dtype is not torch.float32),
     ):
-        loss = model(**batch).loss
+        loss = model(**normalized(batch)).loss
     held = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
     assert loss.isfinite()
 
     samples, tokens = batch["input_ids"].shape
-    logits = samples * tokens * model.config.text_config.vocab_size * 4
+    logits = batch["labels"].numel() * model.config.text_config.vocab_size * 4
     images = batch["pixel_values"].numel() * 4
     estimate = estimate_activations(model, Batch(samples, tokens, (256,)), Computing(dtype)).held
     assert estimate - images + logits == pytest.approx(held, rel=0.05)
@@ -200,7 +201,7 @@ def test_a_plan_counts_as_training_does(small_config: RunConfig) -> None:
     assert schedule.forwards == 2 * 6 + 2 * 2
     assert schedule.epochs == pytest.approx(8 / 3)
     assert plan.memory.weights == weight_bytes(find_base("nano")[0], torch.float32)
-    assert plan.memory.logits == 3 * plan.tokens.sequence.max * 240 * 12
+    assert plan.memory.logits == 3 * plan.tokens.text.max * 240 * 12
     assert plan.fits
     assert plan.warnings == ()
     assert (plan.probe, plan.seconds, plan.changes) == (None, None, None)

@@ -112,8 +112,9 @@ def after(step: int) -> Callable[[TrainingProgress], None]:
 
 def rows(run: RunFolder) -> list[dict[str, object]]:
     """metrics.jsonl without its times."""
+    times = {"seconds", "elapsed_seconds", "samples_per_second", "tokens_per_second", "memory_bytes"}
     lines = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
-    return [{key: row[key] for key in row if key not in {"seconds", "samples_per_second"}} for row in lines]
+    return [{key: row[key] for key in row if key not in times} for row in lines]
 
 
 def assert_same(run: RunFolder, other: RunFolder) -> None:
@@ -317,9 +318,9 @@ def test_commands_that_are_killed_and_asked_to_end_go_on_bit_by_bit(
     small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    long = {"steps": 300, "samples_per_step": 2, "samples_per_forward": 2, "augmentation": 1.0}
+    training = {"steps": 300, "samples_per_step": 2, "samples_per_forward": 2, "augmentation": 1.0}
     config = configured(small_dataset, tmp_path / "run", 2).model_copy(
-        update={"training": TrainingSection.model_validate(long)}
+        update={"training": TrainingSection.model_validate(training)}
     )
     run = RunFolder(config.run)
 

@@ -26,16 +26,42 @@ def plan(
 
 
 @app.command()
+def preflight(
+    config: Annotated[Path, typer.Argument(help="The YAML file; configs/ holds recipes.")],
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting: section.key=value.")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Prove that a training would learn, in seconds to minutes; exits with 1 and the reason where it would not."""
+    from dsocr.commands.preflight import preflight_command
+
+    sys.exit(preflight_command(Printer(quiet=quiet or json), config, set_ or [], json=json))
+
+
+@app.command()
 def train(
     config: Annotated[Path, typer.Argument(help="The YAML file; configs/ holds recipes.")],
     set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting: section.key=value.")] = None,
     overwrite: Overwrite = False,
+    preflight: Annotated[bool, typer.Option(help="Try first whether it learns; cheap looks are always taken.")] = True,
     quiet: Quiet = False,
 ) -> None:
     """Train an adapter, or go on where training was interrupted."""
     from dsocr.commands.training import train_command
 
-    train_command(Printer(quiet=quiet), config, set_ or [], overwrite=overwrite)
+    train_command(Printer(quiet=quiet), config, set_ or [], overwrite=overwrite, preflight=preflight)
+
+
+@app.command()
+def curves(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, finished or not.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .html or .png.")] = Path("curves.html"),
+    quiet: Quiet = False,
+) -> None:
+    """Draw the curves of runs over each other: loss, CER, learning rate, over steps and over time."""
+    from dsocr.commands.curves import curves_command
+
+    curves_command(Printer(quiet=quiet), runs, out)
 
 
 @app.command()

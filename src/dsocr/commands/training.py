@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dsocr.training.callbacks import Report, TrainingProgress
     from dsocr.training.plan import Plan
     from dsocr.training.train import TrainResult
+    from dsocr.training.validation import ValidationReading
 
 
 def plan_command(printer: Printer, path: Path, overrides: Sequence[str], *, probe: bool, json: bool) -> int:
@@ -62,7 +63,7 @@ def _print_plan(printer: Printer, plan: "Plan") -> None:
         printer.result(f"warning: {warning}")
 
 
-def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, overwrite: bool) -> None:
+def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, overwrite: bool, preflight: bool) -> None:
     """`dsocr train`."""
     from dsocr.config import load_config
     from dsocr.training.train import train
@@ -70,11 +71,14 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
     quiet_libraries()
     config = load_config(path, overrides)
     printer.say(f"training {config.run} on {config.dataset} from {config.base}")
+    if preflight:
+        printer.say("trying first whether it learns, a few minutes at most; --no-preflight leaves the trials out")
     try:
         with training_progress(printer) as report:
             result = train(
                 config,
                 overwrite=overwrite,
+                preflight=preflight,
                 report=report,
                 warn=lambda finding: print_finding(printer, finding),
                 say=printer.complain,
@@ -102,12 +106,24 @@ def print_trained(printer: Printer, result: "TrainResult") -> None:
     printer.say(f"curves:  tensorboard --logdir {result.run.tensorboard}")
 
 
+def spoken_reading(reading: "ValidationReading") -> str:
+    """One reading of the validation split on one line."""
+    loops = f", {reading.runaway} of {reading.samples} lines run away" if reading.runaway else ""
+    best = ", the best so far" if reading.best else ""
+    return f"step {reading.step}: validation CER {reading.cer:.2%}, loss {reading.loss:.3f}{loops}{best}"
+
+
 @contextmanager
 def training_progress(printer: Printer) -> "Iterator[Report]":
-    """A bar with the loss, the learning rate, the last CER and the speed beside it."""
+    """A bar with the loss, the learning rate, the last CER and the speed beside it; a line for each validation."""
+    told = -1
     with printer.progress("training", "steps") as tell:
 
         def report(progress: "TrainingProgress") -> None:
+            nonlocal told
+            if progress.reading is not None and progress.reading.step != told:
+                told = progress.reading.step
+                printer.say(spoken_reading(progress.reading))
             facts = [
                 None if progress.loss is None else f"loss {progress.loss:.3f}",
                 None if progress.learning_rate is None else f"lr {progress.learning_rate:.1e}",

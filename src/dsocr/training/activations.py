@@ -43,11 +43,15 @@ _SHARED = ("k_proj", "v_proj", "up_proj", "o_proj", "out_proj")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is in memory at once: samples of so many tokens each, with the padding, and the sides of one's views."""
+    """What is in memory at once: samples of so many tokens each, with the padding, and the sides of one's views.
+
+    `learnt` are the tokens of a sample that logits are made for; all where it is not said.
+    """
 
     samples: int
     tokens: int
     views: tuple[int, ...]
+    learnt: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

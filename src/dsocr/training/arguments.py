@@ -49,9 +49,15 @@ def training_arguments(
         save_strategy="steps",
         save_steps=config.checkpoints.every_steps,
         eval_strategy="no",
+        include_num_input_tokens_seen="non_padding",
         report_to=[],
         disable_tqdm=True,
     )
+
+
+def without_workers(config: RunConfig) -> RunConfig:
+    """The configuration with all samples prepared in the training process."""
+    return config.model_copy(update={"training": config.training.model_copy(update={"workers": 0})})
 
 
 def two_rate_optimizer(model: PeftModel, training: TrainingSection) -> torch.optim.Optimizer | None:

@@ -3,27 +3,34 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from torch.utils.tensorboard import SummaryWriter
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from dsocr.runs import RunFolder, append_jsonl
+from dsocr.training.board import Board
+from dsocr.training.history import elapsed_until
+from dsocr.training.memory import used_memory
 from dsocr.training.validation import ValidationReading
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """Where a training stands. `cer` is the last reading of the validation split, None before the first."""
+    """Where a training stands. `reading` is the last one of the validation split, None before the first."""
 
     step: int
     steps: int
     loss: float | None
     learning_rate: float | None
-    cer: float | None
+    reading: ValidationReading | None
     samples_per_second: float
     seconds_left: float
+
+    @property
+    def cer(self) -> float | None:
+        """The CER of the last reading."""
+        return None if self.reading is None else self.reading.cer
 
 
 Report = Callable[[TrainingProgress], None]
@@ -37,18 +44,21 @@ class Recorder(TrainerCallback):
         self._samples_per_step = samples_per_step
         self._report = report
         self._log = training_log(run)
-        self._board: SummaryWriter | None = None
-        self._started, self._first_step = 0.0, 0
+        self._board: Board | None = None
+        self._started, self._first_step, self._first_tokens = 0.0, 0, 0
+        self._before = 0.0
         self._loss: float | None = None
         self._learning_rate: float | None = None
-        self._cer: float | None = None
+        self._reading: ValidationReading | None = None
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Start the clock; a resumed training counts only the steps it makes itself."""
         self._started, self._first_step = time.monotonic(), state.global_step
-        self._board = SummaryWriter(str(self._run.tensorboard), purge_step=state.global_step + 1)
+        self._first_tokens = state.num_input_tokens_seen
+        self._before = elapsed_until(self._run, state.global_step)
+        self._board = Board(self._run.tensorboard, purge_step=state.global_step + 1)
         self._log.info("training from step %d to step %d", state.global_step, state.max_steps)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -74,9 +84,13 @@ class Recorder(TrainerCallback):
             "learning_rate": logs["learning_rate"],
             "gradient_norm": logs.get("grad_norm"),
             "samples_per_second": rate,
+            "tokens_per_second": self._tokens_per_second(state),
+            "memory_bytes": used_memory(args.device),
         }
-        append_jsonl(self._run.metrics, {"kind": "train", "step": state.global_step, "epoch": state.epoch, **row})
-        self._draw("train", row, state.global_step)
+        place = {"kind": "train", "step": state.global_step, "epoch": state.epoch, "elapsed_seconds": self._elapsed()}
+        append_jsonl(self._run.metrics, {**place, **row})
+        if self._board is not None:
+            self._board.curve("train", row, state.global_step)
         self._log.info("step %d: loss %.4f, learning rate %.2e", state.global_step, *list(row.values())[:2])
 
     def on_train_end(
@@ -89,9 +103,13 @@ class Recorder(TrainerCallback):
 
     def record_validation(self, reading: ValidationReading) -> None:
         """Record one reading of the validation split."""
-        self._cer = reading.cer
-        append_jsonl(self._run.metrics, {"kind": "validation", **reading.as_dict()})
-        self._draw("validation", {"loss": reading.loss, "cer": reading.cer}, reading.step)
+        self._reading = replace(reading, lines=())
+        row = {"kind": "validation", **reading.as_dict(), "elapsed_seconds": self._elapsed()}
+        append_jsonl(self._run.metrics, row)
+        if self._board is not None:
+            values = {"loss": reading.loss, "cer": reading.cer, "runaway_rate": reading.runaway_rate}
+            self._board.curve("validation", values, reading.step)
+            self._board.lines(reading.lines, reading.step)
         self._log.info(
             "step %d: validation loss %.4f, CER %.2f %%, %d empty, %d runaway of %d%s",
             reading.step,
@@ -103,11 +121,14 @@ class Recorder(TrainerCallback):
             ", the best so far" if reading.best else "",
         )
 
-    def _draw(self, group: str, row: dict[str, Any], step: int) -> None:
-        if self._board is not None:
-            for name, value in row.items():
-                if value is not None:
-                    self._board.add_scalar(f"{group}/{name}", value, step)
+    def _elapsed(self) -> float:
+        """Seconds of training until now, those before an interruption counted and the pause not."""
+        return self._before + time.monotonic() - self._started
+
+    def _tokens_per_second(self, state: TrainerState) -> float | None:
+        """Tokens, image slots counted and padding not, a second since training began or was taken up again."""
+        seen = state.num_input_tokens_seen - self._first_tokens
+        return seen / max(time.monotonic() - self._started, 1e-9) if seen else None
 
     def _progress(self, state: TrainerState) -> TrainingProgress:
         seconds = time.monotonic() - self._started
@@ -118,7 +139,7 @@ class Recorder(TrainerCallback):
             state.max_steps,
             self._loss,
             self._learning_rate,
-            self._cer,
+            self._reading,
             self._samples_per_step / max(per_step, 1e-9),
             per_step * (state.max_steps - state.global_step),
         )

@@ -19,7 +19,7 @@ from torch import Tensor
 from dsocr.errors import RunError
 from dsocr.model.adapters import WEIGHTS, adapter_files, load_tensors
 from dsocr.runs import to_json
-from dsocr.sealing import damage, write_sealed
+from dsocr.sealing import damage, remove_sealed, write_sealed
 
 TRAINER_STATE = "trainer_state.json"
 _OPTIMIZER = "optimizer.safetensors"
@@ -142,11 +142,11 @@ def rotate_checkpoints(folder: Path, keep: int) -> None:
     """Remove all checkpoints but the newest `keep`, and the best adapters that none of those knows of."""
     places = sorted(folder.glob("step-*"))
     for old in places[:-keep]:
-        shutil.rmtree(old, ignore_errors=True)
+        remove_sealed(old)
     known = {step for place in places[-keep:] if (step := _best_step(place)) is not None}
     for best in folder.glob("best-*"):
         if step_of(best) not in known:
-            shutil.rmtree(best, ignore_errors=True)
+            remove_sealed(best)
 
 
 def remove_leftovers(folder: Path) -> None:

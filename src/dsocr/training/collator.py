@@ -1,21 +1,26 @@
 """Samples of a split as the Trainer wants them: opened once, varied every epoch, encoded, batched."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import Dataset
 
 from dsocr.data.augment import Augmentation, augment, changes, generator
-from dsocr.data.images import open_image
-from dsocr.model.encoding import Encoded, Encoder, collate
-from dsocr.model.views import shrunk
+from dsocr.data.images import open_image, read_bytes
+from dsocr.model.encoding import Encoded, Encoder, collate, only_learnt
+from dsocr.model.views import Views, shrunk
+from dsocr.model.vision_cache import VisionCache
 from dsocr.samples import Sample
 
 REMEMBERED_BYTES = 1 << 30
 """What is kept in memory of images, so that they are opened once and not in every epoch: 1 GiB."""
+
+_NO_VIEWS = Views(np.empty((3, 0, 0), dtype=np.uint8))
 
 
 class EncodedSamples(Dataset[Encoded]):
@@ -38,27 +43,84 @@ class EncodedSamples(Dataset[Encoded]):
         self._images: dict[int, Image.Image] = {}
         self._encoded: dict[int, Encoded] = {}
         self._room = REMEMBERED_BYTES
+        self._cache: VisionCache | None = None
+        self._views = 0
+        self._hashes: dict[int, str] = {}
 
     def __len__(self) -> int:
         return len(self._samples)
 
+    @property
+    def samples(self) -> Sequence[Sample]:
+        """What is encoded."""
+        return self._samples
+
+    @property
+    def encoder(self) -> Encoder:
+        """What encodes it."""
+        return self._encoder
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that was told last."""
+        return int(self._epoch)
+
     def __getitem__(self, index: int) -> Encoded:
+        if self._cache is not None:
+            return self._seen(self._cache, index)
         if not changes(self._augmentation):
             return self._unchanged(index)
         return self._encoder.encode(self.varied(index), self._samples[index].text)
 
     def varied(self, index: int) -> Image.Image:
         """The image of a sample as it is varied in this epoch, before it is encoded."""
-        return augment(self._image(index), generator(self._seed, int(self._epoch), index), self._augmentation)
-
-    @property
-    def epoch(self) -> int:
-        """The epoch whose draws the images are varied by, the same in every process."""
-        return int(self._epoch)
+        return self._varied(index, self._view)
 
     def set_epoch(self, epoch: int) -> None:
         """Vary the images anew."""
         self._epoch.fill_(epoch)
+
+    def use_cache(self, cache: VisionCache, views: int) -> None:
+        """Take from now on what the vision towers say from a cache; epoch e shows variation e modulo `views`."""
+        self._cache = cache
+        self._views = views if changes(self._augmentation) else 1
+
+    def keys(self, index: int) -> list[str]:
+        """The names in the cache of all variations of a sample's image."""
+        assert self._cache is not None
+        return [self._cache.key(self._made_of(index, view)) for view in range(self._views)]
+
+    def shown(self, index: int, view: int) -> Encoded:
+        """A sample with the pixels of a variation, from its file."""
+        image = self._varied(index, view) if changes(self._augmentation) else open_image(self._samples[index].image)
+        return self._encoder.encode(image, self._samples[index].text)
+
+    def forget(self) -> None:
+        """Give back the memory of what was remembered."""
+        self._images.clear()
+        self._encoded.clear()
+        self._room = REMEMBERED_BYTES
+
+    @property
+    def _view(self) -> int:
+        return int(self._epoch) % self._views if self._views else int(self._epoch)
+
+    def _varied(self, index: int, view: int) -> Image.Image:
+        return augment(self._image(index), generator(self._seed, view, index), self._augmentation)
+
+    def _seen(self, cache: VisionCache, index: int) -> Encoded:
+        """A sample with features in place of pixels; computed where they are not in the cache, or not any more."""
+        key = cache.key(self._made_of(index, self._view))
+        features = cache.get(key) or cache.fill({key: self.shown(index, self._view)})[key]
+        prompt, answer = self._encoder.prompt_ids(features.grid), self._encoder.answer_ids(self._samples[index].text)
+        return Encoded(prompt, answer, _NO_VIEWS, self._encoder.resolution.row_ends, features.tokens)
+
+    def _made_of(self, index: int, view: int) -> str:
+        """All that the pixels of a variation depend on, beside code and resolution."""
+        if index not in self._hashes:
+            self._hashes[index] = hashlib.sha256(read_bytes(self._samples[index].image)).hexdigest()
+        varied = f" {self._augmentation} {self._seed} {index} {view}" if changes(self._augmentation) else ""
+        return self._hashes[index] + varied
 
     def _unchanged(self, index: int) -> Encoded:
         if index in self._encoded:
@@ -87,10 +149,10 @@ class EncodedSamples(Dataset[Encoded]):
 
 @dataclass(frozen=True, slots=True)
 class Collator:
-    """Batches for training: padded right, labels on the transcription and its end token only."""
+    """Batches for training: padded right, logits for what is learnt only, pixels as bytes."""
 
     pad_id: int
 
     def __call__(self, samples: Sequence[Encoded]) -> dict[str, Any]:
-        """The batch on the CPU; the Trainer moves it."""
-        return collate(samples, self.pad_id, padding="right")
+        """The batch on the CPU; the Trainer moves it and normalizes its pixels."""
+        return only_learnt(collate(samples, self.pad_id, padding="right", dtype=torch.uint8))

@@ -3,8 +3,8 @@
 Weights, adapter, gradients and moments are counted, and exact. The rest is an estimate:
 
 - activations: what the layers keep for the backward pass (`activations.py` has the formulas), and the images;
-- logits: samples_per_forward x longest sequence x vocabulary x 12 bytes. Three copies in float32 are there when the
-  backward pass begins: the log-probabilities, and the gradients of the loss by them and by the logits;
+- logits: samples_per_forward x longest transcription x vocabulary x 12 bytes. Three copies in float32 are there when
+  the backward pass begins: the log-probabilities, and the gradients of the loss by them and by the logits;
 - passing: what is there for a moment only, beyond all this, while the most expensive layer is computed.
 
 Not counted are what the device's driver and the libraries take, and the slack of an allocator: training nano on a CPU,
@@ -64,7 +64,8 @@ def estimate_memory(model: PeftModel, weights: int, batch: Batch, computing: Com
     """What training `model` takes with AdamW; `weights` are its base's, and its tensors may be on the meta device."""
     numbers = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     text = model.config.text_config
-    logits = batch.samples * batch.tokens * text.vocab_size * _LOGIT
+    learnt = batch.tokens if batch.learnt is None else batch.learnt
+    logits = batch.samples * learnt * text.vocab_size * _LOGIT
     activations = estimate_activations(model, batch, computing, at_the_end=logits)
     return Memory(
         weights=weights,
@@ -84,6 +85,13 @@ def find_room(device: torch.device) -> Room:
         return Room(torch.cuda.get_device_name(device), total, free)
     memory = psutil.virtual_memory()
     return Room("CPU" if device.type == "cpu" else "Apple's graphics", memory.total, memory.available)
+
+
+def used_memory(device: torch.device) -> int:
+    """Bytes in use: the most torch had allocated on a graphics card so far; elsewhere what the process holds now."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return int(psutil.Process().memory_info().rss)
 
 
 def spoken_bytes(size: int) -> str:

@@ -3,7 +3,7 @@
 Of the dataset, texts and the heads of images are read; of the base, sizes. Only the probe loads weights.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -138,6 +138,15 @@ def make_plan(config: RunConfig, *, probe: bool = True, progress: Progress | Non
     )
 
 
+def needed_bytes(config: RunConfig) -> Callable[[RunConfig], int]:
+    """The estimate of the memory of trainings that differ from this one in their settings only."""
+    encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
+    dataset = Dataset.open(config.dataset, fold=config.fold)
+    samples, _ = within_budget(dataset.samples(Split.TRAIN), encoder, config)
+    needs = _Needs(config, encoder, samples, measure_lengths(samples, encoder))
+    return lambda tried: needs.memory(tried).total
+
+
 def _refusals(config: RunConfig, lengths: Sequence[SampleLength], too_long: int) -> list[str]:
     if not too_long or config.training.long_text == "exclude":
         return []
@@ -218,7 +227,8 @@ class _Needs:
         training = config.training
         dtype = choose_dtype(training.precision, self.device)
         tokens, views = self._shown(config.input.resolution)
-        batch = Batch(min(training.samples_per_forward, len(self.lengths)), tokens, views)
+        learnt = max(length.text for length in self.lengths)
+        batch = Batch(min(training.samples_per_forward, len(self.lengths)), tokens, views, learnt)
         computing = Computing(dtype, training.attention, training.gradient_checkpointing, self.device.type)
         return estimate_memory(self._model(config), weight_bytes(self._folder, dtype), batch, computing)
 

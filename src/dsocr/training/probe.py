@@ -17,8 +17,8 @@ from dsocr.config import RunConfig
 from dsocr.model.loading import choose_device
 from dsocr.samples import Sample
 from dsocr.training.collator import REMEMBERED_BYTES, Collator
+from dsocr.training.gradients import pass_through
 from dsocr.training.lengths import SampleLength
-from dsocr.training.preflight import pass_through
 from dsocr.training.setup import encoded_samples, set_up
 
 _ENOUGH_SECONDS = 1.0

@@ -15,7 +15,9 @@ from dsocr.model.loading import choose_device, choose_dtype, load_base
 from dsocr.samples import Sample
 from dsocr.training.arguments import two_rate_optimizer
 from dsocr.training.collator import Collator, EncodedSamples
-from dsocr.training.preflight import demand_gradients
+from dsocr.training.gradients import demand_gradients
+from dsocr.training.lengths import measure_lengths
+from dsocr.training.order import LengthOrder
 from dsocr.training.sheets import SheetSamples
 
 
@@ -65,6 +67,11 @@ def encoded_samples(config: RunConfig, samples: Sequence[Sample], encoder: Encod
     lines = encoded_lines(config, samples, encoder)
     if together == 1:
         return lines
+    if training.vision_cache is True:
+        message = (
+            "training.vision_cache: keeps what is seen of single images, and input.lines_per_sheet lays out several"
+        )
+        raise ConfigError(message, hint="set training.vision_cache to auto, or input.lines_per_sheet to 1")
     sheets = SheetSamples(lines, samples, encoder, together, max_text_tokens=training.max_text_tokens, seed=config.seed)
     if len(sheets) == len(lines):
         raise ConfigError(
@@ -77,6 +84,24 @@ def encoded_samples(config: RunConfig, samples: Sequence[Sample], encoder: Encod
 def encoded_lines(config: RunConfig, samples: Sequence[Sample], encoder: Encoder) -> EncodedSamples:
     """The same before they are laid out: varied as the configuration says, each alone."""
     return EncodedSamples(samples, encoder, augmentation=config.training.augmentation, seed=config.seed)
+
+
+def sample_order(config: RunConfig, samples: EncodedSamples | SheetSamples) -> LengthOrder:
+    """The order in which each epoch shows the samples; sheets, which are others every epoch, are not sorted."""
+    training = config.training
+    if isinstance(samples, SheetSamples):
+        lengths, shown = [1] * len(samples), samples.lines
+    else:
+        lengths = [length.sequence for length in measure_lengths(samples.samples, samples.encoder)]
+        shown = samples
+    return LengthOrder(
+        lengths,
+        training.samples_per_forward,
+        step=training.samples_per_step,
+        window=training.length_window,
+        seed=config.seed,
+        epoch=lambda: shown.epoch,
+    )
 
 
 def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str | None) -> PeftModel:
@@ -95,6 +120,8 @@ def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str 
         dropout=adapter.dropout,
         variant=adapter.variant,
     )
+    if config.training.compile:
+        compile_layers(model)
     if config.training.gradient_checkpointing:
         checkpoint_activations(model)
     return model
@@ -108,3 +135,10 @@ def checkpoint_activations(model: PreTrainedModel | PeftModel) -> None:
     model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     model.disable_input_require_grads()
     model.config.use_cache = False
+
+
+def compile_layers(model: PreTrainedModel | PeftModel) -> None:
+    """Have torch translate the decoder and the vision towers at their first call; no tensor gets another name."""
+    for name, module in model.named_modules():
+        if name.endswith((".language_model", ".vision_tower")):
+            module.compile()

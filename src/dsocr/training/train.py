@@ -27,19 +27,21 @@ from dsocr.model.sheets import demand_sheets
 from dsocr.runs import READING, ReadingSettings, RunFolder, to_json, write_atomically
 from dsocr.samples import Split
 from dsocr.sealing import damage, write_sealed
-from dsocr.training.arguments import training_arguments
+from dsocr.training.arguments import steps_per_epoch, total_steps, training_arguments, without_workers
 from dsocr.training.callbacks import Recorder, Report, close_training_log, training_log
 from dsocr.training.checkpoints import best_path, remove_leftovers
-from dsocr.training.collator import Collator
+from dsocr.training.collator import Collator, EncodedSamples
 from dsocr.training.epochs import EpochTeller
 from dsocr.training.interruption import Interruption
 from dsocr.training.locking import RunLock
-from dsocr.training.preflight import check_for_base
+from dsocr.training.out_of_memory import out_of_memory_spoken
+from dsocr.training.preflight import check_for_base, demand_learning, prove
 from dsocr.training.resuming import Resumption, Say, a_disk_in_sentences
-from dsocr.training.setup import Setup, set_up, within_budget
+from dsocr.training.setup import Setup, sample_order, set_up, within_budget
 from dsocr.training.sheets import counted_in_sheets
 from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.validation import Validation, chosen_samples
+from dsocr.training.vision import keep_features
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ def train(
     config: RunConfig,
     *,
     overwrite: bool = False,
+    preflight: bool = False,
     report: Report | None = None,
     warn: Callable[[Finding], None] | None = None,
     say: Say | None = None,
@@ -67,8 +70,9 @@ def train(
 
     `report` is told after each step where the training stands, `warn` of each doubtful thing in the dataset, `say` of
     damaged checkpoints and signals, in sentences. Raises DataError where the dataset has errors, RunError where the
-    run folder holds another or a finished run, is in use, or cannot be written, and Interrupted where a signal ended
-    the training; then a checkpoint is there to go on from.
+    run folder holds another or a finished run, is in use, or cannot be written, and where it would not learn: cheap
+    looks are always taken, trials with `preflight`. Raises Interrupted where a signal ended the training; then a
+    checkpoint is there to go on from.
     """
     started = time.monotonic()
     run = RunFolder(config.run)
@@ -77,7 +81,7 @@ def train(
         _refuse_run(run, overwrite=overwrite)  # another process may have finished it before it was locked
         begin = partial(_begin_run, run, lock, overwrite=overwrite)
         resumption = None if overwrite else Resumption.find(run, say or _nobody)
-        return _train(config, run, resumption, begin, report, warn, say or _nobody, started)
+        return _train(config, run, resumption, begin, preflight, report, warn, say or _nobody, started)
 
 
 def _train(
@@ -85,6 +89,7 @@ def _train(
     run: RunFolder,
     resumption: Resumption | None,
     begin: Callable[..., None],
+    preflight: bool,
     report: Report | None,
     warn: Callable[[Finding], None] | None,
     say: Say,
@@ -101,14 +106,19 @@ def _train(
         demand_sheets(encoder.resolution)
     _check(dataset, encoder, config, warn)
     samples, excluded = within_budget(dataset.samples(Split.TRAIN), encoder, config)
-    setup = set_up(config, samples)
+    with out_of_memory_spoken(config):
+        setup = set_up(config, samples)
+        checks = [] if begun else prove(setup, samples, config, thorough=preflight)
+    demand_learning(checks, run.path)
     begin(config, dataset, fresh=resumption is None)
     try:
+        for check in checks:
+            training_log(run).info("preflight: %s, %s: %s", check.verdict, check.name, check.message)
         training_log(run).info("%d training samples, %d excluded as too long", len(samples), excluded)
         if len(setup.samples) < len(samples):
             training_log(run).info("laid out on %d sheets an epoch", len(setup.samples))
         trainer, validation, interruption = _trainer(config, run, dataset, setup, len(samples), report, say)
-        with interruption.watching():
+        with interruption.watching(), out_of_memory_spoken(config):
             steps = _run(trainer, validation, run, resumption, say)
             if interruption.signal is not None and not _is_over(steps, trainer, validation):
                 raise Interrupted(interruption.signal, steps, run.resume_command)
@@ -211,6 +221,9 @@ def _clear(run: RunFolder) -> None:
 def _differences(config: RunConfig, other: RunConfig) -> list[str]:
     ours, theirs = config.model_dump(), other.model_dump()
     ours.pop("run"), theirs.pop("run")
+    # They change what is held in memory, not what is learnt: a run whose memory ended goes on with less of it.
+    for section, name in (("training", "samples_per_forward"), ("training", "gradient_checkpointing")):
+        ours[section].pop(name), theirs[section].pop(name)
     return [f"{key}" for key in ours if ours[key] != theirs[key]]
 
 
@@ -238,9 +251,19 @@ def _trainer(
     callbacks: list[Any] = [recorder, EpochTeller(setup.samples)]
     validation = _validation(config, run, dataset, setup.encoder, recorder)
     if validation is not None:
-        callbacks.append(validation)
+        callbacks.insert(0, validation)  # first, so that what it reads after a step is told with that step
     interruption = Interruption(say)
     callbacks.append(interruption)
+    if isinstance(setup.samples, EncodedSamples) and keep_features(
+        config,
+        setup.model,
+        setup.samples,
+        validation.encoded if validation else None,
+        dtype=setup.dtype,
+        epochs=total_steps(config, len(setup.samples)) / steps_per_epoch(config, len(setup.samples)),
+        tell=training_log(run).info,
+    ):
+        config = without_workers(config)  # reading features is quicker than handing them over
     trainer = AdapterTrainer(
         model=setup.model,
         args=training_arguments(counted, samples=len(setup.samples), device=setup.device, dtype=setup.dtype),
@@ -250,6 +273,7 @@ def _trainer(
         callbacks=callbacks,
         folder=run.checkpoints,
         keep=config.checkpoints.keep,
+        order=sample_order(counted, setup.samples),
     )
     trainer.remove_callback(PrinterCallback)
     return trainer, validation, interruption

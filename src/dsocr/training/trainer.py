@@ -1,6 +1,7 @@
 """The Hugging Face Trainer with checkpoints of our own.
 
-It is subclassed for one reason: the Trainer saves an adapter through `save_pretrained` and loads it through PEFT, which
+It is subclassed for two reasons. Batches are in the order that `order.py` draws, and their pixels come to the device as
+bytes. And the Trainer saves an adapter through `save_pretrained` and loads it through PEFT, which
 restores nothing of the decoder (see `model/adapters.py`), and it pickles the optimizer. What a checkpoint holds and
 how it is read back is `checkpoints.py`; here the Trainer is only pointed there.
 """
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.data import Sampler
 from transformers import Trainer
 from transformers.trainer_callback import ExportableState
 
+from dsocr.model.encoding import normalized
 from dsocr.training.checkpoints import (
     checkpoint_path,
     load_optimizer,
@@ -31,10 +34,17 @@ from dsocr.training.interruption import ignore_interrupts
 class AdapterTrainer(Trainer):
     """Trains the adapter of a PEFT model; checkpoints go to `folder`, of which the newest `keep` stay."""
 
-    def __init__(self, *args: Any, folder: Path, keep: int, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, folder: Path, keep: int, order: Sampler[int], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._folder = folder
         self._keep = keep
+        self._order = order
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
+        return self._order
+
+    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        return normalized(super()._prepare_inputs(inputs))
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         if not self.args.should_save:

@@ -11,11 +11,13 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
+from dsocr.data.images import open_image
 from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_runaway
 from dsocr.inference.decoding import Generation, decode
 from dsocr.inference.sheets import LineReading, LinesPerSheet, batches, read_sheets
-from dsocr.model.encoding import Encoder, collate
+from dsocr.model.encoding import Encoder, collate, only_learnt
 from dsocr.samples import Sample
+from dsocr.training.board import LINES, ReadLine
 from dsocr.training.checkpoints import save_best
 from dsocr.training.collator import EncodedSamples
 from dsocr.training.sheets import SheetSamples
@@ -23,7 +25,7 @@ from dsocr.training.sheets import SheetSamples
 
 @dataclass(frozen=True, slots=True)
 class ValidationReading:
-    """One reading of the validation split; rates are fractions.
+    """One reading of the validation split; rates are fractions. `lines` are the first few samples, always the same.
 
     `read_again` are lines that were read alone after their sheet was answered with another number of lines.
     """
@@ -37,10 +39,17 @@ class ValidationReading:
     seconds: float
     best: bool
     read_again: int = 0
+    lines: tuple[ReadLine, ...] = ()
+
+    @property
+    def runaway_rate(self) -> float:
+        """The share of lines whose end was not found: loops and hallucinations."""
+        return self.runaway / self.samples
 
     def as_dict(self) -> dict[str, Any]:
-        """The reading as a row of metrics.jsonl."""
-        return asdict(self)
+        """The reading as a row of metrics.jsonl, without its lines."""
+        row = {name: value for name, value in asdict(replace(self, lines=())).items() if name != "lines"}
+        return {**row, "runaway_rate": self.runaway_rate}
 
 
 def chosen_samples(samples: Sequence[Sample], count: int | None, seed: int) -> list[Sample]:
@@ -52,7 +61,10 @@ def chosen_samples(samples: Sequence[Sample], count: int | None, seed: int) -> l
 
 
 class Validation(TrainerCallback, ExportableState):
-    """Reads the samples every so many steps, keeps the best adapter in `folder`, stops after `patience` worse ones."""
+    """Reads the samples every so many steps, keeps the best adapter in `folder`, stops after `patience` worse ones.
+
+    The best has the lowest CER, which counts all that a runaway line writes; of equal ones, the fewest runaway lines.
+    """
 
     def __init__(
         self,
@@ -77,13 +89,19 @@ class Validation(TrainerCallback, ExportableState):
         self._folder = folder
         self._report = report
         self.best_cer = float("inf")
+        self.best_runaway = 0
         self.best_step = 0
         self.readings_without_better = 0
         self.last_step = -1
 
+    @property
+    def encoded(self) -> EncodedSamples:
+        """The samples as the model gets them where they are shown one by one."""
+        return self._encoded.lines if isinstance(self._encoded, SheetSamples) else self._encoded
+
     def state(self) -> dict[str, Any]:
         """What a checkpoint remembers, so that a resumed training stops where an undisturbed one does."""
-        names = ("best_cer", "best_step", "readings_without_better", "last_step")
+        names = ("best_cer", "best_runaway", "best_step", "readings_without_better", "last_step")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -105,32 +123,40 @@ class Validation(TrainerCallback, ExportableState):
 
     def forget_best(self) -> None:
         """Take the next reading as the best so far, because the adapter of the best one is lost."""
-        self.best_cer, self.best_step = float("inf"), 0
+        self.best_cer, self.best_runaway, self.best_step = float("inf"), 0, 0
 
     def read(self, model: Any, step: int) -> None:
         """One reading: report it, and keep the adapter if it is the best."""
         started = time.monotonic()
-        cer, empty, runaway, again = self._read_texts(model)
-        better = cer < self.best_cer
+        cer, empty, runaway, again, lines = self._read_texts(model)
+        better = (cer, runaway) < (self.best_cer, self.best_runaway)
         if better:
-            self.best_cer, self.best_step, self.readings_without_better = cer, step, 0
+            self.best_cer, self.best_runaway = cer, runaway
+            self.best_step, self.readings_without_better = step, 0
             save_best(self._folder, step, model)
         else:
             self.readings_without_better += 1
         self.last_step = step
         loss = self._loss(model)
         seconds = time.monotonic() - started
-        self._report(ValidationReading(step, loss, cer, empty, runaway, len(self._samples), seconds, better, again))
+        counted = len(self._samples)
+        self._report(ValidationReading(step, loss, cer, empty, runaway, counted, seconds, better, again, lines))
 
-    def _read_texts(self, model: Any) -> tuple[float, int, int, int]:
+    def _read_texts(self, model: Any) -> tuple[float, int, int, int, tuple[ReadLine, ...]]:
         pooled, empty, runaway, again = ErrorRate(), 0, 0, 0
+        lines: dict[int, ReadLine] = {}
         for index, line in self._readings(model):
             reference, reading = self._samples[index].text, line.reading
             pooled += character_errors(reference, reading.text)
             empty += is_empty(reading.text)
             runaway += is_runaway(reference, reading.text, reading.truncated)
             again += line.read_again
-        return pooled.rate, empty, runaway, again
+            if index < LINES:
+                sample = self._samples[index]
+                # Not what is kept for training, which may be features in place of pixels.
+                shown = self._encoder.encode(open_image(sample.image)).views.whole
+                lines[index] = ReadLine(sample.id, reference, reading.text, shown)
+        return pooled.rate, empty, runaway, again, tuple(lines[index] for index in sorted(lines))
 
     def _readings(self, model: Any) -> Iterator[tuple[int, LineReading]]:
         """Each sample's place and what was read of it."""
@@ -163,6 +189,6 @@ class Validation(TrainerCallback, ExportableState):
                 dtype=model.dtype,
             )
             learnt = int((batch["labels"] >= 0).sum())
-            total += float(model(**batch).loss) * learnt
+            total += float(model(**only_learnt(batch)).loss) * learnt
             tokens += learnt
         return total / max(tokens, 1)

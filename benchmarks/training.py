@@ -1,0 +1,216 @@
+"""What each lever of fast training is worth: nano on real lines, against the recipe that is usually published.
+
+    python benchmarks/training.py
+    python benchmarks/training.py --steps 4 --read 16
+
+The reference shows one line on a canvas, runs the vision towers on every sample of every epoch, makes logits for every
+position, loops over the experts and draws batches at random. Each other row changes one thing, or all of them. All rows
+make the same steps on the same samples (DSOCR_REAL_DATA says where the copiste pages lie), in turn, one step each, so
+that whatever else the machine does meets all of them: the ratios count. One thread; times leave out the opening of
+images, which is the same for all, and the filling of the cache, which is given apart.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from transformers import logging
+
+from dsocr.config import RunConfig
+from dsocr.data.dataset import Dataset
+from dsocr.data.prepare import prepare
+from dsocr.evaluation.metrics import ErrorRate, character_errors
+from dsocr.inference.decoding import Generation, decode
+from dsocr.model.encoding import Encoder, collate, normalized, only_learnt
+from dsocr.model.loading import load_base
+from dsocr.samples import Sample, Split
+from dsocr.training.collator import EncodedSamples
+from dsocr.training.setup import compile_layers, fresh_adapter, sample_order
+from dsocr.training.vision import keep_features
+from measuring import machine, table_line, told, versions
+
+PROJECT = Path(__file__).resolve().parents[1]
+COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT.parent / "shared" / "data" / "copiste")
+STEP, FORWARD = 32, 8
+HEAD = ["recipe", "lines/s", "CPU ms/line", "clock ratio", "CPU ratio", "first loss", "last loss", "CER %"]
+WIDTHS = [34, 8, 11, 11, 9, 10, 9, 7]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What is done otherwise than usual."""
+
+    name: str
+    cache: bool = False
+    learnt: bool = False
+    experts: str = "eager"
+    window: int = 0
+    compiled: bool = False
+    read: bool = False
+
+
+REFERENCE = Recipe("reference", read=True)
+LEVERS = [
+    Recipe("experts grouped", experts="grouped_mm"),
+    Recipe("logits where learnt", learnt=True),
+    Recipe("a step's lines sorted", window=1),
+    Recipe("lines of 4 steps sorted", window=4),
+]
+RECIPES = {
+    "decoder": [
+        REFERENCE,
+        *LEVERS,
+        Recipe("features kept", cache=True),
+        Recipe("all: kept, learnt, grouped, sorted", True, True, "grouped_mm", 1, read=True),
+    ],
+    "decoder+vision": [
+        REFERENCE,
+        *LEVERS[1:3],
+        Recipe("all: learnt, grouped, sorted", False, True, "grouped_mm", 1, read=True),
+    ],
+}
+COMPILED = Recipe("all and compiled", True, True, "grouped_mm", 1, compiled=True)
+
+
+@dataclass(slots=True)
+class Training:
+    """One recipe in the middle of its training."""
+
+    recipe: Recipe
+    model: Any
+    samples: EncodedSamples
+    order: Sequence[int]
+    optimizer: torch.optim.Optimizer
+    seconds: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+
+    def step(self, number: int) -> None:
+        """One optimizer step, timed; the loss is a token's mean over the step."""
+        indices = self.order[number * STEP : (number + 1) * STEP]
+        encoded = [self.samples[index] for index in indices] if not self.recipe.cache else []
+        started, used = time.perf_counter(), time.process_time()
+        encoded = encoded or [self.samples[index] for index in indices]
+        count = sum(len(sample.answer_ids) for sample in encoded)
+        self.model.train()
+        loss = torch.zeros(())
+        for start in range(0, STEP, FORWARD):
+            batch = collate(encoded[start : start + FORWARD], self.samples.encoder.pad_id, padding="right")
+            batch = only_learnt(batch) if self.recipe.learnt else batch
+            part = self.model(**normalized(batch), num_items_in_batch=torch.tensor(count)).loss
+            part.backward()
+            loss += part.detach()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.seconds.append(time.perf_counter() - started)
+        self.processor.append(time.process_time() - used)
+        self.losses.append(loss.item())
+
+
+def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) -> Training:
+    """A fresh adapter and all that one recipe needs; fills the cache where it takes one."""
+    training = {
+        "samples_per_step": STEP,
+        "samples_per_forward": FORWARD,
+        "length_window": recipe.window,
+        "vision_cache": recipe.cache,
+    }
+    settings = {"dataset": dataset, "run": dataset / "run", "adapter": {"scope": scope}, "training": training}
+    config = RunConfig.model_validate(settings)
+    torch.manual_seed(config.seed)
+    base = load_base("nano")
+    base.network.set_experts_implementation(recipe.experts)
+    model = fresh_adapter(base.network, config, revision=None)
+    samples = EncodedSamples(lines, base.encoder(None, "free_ocr"), seed=config.seed)
+    started, used = time.perf_counter(), time.process_time()
+    if keep_features(config, model, samples, None, dtype=torch.float32, epochs=2, tell=print):
+        seconds, processor = time.perf_counter() - started, time.process_time() - used
+        print(f"keeping the features of {len(lines)} lines took {seconds:.1f} s, {processor:.1f} s of a processor")
+    if recipe.compiled:
+        compile_layers(model)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=2e-3)
+    return Training(recipe, model, samples, list(sample_order(config, samples)), optimizer)
+
+
+def read(training: Training, lines: Sequence[Sample], encoder: Encoder) -> float:
+    """The CER on lines that are not trained on."""
+    encoded, pooled = EncodedSamples(lines, encoder), ErrorRate()
+    for start in range(0, len(lines), 32):
+        some = lines[start : start + 32]
+        shown = [encoder.encode(encoded.varied(start + place)) for place in range(len(some))]
+        readings = decode(training.model, encoder, shown, Generation(max_new_tokens=80))
+        for sample, reading in zip(some, readings, strict=True):
+            pooled += character_errors(sample.text, reading.text)
+    return pooled.rate
+
+
+def row(training: Training, reference: Training, cer: float | None) -> list[str]:
+    """One line of the table; ratios are medians over pairs of steps on the same samples."""
+    timed = slice(1, None)  # the first step warms up
+    return [
+        training.recipe.name,
+        f"{STEP / median(training.seconds[timed]):.1f}",
+        f"{1000 * median(training.processor[timed]) / STEP:.1f}",
+        f"{_ratio(reference.seconds[timed], training.seconds[timed]):.2f}",
+        f"{_ratio(reference.processor[timed], training.processor[timed]):.2f}",
+        f"{training.losses[0]:.4f}",
+        f"{training.losses[-1]:.4f}",
+        "" if cer is None else f"{100 * cer:.1f}",
+    ]
+
+
+def _ratio(usual: Sequence[float], ours: Sequence[float]) -> float:
+    return median(theirs / own for theirs, own in zip(usual, ours, strict=True))
+
+
+def main() -> None:
+    """Prints what it runs on, then a row for each recipe; nothing is left on the disk."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=20, help="steps of each recipe, the first not timed")
+    parser.add_argument("--read", type=int, default=64, help="validation lines that are read at the end")
+    parser.add_argument("--compiled", action="store_true", help="also with torch.compile, which needs a compiler")
+    options = parser.parse_args()
+    if not (COPISTE / "alto").is_dir():
+        sys.exit(f"the copiste pages are not at {COPISTE}; set DSOCR_REAL_DATA")
+    # PEFT asks transformers for a property under its old name.
+    warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+    torch.set_num_threads(1)
+    logging.disable_progress_bar()
+    print(told(versions()))
+    print(told(machine()))
+    with tempfile.TemporaryDirectory() as place:
+        os.environ["DSOCR_CACHE"] = str(Path(place) / "cache")
+        dataset = Dataset.open(prepare(COPISTE, Path(place) / "dataset").dataset)
+        lines = list(dataset.samples(Split.TRAIN))[: options.steps * STEP]
+        for scope, recipes in RECIPES.items():
+            wanted = [*recipes, COMPILED] if options.compiled and scope == "decoder" else recipes
+            measure(scope, wanted, lines, list(dataset.samples(Split.VALIDATION))[: options.read], dataset.folder)
+
+
+def measure(
+    scope: str, recipes: Sequence[Recipe], lines: Sequence[Sample], others: Sequence[Sample], folder: Path
+) -> None:
+    """Train by all recipes in turn, and print what came of it."""
+    trainings = [begin(scope, recipe, lines, folder) for recipe in recipes]
+    for number in range(len(lines) // STEP):
+        turn = number % len(trainings)
+        for training in [*trainings[turn:], *trainings[:turn]]:
+            training.step(number)
+    print(f"\nscope {scope}, {len(lines)} lines seen by each\n" + table_line(HEAD, WIDTHS))
+    for training in trainings:
+        cer = read(training, others, training.samples.encoder) if training.recipe.read else None
+        print(table_line(row(training, trainings[0], cer), WIDTHS), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""The end of memory in a training, as a sentence that says which settings to change and to what."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from dsocr.config import RunConfig
+from dsocr.errors import RunError
+from dsocr.model.loading import choose_device, choose_dtype
+from dsocr.runs import RunFolder
+from dsocr.training.fitting import changed
+from dsocr.training.memory import spoken_bytes
+from dsocr.training.plan import needed_bytes
+
+_THREE = 3
+
+
+@contextmanager
+def out_of_memory_spoken(config: RunConfig) -> Iterator[None]:
+    """Turn the end of a graphics card's or the machine's memory into RunError; the run folder stays as it is."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        # `from None`: the traceback would keep the batch alive while the estimate is made.
+        raise _spoken(config) from None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True for what torch raises on a card and on a CPU, where its allocator has no error of its own."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    text = str(error)
+    return "DefaultCPUAllocator" in text or "out of memory" in text.lower()
+
+
+def lighter_settings(config: RunConfig) -> dict[str, object]:
+    """Three settings and their values that take less memory, those first that change nothing but the speed."""
+    training = config.training
+    fewer = [n for n in range(1, training.samples_per_forward // 2 + 1) if training.samples_per_step % n == 0]
+    options: list[tuple[str, object]] = [("training.samples_per_forward", fewer[-1])] if fewer else []
+    if not training.gradient_checkpointing:
+        options.append(("training.gradient_checkpointing", True))
+    device = choose_device()
+    if choose_dtype("auto", device).itemsize < choose_dtype(training.precision, device).itemsize:
+        options.append(("training.precision", "auto"))
+    if training.attention != "sdpa":
+        options.append(("training.attention", "sdpa"))
+    if config.adapter.scope != "decoder":
+        options.append(("adapter.scope", "decoder"))
+    if config.adapter.rank > 1:
+        options.append(("adapter.rank", config.adapter.rank // 2))
+    options.append(("training.max_text_tokens", max(training.max_text_tokens // 2, 1)))
+    return dict(options[:_THREE])
+
+
+def _spoken(config: RunConfig) -> RunError:
+    changes = lighter_settings(config)
+    shown = " ".join(f"--set {name}={str(value).lower()}" for name, value in changes.items())
+    run = RunFolder(config.run)
+    checkpoint = max(run.checkpoints.glob("step-*"), default=None)
+    message = f"the memory of the {choose_device().type.upper()} ended in training{_estimates(config, changes)}"
+    hint = f"run it again with {shown}"
+    if checkpoint is not None:
+        hint += f" (with only samples_per_forward and gradient_checkpointing changed, from {checkpoint.name} on)"
+    return RunError(message, where=config.run, hint=hint)
+
+
+def _estimates(config: RunConfig, changes: dict[str, object]) -> str:
+    """What it takes by the estimate, now and with the changes; nothing where not even that can be computed."""
+    try:
+        needed: Callable[[RunConfig], int] = needed_bytes(config)
+        now, then = needed(config), needed(changed(config, changes))
+    except (MemoryError, RuntimeError):
+        return ""
+    return f": it takes about {spoken_bytes(now)}, with the settings below {spoken_bytes(then)}"

@@ -1,0 +1,87 @@
+"""`dsocr preflight`, the trials of `dsocr train`, and `dsocr curves` as a person meets them."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsocr.cli import main
+from dsocr.runs import RunFolder
+
+SETTINGS = ["training.epochs=null", "training.steps=2", "training.samples_per_step=4", "training.samples_per_forward=4"]
+SETTINGS += ["validation.every_steps=2", "validation.samples=2", "generation.max_new_tokens=24"]
+
+
+@pytest.fixture
+def shifted(small_dataset: Path, tmp_path: Path) -> Path:
+    """The small dataset, each training image with the transcription of the next."""
+    dataset = Path(shutil.copytree(small_dataset, tmp_path / "shifted"))
+    table = dataset / "train" / "metadata.jsonl"
+    rows = [json.loads(line) for line in table.read_text(encoding="utf-8").splitlines()]
+    texts = [row["text"] for row in rows]
+    moved = [{**row, "text": text} for row, text in zip(rows, [*texts[1:], texts[0]], strict=True)]
+    table.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in moved), encoding="utf-8")
+    return dataset
+
+
+def dsocr(patch: pytest.MonkeyPatch, *arguments: object) -> int:
+    patch.setattr(sys, "argv", ["dsocr", *map(str, arguments)])
+    try:
+        main()
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+def write_config(folder: Path, dataset: Path) -> list[object]:
+    """The arguments with which a configuration in the folder is given, settings included."""
+    config = folder / "config.yaml"
+    config.write_text(f"dataset: {dataset.as_posix()}\nrun: {(folder / 'run').as_posix()}\n", encoding="utf-8")
+    return [config, *(word for setting in SETTINGS for word in ("--set", setting))]
+
+
+def test_swapped_images_are_refused_before_anything_is_trained(
+    shifted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = write_config(tmp_path, shifted)
+    assert dsocr(monkeypatch, "preflight", *arguments, "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert "pairs" in found["refused"]
+    assert "overfit" not in {check["name"] for check in found["checks"]}
+
+    assert dsocr(monkeypatch, "train", *arguments) == 2
+    error = capsys.readouterr().err
+    assert "it would not learn" in error
+    assert "show the transcription of another sample" in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_sound_training_is_tried_then_trained_and_its_curves_are_drawn(
+    small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = write_config(tmp_path, small_dataset)
+    assert dsocr(monkeypatch, "train", *arguments) == 0
+    shown = capsys.readouterr().out
+    assert "trying first whether it learns" in shown
+    assert shown.count("step 2: validation CER") == 1
+    assert "preflight: ok, overfit: 5 samples were learnt by heart" in RunFolder(tmp_path / "run").log.read_text(
+        "utf-8"
+    )
+
+    out = tmp_path / "curves.html"
+    assert dsocr(monkeypatch, "curves", tmp_path / "run", "-o", out) == 0
+    assert "run: 2 steps, best validation CER" in capsys.readouterr().out
+    assert "validation CER" in out.read_text(encoding="utf-8")
+
+
+def test_a_refusal_says_why_and_what_to_do(
+    small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*write_config(tmp_path, small_dataset), "--set", "training.max_text_tokens=5"]
+    assert dsocr(monkeypatch, "preflight", *arguments) == 1
+    shown = capsys.readouterr().out
+    assert "refused  dataset:" in shown
+    assert "-> " in shown
+    assert "refused: dataset" in shown

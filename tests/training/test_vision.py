@@ -1,0 +1,177 @@
+"""Training from features that were computed beforehand."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from dsocr.config import RunConfig
+from dsocr.data.dataset import Dataset
+from dsocr.errors import ConfigError
+from dsocr.model.adapters import WEIGHTS
+from dsocr.model.loading import load_base
+from dsocr.model.vision_cache import FeatureStore, VisionCache
+from dsocr.runs import RunFolder
+from dsocr.samples import Sample, Split
+from dsocr.training.collator import EncodedSamples
+from dsocr.training.train import train
+from dsocr.training.vision import keep_features
+from tests.training.test_train import PowerCutError, changed, cut_at_step_five, metrics
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "vision"
+
+
+@pytest.fixture
+def frozen(small_config: RunConfig) -> RunConfig:
+    """Three steps with frozen vision towers."""
+    sections = {"adapter": {"scope": "decoder"}, "training": {"steps": 3}, "validation": {"every_steps": 3}}
+    return changed(small_config, **sections)
+
+
+def files(cache: Path) -> list[Path]:
+    return sorted(cache.rglob("*.safetensors"))
+
+
+def test_an_adapter_learns_the_same_with_and_without(frozen: RunConfig, cache: Path, tmp_path: Path) -> None:
+    kept = changed(frozen, run=tmp_path / "kept", training={"vision_cache": True, "workers": 1})
+    train(frozen)
+    assert not files(cache), "16 samples are too few for auto to bother"
+    train(kept)
+    assert len(files(cache)) == 16 + 2
+    ours, theirs = (load_file(RunFolder(run).adapter / WEIGHTS) for run in (frozen.run, kept.run))
+    assert any(bool(tensor.any()) for name, tensor in ours.items() if "lora_B" in name)
+    assert all(torch.allclose(ours[name], theirs[name], rtol=1e-4, atol=1e-5) for name in ours)
+    for kind in ("train", "validation"):
+        losses = [[row["loss"] for row in metrics(run, kind)] for run in (frozen.run, kept.run)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert metrics(frozen.run, "validation")[-1]["cer"] == metrics(kept.run, "validation")[-1]["cer"]
+
+
+class Kept:
+    """Samples whose features are kept, as training sets them up."""
+
+    def __init__(self, config: RunConfig, lines: list[Sample]) -> None:
+        self.told: list[str] = []
+        base = load_base("nano")
+        self.encoder = base.encoder(config.input.resolution, config.input.prompt)
+        self.samples = EncodedSamples(lines, self.encoder, augmentation=config.training.augmentation, seed=config.seed)
+        self.kept = keep_features(
+            config,
+            base.network,
+            self.samples,
+            None,
+            dtype=torch.float32,
+            epochs=3.0,
+            tell=self.told.append,
+        )
+
+
+def lines(config: RunConfig, count: int = 4) -> list[Sample]:
+    return list(Dataset.open(config.dataset).samples(Split.TRAIN))[:count]
+
+
+def test_what_is_kept_is_not_computed_again(frozen: RunConfig, cache: Path) -> None:
+    config = changed(frozen, training={"vision_cache": True})
+    Kept(config, lines(frozen))
+    before = {path: path.read_bytes() for path in files(cache)}
+    again = Kept(config, lines(frozen))
+    assert "4 of 4 views" in again.told[0]
+    assert {path: path.read_bytes() for path in files(cache)} == before
+
+
+def test_a_changed_image_is_looked_at_anew(frozen: RunConfig, cache: Path, tmp_path: Path) -> None:
+    config = changed(frozen, training={"vision_cache": True})
+    picture = tmp_path / "line.png"
+    Image.new("L", (400, 60), 200).save(picture)
+    sample = Sample("line.png", picture, "а", Split.TRAIN)
+    first = Kept(config, [sample]).samples[0].features
+    Image.new("L", (400, 60), 60).save(picture)
+    second = Kept(config, [sample]).samples[0].features
+    assert first is not None
+    assert second is not None
+    assert not torch.equal(first, second)
+    assert len(files(cache)) == 2
+
+
+@pytest.mark.parametrize("damage", ["removed", "damaged"])
+def test_an_entry_that_is_lost_is_computed_again(damage: str, frozen: RunConfig, cache: Path) -> None:
+    samples = Kept(changed(frozen, training={"vision_cache": True}), lines(frozen)).samples
+    before = samples[1].features
+    for path in files(cache):
+        if damage == "removed":
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[:100])
+    again = samples[1].features
+    assert before is not None
+    assert again is not None
+    assert torch.allclose(before, again, atol=1e-5)
+    assert samples[1].features is not None
+
+
+def test_variations_come_back_after_as_many_epochs(frozen: RunConfig, cache: Path) -> None:
+    config = changed(frozen, training={"vision_cache": True, "vision_cache_views": 2, "augmentation": 1.0})
+    kept = Kept(config, lines(frozen, 3))
+    assert len(files(cache)) == 6
+    seen = []
+    for epoch in range(3):
+        kept.samples.set_epoch(epoch)
+        features = kept.samples[1].features
+        assert features is not None
+        seen.append(features)
+    assert not torch.equal(seen[0], seen[1])
+    assert torch.equal(seen[0], seen[2])
+    fresh = EncodedSamples(lines(frozen, 3), kept.encoder, augmentation=1.0, seed=config.seed)
+    fresh.set_epoch(1)
+    assert np.array_equal(fresh[1].views.whole, kept.samples.shown(1, 1).views.whole)
+    network = load_base("nano").network
+    computed = VisionCache(FeatureStore(cache, 0), network, kept.encoder, autocast=None).fill({"aa": fresh[1]})["aa"]
+    assert torch.allclose(computed.tokens, seen[1], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("training", "kept"),
+    [
+        pytest.param({"vision_cache": True}, True, id="asked for"),
+        pytest.param({"vision_cache": False}, False, id="refused"),
+        pytest.param({}, True, id="by itself, where it pays"),
+        pytest.param({"augmentation": 1.0}, False, id="not by itself in place of fresh variations"),
+        pytest.param({"vision_cache_gigabytes": 1e-6}, False, id="by itself, but too large"),
+    ],
+)
+def test_it_is_used_where(
+    training: dict[str, Any], kept: bool, frozen: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsocr.training.vision._WORTHWHILE", 4)
+    assert Kept(changed(frozen, training=training), lines(frozen)).kept is kept
+
+
+def test_a_limit_that_is_too_low_is_an_error_where_the_cache_is_demanded(frozen: RunConfig, cache: Path) -> None:
+    config = changed(frozen, training={"vision_cache": True, "vision_cache_gigabytes": 1e-6})
+    with pytest.raises(ConfigError, match=r"would be kept, and 0\.00 are allowed"):
+        Kept(config, lines(frozen))
+    assert not files(cache)
+
+
+def test_towers_that_are_trained_cannot_be_kept(small_config: RunConfig) -> None:
+    with pytest.raises(ConfigError, match="the adapter changes the vision towers"):
+        train(changed(small_config, training={"vision_cache": True}))
+
+
+def test_a_training_from_features_resumes_as_if_nothing_had_happened(frozen: RunConfig, tmp_path: Path) -> None:
+    config = changed(frozen, training={"steps": 6, "vision_cache": True}, checkpoints={"every_steps": 2})
+    undisturbed = changed(config, run=tmp_path / "undisturbed")
+    train(undisturbed)
+    with pytest.raises(PowerCutError):
+        train(config, report=cut_at_step_five)
+    assert train(config).resumed_from == 4
+    ours, theirs = (load_file(run / "checkpoints" / "step-0000006" / WEIGHTS) for run in (config.run, undisturbed.run))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
