@@ -260,7 +260,7 @@ def test_a_disk_that_is_really_full_is_a_sentence_and_loses_nothing(
         assert train(config).resumed_from == 3
         assert_same(RunFolder(config.run), undisturbed)
     finally:
-        subprocess.run(["umount", str(disk)], check=True)
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux" or not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounts a disk")
@@ -272,7 +272,7 @@ def test_a_disk_that_may_only_be_read_is_a_sentence(small_dataset: Path, tmp_pat
             train(configured(small_dataset, tmp_path / "run"))
         assert "writable" in str(error.value.hint)
     finally:
-        subprocess.run(["umount", str(tmp_path)], check=True)
+        subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
 
 
 def test_a_signal_ends_a_training_after_its_step_and_workers_leave_that_to_it(
