@@ -28,7 +28,7 @@ def test_every_command_parses(name: str) -> None:
     root = typer.main.get_command(app)
     found = commands(name)
     walked = {"demo", "doctor", "sources", "prepare", "check", "splits", "preview", "plan", "train", "evaluate"}
-    walked |= {"transcribe", "export", "convert", "synthesize"}
+    walked |= {"transcribe", "export", "convert", "synthesize", "preflight", "curves"}
     assert {line[0] for line in found} == walked
     for command, *arguments in found:
         subcommand = root.commands[command]  # type: ignore[attr-defined]
