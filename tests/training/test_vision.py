@@ -19,6 +19,7 @@ from dsocr.runs import RunFolder
 from dsocr.samples import Sample, Split
 from dsocr.training.collator import EncodedSamples
 from dsocr.training.train import train
+from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.vision import keep_features
 from tests.training.test_train import PowerCutError, changed, cut_at_step_five, metrics
 
@@ -175,3 +176,16 @@ def test_a_training_from_features_resumes_as_if_nothing_had_happened(frozen: Run
     assert train(config).resumed_from == 4
     ours, theirs = (load_file(run / "checkpoints" / "step-0000006" / WEIGHTS) for run in (config.run, undisturbed.run))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_features_are_read_in_this_process(frozen: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers: list[int] = []
+
+    class Asked(AdapterTrainer):
+        def __init__(self, **told: Any) -> None:
+            workers.append(told["args"].dataloader_num_workers)
+            super().__init__(**told)
+
+    monkeypatch.setattr("dsocr.training.train.AdapterTrainer", Asked)
+    train(changed(frozen, training={"vision_cache": True, "workers": 1, "steps": 1}))
+    assert workers == [0]

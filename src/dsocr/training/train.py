@@ -263,7 +263,7 @@ def _trainer(
         epochs=total_steps(config, len(setup.samples)) / steps_per_epoch(config, len(setup.samples)),
         tell=training_log(run).info,
     ):
-        config = without_workers(config)  # reading features is quicker than handing them over
+        counted = without_workers(counted)  # reading features is quicker than handing them over
     trainer = AdapterTrainer(
         model=setup.model,
         args=training_arguments(counted, samples=len(setup.samples), device=setup.device, dtype=setup.dtype),
