@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -80,8 +81,22 @@ def unwritable(place: Path, error: OSError, *, needed: int | None = None) -> Run
     return RunError(
         f"cannot be written: {error.strerror or error}",
         where=place,
-        hint="make the folder writable, or give `run:` another one, then run the same command again",
+        hint="make the folder writable, or name another one, then run the same command again",
     )
+
+
+@contextmanager
+def disk_in_sentences(folder: Path) -> Iterator[None]:
+    """Errors of the system over files below `folder`, or of its disk, become a RunError; others stay what they are."""
+    try:
+        yield
+    except OSError as error:
+        place = Path(error.filename) if isinstance(error.filename, str) else None
+        if place is None and error.errno not in _FULL | {errno.EROFS, errno.EIO}:
+            raise
+        if place is not None and not place.absolute().is_relative_to(folder.absolute()):
+            raise
+        raise unwritable(place or folder, error) from error
 
 
 def sync_folder(folder: Path) -> None:

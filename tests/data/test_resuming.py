@@ -1,8 +1,10 @@
 """What has been cut is not cut again: after an interruption, and when a dataset is prepared anew."""
 
+import errno
 import hashlib
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
@@ -19,7 +21,7 @@ from dsocr.data.notes import Notes
 from dsocr.data.prepare import PrepareReport, prepare
 from dsocr.data.recording import Recorder
 from dsocr.data.sources.layout import Outline, SourceImage, SourceLine
-from dsocr.errors import DataError
+from dsocr.errors import DataError, DsocrError
 from tests.data.making import picture, write, write_pages
 
 PAGES = [f"w{number}_{side}" for number in range(4) for side in (1, 2)]
@@ -229,3 +231,30 @@ def test_killed_at_any_moment_it_ends_the_same(tmp_path: Path) -> None:
         process.wait()
         subprocess.run([*command, str(out)], check=not out.exists(), capture_output=True)
         assert content(out) == content(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        pytest.param(OSError(errno.ENOSPC, "No space left on device"), "the disk is full", id="full, in a worker"),
+        pytest.param(OSError(errno.EROFS, "Read-only file system"), "cannot be written", id="read-only"),
+        pytest.param(sqlite3.OperationalError("database or disk is full"), "disk is full", id="full, in the journal"),
+    ],
+)
+def test_a_disk_that_cannot_be_written_is_a_sentence_and_loses_nothing(
+    pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, sentence: str
+) -> None:
+    made(pages, tmp_path / "whole")
+    recall, calls = Journal.recall, iter(range(8))
+
+    def failing(journal: Journal, key: str) -> object:
+        if next(calls) == 5:
+            raise error
+        return recall(journal, key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "recall", failing)
+        with pytest.raises(DsocrError, match=sentence):
+            made(pages, tmp_path / "out")
+    assert made(pages, tmp_path / "out").recalled >= 3
+    assert content(tmp_path / "out") == content(tmp_path / "whole")

@@ -12,6 +12,7 @@ from dsocr.data.cutting import Cut, CutLine, CutTask, Refusal, cut_image, task_k
 from dsocr.data.images import read_bytes
 from dsocr.data.journal import Journal
 from dsocr.data.packed import PackedFiles
+from dsocr.data.paths import inside
 from dsocr.data.processes import Workers
 from dsocr.data.sources.layout import Reason, SourceImage
 from dsocr.errors import DataError
@@ -75,7 +76,7 @@ class Cutters:
             return None
         lines = [line for line in cut.lines if isinstance(line, CutLine)]
         for folder in (self._folder, self._earlier):
-            if all(_is_unchanged(folder / line.file, line.digest) for line in lines):
+            if all(_is_unchanged(folder, line) for line in lines):
                 return cut, folder
         return self._unpack(key, cut)
 
@@ -108,8 +109,8 @@ def _within(folder: str, line: CutLine | Refusal) -> CutLine | Refusal:
     return replace(line, file=f"{folder}/{line.file}") if isinstance(line, CutLine) else line
 
 
-def _is_unchanged(path: Path, digest: str) -> bool:
+def _is_unchanged(folder: Path, line: CutLine) -> bool:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest() == digest
-    except OSError:
+        return hashlib.sha256(inside(folder, line.file).read_bytes()).hexdigest() == line.digest
+    except (OSError, DataError):
         return False

@@ -8,6 +8,7 @@
 """
 
 import shutil
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from dsocr.data.journal import Journal
 from dsocr.errors import DataError
+from dsocr.sealing import disk_in_sentences
 
 WORTH_KEEPING = 5.0
 """Seconds."""
@@ -37,6 +39,22 @@ def work_folder(out: Path) -> Iterator[Work]:
 
     When it does not, whatever was cut stays for the next try, if it took long enough to be worth a folder more.
     """
+    with disk_in_sentences(_folder(out).parent), _full_in_sentences(out), _working(out) as work:
+        yield work
+
+
+@contextmanager
+def _full_in_sentences(out: Path) -> Iterator[None]:
+    """SQLite has errors of its own for a disk that is full or may only be read."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        hint = "make room, then run the same command again: it goes on with what is cut"
+        raise DataError(f"cannot be written: {error}", where=out, hint=hint) from error
+
+
+@contextmanager
+def _working(out: Path) -> Iterator[Work]:
     began = time.monotonic()
     folder = _folder(out)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,14 +1,12 @@
 """Where an interrupted training goes on, and what stands in its run folder by then."""
 
-import errno
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dsocr.runs import RunFolder, cut_back
-from dsocr.sealing import damage, unwritable
+from dsocr.sealing import damage
 from dsocr.training.checkpoints import (
     best_path,
     latest_checkpoint,
@@ -63,17 +61,3 @@ class Resumption:
         load_weights(self.checkpoint, model)
         if validation is not None and not validation.best_step:
             validation.read(model, self.step)
-
-
-@contextmanager
-def a_disk_in_sentences(run: RunFolder) -> Iterator[None]:
-    """Errors of the system over files of the run folder become a RunError; all others stay what they are."""
-    try:
-        yield
-    except OSError as error:
-        place = Path(error.filename) if isinstance(error.filename, str) else None
-        if place is None and error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}:
-            raise
-        if place is not None and not place.absolute().is_relative_to(run.path.absolute()):
-            raise
-        raise unwritable(place or run.path, error) from error

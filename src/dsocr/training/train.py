@@ -26,7 +26,7 @@ from dsocr.model.loading import choose_device, find_base, load_encoder
 from dsocr.model.sheets import demand_sheets
 from dsocr.runs import READING, ReadingSettings, RunFolder, to_json, write_atomically
 from dsocr.samples import Split
-from dsocr.sealing import damage, write_sealed
+from dsocr.sealing import damage, disk_in_sentences, write_sealed
 from dsocr.training.arguments import steps_per_epoch, total_steps, training_arguments, without_workers
 from dsocr.training.callbacks import Recorder, Report, close_training_log, training_log
 from dsocr.training.checkpoints import best_path, remove_leftovers
@@ -36,7 +36,7 @@ from dsocr.training.interruption import Interruption
 from dsocr.training.locking import RunLock
 from dsocr.training.out_of_memory import out_of_memory_spoken
 from dsocr.training.preflight import check_for_base, demand_learning, prove
-from dsocr.training.resuming import Resumption, Say, a_disk_in_sentences
+from dsocr.training.resuming import Resumption, Say
 from dsocr.training.setup import Setup, sample_order, set_up, within_budget
 from dsocr.training.sheets import counted_in_sheets
 from dsocr.training.trainer import AdapterTrainer
@@ -77,7 +77,7 @@ def train(
     started = time.monotonic()
     run = RunFolder(config.run)
     _refuse_run(run, overwrite=overwrite)
-    with a_disk_in_sentences(run), RunLock(run) as lock:
+    with disk_in_sentences(run.path), RunLock(run) as lock:
         _refuse_run(run, overwrite=overwrite)  # another process may have finished it before it was locked
         begin = partial(_begin_run, run, lock, overwrite=overwrite)
         resumption = None if overwrite else Resumption.find(run, say or _nobody)
