@@ -34,8 +34,13 @@ class Plot:
 
 
 def colour_of(place: int) -> str:
-    """The colour of the run that was named at this place."""
+    """The colour of the run that was named at this place, in a picture."""
     return COLOURS[place % len(COLOURS)]
+
+
+def style_of(place: int) -> str:
+    """The same colour in a page, whose style has one for light and one for dark."""
+    return f"var(--run{place % len(COLOURS)})"
 
 
 class _Scale:
@@ -78,7 +83,7 @@ def render_svg(plot: Plot, names: Sequence[str]) -> str:
     """One plot; `names` are those of all runs, in the order of their colours."""
     across, up = _scales(plot)
     drawn = [
-        f'<path d="M{_LEFT} {up(tick):.1f}H{_WIDTH - _RIGHT}" stroke="#ddd"/>'
+        f'<path d="M{_LEFT} {up(tick):.1f}H{_WIDTH - _RIGHT}" class="grid"/>'
         f'<text x="{_LEFT - 6}" y="{up(tick) + 4:.1f}" text-anchor="end">{tick:.4g}</text>'
         for tick in up.ticks()
     ]
@@ -87,13 +92,15 @@ def render_svg(plot: Plot, names: Sequence[str]) -> str:
         for tick in across.ticks()
     ]
     for line in plot.lines:
-        colour = colour_of(names.index(line.run))
+        colour = style_of(names.index(line.run))
         points = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in line.points)
         title = f"<title>{escape(line.run)}</title>"
-        drawn.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.8">{title}</polyline>')
+        drawn.append(
+            f'<polyline points="{points}" style="fill:none;stroke:{colour};stroke-width:1.8">{title}</polyline>'
+        )
         if line.best is not None:
             x, y = across(line.best[0]), up(line.best[1])
-            drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="none" stroke="{colour}" stroke-width="2"/>')
+            drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" style="fill:none;stroke:{colour};stroke-width:2"/>')
             drawn.append(f'<text x="{x:.1f}" y="{y - 9:.1f}" text-anchor="middle">best {line.best[1]:.4g}</text>')
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(plot.title)}">{"".join(drawn)}</svg>'
 
