@@ -114,7 +114,7 @@ def test_a_machine_without_utf8_reads_the_same() -> None:
 
 
 def test_what_the_package_hands_around_reaches_another_process() -> None:
-    line = LineScore("a", "йод", "йод", ErrorRate(0, 3), ErrorRate(0, 1), exact=True, empty=False, runaway=False)
+    line = LineScore("a", "йод", "йод", ErrorRate(0, 3), ErrorRate(0, 1), exact=True, empty=False)
     card: Scorecard = make_scorecard("test", [line], [line])
     things = [
         DataError("нельзя", where="a.xml"),
