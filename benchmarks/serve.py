@@ -79,7 +79,8 @@ async def capacity(port: int, images: list[bytes], seconds: float) -> float:
     async def client() -> None:
         nonlocal done
         while time.monotonic() < until:
-            done += await ask(port, next(bodies)) == "200"
+            status = await ask(port, next(bodies))
+            done += status == "200"
 
     started = time.monotonic()
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
