@@ -21,6 +21,7 @@ from dsocr.runs import RunFolder
 from tests.evaluation.making_runs import make_evaluated_run, misread, read_better
 from tests.pages.html import Page
 
+
 @pytest.fixture
 def run(small_dataset: Path, tmp_path: Path) -> RunFolder:
     """Four lines: one loops, one was lost, one is hostile, as the base read them; the adapter reads fairly."""
