@@ -14,8 +14,8 @@ from dsocr.evaluation.metrics import (
     is_exact,
     is_in_wrong_script,
     is_runaway,
+    with_words_apart,
     word_errors,
-    words_apart,
 )
 from dsocr.text import comparable
 
@@ -142,5 +142,5 @@ def test_a_loop_counts_only_where_the_text_has_none() -> None:
     ],
 )
 def test_words_with_punctuation_apart(text: str, words: list[str]) -> None:
-    assert words_apart(text) == words
+    assert with_words_apart(text).split() == words
     assert apart_word_errors(text, "") == ErrorRate(len(words), len(words))

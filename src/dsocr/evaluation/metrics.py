@@ -52,18 +52,18 @@ def word_errors(reference: str, prediction: str) -> ErrorRate:
     return ErrorRate(Levenshtein.distance(words, predicted_words), len(words))
 
 
-def words_apart(text: str) -> list[str]:
-    """The words of a text with punctuation as words of its own: letters, marks and digits in a row, else one sign.
+def with_words_apart(text: str) -> str:
+    """The text with spaces between words and punctuation: letters, marks and numbers in a row are a word, else one sign.
 
-    By Unicode's categories, so a combining accent stays with its letter in every script; `как-то` is three words.
+    By Unicode's categories, so a combining accent stays with its letter in every script; `как-то` is three words. Line
+    breaks stay.
     """
-    return text.translate(_APART).split()
+    return text.translate(_APART)
 
 
 def apart_word_errors(reference: str, prediction: str) -> ErrorRate:
-    """Word errors over the words that `words_apart` divides."""
-    words, predicted_words = words_apart(comparable(reference)), words_apart(comparable(prediction))
-    return ErrorRate(Levenshtein.distance(words, predicted_words), len(words))
+    """Word errors with punctuation as words of its own."""
+    return word_errors(with_words_apart(reference), with_words_apart(prediction))
 
 
 class _Apart(dict[int, str]):
@@ -71,7 +71,7 @@ class _Apart(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        self[code] = character if unicodedata.category(character)[0] in "LMN" else f" {character} "
+        self[code] = character if unicodedata.category(character)[0] in "LMN" or character.isspace() else f" {character} "
         return self[code]
 
 
