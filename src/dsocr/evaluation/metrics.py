@@ -53,7 +53,7 @@ def word_errors(reference: str, prediction: str) -> ErrorRate:
 
 
 def with_words_apart(text: str) -> str:
-    """The text with spaces between words and punctuation: letters, marks and numbers in a row are a word, else one sign.
+    """The text with spaces between words and punctuation: a word is letters, marks and numbers in a row, or one sign.
 
     By Unicode's categories, so a combining accent stays with its letter in every script; `как-то` is three words. Line
     breaks stay.
@@ -71,7 +71,9 @@ class _Apart(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        self[code] = character if unicodedata.category(character)[0] in "LMN" or character.isspace() else f" {character} "
+        self[code] = (
+            character if unicodedata.category(character)[0] in "LMN" or character.isspace() else f" {character} "
+        )
         return self[code]
 
 

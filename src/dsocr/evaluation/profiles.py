@@ -78,7 +78,11 @@ def _reformed(text: str) -> str:
     return _FINAL_HARD_SIGN.sub("", text.translate(_REFORMED))
 
 
-def profiles(struck_marks: Marks = TextPolicy().struck_marks) -> tuple[Profile, ...]:
+STRUCK_MARKS = TextPolicy().struck_marks
+"""The marks of struck-out text where nobody says otherwise."""
+
+
+def profiles(struck_marks: Marks = STRUCK_MARKS) -> tuple[Profile, ...]:
     """All profiles, `raw` first; struck-out text stands between the pairs of `struck_marks`."""
     struck = struck_pattern(struck_marks)
     return (
@@ -160,7 +164,9 @@ class _Raw:
         references, predictions = profile.folded(self._references), profile.folded(self._predictions)
         changed = [
             place
-            for place, texts in enumerate(zip(references, predictions, self._references, self._predictions, strict=True))
+            for place, texts in enumerate(
+                zip(references, predictions, self._references, self._predictions, strict=True)
+            )
             if texts[:2] != texts[2:]
         ]
         counts = list(self._counts)
