@@ -209,8 +209,14 @@ class GenerationSection(Section):
     """Tokens in a row that may not come twice, against loops; 0 is off."""
     no_repeat_ngram_window: PositiveInt = 90
     """How many tokens back a repetition is looked for."""
+    no_repeat_ngram_whitelist: tuple[Text, ...] = ("<td>", "</td>")
+    """Tokens that may always come again, by their text; ones that the base does not have mean nothing."""
+    beams: PositiveInt = 1
+    """Texts that are followed at once in search of the likeliest; 1 takes the likeliest token each time, fastest."""
     samples_per_batch: PositiveInt = 16
     """Samples that are read at once."""
+    look_ahead: PositiveInt = 8
+    """Batches that are opened at once and sorted by length, so that little is padded; 1 reads as they come."""
 
 
 class RunConfig(Section):

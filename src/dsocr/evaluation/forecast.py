@@ -11,12 +11,12 @@ from typing import Any, Self
 import numpy as np
 
 from dsocr.errors import DataError
+from dsocr.evaluation.intervals import Clusters, Unit, clusters_of
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.power_law import FEWEST, LEVEL, Expected, LearningCurve, Needed, fit_learning_curve
 
 FARTHEST = 10
 """Times the largest training beyond which nothing is told: no curve through these points knows that far."""
-_FEWEST_CLUSTERS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Forecast:
     """
 
     split: str
-    unit: str
+    unit: Unit
     clusters: int
     points: Sequence[Point]
     curve: LearningCurve | None
@@ -88,16 +88,16 @@ class Forecast:
         """
         points = sorted(points, key=lambda point: point.samples)
         _demand_the_same_lines(points)
-        unit, index = _clusters(points[-1].scored)
-        curve = _fit(points, index)
+        clusters = clusters_of(points[-1].scored)
+        curve = _fit(points, clusters)
         largest = points[-1].samples
         held_out = None
-        if (smaller := _fit(points[:-1], index)) is not None:
+        if (smaller := _fit(points[:-1], clusters)) is not None:
             held_out = HeldOut(largest, points[-1].cer, smaller.expect(largest))
         return cls(
             split=split,
-            unit=unit,
-            clusters=len(set(index)),
+            unit=clusters.unit,
+            clusters=clusters.count,
             points=tuple(points),
             curve=curve,
             more=[curve.expect(largest + number) for number in more] if curve else [],
@@ -190,24 +190,13 @@ def _demand_the_same_lines(points: Sequence[Point]) -> None:
         raise DataError("there is no scored line to make a forecast from")
 
 
-def _clusters(lines: Sequence[ScoredLine]) -> tuple[str, list[int]]:
-    """What to draw anew: writers where enough are known, else pages, else lines; and the number of each line's own."""
-    for unit in ("writer", "page"):
-        names = [getattr(line, unit) for line in lines]
-        if None not in names and len(set(names)) >= _FEWEST_CLUSTERS:
-            numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-            return unit, [numbers[name] for name in names]
-    return "line", list(range(len(lines)))
-
-
-def _fit(points: Sequence[Point], index: Sequence[int]) -> LearningCurve | None:
+def _fit(points: Sequence[Point], clusters: Clusters) -> LearningCurve | None:
     """The curve through the points; None where there are too few."""
     if len({point.samples for point in points}) < FEWEST:
         return None
-    clusters = max(index) + 1
-    lengths = np.bincount(index, [float(line.length) for line in points[0].scored], clusters).astype(np.float64)
-    errors = np.stack([np.bincount(index, [line.errors for line in point.scored], clusters) for point in points])
-    return fit_learning_curve([point.samples for point in points], errors.astype(np.float64), lengths)
+    lengths = clusters.sums(np.array([line.length for line in points[0].scored], dtype=np.float64))
+    errors = [clusters.sums(np.array([line.errors for line in point.scored], dtype=np.float64)) for point in points]
+    return fit_learning_curve([point.samples for point in points], np.stack(errors), lengths)
 
 
 def _spoken(expected: Expected) -> str:

@@ -11,6 +11,8 @@ from PIL import Image
 from dsocr.data.colours import median_colour
 from dsocr.data.sheets import SheetLimits
 from dsocr.inference.decoding import Generation, Reading, decode
+from dsocr.inference.spans import ScoredText
+from dsocr.loops import is_looping
 from dsocr.model.encoding import Encoded, Encoder
 from dsocr.model.resolution import Resolution
 from dsocr.model.sheets import demand_sheets, draw_sheet, sheet_height
@@ -78,10 +80,14 @@ def _of_lines(answer: Reading, lines: int, encoder: Encoder) -> list[LineReading
     if lines == 1:
         return [LineReading(answer)]
     # An answer without an end has lost a part of its last line, if not more.
-    texts = None if answer.truncated else parted(answer.text, lines)
-    if texts is None:
+    if answer.truncated or answer.looping or parted(answer.text, lines) is None:
         return None
-    return [LineReading(Reading(text, len(encoder.answer_ids(text)), truncated=False)) for text in texts]
+    return [LineReading(_of_line(scored, encoder)) for scored in answer.scored.lines()]
+
+
+def _of_line(scored: ScoredText, encoder: Encoder) -> Reading:
+    tokens = len(encoder.answer_ids(scored.text))
+    return Reading(scored.text, tokens, truncated=False, looping=is_looping(scored.text), scores=scored.scores)
 
 
 def _read_alone(

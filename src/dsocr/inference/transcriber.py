@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import tee
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -10,21 +10,34 @@ from typing import Any
 from PIL import Image
 
 from dsocr.data.sheets import SheetLine, fill_sheets
+from dsocr.inference.confidence import (
+    UNCALIBRATED,
+    Calibration,
+    Word,
+    character_confidences,
+    line_confidence,
+    words_of,
+)
 from dsocr.inference.decoding import Generation
-from dsocr.inference.sheets import LinesPerSheet, read_sheets, sheet_limits
+from dsocr.inference.sheets import LineReading, LinesPerSheet, read_sheets, sheet_limits
+from dsocr.inference.spans import TokenScore
 from dsocr.model.adapters import load_adapter
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, choose_dtype, load_base
 from dsocr.model.sheets import line_height
 from dsocr.runs import ReadingSettings, RunFolder
-from dsocr.text import TextPolicy
+from dsocr.text import TextPolicy, is_blank
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """The transcription of one image. `tokens` counts the end token; `truncated` means that none came.
 
-    `read_again` is a line that was read alone after its sheet was answered with another number of lines.
+    `read_again` is a line that was read alone after its sheet was answered with another number of lines. `looping` is
+    one that ran into a loop however it was read: its text is cut off where that begins. `overruled` counts the tokens
+    at which the guard forbade what the model would have written. `confidence` is the share of the text that is likely
+    to be right, `words` has the likelihood of each word, `characters` of each character, and `scores` what they were
+    told from; None and empty where nothing is known.
     """
 
     id: str
@@ -32,6 +45,23 @@ class Prediction:
     tokens: int
     truncated: bool
     read_again: bool = False
+    looping: bool = False
+    overruled: int = 0
+    confidence: float | None = None
+    words: tuple[Word, ...] = ()
+    characters: tuple[float, ...] = field(default=(), repr=False)
+    scores: tuple[TokenScore, ...] = field(default=(), repr=False)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The reasons to look at it whatever its confidence: "empty", "looping", "truncated", "overruled"."""
+        told = {
+            "empty": is_blank(self.text),
+            "looping": self.looping,
+            "truncated": self.truncated,
+            "overruled": self.overruled > 0,
+        }
+        return tuple(name for name, true in told.items() if true)
 
 
 def folder_of(identifier: str) -> str:
@@ -48,6 +78,7 @@ class Transcriber:
     generation: Generation
     text_policy: TextPolicy
     lines_per_sheet: LinesPerSheet = 1
+    calibration: Calibration = UNCALIBRATED
 
     @classmethod
     def of_run(cls, run: RunFolder, *, precision: str = "auto") -> "Transcriber":
@@ -63,7 +94,8 @@ class Transcriber:
         network = load_adapter(base.network, folder)
         encoder = base.encoder(settings.resolution, settings.prompt)
         generation = Generation(**settings.generation)
-        return cls(network, encoder, generation, settings.text_policy, settings.lines_per_sheet)
+        calibration = Calibration.load(folder)
+        return cls(network, encoder, generation, settings.text_policy, settings.lines_per_sheet, calibration)
 
     def without_adapter(self) -> AbstractContextManager[Any]:
         """A context in which the base reads alone."""
@@ -88,5 +120,21 @@ class Transcriber:
         answered = read_sheets(self.network, self.encoder, self.generation, sheets)
         for sheet, readings in zip(named, answered, strict=True):
             for (name, _), line in zip(sheet, readings, strict=True):
-                text = self.text_policy.apply(line.reading.text)
-                yield Prediction(name, text, line.reading.tokens, line.reading.truncated, line.read_again)
+                yield self._prediction(name, line)
+
+    def _prediction(self, name: str, line: LineReading) -> Prediction:
+        reading, scales = line.reading, self.calibration
+        scored = reading.scored.become(self.text_policy.apply(reading.text))
+        return Prediction(
+            name,
+            scored.text,
+            reading.tokens,
+            reading.truncated,
+            line.read_again,
+            reading.looping,
+            reading.overruled,
+            line_confidence(scored, scales.line),
+            words_of(scored, scales.word),
+            tuple(character_confidences(scored, scales.character)),
+            scored.scores,
+        )

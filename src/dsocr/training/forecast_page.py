@@ -9,22 +9,14 @@ from html import escape
 from pathlib import Path
 
 from dsocr.evaluation.forecast import FARTHEST, Forecast
+from dsocr.pages.frame import render_frame
+from dsocr.pages.plotting import Line, Plot, render_picture, render_svg, style_of
 from dsocr.runs import write_atomically
-from dsocr.training.plotting import Line, Plot, colour_of, render_picture, render_svg
 
 PAGE, PICTURE = "forecast.html", "forecast.png"
 _MEASURED, _CURVE, _ASKED = "trained and scored", "curve, 95 % band", "what was asked, 95 %"
 _NAMES = (_MEASURED, _CURVE, _ASKED)
 _POINTS = 60
-_STYLE = (
-    ":root{color-scheme:light dark;--ink:#222;--quiet:#555;--ground:#fff;--rule:#ddd}"
-    "@media(prefers-color-scheme:dark){:root{--ink:#ddd;--quiet:#aaa;--ground:#181a1b;--rule:#3a3d3f}}"
-    "body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:46rem;padding:0 1rem;"
-    "color:var(--ink);background:var(--ground)}"
-    "svg{width:100%;height:auto}text{font-size:12px;fill:var(--quiet)}svg path{stroke:var(--rule)}"
-    "td,th{padding:.15rem .9rem;text-align:right}table{border-collapse:collapse;margin:1rem 0}"
-    "thead th{border-bottom:1px solid var(--rule)}.quiet{color:var(--quiet)}li{margin:.3rem 0}"
-)
 
 
 def write_pictures(forecast: Forecast, name: str, folder: Path) -> None:
@@ -38,30 +30,24 @@ def write_pictures(forecast: Forecast, name: str, folder: Path) -> None:
 def render_page(forecast: Forecast, name: str) -> str:
     """The whole page as HTML."""
     title = f"How many more lines? {name}"
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
     told = "".join(f"<li>{escape(sentence)}</li>" for sentence in forecast.sentences())
-    legend = "".join(
-        f'<span style="color:{colour_of(place)}">&#9632;</span> {escape(known)} &nbsp; '
-        for place, known in enumerate(_names(forecast))
+    names, plot = _names(forecast), plot_of(forecast)
+    legend = " &nbsp; ".join(
+        f'<span style="color:{style_of(place)}">&#9632;</span> {escape(known)}' for place, known in enumerate(names)
     )
     rows = "".join(
         f"<tr><td>{point.samples:,}</td><td>{point.steps:,}</td><td>{point.cer:.2%}</td></tr>"
         for point in forecast.points
     )
-    plot = plot_of(forecast)
+    head = "<tr><th>lines</th><th>steps</th><th>CER</th></tr>"
     body = (
-        f"<h1>{escape(title)}</h1><ul>{told}</ul>"
-        f"<figure><figcaption>{escape(plot.title)}, over {plot.axis}<br>{legend}</figcaption>"
-        f"{render_svg(plot, _names(forecast))}</figure>"
-        f"<table><thead><tr><th>lines</th><th>steps</th><th>CER</th></tr></thead><tbody>{rows}</tbody></table>"
+        f"<h1>{escape(title)}</h1>\n<ul>{told}</ul>\n"
+        f"<figure><figcaption><b>{escape(plot.title)}</b> over {plot.axis}<br>{legend}</figcaption>"
+        f"{render_svg(plot, names)}</figure>\n"
+        f'<div class="wide"><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>\n'
         f'<p class="quiet">{escape(explanation(forecast))}</p>'
     )
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>{body}</body></html>\n"
-    )
+    return render_frame(title, body)
 
 
 def explanation(forecast: Forecast) -> str:
