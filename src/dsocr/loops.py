@@ -58,15 +58,15 @@ def _repetitions(text: str) -> Iterator[tuple[int, int]]:
 
 def _periods(text: str) -> list[int]:
     """The distances at which most of the text repeats, from the last time that the same few characters stood there."""
+    grams = [text[place : place + _GRAM] for place in range(len(text) - _GRAM + 1)]
+    if len(grams) - len(set(grams)) <= _ADDED - _GRAM:
+        return []
     last: dict[str, int] = {}
     distances: Counter[int] = Counter()
-    for place in range(len(text) - _GRAM + 1):
-        gram = text[place : place + _GRAM]
+    for place, gram in enumerate(grams):
         if gram in last:
             distances[place - last[gram]] += 1
         last[gram] = place
-    if distances.total() <= _ADDED - _GRAM:
-        return []
     return [period for period, _ in distances.most_common(_PERIODS)]
 
 

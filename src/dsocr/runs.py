@@ -113,7 +113,8 @@ class ReadingSettings:
     """How to read with an adapter: the settings that travel with its weights, in `reading.json` beside them.
 
     `prompt` is the prompt itself, not its name. `generation` holds the keys of the configuration's section.
-    Runs from before there were sheets have no `lines_per_sheet`: they read single lines.
+    Runs from before there were sheets have no `lines_per_sheet`: they read single lines. `unit` is what the images
+    showed that were learnt from; runs from before it was written down are taken to have learnt lines.
     """
 
     base: str
@@ -123,6 +124,7 @@ class ReadingSettings:
     text_policy: TextPolicy
     generation: dict[str, Any]
     lines_per_sheet: int | Literal["auto"] = 1
+    unit: Literal["line", "region", "page"] = "line"
 
     @classmethod
     def load(cls, adapter: Path) -> Self:

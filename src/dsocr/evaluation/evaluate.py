@@ -1,6 +1,5 @@
 """The recipe of an evaluation: a split read by base and adapter, and the card that sets them side by side."""
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -13,10 +12,11 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.data.sheets import hand_of
 from dsocr.errors import DataError
+from dsocr.evaluation.lines import write_lines
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, hands_by_writer, score_lines
 from dsocr.inference.transcriber import Transcriber
-from dsocr.runs import RunFolder, writing_whole
+from dsocr.runs import RunFolder
 from dsocr.samples import Sample, Split
 
 Progress = Callable[[int, int], None]
@@ -74,7 +74,7 @@ def evaluate(
         dataset={name.value: part.sha256 for name, part in opened.card.splits.items()},
         settings=_settings(transcriber, opened, len(samples), limit) | {"lines_read_again": again},
     )
-    _write_lines(run.lines, base, lines)
+    write_lines(run.lines, ({} if base is None else {"base": base}) | {"adapter": lines})
     card.save(run.scorecard)
     return card
 
@@ -102,11 +102,3 @@ def _settings(transcriber: Transcriber, dataset: Dataset, lines: int, limit: int
         "lines": lines,
         "limit": limit,
     }
-
-
-def _write_lines(path: Path, base: Sequence[LineScore] | None, adapter: Sequence[LineScore]) -> None:
-    """Every line with both predictions, for whoever wants to look further than the card."""
-    with writing_whole(path) as file:
-        for model, lines in (("base", base or ()), ("adapter", adapter)):
-            for line in lines:
-                file.write(json.dumps({"model": model, **line.as_dict()}, ensure_ascii=False) + "\n")

@@ -4,10 +4,13 @@ Texts are compared as `text.comparable` sees them. Knows nothing about samples, 
 """
 
 import math
+import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rapidfuzz.distance import Levenshtein
 
+from dsocr.loops import is_looping
 from dsocr.text import comparable, is_blank
 
 
@@ -21,6 +24,10 @@ class ErrorRate:
 
     errors: int = 0
     length: int = 0
+
+    def __post_init__(self) -> None:
+        if type(self.errors) is not int or type(self.length) is not int:
+            raise TypeError(f"errors and length are counted, not {self.errors!r} and {self.length!r}")
 
     def __add__(self, other: "ErrorRate") -> "ErrorRate":
         return ErrorRate(self.errors + other.errors, self.length + other.length)
@@ -45,6 +52,32 @@ def word_errors(reference: str, prediction: str) -> ErrorRate:
     return ErrorRate(Levenshtein.distance(words, predicted_words), len(words))
 
 
+def with_words_apart(text: str) -> str:
+    """The text with spaces between words and punctuation: letters, marks and numbers in a row are a word, else one sign.
+
+    By Unicode's categories, so a combining accent stays with its letter in every script; `как-то` is three words. Line
+    breaks stay.
+    """
+    return text.translate(_APART)
+
+
+def apart_word_errors(reference: str, prediction: str) -> ErrorRate:
+    """Word errors with punctuation as words of its own."""
+    return word_errors(with_words_apart(reference), with_words_apart(prediction))
+
+
+class _Apart(dict[int, str]):
+    """For each code point itself, with spaces around it where it belongs to no word; filled as they come."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        self[code] = character if unicodedata.category(character)[0] in "LMN" or character.isspace() else f" {character} "
+        return self[code]
+
+
+_APART = _Apart()
+
+
 def is_exact(reference: str, prediction: str) -> bool:
     """True where both are the same text."""
     return comparable(reference) == comparable(prediction)
@@ -55,9 +88,37 @@ def is_empty(prediction: str) -> bool:
     return is_blank(prediction)
 
 
-def is_runaway(reference: str, prediction: str, truncated: bool) -> bool:
-    """True where the model did not find its end: it was cut off, or wrote over twice the reference and 20 characters.
+def is_over_long(reference: str, prediction: str) -> bool:
+    """True where more was written than twice the reference and 20 characters.
 
     Such loops and hallucinations are rare and long, so a few of them can dominate a CER; they are counted beside it.
     """
-    return truncated or len(comparable(prediction)) > 2 * len(comparable(reference)) + 20
+    return len(comparable(prediction)) > 2 * len(comparable(reference)) + 20
+
+
+def is_runaway(reference: str, prediction: str, truncated: bool) -> bool:
+    """True where the model did not find its end: cut off, or over twice the reference and 20 characters."""
+    return truncated or is_over_long(reference, prediction)
+
+
+def is_caught_in_loop(reference: str, prediction: str) -> bool:
+    """True where the prediction ends in a loop that is not in the text itself."""
+    return prediction != reference and is_looping(prediction) and not is_looping(reference)
+
+
+def is_in_wrong_script(reference: str, prediction: str) -> bool:
+    """True where most letters of the prediction are of scripts in which the reference has none: Latin for Cyrillic.
+
+    A reference without letters does not tell its script.
+    """
+    expected = {script_of(character) for character in set(reference) if character.isalpha()}
+    letters = [character for character in prediction if character.isalpha()]
+    if not expected or not letters:
+        return False
+    return 2 * sum(script_of(character) not in expected for character in letters) > len(letters)
+
+
+@lru_cache(maxsize=4096)
+def script_of(letter: str) -> str:
+    """The first word of a letter's Unicode name, which is its script: "CYRILLIC", "LATIN", "CJK"."""
+    return unicodedata.name(letter, "UNKNOWN").split(" ", 1)[0]

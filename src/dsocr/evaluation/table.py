@@ -16,6 +16,15 @@ HANDS: dict[Hand, str] = {
 }
 
 
+FAILED = {
+    "empty": "nothing was read",
+    "truncated": "cut off before its end",
+    "looping": "caught in a loop",
+    "over_long": "far too long",
+    "wrong_script": "in another script",
+}
+
+
 def render_table(card: Scorecard) -> str:
     """Base beside adapter, then the lines that cost most; ends with a newline."""
     blocks = [_scores(card), textwrap.fill(card.meaning, 88)]
@@ -66,8 +75,7 @@ def _aligned(rows: Sequence[tuple[str, str, str]]) -> str:
 
 def _line(line: LineScore) -> str:
     facts = [f"{line.cer.errors} {'error' if line.cer.errors == 1 else 'errors'} in {line.cer.length} characters"]
-    facts += ["nothing was read"] if line.empty else []
-    facts += ["runaway"] if line.runaway else []
+    facts += [said for failure, said in FAILED.items() if getattr(line, failure)]
     texts = [f"    reference   {_shown(line.reference)}", f"    prediction  {_shown(line.prediction)}"]
     return "\n".join([f"  {line.id}: {', '.join(facts)}", *texts])
 

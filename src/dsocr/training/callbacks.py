@@ -8,9 +8,9 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from dsocr.history import elapsed_until
 from dsocr.runs import RunFolder, append_jsonl
 from dsocr.training.board import Board
-from dsocr.training.history import elapsed_until
 from dsocr.training.memory import used_memory
 from dsocr.training.validation import ValidationReading
 

@@ -310,6 +310,7 @@ def _finish(
         text_policy=dataset.card.policy(),
         generation=config.generation.model_dump(),
         lines_per_sheet=config.input.lines_per_sheet,
+        unit=dataset.card.unit,
     )
     files = _best_files(run, model, validation)
     write_sealed(run.adapter, [*files, (READING, reading.to_json().encode())], unsealed={READING})

@@ -34,8 +34,13 @@ class Plot:
 
 
 def colour_of(place: int) -> str:
-    """The colour of the run that was named at this place."""
+    """The colour of the run that was named at this place, in a picture."""
     return COLOURS[place % len(COLOURS)]
+
+
+def style_of(place: int) -> str:
+    """The same colour in a page, whose style has one for light and one for dark."""
+    return f"var(--run{place % len(COLOURS)})"
 
 
 class _Scale:
@@ -44,7 +49,7 @@ class _Scale:
     def __init__(self, values: Sequence[float], start: float, end: float, *, from_zero: bool) -> None:
         low, high = min(values), max(values)
         self._low = min(low, 0.0) if from_zero else low
-        self._step = _nice((high - self._low or abs(high) or 1.0) / _TICKS)
+        self._step = nice_step((high - self._low or abs(high) or 1.0) / _TICKS)
         self._high = math.ceil(high / self._step - 1e-9) * self._step
         if self._high <= self._low:
             self._high = self._low + self._step
@@ -61,8 +66,8 @@ class _Scale:
             place += 1
 
 
-def _nice(step: float) -> float:
-    """The next step of 1, 2 or 5 times a power of ten."""
+def nice_step(step: float) -> float:
+    """The next step of 1, 2 or 5 times a power of ten, at least as large as this positive one."""
     power = 10.0 ** math.floor(math.log10(step))
     return next(times * power for times in (1, 2, 5, 10) if times * power >= step * 0.999)
 
@@ -78,7 +83,7 @@ def render_svg(plot: Plot, names: Sequence[str]) -> str:
     """One plot; `names` are those of all runs, in the order of their colours."""
     across, up = _scales(plot)
     drawn = [
-        f'<path d="M{_LEFT} {up(tick):.1f}H{_WIDTH - _RIGHT}" stroke="#ddd"/>'
+        f'<path d="M{_LEFT} {up(tick):.1f}H{_WIDTH - _RIGHT}" class="grid"/>'
         f'<text x="{_LEFT - 6}" y="{up(tick) + 4:.1f}" text-anchor="end">{tick:.4g}</text>'
         for tick in up.ticks()
     ]
@@ -87,14 +92,17 @@ def render_svg(plot: Plot, names: Sequence[str]) -> str:
         for tick in across.ticks()
     ]
     for line in plot.lines:
-        colour = colour_of(names.index(line.run))
+        colour = style_of(names.index(line.run))
         points = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in line.points)
         title = f"<title>{escape(line.run)}</title>"
-        drawn.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.8">{title}</polyline>')
+        drawn.append(
+            f'<polyline points="{points}" style="fill:none;stroke:{colour};stroke-width:1.8">{title}</polyline>'
+        )
         if line.best is not None:
             x, y = across(line.best[0]), up(line.best[1])
-            drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="none" stroke="{colour}" stroke-width="2"/>')
-            drawn.append(f'<text x="{x:.1f}" y="{y - 9:.1f}" text-anchor="middle">best {line.best[1]:.4g}</text>')
+            drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" style="fill:none;stroke:{colour};stroke-width:2"/>')
+            anchor = "middle" if x < _WIDTH - 60 else "end"
+            drawn.append(f'<text x="{x:.1f}" y="{y - 9:.1f}" text-anchor="{anchor}">best {line.best[1]:.4g}</text>')
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(plot.title)}">{"".join(drawn)}</svg>'
 
 
