@@ -115,6 +115,7 @@ KINDS: dict[str, Callable[[Sequence[Judged], Scale], Pairs]] = {
     "character": lambda lines, scale: Pairs.of(
         pair
         for line in lines
+        if line.scored.scores
         for pair in zip(character_confidences(line.scored, scale), map(float, line.characters), strict=True)
     ),
     "word": lambda lines, scale: Pairs.of(
