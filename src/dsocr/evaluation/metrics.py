@@ -71,7 +71,9 @@ class _Apart(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        self[code] = character if unicodedata.category(character)[0] in "LMN" or character.isspace() else f" {character} "
+        self[code] = (
+            character if unicodedata.category(character)[0] in "LMN" or character.isspace() else f" {character} "
+        )
         return self[code]
 
 

@@ -160,7 +160,9 @@ class _Raw:
         references, predictions = profile.folded(self._references), profile.folded(self._predictions)
         changed = [
             place
-            for place, texts in enumerate(zip(references, predictions, self._references, self._predictions, strict=True))
+            for place, texts in enumerate(
+                zip(references, predictions, self._references, self._predictions, strict=True)
+            )
             if texts[:2] != texts[2:]
         ]
         counts = list(self._counts)
