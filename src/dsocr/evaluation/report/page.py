@@ -10,7 +10,7 @@ from dsocr.evaluation.report.facts import render_facts
 from dsocr.evaluation.report.groups import rate_of, render_groups
 from dsocr.evaluation.report.lines import LEGEND, render_chapters
 from dsocr.evaluation.report.material import Material
-from dsocr.evaluation.report.sections import changes, curves_section
+from dsocr.evaluation.report.sections import changes, curves_section, other_counts
 from dsocr.evaluation.report.verdict import sentences_of, title_of, what_of
 from dsocr.pages.frame import packaged, render_frame
 
@@ -29,10 +29,10 @@ def render_page(material: Material, tell: Callable[[int, int], None] | None = No
     """The whole page as HTML; `tell` hears how many lines are drawn, of how many that get a picture."""
     names, card = list(material.readings), material.card
     lines = read_lines(material.readings)
-    rates = [rate_of(score) for score in (card.base, card.adapter) if score is not None]
+    scores = [score for score in (card.base, card.adapter) if score is not None]
     first, *others = [escape(sentence) for sentence in sentences_of(material)] or [""]
     parts = {
-        "changes": changes(card, names),
+        "changes": changes(scores, names) + other_counts(card, names),
         "groups": render_groups(card, names),
         "characters": render_characters({name: card.characters[name] for name in names}),
         "curves": curves_section(material.history),
@@ -41,7 +41,7 @@ def render_page(material: Material, tell: Callable[[int, int], None] | None = No
     }
     body = [
         f"<h1>{escape(title_of(material))}<small>{escape(what_of(material))}</small></h1>",
-        verdict(names, rates),
+        verdict(names, [rate_of(score) for score in scores]),
         f'<p class="lead">{first}</p><p class="quiet">{" ".join(others)}</p>',
         *(f'<p class="warning">{escape(warning)}</p>' for warning in material.warnings),
         render_parts(parts, _TITLES),

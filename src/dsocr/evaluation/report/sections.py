@@ -5,7 +5,7 @@ from html import escape
 
 from dsocr.evaluation.report.charts import Rate, heads
 from dsocr.evaluation.scorecard import Scorecard
-from dsocr.evaluation.scores import FAILURES
+from dsocr.evaluation.scores import FAILURES, Score
 from dsocr.evaluation.table import FAILED, PROFILES
 from dsocr.history import History
 from dsocr.pages.curves import figures
@@ -24,19 +24,21 @@ def details(summary: str, body: str) -> str:
     return f"<details><summary>{escape(summary)}</summary>{body}</details>"
 
 
-def changes(card: Scorecard, names: Sequence[str]) -> str:
+def changes(scores: Sequence[Score], names: Sequence[str]) -> str:
     """Rates and counts of the readings beside each other, and how the last differs from the first."""
-    scores = [score for score in (card.base, card.adapter) if score is not None]
     rows = [
         _rates("CER", [Rate.of(score.cer) for score in scores]),
         _rates("WER", [Rate.of(score.wer) for score in scores]),
         _counts("lines without an error", [(score.exact, score.lines) for score in scores], more_is_better=True),
     ]
     rows += [_counts(FAILED[name], [(score.failures[name], score.lines) for score in scores]) for name in FAILURES]
-    return _changes_table(rows, names) + details(
-        "The CER counted otherwise: other averages, and with texts compared less strictly",
-        _changes_table(_other_counts(card, names), names),
-    )
+    return _changes_table(rows, names)
+
+
+def other_counts(card: Scorecard, names: Sequence[str]) -> str:
+    """The CER under the card's other averages and profiles, folded away."""
+    title = "The CER counted otherwise: other averages, and with texts compared less strictly"
+    return details(title, _changes_table(_other_counts(card, names), names))
 
 
 def _other_counts(card: Scorecard, names: Sequence[str]) -> list[str]:
