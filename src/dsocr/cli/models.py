@@ -91,6 +91,20 @@ def evaluate(
 
 
 @app.command()
+def calibrate(
+    run: Annotated[Path, typer.Argument(help="The run folder.")],
+    dataset: Annotated[Path | None, typer.Option(help="Another dataset folder than the run's own.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="The first so many samples of each split only.")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a run's confidences come true: fit them on the validation split and measure them on the test split."""
+    from dsocr.commands.calibrate import calibrate_command
+
+    calibrate_command(Printer(quiet=quiet or json), run, dataset=dataset, limit=limit, json=json)
+
+
+@app.command()
 def transcribe(
     run: Annotated[Path, typer.Argument(help="The run folder.")],
     images: Annotated[list[Path], typer.Argument(help="Line images, or folders of them.")],

@@ -39,7 +39,7 @@ def evaluate(
 
     `limit` reads the first so many samples only, and the card says so.
     """
-    opened = _dataset_of(run) if dataset is None else Dataset.open(dataset)
+    opened = dataset_of(run) if dataset is None else Dataset.open(dataset)
     samples = opened.samples(split)[:limit]
     if not samples:
         raise DataError(f"has no {split} split to score", where=opened.folder)
@@ -85,7 +85,7 @@ def evaluate(
     return card
 
 
-def _dataset_of(run: RunFolder) -> Dataset:
+def dataset_of(run: RunFolder) -> Dataset:
     """The run's own dataset, split as it was for the training."""
     config = load_config(run.config)
     return Dataset.open(config.dataset, fold=config.fold)
