@@ -336,4 +336,4 @@ def _is_top_heavy(reading: NamedLines) -> bool:
 def _heaviest(reading: NamedLines) -> str:
     worst = max(reading.lines, key=lambda line: line.cer.errors)
     share = worst.cer.errors / sum(line.cer.errors for line in reading.lines)
-    return f"{share:.0%} of all errors of {reading.name} are in one line, {worst.id}"
+    return f"{100 * share:.0f} % of all errors of {reading.name} are in one line, {worst.id}"
