@@ -51,6 +51,7 @@ def test_a_folder_is_written_and_only_replaced_when_asked(
     rows = [json.loads(line) for line in (out / "changes.jsonl").read_text(encoding="utf-8").splitlines()]
     assert {row["readings"]["second"] for row in rows} == {"adapter"}
     assert json.loads((out / "comparison.json").read_text(encoding="utf-8"))["about"]["split"] == "test"
+    assert "adapter beside base" in (out / "comparison.html").read_text(encoding="utf-8")
     code, _, err = call(monkeypatch, capsys, "compare", run, "-o", out)
     assert (code, "is there already" in err) == (2, True)
     assert call(monkeypatch, capsys, "compare", run, "-o", out, "--overwrite")[0] == 0

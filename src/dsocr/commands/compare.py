@@ -29,7 +29,7 @@ def compare_command(
     """`dsocr compare`."""
     from dsocr.commands.prepare import named_columns
     from dsocr.evaluation.comparison import compare
-    from dsocr.evaluation.comparison_files import refuse_existing, write_comparison
+    from dsocr.evaluation.comparison_files import PAGE, refuse_existing, write_comparison
     from dsocr.evaluation.comparison_table import render_comparison
     from dsocr.evaluation.readings import gather_readings
 
@@ -51,4 +51,4 @@ def compare_command(
         printer.result(render_comparison(found))
     if out is not None:
         write_comparison(found, out)
-        printer.say(f"written: {out}")
+        printer.say(f"written: {out}   ({PAGE} is the page to look at)")

@@ -1,4 +1,4 @@
-"""A comparison as files: the numbers, the lines that changed, the plot."""
+"""A comparison as files: the page to look at, the numbers, the lines that changed, the plot."""
 
 import json
 from collections.abc import Iterator
@@ -6,9 +6,10 @@ from pathlib import Path
 
 from dsocr.errors import DataError
 from dsocr.evaluation.comparison import Comparison
+from dsocr.evaluation.report.comparison_page import render_comparison_page
 from dsocr.runs import to_json, write_atomically, writing_folder, writing_whole
 
-NUMBERS, CHANGES, PLOT = "comparison.json", "changes.jsonl", "writers.svg"
+PAGE, NUMBERS, CHANGES, PLOT = "comparison.html", "comparison.json", "changes.jsonl", "writers.svg"
 
 
 def refuse_existing(out: Path, *, overwrite: bool) -> None:
@@ -22,9 +23,12 @@ def refuse_existing(out: Path, *, overwrite: bool) -> None:
 
 
 def write_comparison(found: Comparison, out: Path) -> None:
-    """Write the folder `out`: `comparison.json`, `changes.jsonl` with every line that changed, `writers.svg`."""
+    """Write the folder `out`: `comparison.html` with pictures, `comparison.json`, `writers.svg`, and `changes.jsonl`
+    with every line that changed.
+    """
     out.parent.mkdir(parents=True, exist_ok=True)
     with writing_folder(out) as folder:
+        write_atomically(folder / PAGE, render_comparison_page(found))
         write_atomically(folder / NUMBERS, to_json(found.as_dict()))
         with writing_whole(folder / CHANGES) as file:
             for row in _changes(found):
