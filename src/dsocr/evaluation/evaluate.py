@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from PIL import Image
@@ -12,6 +13,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.data.sheets import hand_of
 from dsocr.errors import DataError
+from dsocr.evaluation.guard import Guard, GuardReading
 from dsocr.evaluation.lines import write_lines
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, hands_by_writer, score_lines
@@ -34,7 +36,7 @@ def evaluate(
 ) -> Scorecard:
     """Score a finished run on a split of its own dataset, or of another; writes the run's scorecard and lines.
 
-    `limit` reads the first so many samples only, and the card says so.
+    `limit` reads the first so many samples only, and the card says so. With the base the guard set is scored as well.
     """
     opened = _dataset_of(run) if dataset is None else Dataset.open(dataset)
     samples = opened.samples(split)[:limit]
@@ -74,9 +76,22 @@ def evaluate(
         dataset={name.value: part.sha256 for name, part in opened.card.splits.items()},
         settings=_settings(transcriber, opened, len(samples), limit) | {"lines_read_again": again},
     )
+    guarded = _guarded(run, transcriber) if with_base else None
+    card = replace(card, guard=None if guarded is None else guarded.as_dict())
     write_lines(run.lines, ({} if base is None else {"base": base}) | {"adapter": lines})
     card.save(run.scorecard)
     return card
+
+
+def _guarded(run: RunFolder, transcriber: Transcriber) -> GuardReading | None:
+    """The guard set as the base and the adapter read it; None where there is none."""
+    config = load_config(run.config)
+    guard = Guard.open(config.guard, config.base)
+    if guard is None:
+        return None
+    with transcriber.without_adapter():
+        base = guard.read(transcriber.network, transcriber.encoder, transcriber.generation)
+    return guard.compared(base, guard.read(transcriber.network, transcriber.encoder, transcriber.generation))
 
 
 def _dataset_of(run: RunFolder) -> Dataset:
