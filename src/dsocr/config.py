@@ -120,6 +120,8 @@ class TrainingSection(Section):
     """Times every training sample is seen; 10 where neither epochs nor steps is given."""
     steps: PositiveInt | None = None
     """Optimizer steps, in place of epochs."""
+    samples: PositiveInt | None = None
+    """So many training samples, drawn with the seed; all where it is not given. More of them are these and others."""
     samples_per_step: PositiveInt = 32
     """Samples per optimizer step, over all devices and accumulation; lines, where they are laid out on sheets."""
     samples_per_forward: PositiveInt = 8

@@ -76,6 +76,7 @@ def evaluate(
     scale_sweep: Annotated[
         bool, typer.Option("--scale-sweep", help="Read at several strengths of the adapter, and recommend one.")
     ] = False,
+    report: Annotated[bool, typer.Option(help="Write report.html, the page with the lines' pictures, too.")] = True,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -96,8 +97,23 @@ def evaluate(
         split=split or Split.TEST,
         limit=limit,
         with_base=base,
+        report=report,
         json=json,
     )
+
+
+@app.command()
+def calibrate(
+    run: Annotated[Path, typer.Argument(help="The run folder.")],
+    dataset: Annotated[Path | None, typer.Option(help="Another dataset folder than the run's own.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="The first so many samples of each split only.")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a run's confidences come true: fit them on the validation split and measure them on the test split."""
+    from dsocr.commands.calibrate import calibrate_command
+
+    calibrate_command(Printer(quiet=quiet or json), run, dataset=dataset, limit=limit, json=json)
 
 
 @app.command()

@@ -47,14 +47,14 @@ def render_page(histories: Sequence[History]) -> str:
     )
 
 
-def figures(histories: Sequence[History], *, over: str | None = None) -> str:
-    """All plots of some runs as HTML; `over` leaves those over "steps" or over "minutes"."""
+def figures(histories: Sequence[History], *, over: str | None = None, only: Sequence[str] = ()) -> str:
+    """The plots of some runs as HTML: all, or those over "steps" or "minutes", or those with some titles."""
     names = [history.name for history in histories]
     drawn = "".join(
         f"<figure><figcaption><b>{escape(plot.title)}</b> over {plot.axis}</figcaption>"
         f"{render_svg(plot, names)}</figure>"
         for plot in plots(histories)
-        if over in (None, plot.axis)
+        if over in (None, plot.axis) and (not only or plot.title in only)
     )
     return f'<div class="charts">{drawn}</div>'
 

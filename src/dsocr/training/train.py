@@ -1,5 +1,6 @@
 """The recipe of a training: from a configuration to a run folder with the best adapter in it."""
 
+import json
 import platform
 import shutil
 import sys
@@ -40,6 +41,7 @@ from dsocr.training.preflight import check_for_base, demand_learning, prove
 from dsocr.training.resuming import Resumption, Say
 from dsocr.training.setup import Setup, sample_order, set_up, within_budget
 from dsocr.training.sheets import counted_in_sheets
+from dsocr.training.subsets import training_samples
 from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.validation import Validation, chosen_samples
 from dsocr.training.vision import keep_features
@@ -111,7 +113,7 @@ def _train(
         demand_sheets(encoder.resolution)
     _check(dataset, encoder, config, warn)
     guard = Guard.open(config.guard, config.base)
-    samples, excluded = within_budget(dataset.samples(Split.TRAIN), encoder, config)
+    samples, excluded = within_budget(training_samples(dataset, config), encoder, config)
     with out_of_memory_spoken(config):
         setup = set_up(config, samples)
         checks = [] if begun else prove(setup, samples, config, thorough=preflight)
@@ -146,6 +148,28 @@ def _train(
         close_training_log(run)
 
 
+def is_trained(config: RunConfig) -> bool:
+    """True where the run folder holds this very training, finished; it may as well be begun, or not there.
+
+    Raises RunError where it holds one with other settings, or of a dataset that has changed since.
+    """
+    run = RunFolder(config.run)
+    if not run.config.is_file():
+        return False
+    begun = load_config(run.config)
+    _refuse_other_settings(run, _pinned(config, begun), begun)
+    if not run.provenance.is_file():  # killed before it began
+        return False
+    dataset = Dataset.open(config.dataset, fold=config.fold)
+    try:
+        trained_on = json.loads(run.provenance.read_text(encoding="utf-8"))["dataset"]
+    except (OSError, ValueError, KeyError, TypeError):
+        trained_on = None
+    if trained_on != {split.value: card.sha256 for split, card in dataset.card.splits.items()}:
+        raise RunError(f"was not trained on {config.dataset} as it is", where=run.path, hint="give --overwrite")
+    return run.adapter.is_dir()
+
+
 def _run(
     trainer: AdapterTrainer, validation: Validation | None, run: RunFolder, resumption: Resumption | None, say: Say
 ) -> int:
@@ -174,7 +198,7 @@ def _nobody(sentence: str) -> None:
 
 def _refuse_run(run: RunFolder, *, overwrite: bool) -> None:
     """An error where the run folder is of something else, or of a finished run; writes nothing."""
-    others = {path.name for path in run.path.iterdir()} - RunLock.names(run) if run.path.is_dir() else set()
+    others = {path.name for path in run.path.iterdir()} - _beside(run) if run.path.is_dir() else set()
     if others and not run.config.is_file():
         raise RunError("is not empty and not a run folder", where=run.path, hint="give `run:` another folder")
     if run.adapter.is_dir() and not overwrite:
@@ -195,7 +219,7 @@ def _pinned(config: RunConfig, begun: RunConfig | None) -> RunConfig:
 def _refuse_other_settings(run: RunFolder, config: RunConfig, begun: RunConfig) -> None:
     if different := _differences(config, begun):
         raise RunError(
-            f"holds an unfinished run with other settings: {', '.join(different)}",
+            f"holds {'a' if run.adapter.is_dir() else 'an unfinished'} run with other settings: {', '.join(different)}",
             where=run.path,
             hint=f"resume it with `{run.resume_command}`, or give --overwrite",
         )
@@ -216,11 +240,16 @@ def _begin_run(
         write_atomically(run.provenance, to_json(_provenance(config, dataset)))
 
 
+def _beside(run: RunFolder) -> set[str]:
+    """Names in a run folder that are none of the run's own: its lock, and trainings on fewer samples."""
+    return {*RunLock.names(run), run.forecast.name}
+
+
 def _clear(run: RunFolder) -> None:
     """Remove all that a run left, its configuration last: without it the folder would be taken for something else."""
     if run.checkpoints.is_dir():  # at once, so that what is left half removed is not gone on from
         run.checkpoints.rename(run.checkpoints.with_name(f".{run.checkpoints.name}.{uuid4().hex[:8]}.tmp"))
-    others = [path for path in run.path.iterdir() if path.name not in RunLock.names(run) and path != run.config]
+    others = [path for path in run.path.iterdir() if path.name not in _beside(run) and path != run.config]
     for path in [*others, run.config]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

@@ -114,8 +114,8 @@ class Validation(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint remembers, so that a resumed training stops where an undisturbed one does."""
-        names = ["best_cer", "best_runaway", "best_step", "readings_without_better", "last_step"]
-        names += ["guard_base", "best_guard"]
+        best = ("best_cer", "best_runaway", "best_step", "best_guard")
+        names = (*best, "guard_base", "readings_without_better", "last_step")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
     def restore(self, state: dict[str, Any]) -> None:
