@@ -108,6 +108,16 @@ class RunFolder:
         return self.path / "lines.jsonl"
 
     @property
+    def confidence(self) -> Path:
+        """How far the adapter's confidences come true, and what checking the most doubtful lines brings."""
+        return self.path / "confidence.json"
+
+    @property
+    def confidence_page(self) -> Path:
+        """The same, to look at in a browser."""
+        return self.path / "confidence.html"
+
+    @property
     def report(self) -> Path:
         """The scorecard, to look at in a browser."""
         return self.path / "report.html"

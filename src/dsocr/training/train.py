@@ -21,6 +21,7 @@ from dsocr.data.checks import Finding
 from dsocr.data.dataset import Dataset
 from dsocr.data.subsets import training_samples
 from dsocr.errors import DataError, Interrupted, RunError
+from dsocr.evaluation.guard import NO_GUARD, Guard, GuardReading
 from dsocr.inference.decoding import Generation
 from dsocr.model.adapters import CONFIG, WEIGHTS, adapter_files
 from dsocr.model.encoding import Encoder
@@ -48,7 +49,10 @@ from dsocr.training.vision import keep_features
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """What a training made. `best_cer` is None where there was no validation split to read."""
+    """What a training made. `best_cer` is None where there was no validation split to read.
+
+    `guard` is what the best adapter does to the guard set, None where there is none.
+    """
 
     run: RunFolder
     steps: int
@@ -57,6 +61,7 @@ class TrainResult:
     seconds: float
     excluded: int
     resumed_from: int
+    guard: GuardReading | None = None
 
 
 def train(
@@ -107,6 +112,7 @@ def _train(
     if config.input.lines_per_sheet != 1:
         demand_sheets(encoder.resolution)
     _check(dataset, encoder, config, warn)
+    guard = Guard.open(config.guard, config.base)
     samples, excluded = within_budget(training_samples(dataset, config), encoder, config)
     with out_of_memory_spoken(config):
         setup = set_up(config, samples)
@@ -119,7 +125,10 @@ def _train(
         training_log(run).info("%d training samples, %d excluded as too long", len(samples), excluded)
         if len(setup.samples) < len(samples):
             training_log(run).info("laid out on %d sheets an epoch", len(setup.samples))
-        trainer, validation, interruption = _trainer(config, run, dataset, setup, len(samples), report, say)
+        if guard is None and config.guard.lines:
+            training_log(run).info(NO_GUARD)
+            say(NO_GUARD)
+        trainer, validation, interruption = _trainer(config, run, dataset, setup, len(samples), report, say, guard)
         with interruption.watching(), out_of_memory_spoken(config):
             steps = _run(trainer, validation, run, resumption, say)
             if interruption.signal is not None and not _is_over(steps, trainer, validation):
@@ -133,6 +142,7 @@ def _train(
             seconds=time.monotonic() - started,
             excluded=excluded,
             resumed_from=0 if resumption is None else resumption.step,
+            guard=validation.guard_of_best if validation else None,
         )
     finally:
         close_training_log(run)
@@ -272,13 +282,20 @@ def _check(dataset: Dataset, encoder: Encoder, config: RunConfig, warn: Callable
 
 
 def _trainer(
-    config: RunConfig, run: RunFolder, dataset: Dataset, setup: Setup, lines: int, report: Report | None, say: Say
+    config: RunConfig,
+    run: RunFolder,
+    dataset: Dataset,
+    setup: Setup,
+    lines: int,
+    report: Report | None,
+    say: Say,
+    guard: Guard | None,
 ) -> tuple[AdapterTrainer, Validation | None, Interruption]:
     counted = counted_in_sheets(config, lines, len(setup.samples))
     a_step = round(counted.training.samples_per_step * lines / len(setup.samples))
     recorder = Recorder(run, samples_per_step=a_step, report=report)
     callbacks: list[Any] = [recorder, EpochTeller(setup.samples)]
-    validation = _validation(config, run, dataset, setup.encoder, recorder)
+    validation = _validation(config, run, dataset, setup.encoder, recorder, guard)
     if validation is not None:
         callbacks.insert(0, validation)  # first, so that what it reads after a step is told with that step
     interruption = Interruption(say)
@@ -309,7 +326,7 @@ def _trainer(
 
 
 def _validation(
-    config: RunConfig, run: RunFolder, dataset: Dataset, encoder: Encoder, recorder: Recorder
+    config: RunConfig, run: RunFolder, dataset: Dataset, encoder: Encoder, recorder: Recorder, guard: Guard | None
 ) -> Validation | None:
     samples = chosen_samples(dataset.samples(Split.VALIDATION), config.validation.samples, config.seed)
     if not samples:
@@ -324,6 +341,7 @@ def _validation(
         patience=config.validation.patience,
         folder=run.checkpoints,
         report=recorder.record_validation,
+        guard=guard,
     )
 
 
