@@ -131,8 +131,9 @@ def render_svg(plot: Plot, names: Sequence[str]) -> str:
 def render_picture(shown: Sequence[Plot], names: Sequence[str]) -> Image.Image:
     """All plots in two columns, twice the size for sharp lines, with the runs' names above."""
     times, top = 2, 20 + 18 * len(names)
+    columns = min(2, len(shown))
     rows = -(-len(shown) // 2)
-    image = Image.new("RGB", (times * 2 * _WIDTH, times * (top + rows * (_HEIGHT + 10))), "white")
+    image = Image.new("RGB", (times * columns * _WIDTH, times * (top + rows * (_HEIGHT + 10))), "white")
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(12 * times)
     for place, name in enumerate(names):
         told = name.encode("latin-1", "replace").decode("latin-1")

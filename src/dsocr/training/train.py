@@ -19,6 +19,7 @@ from dsocr import __version__
 from dsocr.config import RunConfig, load_config
 from dsocr.data.checks import Finding
 from dsocr.data.dataset import Dataset
+from dsocr.data.subsets import training_samples
 from dsocr.errors import DataError, Interrupted, RunError
 from dsocr.evaluation.guard import NO_GUARD, Guard, GuardReading
 from dsocr.inference.decoding import Generation
@@ -41,7 +42,6 @@ from dsocr.training.preflight import check_for_base, demand_learning, prove
 from dsocr.training.resuming import Resumption, Say
 from dsocr.training.setup import Setup, sample_order, set_up, within_budget
 from dsocr.training.sheets import counted_in_sheets
-from dsocr.training.subsets import training_samples
 from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.validation import Validation, chosen_samples
 from dsocr.training.vision import keep_features
