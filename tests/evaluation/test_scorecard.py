@@ -75,6 +75,30 @@ def test_a_card_is_as_the_shipped_schema_says_and_survives_its_file(card: Scorec
     assert Scorecard.load(tmp_path / "card.json") == card
 
 
+def test_the_guide_explains_every_key_of_the_card() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "scorecard.md").read_text(encoding="utf-8")
+    parts = schema()["$defs"]
+    names = {*schema()["properties"], *parts["score"]["properties"], *parts["averages"]["properties"]}
+    names |= {
+        *parts["characters"]["properties"],
+        *parts["line"]["properties"],
+        *schema()["properties"]["profiles"]["required"],
+    }
+    told = {
+        "format",
+        "format_version",
+        "split",
+        "worst",
+        "meaning",
+        "tokenizers",
+        "dsocr_version",
+        "other_pairs",
+        "others",
+    }
+    told |= {"other_pairs_count", "count"} | {name for name in names if name.endswith("_rate")}
+    assert {name for name in names - told if f"`{name}`" not in guide} == set()
+
+
 @pytest.mark.parametrize("name", list(CARD.as_dict()))
 def test_the_schema_misses_what_is_missing(name: str) -> None:
     values = CARD.as_dict()
@@ -126,6 +150,22 @@ def test_every_line_is_in_one_group_of_each_kind_whatever_is_shown() -> None:
 
 def test_lines_of_no_known_writer_are_a_group_without_a_name() -> None:
     assert [group.name for group in CARD.groups["writer"].shown] == ["Анна", "Борис", None]
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        pytest.param("lines.csv:392", "lines.csv", id="a row of a table"),
+        pytest.param("letters/17.xml:12", "letters", id="a file in a folder"),
+        pytest.param("a/b/17.parquet#3", "a/b", id="a folder in a folder"),
+        pytest.param("17.txt", "17.txt", id="a file"),
+        pytest.param("coco.json#images/17.jpg", "coco.json", id="an image in a file"),
+        pytest.param(None, None, id="not known"),
+    ],
+)
+def test_lines_are_grouped_by_the_folder_or_file_they_come_from(source: str | None, name: str | None) -> None:
+    card = make_scorecard("test", None, [replace(BASE[0], source=source)])
+    assert [group.name for group in card.groups["source"].shown] == [name]
 
 
 def test_a_card_stays_small_however_much_is_scored() -> None:
