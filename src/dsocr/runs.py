@@ -78,6 +78,11 @@ class RunFolder:
         return self.path / "checkpoints"
 
     @property
+    def forecast(self) -> Path:
+        """The folder with the trainings on fewer samples, and what they say about more."""
+        return self.path / "forecast"
+
+    @property
     def metrics(self) -> Path:
         """One JSON object a line for every logged step and every reading of the validation split."""
         return self.path / "metrics.jsonl"

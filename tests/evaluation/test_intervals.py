@@ -86,7 +86,7 @@ def test_a_share_stays_between_none_and_all() -> None:
 def test_an_interval_survives_json_and_reads_as_a_sentence() -> None:
     interval = Interval(0.1, 0.159, 0.95, "writer", 20)
     assert Interval.from_dict(json.loads(json.dumps(interval.as_dict()))) == interval
-    assert str(interval) == "95% CI 10.0 to 15.9 %"
+    assert str(interval) == "95 % CI 10.0 to 15.9 %"
 
 
 counts = st.tuples(st.integers(0, 40), st.integers(0, 400), st.integers(0, 60))

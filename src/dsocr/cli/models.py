@@ -71,6 +71,7 @@ def evaluate(
     split: Annotated[Split, typer.Option(help="The split to score.")] = Split.TEST,
     limit: Annotated[int | None, typer.Option(min=1, help="Score the first so many samples only.")] = None,
     base: Annotated[bool, typer.Option(help="Score the base beside the adapter.")] = True,
+    report: Annotated[bool, typer.Option(help="Write report.html, the page with the lines' pictures, too.")] = True,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -78,7 +79,14 @@ def evaluate(
     from dsocr.commands.reading import evaluate_command
 
     evaluate_command(
-        Printer(quiet=quiet or json), run, dataset=dataset, split=split, limit=limit, with_base=base, json=json
+        Printer(quiet=quiet or json),
+        run,
+        dataset=dataset,
+        split=split,
+        limit=limit,
+        with_base=base,
+        report=report,
+        json=json,
     )
 
 

@@ -66,7 +66,7 @@ class Interval:
     def __str__(self) -> str:
         if self.low is None or self.high is None:
             return self.reason or "no interval"
-        return f"{self.level:.0%} CI {100 * self.low:.1f} to {100 * self.high:.1f} %"
+        return f"{100 * self.level:.0f} % CI {100 * self.low:.1f} to {100 * self.high:.1f} %"
 
     def as_dict(self) -> dict[str, Any]:
         """The interval as JSON holds it."""

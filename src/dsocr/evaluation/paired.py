@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dsocr.evaluation.intervals import FEWEST, Clusters, Interval, Numbers, jackknife, too_few
+from dsocr.evaluation.intervals import FEWEST, Clusters, Interval, Numbers, jackknife, student, too_few
 
 _MOST_GROUPS = 1000
 """Clusters that are drawn one by one; more are first put together at random, which changes nothing one could see."""
@@ -72,10 +72,10 @@ def difference_interval(paired: Paired, *, seed: int = 0, repeats: int = 2000, l
     if not spread:
         return none(f"all {count} {clusters.unit}s differ alike, which tells no spread")
     middle = float(change.sum() / length.sum())
-    reach = float(np.quantile(_studentised(change, length, repeats, random), level, method="inverted_cdf")) * spread
-    if not np.isfinite(reach):
-        return none(f"the readings differ on too few of {count} {clusters.unit}s to tell")
-    return Interval(middle - reach, middle + reach, level, clusters.unit, count)
+    times = float(np.quantile(_studentised(change, length, repeats, random), level, method="inverted_cdf"))
+    if times > student(level, 1):  # Student's for two: no more than that many make the difference
+        return none(f"the size of the difference hangs on one or two of {count} {clusters.unit}s")
+    return Interval(middle - times * spread, middle + times * spread, level, clusters.unit, count)
 
 
 def swap_test(paired: Paired, *, seed: int = 0, repeats: int = 10_000) -> SwapTest:

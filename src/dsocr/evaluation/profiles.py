@@ -5,7 +5,7 @@ A profile folds reference and prediction alike and scores what is left. `raw` is
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -48,37 +48,33 @@ _SPACES = re.compile(" {2,}")
 _AROUND_BREAK = re.compile(r" ?\n ?")
 
 
-class _Kept(dict[int, str]):
-    """For each code point what a rule makes of it; filled as they come."""
-
-    def __init__(self, rule: Callable[[str], str]) -> None:
-        self._rule = rule
-
-    def __missing__(self, code: int) -> str:
-        self[code] = self._rule(chr(code))
-        return self[code]
-
-
-def _unless_punctuation(character: str) -> str:
-    return "" if unicodedata.category(character).startswith("P") else character
-
-
-def _if_digit(character: str) -> str:
-    return character if character == "\n" or unicodedata.category(character) == "Nd" else " "
-
-
-_WITHOUT_PUNCTUATION = _Kept(_unless_punctuation)
-_DIGITS = _Kept(_if_digit)
-_YO = str.maketrans("ёЁ", "еЕ")
-_REFORMED = str.maketrans("ѣѢіІїЇѵѴѳѲ", "еЕиИиИиИфФ")
+_NO_DIGITS = re.compile(r"[^\d\n]+")
+_YO = (("ё", "е"), ("Ё", "Е"))
+_REFORM = tuple(zip("ѣѢіІїЇѵѴѳѲ", "еЕиИиИиИфФ", strict=True))
 _FINAL_HARD_SIGN = re.compile(r"(?<=\w)[ъЪ](?!\w)")
 
 
+def _replaced(text: str, pairs: Iterable[tuple[str, str]]) -> str:
+    """Not `str.translate`, which looks up every character."""
+    for old, new in pairs:
+        text = text.replace(old, new)
+    return text
+
+
+def _without_punctuation(text: str) -> str:
+    signs = (character for character in set(text) if unicodedata.category(character).startswith("P"))
+    return _replaced(text, ((sign, "") for sign in signs))
+
+
 def _reformed(text: str) -> str:
-    return _FINAL_HARD_SIGN.sub("", text.translate(_REFORMED))
+    return _FINAL_HARD_SIGN.sub("", _replaced(text, _REFORM))
 
 
-def profiles(struck_marks: Marks = TextPolicy().struck_marks) -> tuple[Profile, ...]:
+STRUCK_MARKS = TextPolicy().struck_marks
+"""The marks of struck-out text where nobody says otherwise."""
+
+
+def profiles(struck_marks: Marks = STRUCK_MARKS) -> tuple[Profile, ...]:
     """All profiles, `raw` first; struck-out text stands between the pairs of `struck_marks`."""
     struck = struck_pattern(struck_marks)
     return (
@@ -87,14 +83,14 @@ def profiles(struck_marks: Marks = TextPolicy().struck_marks) -> tuple[Profile, 
         Profile(
             "without_punctuation",
             "all characters of Unicode's categories P* removed, in every script; как-то is one word",
-            lambda text: text.translate(_WITHOUT_PUNCTUATION),
+            _without_punctuation,
         ),
-        Profile("yo_as_e", "ё read as е", lambda text: text.translate(_YO)),
+        Profile("yo_as_e", "ё read as е", lambda text: _replaced(text, _YO)),
         Profile("pre_reform", "ѣ read as е, і, ї and ѵ as и, ѳ as ф, and no ъ at the end of a word", _reformed),
         Profile(
             "digits_only",
             "numbers alone: digits of every script (Nd), with one space for all between two numbers",
-            lambda text: text.translate(_DIGITS),
+            lambda text: _NO_DIGITS.sub(" ", text),
         ),
         Profile(
             "without_struck",
@@ -160,7 +156,9 @@ class _Raw:
         references, predictions = profile.folded(self._references), profile.folded(self._predictions)
         changed = [
             place
-            for place, texts in enumerate(zip(references, predictions, self._references, self._predictions, strict=True))
+            for place, texts in enumerate(
+                zip(references, predictions, self._references, self._predictions, strict=True)
+            )
             if texts[:2] != texts[2:]
         ]
         counts = list(self._counts)

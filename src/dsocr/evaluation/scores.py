@@ -6,11 +6,12 @@ Knows nothing about how predictions were made, nor where scores are kept.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from operator import attrgetter
 from typing import Any, Literal, Protocol, Self
 
 from dsocr.errors import DataError
+from dsocr.evaluation.intervals import Interval, clusters_of, interval_of
 from dsocr.evaluation.metrics import (
     ErrorRate,
     character_errors,
@@ -86,7 +87,7 @@ class LineScore:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The line that `as_dict` wrote; TypeError where a field is missing, unknown or of another type."""
-        if missing := [field.name for field in fields(cls) if field.name not in values]:
+        if missing := [one.name for one in fields(cls) if one.name not in values]:
             raise TypeError(f"a line without {', '.join(missing)}")
         if not all(isinstance(values[name], str) for name in ("id", "reference", "prediction")):
             raise TypeError("a line whose texts are no texts")
@@ -97,7 +98,8 @@ class LineScore:
 class Score:
     """Lines pooled; `seconds` is the time it took to read them, where it was measured.
 
-    `failures` counts the lines of each of the `FAILURES`; `runaway` those that were cut off or too long.
+    `failures` counts the lines of each of the `FAILURES`; `runaway` those that were cut off or too long. `intervals`
+    are those of `cer`, `wer` and `exact` (the share of exact lines), where they were asked for.
     """
 
     cer: ErrorRate
@@ -107,9 +109,10 @@ class Score:
     failures: Mapping[str, int]
     runaway: int
     seconds: float | None = None
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, lines: Sequence[LineScore], seconds: float | None = None) -> Self:
+    def of(cls, lines: Sequence[LineScore], seconds: float | None = None, *, intervals: bool = False) -> Self:
         """The pooled score of some lines."""
         return cls(
             cer=pooled(line.cer for line in lines),
@@ -119,6 +122,7 @@ class Score:
             failures={failure: sum(map(attrgetter(failure), lines)) for failure in FAILURES},
             runaway=sum(line.runaway for line in lines),
             seconds=seconds,
+            intervals=_intervals(lines) if intervals else {},
         )
 
     @property
@@ -143,6 +147,7 @@ class Score:
             **{f"{name}_lines": count for name, count in counts.items()},
             **{f"{name}_rate": round(count / self.lines, 6) for name, count in counts.items()},
             "seconds": self.seconds,
+            "intervals": {name: interval.as_dict() for name, interval in self.intervals.items()},
         }
 
     @classmethod
@@ -156,7 +161,47 @@ class Score:
             failures={failure: values[f"{failure}_lines"] for failure in FAILURES},
             runaway=values["runaway_lines"],
             seconds=values["seconds"],
+            intervals={name: Interval.from_dict(interval) for name, interval in values["intervals"].items()},
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The same lines read twice, by the base alone and with the adapter; None where one did not read."""
+
+    base: Score | None = None
+    adapter: Score | None = None
+
+    @classmethod
+    def of(cls, lines_by_model: Mapping[str, Sequence[LineScore]], *, intervals: bool = False) -> Self:
+        """The scores of lines by model."""
+        return cls(**{model: Score.of(lines, intervals=intervals) for model, lines in lines_by_model.items()})
+
+    @property
+    def last(self) -> Score:
+        """The adapter's, else the base's."""
+        score = self.adapter or self.base
+        assert score is not None
+        return score
+
+    def as_dict(self) -> dict[str, Any]:
+        """`base` and `adapter`, each a score or null."""
+        return {"base": self.base and self.base.as_dict(), "adapter": self.adapter and self.adapter.as_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The scores that `as_dict` wrote."""
+        base, adapter = values["base"], values["adapter"]
+        return cls(base and Score.from_dict(base), adapter and Score.from_dict(adapter))
+
+
+def _intervals(lines: Sequence[LineScore]) -> dict[str, Interval]:
+    clusters = clusters_of(lines)
+    return {
+        "cer": interval_of([line.cer for line in lines], clusters),
+        "wer": interval_of([line.wer for line in lines], clusters),
+        "exact": interval_of([ErrorRate(int(line.exact), 1) for line in lines], clusters, share=True),
+    }
 
 
 def pooled(rates: Iterable[ErrorRate]) -> ErrorRate:
