@@ -13,6 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from dsocr.config import RunConfig
 from dsocr.runs import RunFolder
 from dsocr.training.board import LINES, Board, ReadLine, lines_table
+from dsocr.training.ranks import Ranks
 from dsocr.training.train import train
 from dsocr.training.validation import Validation, ValidationReading
 from tests.training.test_train import changed, metrics
@@ -77,7 +78,7 @@ def test_of_two_equal_readings_the_one_with_fewer_loops_is_the_best(tmp_path: Pa
     saved: list[int] = []
     validation = object.__new__(Read)
     validation._samples = [None] * 10  # type: ignore[list-item]
-    validation._folder, validation._report = tmp_path, told.append
+    validation._folder, validation._report, validation._ranks = tmp_path, told.append, Ranks()
     validation.best_cer, validation.best_runaway = float("inf"), 0
     validation.best_step = validation.readings_without_better = 0
     with pytest.MonkeyPatch.context() as patch:

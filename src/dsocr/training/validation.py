@@ -20,6 +20,7 @@ from dsocr.samples import Sample
 from dsocr.training.board import LINES, ReadLine
 from dsocr.training.checkpoints import save_best
 from dsocr.training.collator import EncodedSamples
+from dsocr.training.ranks import Ranks
 from dsocr.training.sheets import SheetSamples
 
 
@@ -64,6 +65,7 @@ class Validation(TrainerCallback, ExportableState):
     """Reads the samples every so many steps, keeps the best adapter in `folder`, stops after `patience` worse ones.
 
     The best has the lowest CER, which counts all that a runaway line writes; of equal ones, the fewest runaway lines.
+    Several processes read a share each and come to the same; the first keeps and reports it.
     """
 
     def __init__(
@@ -77,7 +79,9 @@ class Validation(TrainerCallback, ExportableState):
         folder: Path,
         report: Callable[[ValidationReading], None],
         lines_per_sheet: LinesPerSheet = 1,
+        ranks: Ranks | None = None,
     ) -> None:
+        self._ranks = ranks or Ranks()
         self._samples = samples
         lines = EncodedSamples(samples, encoder)
         self._sheets = None if lines_per_sheet == 1 else SheetSamples(lines, samples, encoder, lines_per_sheet)
@@ -133,43 +137,49 @@ class Validation(TrainerCallback, ExportableState):
         if better:
             self.best_cer, self.best_runaway = cer, runaway
             self.best_step, self.readings_without_better = step, 0
-            save_best(self._folder, step, model)
+            if self._ranks.first:
+                save_best(self._folder, step, model)
         else:
             self.readings_without_better += 1
         self.last_step = step
         loss = self._loss(model)
         seconds = time.monotonic() - started
         counted = len(self._samples)
-        self._report(ValidationReading(step, loss, cer, empty, runaway, counted, seconds, better, again, lines))
+        if self._ranks.first:
+            self._report(ValidationReading(step, loss, cer, empty, runaway, counted, seconds, better, again, lines))
 
     def _read_texts(self, model: Any) -> tuple[float, int, int, int, tuple[ReadLine, ...]]:
         pooled, empty, runaway, again = ErrorRate(), 0, 0, 0
         lines: dict[int, ReadLine] = {}
-        for index, line in self._readings(model):
-            reference, reading = self._samples[index].text, line.reading
-            pooled += character_errors(reference, reading.text)
-            empty += is_empty(reading.text)
-            runaway += is_runaway(reference, reading.text, reading.truncated)
-            again += line.read_again
-            if index < LINES:
+        ours = [
+            (index, line.reading.text, line.reading.truncated, line.read_again) for index, line in self._readings(model)
+        ]
+        for index, text, truncated, read_again in (line for some in self._ranks.gathered(ours) for line in some):
+            reference = self._samples[index].text
+            pooled += character_errors(reference, text)
+            empty += is_empty(text)
+            runaway += is_runaway(reference, text, truncated)
+            again += read_again
+            if index < LINES and self._ranks.first:
                 sample = self._samples[index]
                 # Not what is kept for training, which may be features in place of pixels.
                 shown = self._encoder.encode(open_image(sample.image)).views.whole
-                lines[index] = ReadLine(sample.id, reference, reading.text, shown)
+                lines[index] = ReadLine(sample.id, reference, text, shown)
         return pooled.rate, empty, runaway, again, tuple(lines[index] for index in sorted(lines))
 
     def _readings(self, model: Any) -> Iterator[tuple[int, LineReading]]:
-        """Each sample's place and what was read of it."""
+        """Each sample's place and what was read of it, for those that fall to this process."""
         if self._sheets is not None:
             yield from self._readings_on_sheets(model, self._sheets)
             return
-        for indices in batches(range(len(self._samples)), self._generation.samples_per_batch):
+        places = self._ranks.share(range(len(self._samples)))
+        for indices in batches(places, self._generation.samples_per_batch):
             images = [replace(self._encoded[index], answer_ids=()) for index in indices]
             readings = decode(model, self._encoder, images, self._generation)
             yield from zip(indices, map(LineReading, readings), strict=True)
 
     def _readings_on_sheets(self, model: Any, laid_out: SheetSamples) -> Iterator[tuple[int, LineReading]]:
-        sheets = laid_out.sheets()
+        sheets = self._ranks.share(laid_out.sheets())
         images = ([laid_out.lines.varied(index) for index in sheet] for sheet in sheets)
         answered = read_sheets(model, self._encoder, self._generation, images)
         for sheet, readings in zip(sheets, answered, strict=True):
@@ -180,7 +190,8 @@ class Validation(TrainerCallback, ExportableState):
         """Mean loss of a learnt token over the samples."""
         model.eval()
         total, tokens = 0.0, 0
-        for indices in batches(range(len(self._encoded)), self._generation.samples_per_batch):
+        places = self._ranks.share(range(len(self._encoded)))
+        for indices in batches(places, self._generation.samples_per_batch):
             batch = collate(
                 [self._encoded[index] for index in indices],
                 self._encoder.pad_id,
@@ -191,4 +202,5 @@ class Validation(TrainerCallback, ExportableState):
             learnt = int((batch["labels"] >= 0).sum())
             total += float(model(**only_learnt(batch)).loss) * learnt
             tokens += learnt
-        return total / max(tokens, 1)
+        found: list[tuple[float, int]] = self._ranks.gathered((total, tokens))
+        return sum(loss for loss, _ in found) / max(sum(count for _, count in found), 1)
