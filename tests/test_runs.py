@@ -48,7 +48,7 @@ def test_reading_settings_travel_with_the_adapter(tmp_path: Path) -> None:
 
 def test_reading_settings_of_an_earlier_version_take_the_defaults_for_what_they_lack(tmp_path: Path) -> None:
     earlier: dict[str, object] = {**json.loads(SETTINGS.to_json()), "text_policy": {"unicode": "NFC", "spaces": "keep"}}
-    del earlier["lines_per_sheet"]
+    del earlier["lines_per_sheet"], earlier["unit"]
     (tmp_path / "reading.json").write_text(to_json(earlier), encoding="utf-8")
     assert ReadingSettings.load(tmp_path) == SETTINGS
 

@@ -78,6 +78,11 @@ class RunFolder:
         return self.path / "checkpoints"
 
     @property
+    def forecast(self) -> Path:
+        """The folder with the trainings on fewer samples, and what they say about more."""
+        return self.path / "forecast"
+
+    @property
     def metrics(self) -> Path:
         """One JSON object a line for every logged step and every reading of the validation split."""
         return self.path / "metrics.jsonl"
@@ -103,6 +108,16 @@ class RunFolder:
         return self.path / "lines.jsonl"
 
     @property
+    def confidence(self) -> Path:
+        """How far the adapter's confidences come true, and what checking the most doubtful lines brings."""
+        return self.path / "confidence.json"
+
+    @property
+    def confidence_page(self) -> Path:
+        """The same, to look at in a browser."""
+        return self.path / "confidence.html"
+
+    @property
     def report(self) -> Path:
         """The scorecard, to look at in a browser."""
         return self.path / "report.html"
@@ -113,7 +128,8 @@ class ReadingSettings:
     """How to read with an adapter: the settings that travel with its weights, in `reading.json` beside them.
 
     `prompt` is the prompt itself, not its name. `generation` holds the keys of the configuration's section.
-    Runs from before there were sheets have no `lines_per_sheet`: they read single lines.
+    Runs from before there were sheets have no `lines_per_sheet`: they read single lines. `unit` is what the images
+    showed that were learnt from; runs from before it was written down are taken to have learnt lines.
     """
 
     base: str
@@ -123,6 +139,7 @@ class ReadingSettings:
     text_policy: TextPolicy
     generation: dict[str, Any]
     lines_per_sheet: int | Literal["auto"] = 1
+    unit: Literal["line", "region", "page"] = "line"
 
     @classmethod
     def load(cls, adapter: Path) -> Self:

@@ -6,6 +6,7 @@ One image is one task that knows nothing of the others, so tasks may run anywher
 import hashlib
 import io
 import json
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
@@ -68,24 +69,37 @@ class Cut:
     lines: tuple[CutLine | Refusal, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LineFile:
+    """What the file of a sample holds, before anything is stored, and its suffix; `is_whole` is the image itself."""
+
+    content: bytes
+    suffix: str
+    is_whole: bool
+
+
 def cut_image(task: CutTask) -> Cut | Refusal:
     """The samples of one image, stored; the image is decoded once."""
-    image = task.image
+    found = cut_lines(task.image, task.data)
+    if isinstance(found, Refusal):
+        return found
+    size, files = found
+    lines = (_store(task, number, file) for number, file in enumerate(files, start=1))
+    return Cut(size, tuple(lines))
+
+
+def cut_lines(image: SourceImage, data: bytes) -> tuple[tuple[int, int], Iterator[LineFile | Refusal]] | Refusal:
+    """The image's size and its samples as their files hold them, one at a time; what reads them sees the same pixels.
+
+    `data` is the image's content.
+    """
     try:
-        decoded = decode_image(task.data, name=image.image)
+        decoded = decode_image(data, name=image.image)
         outlines = [scaled_outline(line, image, decoded.image.size) for line in image.lines]
     except DataError as error:
         return Refusal(_reason(error), error.message)
     paper = paper_colour(decoded.image) if any(outlines) else 0
-    lines: list[CutLine | Refusal] = []
-    for number, outline in enumerate(outlines, start=1):
-        if outline is None:
-            lines.append(_store_whole(task, decoded))
-        elif problem := _problem(outline, decoded.image):
-            lines.append(problem)
-        else:
-            lines.append(_store_line(task, number, outline, decoded, paper))
-    return Cut(decoded.image.size, tuple(lines))
+    return decoded.image.size, (_line_file(outline, decoded, data, paper) for outline in outlines)
 
 
 def task_key(image: SourceImage, data: bytes) -> str:
@@ -181,19 +195,24 @@ def encoded(image: Image.Image, format_: str) -> tuple[bytes, str]:
     return buffer.getvalue(), _SUFFIXES[format_]
 
 
-def _store_line(task: CutTask, number: int, outline: Outline, decoded: DecodedImage, paper: Colour) -> CutLine:
-    content, suffix = encoded(crop_line(decoded.image, outline, paper), decoded.format)
-    return _store(task, f"{task.stem}_{number:04d}{suffix}", content)
+def _line_file(outline: Outline | None, decoded: DecodedImage, data: bytes, paper: Colour) -> LineFile | Refusal:
+    if outline is None:
+        return _whole_file(decoded, data)
+    if problem := _problem(outline, decoded.image):
+        return problem
+    return LineFile(*encoded(crop_line(decoded.image, outline, paper), decoded.format), is_whole=False)
 
 
-def _store_whole(task: CutTask, decoded: DecodedImage) -> CutLine:
+def _whole_file(decoded: DecodedImage, data: bytes) -> LineFile:
     """The file as it is where it shows the picture as it is, else the picture written anew."""
     if decoded.as_stored and decoded.format in _SUFFIXES:
-        return _store(task, task.stem + _SUFFIXES[decoded.format], task.data)
-    content, suffix = encoded(decoded.image, decoded.format)
-    return _store(task, task.stem + suffix, content)
+        return LineFile(data, _SUFFIXES[decoded.format], is_whole=True)
+    return LineFile(*encoded(decoded.image, decoded.format), is_whole=True)
 
 
-def _store(task: CutTask, file: str, content: bytes) -> CutLine:
-    (task.folder / file).write_bytes(content)
-    return CutLine(file, hashlib.sha256(content).hexdigest())
+def _store(task: CutTask, number: int, line: LineFile | Refusal) -> CutLine | Refusal:
+    if isinstance(line, Refusal):
+        return line
+    file = f"{task.stem}{line.suffix}" if line.is_whole else f"{task.stem}_{number:04d}{line.suffix}"
+    (task.folder / file).write_bytes(line.content)
+    return CutLine(file, hashlib.sha256(line.content).hexdigest())

@@ -55,7 +55,7 @@ class Units:
 def _of_units(image: SourceImage, unit: Unit, notes: Notes) -> SourceImage:
     if _comes_whole(image):
         return image
-    groups = [(image.where, [*image.lines, *image.lost])] if unit == "page" else _regions(image)
+    groups = [(image.where, [*image.lines, *image.lost])] if unit == "page" else regions_of(image)
     found = [_joined(where, lines, unit, frozenset(image.lost)) for where, lines in groups]
     for item in found:
         if isinstance(item, LeftOut):
@@ -67,7 +67,7 @@ def _comes_whole(image: SourceImage) -> bool:
     return len(image.lines) == 1 and not image.lost and not (image.lines[0].outline or image.lines[0].region)
 
 
-def _regions(image: SourceImage) -> list[tuple[str, list[SourceLine]]]:
+def regions_of(image: SourceImage) -> list[tuple[str, list[SourceLine]]]:
     """Where each region stands and its lines, in the order in which the regions begin."""
     groups: dict[str, list[SourceLine]] = {}
     for line in [*image.lines, *image.lost]:
@@ -82,13 +82,13 @@ def _joined(where: str, lines: Sequence[SourceLine], unit: Unit, lost: frozenset
         if is_blank(line.text) or line in lost:
             why = "could not be read" if line in lost else "is not transcribed"
             return LeftOut(Reason.GAP, where, f"a line of the {unit} {why}: {line.where}")
-    outline = None if unit == "page" else _around(lines)
+    outline = None if unit == "page" else around(lines)
     if unit == "region" and outline is None:
         return LeftOut(Reason.NO_OUTLINE, where, "neither the region nor its lines have an outline")
     return SourceLine("\n".join(line.text for line in lines), where, outline, lines[0].region)
 
 
-def _around(lines: Sequence[SourceLine]) -> Outline | None:
+def around(lines: Sequence[SourceLine]) -> Outline | None:
     """The region's own outline where it holds its lines, else a box around them all."""
     boxes = [line.outline.box for line in lines if line.outline]
     region = lines[0].region

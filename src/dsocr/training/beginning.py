@@ -1,5 +1,6 @@
 """Whether a training may begin in its run folder, and what it writes there first."""
 
+import json
 import platform
 import shutil
 import sys
@@ -9,18 +10,49 @@ from typing import Any
 from uuid import uuid4
 
 from dsocr import __version__
-from dsocr.config import RunConfig
+from dsocr.config import RunConfig, load_config
 from dsocr.data.dataset import Dataset
 from dsocr.errors import RunError
-from dsocr.model.loading import choose_device
+from dsocr.model.loading import choose_device, find_base
 from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.training.checkpoints import remove_leftovers
 from dsocr.training.locking import RunLock
 
 
+def is_trained(config: RunConfig) -> bool:
+    """True where the run folder holds this very training, finished; it may as well be begun, or not there.
+
+    Raises RunError where it holds one with other settings, or of a dataset that has changed since.
+    """
+    run = RunFolder(config.run)
+    if not run.config.is_file():
+        return False
+    begun = load_config(run.config)
+    refuse_other_settings(run, pinned(config, begun), begun)
+    if not run.provenance.is_file():  # killed before it began
+        return False
+    dataset = Dataset.open(config.dataset, fold=config.fold)
+    try:
+        trained_on = json.loads(run.provenance.read_text(encoding="utf-8"))["dataset"]
+    except (OSError, ValueError, KeyError, TypeError):
+        trained_on = None
+    if trained_on != {split.value: card.sha256 for split, card in dataset.card.splits.items()}:
+        raise RunError(f"was not trained on {config.dataset} as it is", where=run.path, hint="give --overwrite")
+    return run.adapter.is_dir()
+
+
+def pinned(config: RunConfig, begun: RunConfig | None) -> RunConfig:
+    """The configuration with the commit of a Hub base written in, which a resumed run and whoever reads with it get."""
+    revision = config.base_revision
+    if revision is None and begun is not None and begun.base == config.base:
+        revision = begun.base_revision
+    _, commit = find_base(config.base, revision)
+    return config.model_copy(update={"base_revision": commit})
+
+
 def refuse_run(run: RunFolder, *, overwrite: bool) -> None:
     """An error where the run folder is of something else, or of a finished run; writes nothing."""
-    others = {path.name for path in run.path.iterdir()} - RunLock.names(run) if run.path.is_dir() else set()
+    others = {path.name for path in run.path.iterdir()} - _beside(run) if run.path.is_dir() else set()
     if others and not run.config.is_file():
         raise RunError("is not empty and not a run folder", where=run.path, hint="give `run:` another folder")
     if run.adapter.is_dir() and not overwrite:
@@ -33,7 +65,7 @@ def refuse_other_settings(run: RunFolder, config: RunConfig, begun: RunConfig) -
     """An error where the unfinished run was begun with settings that change what is learnt."""
     if different := _differences(config, begun):
         raise RunError(
-            f"holds an unfinished run with other settings: {', '.join(different)}",
+            f"holds {'a' if run.adapter.is_dir() else 'an unfinished'} run with other settings: {', '.join(different)}",
             where=run.path,
             hint=f"resume it with `{run.resume_command}`, or give --overwrite",
         )
@@ -61,11 +93,16 @@ def begin_run(
         write_atomically(run.provenance, to_json(_provenance(config, dataset, processes)))
 
 
+def _beside(run: RunFolder) -> set[str]:
+    """Names in a run folder that are none of the run's own: its lock, and trainings on fewer samples."""
+    return {*RunLock.names(run), run.forecast.name}
+
+
 def _clear(run: RunFolder) -> None:
     """Remove all that a run left, its configuration last: without it the folder would be taken for something else."""
     if run.checkpoints.is_dir():  # at once, so that what is left half removed is not gone on from
         run.checkpoints.rename(run.checkpoints.with_name(f".{run.checkpoints.name}.{uuid4().hex[:8]}.tmp"))
-    others = [path for path in run.path.iterdir() if path.name not in RunLock.names(run) and path != run.config]
+    others = [path for path in run.path.iterdir() if path.name not in _beside(run) and path != run.config]
     for path in [*others, run.config]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

@@ -15,16 +15,17 @@ from dsocr.config import RunConfig, load_config
 from dsocr.data.checks import Finding
 from dsocr.data.dataset import Dataset
 from dsocr.errors import DataError, Interrupted, RunError
+from dsocr.evaluation.guard import NO_GUARD, Guard, GuardReading
 from dsocr.inference.decoding import Generation
 from dsocr.model.adapters import CONFIG, WEIGHTS, adapter_files
 from dsocr.model.encoding import Encoder
-from dsocr.model.loading import find_base, load_encoder
+from dsocr.model.loading import load_encoder
 from dsocr.model.sheets import demand_sheets
 from dsocr.runs import READING, ReadingSettings, RunFolder
 from dsocr.samples import Sample, Split
 from dsocr.sealing import damage, disk_in_sentences, write_sealed
 from dsocr.training.arguments import steps_per_epoch, total_steps, training_arguments, without_workers
-from dsocr.training.beginning import begin_run, refuse_other_settings, refuse_run
+from dsocr.training.beginning import begin_run, pinned, refuse_other_settings, refuse_run
 from dsocr.training.callbacks import Recorder, Report, close_training_log, silent_log, training_log
 from dsocr.training.checkpoints import best_path
 from dsocr.training.collator import Collator, EncodedSamples, WithFillers
@@ -37,6 +38,7 @@ from dsocr.training.ranks import DrawnByStep, Ranks, joined
 from dsocr.training.resuming import Resumption, Say
 from dsocr.training.setup import Setup, sample_order, set_up, within_budget
 from dsocr.training.sheets import counted_in_sheets
+from dsocr.training.subsets import training_samples
 from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.validation import Validation, ValidationReading, chosen_samples
 from dsocr.training.vision import Stage, keep_features
@@ -44,7 +46,10 @@ from dsocr.training.vision import Stage, keep_features
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """What a training made. `best_cer` is None where there was no validation split to read."""
+    """What a training made. `best_cer` is None where there was no validation split to read.
+
+    `guard` is what the best adapter does to the guard set, None where there is none.
+    """
 
     run: RunFolder
     steps: int
@@ -53,6 +58,7 @@ class TrainResult:
     seconds: float
     excluded: int
     resumed_from: int
+    guard: GuardReading | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +123,19 @@ def _train(
 ) -> TrainResult:
     # A run without a checkpoint holds nothing to lose: settings that stopped it at once may be put right.
     begun = None if resumption is None else load_config(run.config)
-    config, dataset, encoder = ranks.in_turn(lambda: _opened(config, begun, run, told, ranks))
-    samples, excluded = ranks.in_turn(lambda: within_budget(dataset.samples(Split.TRAIN), encoder, config))
+    config, dataset, encoder, guard = ranks.in_turn(lambda: _opened(config, begun, run, told, ranks))
+    samples, excluded = ranks.in_turn(lambda: within_budget(training_samples(dataset, config), encoder, config))
     with out_of_memory_spoken(config):
         setup = ranks.in_turn(lambda: set_up(config, samples))
     try:
         thorough = None if begun else preflight
         ranks.from_first(lambda: _prove_and_begin(run, begin, setup, samples, config, dataset, excluded, thorough))
         log = training_log(run) if ranks.first else silent_log()
-        trainer, validation, interruption = _trainer(config, run, dataset, setup, len(samples), told, ranks, log)
+        if guard is None and config.guard.lines:
+            log.info(NO_GUARD)
+            told.say(NO_GUARD)
+        validation_of = partial(_validation, config, run, dataset, setup.encoder, guard, ranks, log)
+        trainer, validation, interruption = _trainer(config, run, setup, len(samples), told, validation_of, ranks, log)
         with interruption.watching(), out_of_memory_spoken(config):
             steps = _run(trainer, validation, run, resumption, told.say, ranks, log)
             if interruption.signal is not None and not _is_over(steps, trainer, validation):
@@ -140,6 +150,7 @@ def _train(
             seconds=time.monotonic() - started,
             excluded=excluded,
             resumed_from=0 if resumption is None else resumption.step,
+            guard=validation.guard_of_best if validation else None,
         )
     finally:
         if ranks.first:
@@ -148,10 +159,10 @@ def _train(
 
 def _opened(
     config: RunConfig, begun: RunConfig | None, run: RunFolder, told: _Told, ranks: Ranks
-) -> tuple[RunConfig, Dataset, Encoder]:
-    """The configuration with its base pinned, the dataset, which the first process has checked, and the encoder."""
+) -> tuple[RunConfig, Dataset, Encoder, Guard | None]:
+    """The configuration with its base pinned, the dataset, which the first process has checked, encoder and guard."""
     dataset = Dataset.open(config.dataset, fold=config.fold)
-    config = _pinned(config, begun)
+    config = pinned(config, begun)
     if begun is not None:
         refuse_other_settings(run, config, begun)
     encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
@@ -160,7 +171,7 @@ def _opened(
     counted_in_sheets(config, 1, 1, ranks.count)  # refuses what cannot be parted
     if ranks.first:
         _check(dataset, encoder, config, told.warn)
-    return config, dataset, encoder
+    return config, dataset, encoder, Guard.open(config.guard, config.base)
 
 
 def _prove_and_begin(
@@ -214,15 +225,6 @@ def _is_over(steps: int, trainer: AdapterTrainer, validation: Validation | None)
     return steps >= trainer.args.max_steps or (validation is not None and validation.out_of_patience)
 
 
-def _pinned(config: RunConfig, begun: RunConfig | None) -> RunConfig:
-    """The configuration with the commit of a Hub base written in, which a resumed run and whoever reads with it get."""
-    revision = config.base_revision
-    if revision is None and begun is not None and begun.base == config.base:
-        revision = begun.base_revision
-    _, commit = find_base(config.base, revision)
-    return config.model_copy(update={"base_revision": commit})
-
-
 def _check(dataset: Dataset, encoder: Encoder, config: RunConfig, warn: Callable[[Finding], None] | None) -> None:
     """Refuse a dataset with errors; what is merely doubtful is passed on."""
     limit = config.training.max_text_tokens if config.training.long_text == "error" else None
@@ -241,10 +243,10 @@ def _check(dataset: Dataset, encoder: Encoder, config: RunConfig, warn: Callable
 def _trainer(
     config: RunConfig,
     run: RunFolder,
-    dataset: Dataset,
     setup: Setup,
     lines: int,
     told: _Told,
+    validation_of: Callable[[Recorder | None], Validation | None],
     ranks: Ranks,
     log: logging.Logger,
 ) -> tuple[AdapterTrainer, Validation | None, Interruption]:
@@ -255,7 +257,7 @@ def _trainer(
         a_step = round(counted.training.samples_per_step * lines / len(setup.samples))
         recorder = Recorder(run, samples_per_step=a_step, report=told.report)
         callbacks.insert(0, recorder)
-    validation = _validation(config, run, dataset, setup.encoder, recorder, ranks, log)
+    validation = validation_of(recorder)
     if validation is not None:
         callbacks.insert(0, validation)  # first, so that what it reads after a step is told with that step
     if ranks.count > 1:
@@ -297,9 +299,10 @@ def _validation(
     run: RunFolder,
     dataset: Dataset,
     encoder: Encoder,
-    recorder: Recorder | None,
+    guard: Guard | None,
     ranks: Ranks,
     log: logging.Logger,
+    recorder: Recorder | None,
 ) -> Validation | None:
     samples = chosen_samples(dataset.samples(Split.VALIDATION), config.validation.samples, config.seed)
     if not samples:
@@ -314,6 +317,7 @@ def _validation(
         patience=config.validation.patience,
         folder=run.checkpoints,
         report=recorder.record_validation if recorder else _unheard,
+        guard=guard,
         ranks=ranks,
     )
 
@@ -334,6 +338,7 @@ def _finish(
         text_policy=dataset.card.policy(),
         generation=config.generation.model_dump(),
         lines_per_sheet=config.input.lines_per_sheet,
+        unit=dataset.card.unit,
     )
     files = _best_files(run, model, validation)
     write_sealed(run.adapter, [*files, (READING, reading.to_json().encode())], unsealed={READING})

@@ -47,8 +47,15 @@ def describe_page(root: etree._Element) -> Page:
     blocks = [block for block in page.iter("{*}TextBlock") if block.get("ID") != _NO_REGION]
     regions = {block: region_of(block, "ID", _outline) for block in blocks}
     lines = [
-        Line(_text(line), row_of(line), _outline(line), region=regions.get(cast("etree._Element", line.getparent())))
-        for line in page.iter("{*}TextLine")
+        Line(
+            _text(line),
+            row_of(line),
+            _outline(line),
+            region=regions.get(cast("etree._Element", line.getparent())),
+            place=place,
+            id=line.get("ID") or "",
+        )
+        for place, line in enumerate(page.iter("{*}TextLine"))
     ]
     return Page(image or None, stated_size(page, "WIDTH", "HEIGHT"), lines)
 

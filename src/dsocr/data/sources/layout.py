@@ -93,12 +93,18 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A transcription and where it stands on its image; without an outline it is the whole image's."""
+    """A transcription and where it stands on its image; without an outline it is the whole image's.
+
+    `place` counts the lines of its file in the file's order, from 0, and `id` is what the file calls it, where either
+    is known.
+    """
 
     text: str
     where: str
     outline: Outline | None = None
     region: Region | None = None
+    place: int | None = None
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

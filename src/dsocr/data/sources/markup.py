@@ -26,7 +26,8 @@ MAX_XML_BYTES = 32 * 1024 * 1024
 class Line:
     """A line as its page describes it; `row` is the line of the XML file it starts in.
 
-    `is_whole` says that it is the only one, and the whole image its own.
+    `is_whole` says that it is the only one, and the whole image its own. `place` counts the lines in the file's order,
+    from 0; `id` is what the file calls it.
     """
 
     text: str
@@ -34,6 +35,8 @@ class Line:
     outline: Outline | None
     is_whole: bool = False
     region: Region | None = None
+    place: int = 0
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ def read_pages(
 def _source_image(page: Page, image: Path, where: str, name: str, **known: object) -> Iterator[SourceImage | LeftOut]:
     lines, lost = [], []
     for line in page.lines:
-        read = SourceLine(line.text, f"{where}:{line.row}", line.outline, line.region)
+        read = SourceLine(line.text, f"{where}:{line.row}", line.outline, line.region, line.place, line.id)
         if line.is_whole and len(page.lines) == 1:
             lines.append(replace(read, outline=None, region=None))
         elif line.outline is None and line.text.strip():

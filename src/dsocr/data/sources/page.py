@@ -41,8 +41,17 @@ def describe_page(root: etree._Element) -> Page:
     """What one PAGE document says about its page."""
     page = the_only_page(root)
     image = (page.get("imageFilename") or "").strip()
+    places = {line: place for place, line in enumerate(page.iter("{*}TextLine"))}
     lines = [
-        Line(_text(line), row_of(line), _outline(line), _known(line) == "image", region)
+        Line(
+            _text(line),
+            row_of(line),
+            _outline(line),
+            _known(line) == "image",
+            region,
+            places[line],
+            line.get("id") or "",
+        )
         for region, region_lines in _regions_in_order(page)
         for line in region_lines
     ]
