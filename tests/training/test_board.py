@@ -15,6 +15,7 @@ from dsocr.evaluation.guard import GuardReading
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.runs import RunFolder
 from dsocr.training.board import LINES, Board, ReadLine, lines_table
+from dsocr.training.ranks import Ranks
 from dsocr.training.train import train
 from dsocr.training.validation import Validation, ValidationReading
 from tests.training.test_train import changed, metrics
@@ -80,6 +81,7 @@ def test_of_two_equal_readings_the_one_with_fewer_loops_is_the_best(tmp_path: Pa
     validation = object.__new__(Read)
     validation._samples = [None] * 10  # type: ignore[list-item]
     validation._folder, validation._report, validation._guard = tmp_path, told.append, None
+    validation._ranks = Ranks()
     validation.best_cer, validation.best_runaway = float("inf"), 0
     validation.best_step = validation.readings_without_better = 0
     with pytest.MonkeyPatch.context() as patch:

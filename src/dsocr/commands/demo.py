@@ -21,8 +21,8 @@ def demo_command(printer: Printer, out: Path) -> None:
     settings = {"run": out, "dataset": shipped("examples/handwriting")}
     config = load_config(shipped("configs/demo.yaml")).model_copy(update=settings)
     printer.say("The demo trains a small DeepSeek-OCR network (`nano`) on 330 shipped lines in three hands.")
-    with training_progress(printer) as report:
-        trained = train(config, overwrite=True, report=report)
+    with training_progress(printer) as (report, stage):
+        trained = train(config, overwrite=True, report=report, stage=stage)
     print_trained(printer, trained)
     with printer.progress("reading", "lines") as tell:
         card = evaluate(trained.run, progress=tell)
