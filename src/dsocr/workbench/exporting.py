@@ -68,7 +68,7 @@ def export(store: Store, shelf: Shelf, out: Path, *, to: str, accepted_only: boo
 
 
 def export_dataset(store: Store, shelf: Shelf, out: Path, *, overwrite: bool = False) -> PrepareReport:
-    """Make a dataset folder of the accepted lines. Raises DataError where there are none, or `out` is something else."""
+    """Make a dataset folder of the accepted lines. DataError where there are none, or `out` is something else."""
     if not store.counts()[State.ACCEPTED]:
         raise DataError("no line is accepted yet, so there is nothing to train on", where=out)
     out.resolve().parent.mkdir(parents=True, exist_ok=True)

@@ -32,6 +32,10 @@ class Shelf:
         """The image file of a page. Raises DataError where it is gone."""
         return read_bytes(inside(self.root, page.image.as_posix()))
 
+    def whole(self, page: Page) -> Image.Image:
+        """The picture of a page, upright."""
+        return decode_image(self.content(page), name=page.name).image
+
     def cut(self, page: Page, lines: list[Line]) -> list[Image.Image | None]:
         """The pictures of lines, with the pixels that `prepare` would cut and training would see; None without any."""
         found = cut_lines(source_image(page, lines, self.root), self.content(page))

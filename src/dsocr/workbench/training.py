@@ -45,6 +45,11 @@ class Training:
         self._config: RunConfig | None = None
         self._said = work / "training.log"
 
+    @property
+    def run(self) -> Path | None:
+        """The run folder of the latest training."""
+        return self._config.run if self._config else None
+
     def start(self) -> Path:
         """Make a dataset of the accepted lines and begin to train on it; gives the run folder.
 

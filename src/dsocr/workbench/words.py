@@ -21,7 +21,10 @@ _WORDS: dict[str, tuple[str, str]] = {
     "folder": ("Folder to write", "Папка для записи"),
     "dataset": ("dataset to train on", "набор для обучения"),
     "write": ("Write", "Записать"),
-    "written": ("written: {pages} pages, {texts} texts, in {out}", "записано: страниц {pages}, текстов {texts}, в {out}"),
+    "written": (
+        "written: {pages} pages, {texts} texts, in {out}",
+        "записано: страниц {pages}, текстов {texts}, в {out}",
+    ),
     "train": ("Train on corrections", "Обучить на исправлениях"),
     "training": ("training: step {steps}", "обучение: шаг {steps}"),
     "trained": ("trained: {run}", "обучено: {run}"),
