@@ -17,7 +17,7 @@ _TICKS = 5
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One curve of one run: points of (x, y) in the order of x, and the one that is marked as the best.
+    """One curve of one run: points of (x, y) in their order, and the one that is marked, as the best unless said.
 
     `band` are points of (x, low, high), the stretch between which is shaded; `dots` draws points without a curve.
     """
@@ -25,6 +25,7 @@ class Line:
     run: str
     points: Sequence[tuple[float, float]]
     best: tuple[float, float] | None = None
+    mark: str = "best"
     band: Sequence[tuple[float, float, float]] = ()
     dots: bool = False
 
@@ -122,7 +123,8 @@ def render_svg(plot: Plot, names: Sequence[str]) -> str:
             x, y = across(line.best[0]), up(line.best[1])
             drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" style="fill:none;stroke:{colour};stroke-width:2"/>')
             anchor = "middle" if x < _WIDTH - 60 else "end"
-            drawn.append(f'<text x="{x:.1f}" y="{y - 9:.1f}" text-anchor="{anchor}">best {line.best[1]:.4g}</text>')
+            told = f"{escape(line.mark)} {line.best[1]:.4g}"
+            drawn.append(f'<text x="{x:.1f}" y="{y - 9:.1f}" text-anchor="{anchor}">{told}</text>')
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(plot.title)}">{"".join(drawn)}</svg>'
 
 
@@ -180,4 +182,4 @@ def _draw(
         if line.best is not None:
             x, y = at(across(line.best[0]), up(line.best[1]))
             draw.ellipse((x - 5 * times, y - 5 * times, x + 5 * times, y + 5 * times), outline=colour, width=2 * times)
-            draw.text((x, y - 14 * times), f"best {line.best[1]:.4g}", fill="#555", font=font, anchor="mm")
+            draw.text((x, y - 14 * times), f"{line.mark} {line.best[1]:.4g}", fill="#555", font=font, anchor="mm")

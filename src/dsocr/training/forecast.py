@@ -23,10 +23,11 @@ from dsocr.inference.transcriber import Transcriber
 from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.samples import Sample, Split
 from dsocr.training.arguments import total_steps
+from dsocr.training.beginning import is_trained
 from dsocr.training.callbacks import Report
 from dsocr.training.forecast_page import write_pictures
 from dsocr.training.resuming import Say
-from dsocr.training.train import TrainResult, is_trained, train
+from dsocr.training.train import TrainResult, train
 
 SIZES = (0.125, 0.25, 0.5, 1.0)
 _FEWEST_SAMPLES = 4

@@ -80,7 +80,12 @@ class Plan:
         if self.probe is None:
             return None
         forwards = self.schedule.forwards * self.probe.seconds_per_forward
-        return forwards + self.schedule.steps * self.probe.seconds_per_update
+        return self.seconds_before + forwards + self.schedule.steps * self.probe.seconds_per_update
+
+    @property
+    def seconds_before(self) -> float:
+        """How much of that the vision towers look at images first, if no other training has had them do so."""
+        return 0.0 if self.probe is None else self.probe.images * self.probe.seconds_per_image
 
     def as_dict(self) -> dict[str, Any]:
         """The plan for programs: bytes and seconds, with the sums."""
@@ -88,7 +93,7 @@ class Plan:
         values["memory"]["total"] = self.memory.total
         if self.probe is not None:
             values["probe"]["samples_per_second"] = self.probe.samples_per_second
-        return {**values, "seconds": self.seconds}
+        return {**values, "seconds": self.seconds, "seconds_before": self.seconds_before}
 
 
 def make_plan(config: RunConfig, *, probe: bool = True, progress: Progress | None = None) -> Plan:
