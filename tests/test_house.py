@@ -26,7 +26,8 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 # A part may import what stands left of it; parts between the same bars do not know each other.
 ORDER = (
     "errors | text_rules | text loops | samples | settings shipped hub sealing | config | runs | history | pages"
-    " | data model | inference | evaluation | training | serving | doctor | console | commands | cli | __main__"
+    " | data model | inference | evaluation | training | serving workbench | doctor | console | commands | cli"
+    " | __main__"
 )
 RANKS = {part: rank for rank, parts in enumerate(ORDER.split(" | ")) for part in parts.split()}
 

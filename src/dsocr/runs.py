@@ -26,7 +26,7 @@ READING = "reading.json"
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Where everything one training leaves behind lies; nothing is made or read by asking."""
+    """Where everything one training leaves behind lies; nothing is made or opened by asking."""
 
     path: Path
 
@@ -46,6 +46,11 @@ class RunFolder:
             raise RunError(f"is damaged: {fault}", where=run.adapter, hint=hint)
         return run
 
+    @classmethod
+    def to_read_with(cls, path: Path) -> Self:
+        """A finished run, or the folder of an adapter alone, such as an export's: enough to transcribe."""
+        return cls(path) if (path / READING).is_file() else cls.open(path)
+
     @property
     def resume_command(self) -> str:
         """The command that goes on with this run where it was interrupted."""
@@ -64,8 +69,8 @@ class RunFolder:
 
     @property
     def adapter(self) -> Path:
-        """The folder with the best weights and, in reading.json, how to read with them."""
-        return self.path / "adapter"
+        """The folder with the best weights and, in reading.json, how to read with them; itself of an adapter alone."""
+        return self.path if (self.path / READING).is_file() else self.path / "adapter"
 
     @property
     def lock(self) -> Path:
@@ -76,6 +81,11 @@ class RunFolder:
     def checkpoints(self) -> Path:
         """The folder with the states from which training can go on."""
         return self.path / "checkpoints"
+
+    @property
+    def forecast(self) -> Path:
+        """The folder with the trainings on fewer samples, and what they say about more."""
+        return self.path / "forecast"
 
     @property
     def metrics(self) -> Path:
@@ -101,6 +111,16 @@ class RunFolder:
     def lines(self) -> Path:
         """Every scored line with its predictions, one JSON object each."""
         return self.path / "lines.jsonl"
+
+    @property
+    def confidence(self) -> Path:
+        """How far the adapter's confidences come true, and what checking the most doubtful lines brings."""
+        return self.path / "confidence.json"
+
+    @property
+    def confidence_page(self) -> Path:
+        """The same, to look at in a browser."""
+        return self.path / "confidence.html"
 
     @property
     def report(self) -> Path:

@@ -25,6 +25,9 @@ _Scale = Callable[[Any, Any], Any]
 FEWEST = 5
 """Clusters below which no interval is given: with four it would be right, but reach from a third to three times."""
 
+_USELESS = math.log(100)
+"""A reach from a hundredth of the rate to a hundred times it tells nothing."""
+
 
 class Placed(Protocol):
     """A line of which may be known who wrote it, and on which page."""
@@ -66,7 +69,7 @@ class Interval:
     def __str__(self) -> str:
         if self.low is None or self.high is None:
             return self.reason or "no interval"
-        return f"{self.level:.0%} CI {100 * self.low:.1f} to {100 * self.high:.1f} %"
+        return f"{100 * self.level:.0f} % CI {100 * self.low:.1f} to {100 * self.high:.1f} %"
 
     def as_dict(self) -> dict[str, Any]:
         """The interval as JSON holds it."""
@@ -123,7 +126,9 @@ def interval_of_sums(
         return none(f"all {clusters.count} {clusters.unit}s are alike, which tells no spread")
     middle = float(scale(part.sum(), whole.sum()))
     reach = student(level, freedom) * spread
-    return Interval(back(middle - reach), back(min(middle + reach, 700)), level, clusters.unit, clusters.count)
+    if reach > _USELESS and not share:
+        return none(f"the rate hangs on one or two of {clusters.count} {clusters.unit}s")
+    return Interval(back(middle - reach), back(middle + reach), level, clusters.unit, clusters.count)
 
 
 def too_few(clusters: Clusters) -> str:

@@ -5,13 +5,14 @@ studentised bootstrap (Efron and Tibshirani 1993, chapter 12), alike to both sid
 `benchmarks/intervals.py` compares it with the percentile bootstrap, which is far too narrow below fifty writers.
 """
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dsocr.evaluation.intervals import FEWEST, Clusters, Interval, Numbers, jackknife, too_few
+from dsocr.evaluation.intervals import FEWEST, Clusters, Interval, Numbers, jackknife, student, too_few
 
 _MOST_GROUPS = 1000
 """Clusters that are drawn one by one; more are first put together at random, which changes nothing one could see."""
@@ -72,10 +73,10 @@ def difference_interval(paired: Paired, *, seed: int = 0, repeats: int = 2000, l
     if not spread:
         return none(f"all {count} {clusters.unit}s differ alike, which tells no spread")
     middle = float(change.sum() / length.sum())
-    reach = float(np.quantile(_studentised(change, length, repeats, random), level, method="inverted_cdf")) * spread
-    if not np.isfinite(reach):
-        return none(f"the readings differ on too few of {count} {clusters.unit}s to tell")
-    return Interval(middle - reach, middle + reach, level, clusters.unit, count)
+    times = float(np.quantile(_studentised(change, length, repeats, random), level, method="inverted_cdf"))
+    if times > student(level, 1):  # Student's for two: no more than that many make the difference
+        return none(f"the size of the difference hangs on one or two of {count} {clusters.unit}s")
+    return Interval(middle - times * spread, middle + times * spread, level, clusters.unit, count)
 
 
 def swap_test(paired: Paired, *, seed: int = 0, repeats: int = 10_000) -> SwapTest:
@@ -96,6 +97,14 @@ def swap_test(paired: Paired, *, seed: int = 0, repeats: int = 10_000) -> SwapTe
         signs = random.integers(0, 2, (min(_AT_ONCE, repeats - start), len(changes))) * 2 - 1
         large += int(np.sum(np.abs(signs @ changes) >= seen))
     return SwapTest((large + 1) / (repeats + 1), 1 / (repeats + 1), exact=False)
+
+
+def sign_test(better: int, worse: int) -> float:
+    """How often so many tosses of a coin are at least as one-sided; beyond 1,000 by the normal distribution."""
+    tosses, fewer = better + worse, min(better, worse)
+    if tosses > 1000:
+        return math.erfc(max(abs(better - worse) - 1, 0) / math.sqrt(2 * tosses))
+    return float(min(1, 2 * sum(math.comb(tosses, count) for count in range(fewer + 1)) / 2**tosses))
 
 
 def _all_signs(count: int) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ into shares that come true. Only the chosen token's probability is kept, so not 
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
@@ -107,7 +107,10 @@ def character_confidences(scored: ScoredText, scale: Scale = PLAIN) -> list[floa
 
 
 def words_of(scored: ScoredText, scale: Scale = PLAIN) -> tuple[Word, ...]:
-    """The words of a text, each as likely as all its tokens are; empty where there are no scores."""
+    """The words of a text, each as likely as all its tokens and the one after them; empty where there are no scores.
+
+    The token that follows tells how sure the model was that the word ends there.
+    """
     if not scored.scores:
         return ()
     found: list[Word] = []
@@ -130,11 +133,11 @@ def line_confidence(scored: ScoredText, scale: Scale = PLAIN) -> float | None:
     return scale(sum(math.exp(score.log_probability) for score in scored.scores) / len(scored.scores))
 
 
-def _until(scores: Sequence[TokenScore], first: int, end: int) -> Iterable[TokenScore]:
-    """The scores from the first one on that stand for a character before `end`."""
-    for place in range(first, len(scores)):
-        score = scores[place]
+def _until(scores: Sequence[TokenScore], first: int, end: int) -> Iterator[TokenScore]:
+    """The scores from the first one on that stand for a character before `end`, and one more."""
+    for score in scores[first:]:
         if score.start >= end:
+            yield score
             return
         if score.end > score.start:
             yield score

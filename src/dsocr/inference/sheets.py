@@ -25,10 +25,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LineReading:
-    """What was read of one line; `read_again` alone, because its sheet was answered with another number of lines."""
+    """What was read of one line; `read_again` alone, because its sheet was answered with another number of lines.
+
+    `tried_again` is one that ran into a loop and was read a second time under a stricter guard.
+    """
 
     reading: Reading
     read_again: bool = False
+    tried_again: bool = False
 
 
 def sheet_limits(resolution: Resolution, lines_per_sheet: LinesPerSheet, tokens: int | None = None) -> SheetLimits:

@@ -50,7 +50,7 @@ def transcribe(
     if out.exists() and not overwrite:
         raise DataError("is there already", where=out, hint="name another file, or give --overwrite")
     images = find_images(inputs)
-    transcriber = Transcriber.of_run(run)
+    transcriber = Transcriber.of_run(run, merged=True)
     refused: list[str] = []
     seen: list[Prediction] = []
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from itertools import tee
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,55 +13,29 @@ from dsocr.data.sheets import SheetLine, fill_sheets
 from dsocr.inference.confidence import (
     UNCALIBRATED,
     Calibration,
-    Word,
     character_confidences,
     line_confidence,
     words_of,
 )
 from dsocr.inference.decoding import Generation
+from dsocr.inference.ordering import read_by_length
+from dsocr.inference.prediction import Prediction
+from dsocr.inference.second_try import without_loops
 from dsocr.inference.sheets import LineReading, LinesPerSheet, read_sheets, sheet_limits
-from dsocr.inference.spans import TokenScore
 from dsocr.model.adapters import load_adapter
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, choose_dtype, load_base
 from dsocr.model.sheets import line_height
 from dsocr.runs import ReadingSettings, RunFolder
-from dsocr.text import TextPolicy, is_blank
+from dsocr.text import TextPolicy
 
+__all__ = ["Prediction", "Transcriber", "folder_of"]
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """The transcription of one image. `tokens` counts the end token; `truncated` means that none came.
+Named = list[tuple[str, Image.Image]]
+"""The lines of one sheet, each with its id."""
 
-    `read_again` is a line that was read alone after its sheet was answered with another number of lines. `looping` is
-    one that ran into a loop however it was read: its text is cut off where that begins. `overruled` counts the tokens
-    at which the guard forbade what the model would have written. `confidence` is the share of the text that is likely
-    to be right, `words` has the likelihood of each word, `characters` of each character, and `scores` what they were
-    told from; None and empty where nothing is known.
-    """
-
-    id: str
-    text: str
-    tokens: int
-    truncated: bool
-    read_again: bool = False
-    looping: bool = False
-    overruled: int = 0
-    confidence: float | None = None
-    words: tuple[Word, ...] = ()
-    characters: tuple[float, ...] = field(default=(), repr=False)
-    scores: tuple[TokenScore, ...] = field(default=(), repr=False)
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """The reasons to look at it whatever its confidence: "empty", "looping", "truncated", "overruled"."""
-        told = {
-            "empty": is_blank(self.text),
-            "looping": self.looping,
-            "truncated": self.truncated,
-            "overruled": self.overruled > 0,
-        }
-        return tuple(name for name, true in told.items() if true)
+_MOST_PIXELS = 64_000_000
+"""Images are opened ahead until they have so many pixels, at three bytes each."""
 
 
 def folder_of(identifier: str) -> str:
@@ -81,17 +55,22 @@ class Transcriber:
     calibration: Calibration = UNCALIBRATED
 
     @classmethod
-    def of_run(cls, run: RunFolder, *, precision: str = "auto") -> "Transcriber":
+    def of_run(cls, run: RunFolder, *, precision: str = "auto", merged: bool = False) -> "Transcriber":
         """A finished run's adapter on its base, with the prompt, resolution and text policy it was trained with."""
-        return cls.of_adapter(run.adapter, precision=precision)
+        return cls.of_adapter(run.adapter, precision=precision, merged=merged)
 
     @classmethod
-    def of_adapter(cls, folder: Path, *, precision: str = "auto") -> "Transcriber":
-        """An adapter folder with its `reading.json`, on the base that this names."""
+    def of_adapter(cls, folder: Path, *, precision: str = "auto", merged: bool = False) -> "Transcriber":
+        """An adapter folder with its `reading.json`, on the base that this names.
+
+        `merged` adds the adapter to the base's weights in memory: it reads faster, and nothing can be switched off.
+        """
         settings = ReadingSettings.load(folder)
         device = choose_device()
         base = load_base(settings.base, settings.base_revision, dtype=choose_dtype(precision, device), device=device)
         network = load_adapter(base.network, folder)
+        if merged:
+            network = network.merge_and_unload()
         encoder = base.encoder(settings.resolution, settings.prompt)
         generation = Generation(**settings.generation)
         calibration = Calibration.load(folder)
@@ -104,7 +83,7 @@ class Transcriber:
     def read(
         self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None] = folder_of
     ) -> Iterator[Prediction]:
-        """A prediction for every (id, image), in their order; images are taken a batch at a time.
+        """A prediction for every (id, image), in their order; images are taken `look_ahead` batches at a time.
 
         Where lines are read on sheets, images that follow each other share one if `hand_of` says the same of their ids;
         one of which it says None is read alone.
@@ -114,13 +93,26 @@ class Transcriber:
             for name, image in images
         )
         limits = sheet_limits(self.encoder.resolution, self.lines_per_sheet)
-        # Two views of one stream: the names, and the images that are read a batch ahead of them.
-        named, shown = tee([line.of for line in sheet] for sheet in fill_sheets(lines, limits))
-        sheets = ([image for _, image in sheet] for sheet in shown)
-        answered = read_sheets(self.network, self.encoder, self.generation, sheets)
-        for sheet, readings in zip(named, answered, strict=True):
+        sheets = ([line.of for line in sheet] for sheet in fill_sheets(lines, limits))
+        answered = read_by_length(
+            sheets,
+            self._read_sheets,
+            length=lambda sheet: sum(image.width / image.height for _, image in sheet),
+            weight=lambda sheet: sum(image.width * image.height for _, image in sheet),
+            most=self.generation.look_ahead * self.generation.samples_per_batch,
+            heaviest=_MOST_PIXELS,
+        )
+        for sheet, readings in answered:
             for (name, _), line in zip(sheet, readings, strict=True):
                 yield self._prediction(name, line)
+
+    def _read_sheets(self, sheets: Iterable[Named]) -> Iterator[list[LineReading]]:
+        shown = [[image for _, image in sheet] for sheet in sheets]
+        answers = list(read_sheets(self.network, self.encoder, self.generation, shown))
+        images = [image for sheet in shown for image in sheet]
+        lines = [line for answer in answers for line in answer]
+        settled = iter(without_loops(self.network, self.encoder, self.generation, images, lines))
+        return (list(islice(settled, len(sheet))) for sheet in shown)
 
     def _prediction(self, name: str, line: LineReading) -> Prediction:
         reading, scales = line.reading, self.calibration
@@ -131,10 +123,12 @@ class Transcriber:
             reading.tokens,
             reading.truncated,
             line.read_again,
+            line.tried_again,
             reading.looping,
             reading.overruled,
             line_confidence(scored, scales.line),
             words_of(scored, scales.word),
             tuple(character_confidences(scored, scales.character)),
+            tuple(line_confidence(part, scales.line) for part in scored.lines()) if scored.scores else (),
             scored.scores,
         )

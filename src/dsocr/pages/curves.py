@@ -47,14 +47,14 @@ def render_page(histories: Sequence[History]) -> str:
     )
 
 
-def figures(histories: Sequence[History], *, over: str | None = None) -> str:
-    """All plots of some runs as HTML; `over` leaves those over "steps" or over "minutes"."""
+def figures(histories: Sequence[History], *, over: str | None = None, only: Sequence[str] = ()) -> str:
+    """The plots of some runs as HTML: all, or those over "steps" or "minutes", or those with some titles."""
     names = [history.name for history in histories]
     drawn = "".join(
         f"<figure><figcaption><b>{escape(plot.title)}</b> over {plot.axis}</figcaption>"
         f"{render_svg(plot, names)}</figure>"
         for plot in plots(histories)
-        if over in (None, plot.axis)
+        if over in (None, plot.axis) and (not only or plot.title in only)
     )
     return f'<div class="charts">{drawn}</div>'
 
@@ -73,6 +73,7 @@ def plots(histories: Sequence[History]) -> list[Plot]:
         _plot("training loss", "loss", histories, "training"),
         _plot("validation loss", "loss", histories, "validation"),
         _plot("validation CER, %", "cer", histories, "validation", scale=100),
+        _guard_plot(histories),
         _plot("lines that run away, %", "runaway_rate", histories, "validation", scale=100),
         _plot("learning rate", "learning_rate", histories, "training"),
         _plot("gradient norm", "gradient_norm", histories, "training"),
@@ -80,6 +81,17 @@ def plots(histories: Sequence[History]) -> list[Plot]:
         _plot("validation CER, %", "cer", histories, "validation", scale=100, over="elapsed_seconds"),
     ]
     return [plot for plot in made if plot.lines]
+
+
+def _guard_plot(histories: Sequence[History]) -> Plot:
+    """The guard set's CER; at step 0 it is the base's."""
+    lines = []
+    for history in histories:
+        rows = [row for row in history.validation if row.get("guard_cer") is not None]
+        if rows:
+            points = [(0.0, 100 * rows[0]["guard_base_cer"])]
+            lines.append(Line(history.name, points + [(row["step"], 100 * row["guard_cer"]) for row in rows]))
+    return Plot("guard set's CER, %", "steps", lines)
 
 
 def _plot(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 COLOURS = ("#1f5fa8", "#c2501c", "#2b8043", "#8a3fa0", "#7a6a10", "#b02a5b", "#188a8a", "#555555")
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _FOOT, _HEAD = 620, 260, 64, 24, 34, 26
@@ -17,11 +17,22 @@ _TICKS = 5
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One curve of one run: points of (x, y) in the order of x, and the one that is marked as the best."""
+    """One curve of one run: points of (x, y) in their order, and the one that is marked, as the best unless said.
+
+    `band` are points of (x, low, high), the stretch between which is shaded; `dots` draws points without a curve.
+    """
 
     run: str
     points: Sequence[tuple[float, float]]
     best: tuple[float, float] | None = None
+    mark: str = "best"
+    band: Sequence[tuple[float, float, float]] = ()
+    dots: bool = False
+
+    @property
+    def outline(self) -> list[tuple[float, float]]:
+        """The band's edge all around."""
+        return [(x, low) for x, low, _ in self.band] + [(x, high) for x, _, high in reversed(self.band)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +84,8 @@ def nice_step(step: float) -> float:
 
 
 def _scales(plot: Plot) -> tuple[_Scale, _Scale]:
-    xs = [x for line in plot.lines for x, _ in line.points]
-    ys = [y for line in plot.lines for _, y in line.points]
+    shown = [point for line in plot.lines for point in (*line.points, *line.outline)]
+    xs, ys = [x for x, _ in shown], [y for _, y in shown]
     across = _Scale(xs, _LEFT, _WIDTH - _RIGHT, from_zero=True)
     return across, _Scale(ys, _HEIGHT - _FOOT, _HEAD, from_zero=True)
 
@@ -93,24 +104,36 @@ def render_svg(plot: Plot, names: Sequence[str]) -> str:
     ]
     for line in plot.lines:
         colour = style_of(names.index(line.run))
-        points = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in line.points)
         title = f"<title>{escape(line.run)}</title>"
-        drawn.append(
-            f'<polyline points="{points}" style="fill:none;stroke:{colour};stroke-width:1.8">{title}</polyline>'
-        )
+        if line.band:
+            edge = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in line.outline)
+            drawn.append(f'<polygon points="{edge}" style="fill:{colour};fill-opacity:.15">{title}</polygon>')
+        if line.dots:
+            drawn += [
+                f'<circle cx="{across(x):.1f}" cy="{up(y):.1f}" r="4" style="fill:{colour}">'
+                f"<title>{x:.4g}: {y:.4g}</title></circle>"
+                for x, y in line.points
+            ]
+        else:
+            points = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in line.points)
+            drawn.append(
+                f'<polyline points="{points}" style="fill:none;stroke:{colour};stroke-width:1.8">{title}</polyline>'
+            )
         if line.best is not None:
             x, y = across(line.best[0]), up(line.best[1])
             drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" style="fill:none;stroke:{colour};stroke-width:2"/>')
             anchor = "middle" if x < _WIDTH - 60 else "end"
-            drawn.append(f'<text x="{x:.1f}" y="{y - 9:.1f}" text-anchor="{anchor}">best {line.best[1]:.4g}</text>')
+            told = f"{escape(line.mark)} {line.best[1]:.4g}"
+            drawn.append(f'<text x="{x:.1f}" y="{y - 9:.1f}" text-anchor="{anchor}">{told}</text>')
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(plot.title)}">{"".join(drawn)}</svg>'
 
 
 def render_picture(shown: Sequence[Plot], names: Sequence[str]) -> Image.Image:
     """All plots in two columns, twice the size for sharp lines, with the runs' names above."""
     times, top = 2, 20 + 18 * len(names)
+    columns = min(2, len(shown))
     rows = -(-len(shown) // 2)
-    image = Image.new("RGB", (times * 2 * _WIDTH, times * (top + rows * (_HEIGHT + 10))), "white")
+    image = Image.new("RGB", (times * columns * _WIDTH, times * (top + rows * (_HEIGHT + 10))), "white")
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(12 * times)
     for place, name in enumerate(names):
         told = name.encode("latin-1", "replace").decode("latin-1")
@@ -119,6 +142,12 @@ def render_picture(shown: Sequence[Plot], names: Sequence[str]) -> Image.Image:
         corner = (times * (place % 2) * _WIDTH, times * (top + (place // 2) * (_HEIGHT + 10)))
         _draw(draw, font, plot, names, corner, times)
     return image
+
+
+def _pale(colour: str) -> tuple[int, int, int]:
+    """The colour at 15 % over white."""
+    red, green, blue = (round(255 - 0.15 * (255 - part)) for part in ImageColor.getrgb(colour)[:3])
+    return red, green, blue
 
 
 def _draw(
@@ -143,8 +172,14 @@ def _draw(
     for line in plot.lines:
         colour = colour_of(names.index(line.run))
         points = [at(across(x), up(y)) for x, y in line.points]
-        draw.line(points if len(points) > 1 else points * 2, fill=colour, width=2 * times, joint="curve")
+        if line.band:
+            draw.polygon([at(across(x), up(y)) for x, y in line.outline], fill=_pale(colour))
+        if line.dots:
+            for x, y in points:
+                draw.ellipse((x - 4 * times, y - 4 * times, x + 4 * times, y + 4 * times), fill=colour)
+        else:
+            draw.line(points if len(points) > 1 else points * 2, fill=colour, width=2 * times, joint="curve")
         if line.best is not None:
             x, y = at(across(line.best[0]), up(line.best[1]))
             draw.ellipse((x - 5 * times, y - 5 * times, x + 5 * times, y + 5 * times), outline=colour, width=2 * times)
-            draw.text((x, y - 14 * times), f"best {line.best[1]:.4g}", fill="#555", font=font, anchor="mm")
+            draw.text((x, y - 14 * times), f"{line.mark} {line.best[1]:.4g}", fill="#555", font=font, anchor="mm")

@@ -14,6 +14,7 @@ from peft import PeftModel
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import Progress
+from dsocr.data.subsets import training_samples
 from dsocr.model.architectures import read_config_json, recognise
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, choose_dtype, find_base, load_encoder, load_outline
@@ -97,7 +98,7 @@ def make_plan(config: RunConfig, *, probe: bool = True, progress: Progress | Non
     """
     encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     dataset = Dataset.open(config.dataset, fold=config.fold)
-    split = dataset.samples(Split.TRAIN)
+    split = training_samples(dataset, config)
     samples, too_long = within_budget(split, encoder, config)
     lengths = measure_lengths(split, encoder, progress)
     trained_on = {sample.id for sample in samples}
@@ -142,7 +143,7 @@ def needed_bytes(config: RunConfig) -> Callable[[RunConfig], int]:
     """The estimate of the memory of trainings that differ from this one in their settings only."""
     encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     dataset = Dataset.open(config.dataset, fold=config.fold)
-    samples, _ = within_budget(dataset.samples(Split.TRAIN), encoder, config)
+    samples, _ = within_budget(training_samples(dataset, config), encoder, config)
     needs = _Needs(config, encoder, samples, measure_lengths(samples, encoder))
     return lambda tried: needs.memory(tried).total
 

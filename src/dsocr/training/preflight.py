@@ -13,6 +13,7 @@ from dsocr.data.checks import Finding, Survey, survey_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.data.prepare import Progress
+from dsocr.data.subsets import training_samples
 from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, RunError
 from dsocr.inference.decoding import Generation
 from dsocr.model.encoding import Encoded, Encoder, collate
@@ -86,7 +87,7 @@ def preflight(config: RunConfig, *, progress: Progress | None = None) -> Preflig
         checks.append(_check_dataset(dataset, encoder, config))
         if any(check.verdict == "refused" for check in checks):
             return Preflight(checks)
-        samples, excluded = within_budget(dataset.samples(Split.TRAIN), encoder, config)
+        samples, excluded = within_budget(training_samples(dataset, config), encoder, config)
         checks.append(_check_budget(len(samples), excluded, config))
         plan = make_plan(config, probe=False)
         checks.append(_check_memory(plan))
