@@ -14,8 +14,9 @@ from dsocr.data.dataset import Dataset
 from dsocr.errors import ConfigError, DataError, Interrupted, RunError
 from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.samples import Sample, Split
+from dsocr.training.beginning import is_trained
 from dsocr.training.forecast import forecast, steps_of
-from dsocr.training.train import TrainResult, is_trained, train
+from dsocr.training.train import TrainResult, train
 
 SIZES = (0.25, 0.5, 0.75, 1.0)
 
