@@ -1,7 +1,6 @@
-"""`dsocr evaluate` and `dsocr transcribe`."""
+"""`dsocr evaluate`."""
 
 import json as json_
-from collections.abc import Sequence
 from pathlib import Path
 
 from dsocr.commands.quiet import quiet_libraries
@@ -35,22 +34,3 @@ def evaluate_command(
     printer.say(f"scorecard: {run.scorecard}")
     printer.say(f"lines:     {run.lines}")
     printer.say(f"next:      dsocr transcribe {path} SCANS -o texts.jsonl")
-
-
-def transcribe_command(
-    printer: Printer, path: Path, images: Sequence[Path], out: Path, *, strict: bool, overwrite: bool
-) -> None:
-    """`dsocr transcribe`."""
-    from dsocr.inference.transcribe import transcribe
-    from dsocr.runs import RunFolder
-
-    quiet_libraries()
-    with printer.progress("reading", "images") as tell:
-        report = transcribe(RunFolder.open(path), images, out, strict=strict, overwrite=overwrite, progress=tell)
-    for refusal in report.refused:
-        printer.complain(f"refused: {refusal}")
-    counts = f"{report.images} images read, {len(report.refused)} refused"
-    printer.say(f"{counts}; {report.empty} empty, {report.truncated} cut off before their end")
-    if report.read_again:
-        printer.say(f"{report.read_again} read again alone: their sheets were answered with another number of lines")
-    printer.result(f"texts: {report.out}")
