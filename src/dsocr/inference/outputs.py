@@ -6,12 +6,14 @@ A folder carries `transcription.json`, by which it is known for one, so that it 
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from dsocr.data.targets.filling import Step
 from dsocr.errors import DataError
 from dsocr.inference.formats import Format
+from dsocr.inference.inputs.names import UniqueNames
 from dsocr.inference.pages import ReadPage
 from dsocr.runs import to_json, write_atomically
 
@@ -56,14 +58,15 @@ class Target:
             return []
         draft.mkdir()
         refused = []
-        for page in pages():
-            for format_ in self.formats:
-                path = draft / f"{page.page.name}{self._ending(format_)}"
+        for format_ in self.formats:
+            for name, group in _files(pages(), format_):
+                path = draft / f"{name}{self._ending(format_)}"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 try:
-                    format_.write([page], path, step)
+                    format_.write(group, path, step)
                 except DataError as error:
-                    refused.append(f"{page.page.id}: {error.message}")
+                    path.unlink(missing_ok=True)
+                    refused.append(f"{name}: {error.message}")
         files = sorted(path.relative_to(draft).as_posix() for path in draft.rglob("*") if path.is_file())
         shard = f"-{card['shard'].replace('/', '-of-')}" if card.get("shard") else ""
         write_atomically(draft / f"{CARD}{shard}.json", to_json({**card, "files": files}))
@@ -73,6 +76,20 @@ class Target:
         """The suffix; two formats that share one are told apart."""
         alike = [other for other in self.formats if other.suffix == format_.suffix]
         return format_.suffix if len(alike) == 1 else f".{format_.name}{format_.suffix}"
+
+
+def _files(pages: Iterator[ReadPage], format_: Format) -> Iterator[tuple[str, Iterator[ReadPage]]]:
+    """The names of the files in a folder, without suffix, each with its pages."""
+    names = UniqueNames()
+    for _, group in groupby(pages, key=lambda page: (page.page.path, 0 if format_.paged else page.page.number)):
+        first = next(group)
+        name = first.page.document if format_.paged else first.page.name
+        yield names.take(name, first.page.path.suffix), _with(first, group)
+
+
+def _with(first: ReadPage, others: Iterator[ReadPage]) -> Iterator[ReadPage]:
+    yield first
+    yield from others
 
 
 def _strange(folder: Path) -> list[str]:

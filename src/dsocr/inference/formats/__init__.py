@@ -6,8 +6,11 @@ from pathlib import Path
 
 from dsocr.data.targets.filling import Step
 from dsocr.errors import DataError
+from dsocr.inference.formats.hocr import write_hocr
 from dsocr.inference.formats.jsonl import write_jsonl
 from dsocr.inference.formats.markup import write_alto, write_filled, write_page
+from dsocr.inference.formats.pdf import write_pdf
+from dsocr.inference.formats.tei import write_tei
 from dsocr.inference.formats.text import write_text
 from dsocr.inference.inputs.finding import Kind
 from dsocr.inference.pages import ReadPage
@@ -17,7 +20,8 @@ from dsocr.inference.pages import ReadPage
 class Format:
     """A way to write what was read: `write` takes pages as they come, and the file is whole when it returns.
 
-    Files end in `suffix`. `single` formats hold one page a file, so several pages need a folder.
+    Files end in `suffix`. `single` formats hold one page a file, so several pages need a folder. In a folder pages have
+    files of their own, but those of one PDF stay together in formats that are `paged`.
     """
 
     name: str
@@ -25,6 +29,7 @@ class Format:
     suffix: str
     write: Callable[[Iterable[ReadPage], Path, Step], None]
     single: bool = False
+    paged: bool = False
 
 
 FORMATS = {
@@ -34,6 +39,9 @@ FORMATS = {
         Format("jsonl", "a line of JSON for each line", ".jsonl", write_jsonl),
         Format("page", "PAGE XML", ".xml", write_page, single=True),
         Format("alto", "ALTO 4 XML", ".xml", write_alto, single=True),
+        Format("hocr", "hOCR", ".hocr", write_hocr),
+        Format("pdf", "searchable PDF", ".pdf", write_pdf, paged=True),
+        Format("tei", "TEI P5", ".tei", write_tei),
         Format("filled", "ALTO and PAGE files as they came, with their texts", ".xml", write_filled, single=True),
     )
 }

@@ -4,6 +4,7 @@ Images, PDF files page by page, and ALTO and PAGE files with the images they nam
 no page of its own.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -52,6 +53,11 @@ class InputPage:
     number: int = 0
     image: Path | None = None
     shows: Shows = "page"
+
+    @property
+    def document(self) -> str:
+        """The name of a file for all pages of the same PDF; of anything else the page's own."""
+        return re.sub(r"_\d{4,}$", "", self.name) if self.kind == "pdf" else self.name
 
     def content(self) -> bytes:
         """The image, as a file holds it. Raises DataError where it cannot be had."""
