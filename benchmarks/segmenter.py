@@ -10,9 +10,9 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from measuring import append_json, peak_resident
 from PIL import Image, ImageDraw
 
 from dsocr.data.images import open_image
@@ -20,6 +20,7 @@ from dsocr.data.segmentation.segment import segment
 from dsocr.data.sources import choose_format
 from dsocr.data.sources.layout import Outline, SourceImage
 from dsocr.errors import DataError
+from measuring import append_json, peak_resident
 
 SHRUNK = 3
 ENOUGH = 0.5
@@ -43,11 +44,11 @@ def matched(wanted: list[np.ndarray], found: list[np.ndarray]) -> list[float]:
             if shared:
                 overlaps.append((shared / np.count_nonzero(one | other), place, number))
     used: set[tuple[str, int]] = set()
-    kept = []
+    kept: list[float] = []
     for overlap, place, number in sorted(overlaps, reverse=True):
         if ("wanted", place) not in used and ("found", number) not in used:
             used |= {("wanted", place), ("found", number)}
-            kept.append(overlap)
+            kept.append(float(overlap))
     return kept
 
 
@@ -73,7 +74,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    rows = []
+    rows: list[dict[str, Any]] = []
     images = [
         image
         for image in choose_format(given.folder, None, {}).read(given.folder, {})
@@ -109,8 +110,8 @@ def main() -> None:
     seconds = sorted(row["seconds"] for row in rows)[len(rows) // 2]
     print(
         f"{len(rows)} pages: {hits} of {drawn_} lines at IoU {ENOUGH}, {found_} found; recall {hits / drawn_:.3f},"
-        f" precision {hits / max(found_, 1):.3f}, F1 {2 * hits / (drawn_ + found_):.3f}; {seconds:.2f} s a page (median),"
-        f" {(peak_resident() or 0) / 1e6:.0f} MB at most"
+        f" precision {hits / max(found_, 1):.3f}, F1 {2 * hits / (drawn_ + found_):.3f};"
+        f" {seconds:.2f} s a page (median), {(peak_resident() or 0) / 1e6:.0f} MB at most"
     )
     append_json(given.json, "segmenter", {"folder": given.folder.name, "limit": given.limit}, rows)
 

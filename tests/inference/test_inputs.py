@@ -111,6 +111,7 @@ def test_every_bad_input_is_one_sentence_and_the_rest_is_read(run: RunFolder, tm
     told = {sentence.split(":")[0].split("#")[0]: sentence for sentence in report.refused}
     assert sorted(told) == ["broken.png", "cut.xml", "far.xml", "huge.png", "lost.xml", "void.pdf"]
     assert "no image 'nowhere.png'" in told["lost.xml"]
+    assert "too large" in told["huge.png"]
     assert "outside the image" in told["far.xml"]
     assert all("\n" not in sentence for sentence in report.refused)
     assert "good.xml#l0" in [row["id"] for row in rows_of(tmp_path / "texts.jsonl")]

@@ -96,6 +96,9 @@ def transcribe(
     shows: Annotated[
         str | None, typer.Option("--images", help="What image files show: line or page; judged by shape if not given.")
     ] = None,
+    segmenter: Annotated[
+        str, typer.Option(help="Who finds the lines of page images: builtin, or kraken if it is installed.")
+    ] = "builtin",
     replace: Annotated[bool, typer.Option("--replace", help="Read lines again that have a text already.")] = False,
     shard: Annotated[str, typer.Option(help="Read one share of the pages, as 2/5: the second of five.")] = "1/1",
     strict: Strict = False,
@@ -106,7 +109,8 @@ def transcribe(
     """Read scans with a run's adapter; a run that was killed goes on where it was."""
     from dsocr.commands.transcribe import transcribe_command
 
-    options = {"unit": unit, "shows": shows, "replace_texts": replace, "strict": strict, "overwrite": overwrite}
+    options = {"unit": unit, "shows": shows, "segmenter": segmenter, "replace_texts": replace}
+    options |= {"strict": strict, "overwrite": overwrite}
     transcribe_command(
         Printer(quiet=quiet or json), run, inputs, out, formats=formats or [], shard=shard, json=json, options=options
     )

@@ -13,7 +13,8 @@ from dsocr.data.targets.filling import Step
 from dsocr.errors import DataError
 from dsocr.inference.formats import choose_formats
 from dsocr.inference.inputs.finding import InputPage, Shows, find_pages
-from dsocr.inference.inputs.showing import Opening, no_lines
+from dsocr.inference.inputs.segmenters import BUILT_IN, choose_segmenter
+from dsocr.inference.inputs.showing import Opening
 from dsocr.inference.journal import ReadingJournal
 from dsocr.inference.outputs import Target
 from dsocr.inference.pages import ReadPage
@@ -74,6 +75,7 @@ def transcribe(
     formats: Sequence[str] = (),
     unit: Unit | None = None,
     shows: Shows | None = None,
+    segmenter: str = BUILT_IN,
     replace_texts: bool = False,
     shard: tuple[int, int] = (1, 1),
     strict: bool = False,
@@ -84,20 +86,20 @@ def transcribe(
     """Reads all pages of `inputs` with a run's adapter and writes the texts to `out`, a file or a folder.
 
     `unit` is what the model is shown, None what the adapter was trained on; `shows` what image files show, None to tell
-    it from their shape. Texts that ALTO and PAGE files hold are kept unless `replace_texts`. `shard` (2, 5) reads the
+    it from their shape. `segmenter` finds the lines of pages that come without. Texts that ALTO and PAGE files hold are kept unless `replace_texts`. `shard` (2, 5) reads the
     second of five shares of the pages. What cannot be read is counted and listed; `strict` makes it an error. What a
     killed run has read is not read again. `reader` reads in place of the run's own.
     """
     recover(out)
     settings = ReadingSettings.load(run.adapter)
-    opening = Opening(unit or settings.unit, no_lines, replace_texts)
+    opening = Opening(unit or settings.unit, choose_segmenter(segmenter), replace_texts)
     with work_folder(out) as work, find_pages(inputs, work.unpacked, shows=shows) as found:
         if not found.pages or (strict and found.refused):
             raise DataError(_told(found.refused) or f"there is nothing to read in {', '.join(map(str, inputs))}")
         target = Target(out, *choose_formats(out, formats, [page.kind for page in found.pages]))
         pages = found.pages[shard[0] - 1 :: shard[1]]
         target.refuse(overwrite=overwrite, pages=len(pages))
-        job = _job(run, settings, opening, shows, shard)
+        job = _job(run, settings, opening, shows, segmenter, shard)
         date = work.journal.begin(job, now().isoformat(timespec="seconds"))
         known = read_into(
             work.journal, pages, opening, reader or Transcriber.of_run(run), strict=strict, progress=progress
@@ -133,7 +135,12 @@ def _told(refused: Sequence[str]) -> str:
 
 
 def _job(
-    run: RunFolder, settings: ReadingSettings, opening: Opening, shows: Shows | None, shard: tuple[int, int]
+    run: RunFolder,
+    settings: ReadingSettings,
+    opening: Opening,
+    shows: Shows | None,
+    segmenter: str,
+    shard: tuple[int, int],
 ) -> dict[str, Any]:
     """What decides the texts: another job does not go on with what this one read."""
     return {
@@ -142,6 +149,7 @@ def _job(
         "base": settings.base,
         "unit": opening.unit,
         "shows": shows,
+        "segmenter": segmenter,
         "replace": opening.replace_texts,
         "shard": f"{shard[0]}/{shard[1]}" if shard[1] > 1 else None,
     }

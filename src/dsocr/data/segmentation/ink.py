@@ -95,7 +95,7 @@ def _sums(mask: Ink, length: int) -> NDArray[np.int32]:
 
 def _thickness(ink: Ink) -> NDArray[np.int32]:
     """The length of the run down the page that each ink pixel belongs to."""
-    height, width = ink.shape
+    height = len(ink)
     rows = np.arange(1, height + 1, dtype=np.int32)[:, None]
     before = np.maximum.accumulate(np.where(ink, 0, rows), axis=0)
     after = np.minimum.accumulate(np.where(ink, height + 1, rows)[::-1], axis=0)[::-1]

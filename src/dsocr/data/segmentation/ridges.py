@@ -1,4 +1,4 @@
-"""Where the middle of each line of writing runs: along the ridges of ink that is blurred more along lines than across."""
+"""Where the middle of each line of writing runs: along the ridges of ink, blurred more along lines than across."""
 
 from dataclasses import dataclass
 

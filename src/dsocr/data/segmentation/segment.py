@@ -1,6 +1,7 @@
 """From a page to its lines: polygons around their ink, baselines under it, in reading order."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +16,15 @@ from dsocr.errors import DataError
 
 _LONGEST = 1600
 """Pixels of the longer side that a page is worked on at: letters are seen well, and memory stays below 60 MB."""
-_MOST_INK = 0.35
+_MOST_INK = 0.25
 """Of a page that may be ink; a page with more is a picture, or a negative."""
 _LEAST_INK = 60
 """Pixels of ink on a page that anything is written on."""
 _STEP = 2
 _REACH = 1.1
 """Pitches above and below its middle that a line's ink may stand at where no other line is near."""
+_FAINT = 0.3
+"""Of the ink that lines of a page usually have; what has less is left of rules, or shines through."""
 _THIN = 0.12
 """Pitches; what is lower all along is a rule or a struck-out nothing, not writing."""
 _AROUND = 0.08
@@ -53,7 +56,7 @@ def segment(page: Image.Image) -> list[FoundLine]:
     found: list[FoundLine] = []
     for number, (begin, end) in enumerate(columns_of(straight, pitch), start=1):
         drawn = _lines(straight[:, begin:end], pitch)
-        moved = [_placed(polygon, baseline, begin, fall, scale, page.size) for polygon, baseline in drawn]
+        moved = [_placed(line, begin, fall, scale, page.size) for line in drawn]
         if moved:
             corners = [point for outline in moved for point in outline.polygon]
             region = Region(f"r{number}", Outline(bounds(corners)))
@@ -63,8 +66,13 @@ def segment(page: Image.Image) -> list[FoundLine]:
     return found
 
 
-Drawn = tuple[NDArray[np.float64], NDArray[np.float64]]
-"""Polygon and baseline of a line, both `points x 2`, column and row."""
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Polygon and baseline of a line, both `points x 2`, column and row; `density` is its ink by length."""
+
+    polygon: NDArray[np.float64]
+    baseline: NDArray[np.float64]
+    density: float
 
 
 def _lines(ink: Ink, pitch: float) -> list[Drawn]:
@@ -79,12 +87,13 @@ def _lines(ink: Ink, pitch: float) -> list[Drawn]:
         seam = find_seam(ink, columns[both], middles[upper][both], middles[lower][both])
         bottoms[upper][both] = np.minimum(bottoms[upper][both], seam)
         tops[lower][both] = np.maximum(tops[lower][both], seam)
-    parts = zip(ridges, middles, spans, tops, bottoms, strict=True)
+    parts = zip(middles, spans, tops, bottoms, strict=True)
     drawn = [
-        _drawn(ink, columns[span], middle[span], top[span], bottom[span], pitch)
-        for _, middle, span, top, bottom in parts
+        _drawn(ink, columns[span], middle[span], top[span], bottom[span], pitch) for middle, span, top, bottom in parts
     ]
-    return [line for line in drawn if line is not None]
+    lines = [line for line in drawn if line is not None]
+    usual = float(np.median([line.density for line in lines])) if lines else 0.0
+    return [line for line in lines if line.density >= _FAINT * usual]
 
 
 def _span(ridge: Ridge, columns: NDArray[np.int64], pitch: float) -> NDArray[np.bool_]:
@@ -130,7 +139,7 @@ def _drawn(
     knots = max(round((end - begin) * _STEP / (_KNOT * pitch)), 2)
     edges = np.linspace(begin, end, knots + 1).round().astype(np.int64)
     upper, lower, middles = [], [], []
-    for left, right in zip(edges[:-1], edges[1:], strict=True):
+    for left, right in pairwise(edges):
         there = np.flatnonzero(band[:, left : max(right, left + 1)].any(axis=1))
         at = float(middle[left : max(right, left + 1)].mean())
         upper.append(min(float(rows[there[0], 0]), at) if len(there) else np.nan)
@@ -144,7 +153,8 @@ def _drawn(
     across = columns[np.clip((edges[:-1] + edges[1:]) // 2, 0, len(columns) - 1)].astype(np.float64)
     across[0], across[-1] = columns[begin], columns[end - 1] + _STEP
     polygon = np.concatenate([np.stack([across, high], 1), np.stack([across, low], 1)[::-1]])
-    return polygon, np.stack([across[[0, -1]], _baseline(band, rows, edges, np.array(middles), pitch)], 1)
+    baseline = np.stack([across[[0, -1]], _baseline(band, rows, edges, np.array(middles), pitch)], 1)
+    return Drawn(polygon, baseline, float(band.sum()) / (end - begin))
 
 
 def _widest(values: NDArray[np.float64], of: np.ufunc) -> NDArray[np.float64]:
@@ -159,7 +169,8 @@ def _bridged(values: list[float]) -> NDArray[np.float64]:
     known = np.array(values)
     there = np.isfinite(known)
     places = np.arange(len(known))
-    return np.interp(places, places[there], known[there])
+    bridged: NDArray[np.float64] = np.interp(places, places[there], known[there])
+    return bridged
 
 
 def _baseline(
@@ -183,8 +194,7 @@ def _baseline(
 
 
 def _placed(
-    polygon: NDArray[np.float64],
-    baseline: NDArray[np.float64],
+    line: Drawn,
     begin: int,
     fall: NDArray[np.int64],
     scale: float,
@@ -199,4 +209,4 @@ def _placed(
         ys = np.clip(np.round(rows / scale), 0, size[1] - 1).astype(int)
         return tuple(zip(xs.tolist(), ys.tolist(), strict=True))
 
-    return Outline.of_polygon(back(polygon), back(baseline))
+    return Outline.of_polygon(back(line.polygon), back(line.baseline))

@@ -117,9 +117,3 @@ def _described(page: InputPage) -> tuple[SourceImage, list[str]]:
             lines.append(read)
     assert page.image is not None  # ALTO and PAGE files without one are not among the pages
     return SourceImage(page.image, page.name, page.id, tuple(lines), size=described.size), refused
-
-
-def no_lines(content: bytes, where: str) -> Sequence[SourceLine]:
-    """Finds nothing: what only lines can be read from is refused."""
-    message = "it is a page without lines, and the adapter reads lines"
-    raise DataError(message, hint="give ALTO or PAGE files with the lines drawn")
