@@ -58,6 +58,7 @@ def small_config(small_dataset: Path, tmp_path: Path) -> RunConfig:
             "adapter": {"scope": "decoder+vision", "rank": 4, "alpha": 8},
             "training": {"steps": 8, "samples_per_step": 4, "samples_per_forward": 2, "learning_rate": 2e-3},
             "validation": {"every_steps": 4, "samples": 2},
+            "guard": {"lines": 0},
             "checkpoints": {"every_steps": 4},
             "generation": {"max_new_tokens": 24},
         }

@@ -25,8 +25,9 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 # A part may import what stands left of it; parts between the same bars do not know each other.
 ORDER = (
-    "errors | text_rules | text | samples | settings shipped hub sealing | config | runs | data model | inference"
-    " | evaluation | training | doctor | console | commands | cli | __main__"
+    "errors | text_rules | text loops | samples | settings shipped hub sealing | config | runs | history | pages"
+    " | data model | inference | evaluation | training | serving workbench | doctor | console | commands | cli"
+    " | __main__"
 )
 RANKS = {part: rank for rank, parts in enumerate(ORDER.split(" | ")) for part in parts.split()}
 
@@ -114,7 +115,7 @@ def test_a_machine_without_utf8_reads_the_same() -> None:
 
 
 def test_what_the_package_hands_around_reaches_another_process() -> None:
-    line = LineScore("a", "йод", "йод", ErrorRate(0, 3), ErrorRate(0, 1), exact=True, empty=False, runaway=False)
+    line = LineScore("a", "йод", "йод", ErrorRate(0, 3), ErrorRate(0, 1), exact=True, empty=False)
     card: Scorecard = make_scorecard("test", [line], [line])
     things = [
         DataError("нельзя", where="a.xml"),

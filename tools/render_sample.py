@@ -197,11 +197,16 @@ def make_sample(fonts: Path, out: Path) -> Card:
         source.mkdir()
         write_source(fonts, list(read_pages(TEXTS)), source)
         card = prepare(source, dataset, strict=True).card
-        if (out / CARD_FILE).is_file() and (former := read_card(out)).splits == card.splits:
-            # Nothing changed, so neither did the day it was made.
-            card = former
-            card.write(dataset)
-        for name in (CARD_FILE, *Split):
+        return lay_into(out, dataset, card)
+
+
+def lay_into(out: Path, dataset: Path, card: Card) -> Card:
+    """Move a prepared dataset to `out`; where nothing changed, neither did the day it was made."""
+    if (out / CARD_FILE).is_file() and (former := read_card(out)).splits == card.splits:
+        card = former
+        card.write(dataset)
+    for name in (CARD_FILE, *Split):
+        if (dataset / name).exists():
             _replace(dataset / name, out / name)
     return card
 

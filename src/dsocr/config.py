@@ -120,6 +120,8 @@ class TrainingSection(Section):
     """Times every training sample is seen; 10 where neither epochs nor steps is given."""
     steps: PositiveInt | None = None
     """Optimizer steps, in place of epochs."""
+    samples: PositiveInt | None = None
+    """So many training samples, drawn with the seed; all where it is not given. More of them are these and others."""
     samples_per_step: PositiveInt = 32
     """Samples per optimizer step, over all devices and accumulation; lines, where they are laid out on sheets."""
     samples_per_forward: PositiveInt = 8
@@ -189,6 +191,19 @@ class ValidationSection(Section):
     """Readings without a better CER before training stops early; 0 never stops early."""
 
 
+class GuardSection(Section):
+    """A small set that the base could read already, read again at every evaluation to see what training costs."""
+
+    dataset: Folder | None = None
+    """A prepared dataset folder; the print that ships with it where the base is nano, else none."""
+    split: Literal["train", "validation", "test"] | None = None
+    """The split its lines are taken from; all of them where it is not given."""
+    lines: NonNegativeInt = 32
+    """Lines that are read each time, spread over the set, each as long to read as a validation line; 0 reads none."""
+    margin: NonNegativeFloat = 2.0
+    """Points of CER that the set may get worse before there is a warning."""
+
+
 class CheckpointsSection(Section):
     """The state from which an interrupted run goes on."""
 
@@ -207,8 +222,14 @@ class GenerationSection(Section):
     """Tokens in a row that may not come twice, against loops; 0 is off."""
     no_repeat_ngram_window: PositiveInt = 90
     """How many tokens back a repetition is looked for."""
+    no_repeat_ngram_whitelist: tuple[Text, ...] = ("<td>", "</td>")
+    """Tokens that may always come again, by their text; ones that the base does not have mean nothing."""
+    beams: PositiveInt = 1
+    """Texts that are followed at once in search of the likeliest; 1 takes the likeliest token each time, fastest."""
     samples_per_batch: PositiveInt = 16
     """Samples that are read at once."""
+    look_ahead: PositiveInt = 8
+    """Batches that are opened at once and sorted by length, so that little is padded; 1 reads as they come."""
 
 
 class RunConfig(Section):
@@ -234,6 +255,8 @@ class RunConfig(Section):
     """The optimization schedule."""
     validation: ValidationSection = ValidationSection()
     """How the validation split is watched during training."""
+    guard: GuardSection = GuardSection()
+    """A small set that the base could read already, read again at every evaluation to see what training costs."""
     checkpoints: CheckpointsSection = CheckpointsSection()
     """The state from which an interrupted run goes on."""
     generation: GenerationSection = GenerationSection()

@@ -78,6 +78,11 @@ class RunFolder:
         return self.path / "checkpoints"
 
     @property
+    def forecast(self) -> Path:
+        """The folder with the trainings on fewer samples, and what they say about more."""
+        return self.path / "forecast"
+
+    @property
     def metrics(self) -> Path:
         """One JSON object a line for every logged step and every reading of the validation split."""
         return self.path / "metrics.jsonl"
@@ -101,6 +106,16 @@ class RunFolder:
     def lines(self) -> Path:
         """Every scored line with its predictions, one JSON object each."""
         return self.path / "lines.jsonl"
+
+    @property
+    def confidence(self) -> Path:
+        """How far the adapter's confidences come true, and what checking the most doubtful lines brings."""
+        return self.path / "confidence.json"
+
+    @property
+    def confidence_page(self) -> Path:
+        """The same, to look at in a browser."""
+        return self.path / "confidence.html"
 
     @property
     def report(self) -> Path:

@@ -141,14 +141,15 @@ def _fault(folder: Path, name: str, size: int, sha256: str) -> str | None:
         found = path.stat().st_size
         if found != size:
             return f"{name} has {found} bytes, not {size}"
-        return None if _hash(path) == sha256 else f"{name} has changed since it was written"
+        return None if file_hash(path) == sha256 else f"{name} has changed since it was written"
     except FileNotFoundError:
         return f"{name} is missing"
     except OSError as error:
         return f"{name} cannot be read ({error.strerror or error})"
 
 
-def _hash(path: Path) -> str:
+def file_hash(path: Path) -> str:
+    """The SHA-256 of a file's bytes."""
     whole = hashlib.sha256()
     for piece in _pieces(path):
         whole.update(piece)

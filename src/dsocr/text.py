@@ -20,7 +20,6 @@ from dsocr.text_rules import (
     without_mojibake,
 )
 
-_SPACES = re.compile(r"\s+")
 _SPACES_BUT_NEWLINES = re.compile(r"[^\S\n]+")
 
 Marked = Literal["keep", "strip", "drop-line"]
@@ -132,7 +131,7 @@ def _collapsed(text: str) -> str:
 
 def comparable(text: str) -> str:
     """The text as metrics see it, profile `raw`: NFC, every run of white space one space, nothing else folded."""
-    return _SPACES.sub(" ", unicodedata.normalize("NFC", text)).strip()
+    return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def letters_of(text: str) -> str:

@@ -5,7 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_exact, is_runaway, word_errors
+from dsocr.evaluation.metrics import (
+    ErrorRate,
+    apart_word_errors,
+    character_errors,
+    is_caught_in_loop,
+    is_empty,
+    is_exact,
+    is_in_wrong_script,
+    is_runaway,
+    with_words_apart,
+    word_errors,
+)
 from dsocr.text import comparable
 
 TEXTS = st.text(alphabet="абйёеЁ \u0306\u0308\u00a0\n.-", max_size=20) | st.text(max_size=12)
@@ -99,3 +110,37 @@ def test_empty_and_exact() -> None:
     assert not is_empty("-")
     assert is_exact("йод", "и\u0306од ")
     assert not is_exact("йод", "Йод")
+
+
+@pytest.mark.parametrize(
+    ("reference", "prediction", "wrong"),
+    [
+        pytest.param("Милая Соня", "Mилая Coня", False, id="two Latin twins in a Cyrillic line"),
+        pytest.param("Милая Соня", "Munaa Cona", True, id="Latin for Cyrillic"),
+        pytest.param("Милая Соня", "亲爱的索尼娅", True, id="Chinese for Cyrillic"),
+        pytest.param("читал Voltaire", "chital Voltaire", False, id="a script that is in the reference too"),
+        pytest.param("1914", "year", False, id="a reference without letters does not tell"),
+        pytest.param("Милая", "1914", False, id="digits are of no script"),
+        pytest.param("Милая", "", False, id="nothing read"),
+    ],
+)
+def test_wrong_script(reference: str, prediction: str, wrong: bool) -> None:
+    assert is_in_wrong_script(reference, prediction) is wrong
+
+
+def test_a_loop_counts_only_where_the_text_has_none() -> None:
+    assert is_caught_in_loop("ой, мороз", "ой " * 40)
+    assert not is_caught_in_loop("ой " * 40, "ой " * 39)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("Да, я-то знаю!", ["Да", ",", "я", "-", "то", "знаю", "!"], id="every sign is a word"),
+        pytest.param("№ 5+3 — «во»", ["№", "5", "+", "3", "—", "«", "во", "»"], id="symbols too"),
+        pytest.param("молоко\u0301 কি", ["молоко\u0301", "কি"], id="accents and vowel signs stay with their letters"),
+    ],
+)
+def test_words_with_punctuation_apart(text: str, words: list[str]) -> None:
+    assert with_words_apart(text).split() == words
+    assert apart_word_errors(text, "") == ErrorRate(len(words), len(words))

@@ -1,5 +1,5 @@
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -38,7 +38,17 @@ def test_lines_are_scored_in_the_order_of_the_references() -> None:
 def test_failed_lines_are_counted_and_cost_what_they_cost() -> None:
     score = Score.of(score_lines(LINES, READ), seconds=2.0)
     assert score.cer == ErrorRate(8, 11)
-    assert (score.lines, score.exact, score.empty, score.runaway, score.seconds) == (3, 1, 1, 1, 2.0)
+    assert (score.lines, score.exact, score.runaway, score.seconds) == (3, 1, 1, 2.0)
+    assert score.failures == {"empty": 1, "truncated": 1, "looping": 0, "over_long": 0, "wrong_script": 0}
+    assert (score.as_dict()["truncated_lines"], score.as_dict()["truncated_rate"]) == (1, 0.333333)
+
+
+def test_a_line_knows_its_page_and_source_and_how_it_failed() -> None:
+    known = replace(line("a", "Милая Соня"), page="p1", source="letters")
+    scored = score_lines([known], {"a": Read("oh " * 40)})[0]
+    assert (scored.page, scored.source) == ("p1", "letters")
+    assert (scored.looping, scored.over_long, scored.wrong_script) == (True, True, True)
+    assert (scored.truncated, scored.empty, scored.runaway) == (False, False, True)
 
 
 @pytest.mark.parametrize(

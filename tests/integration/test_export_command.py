@@ -83,7 +83,7 @@ def small_run_scorecard() -> str:
     from dsocr.runs import to_json
 
     def line(errors: int) -> LineScore:
-        return LineScore("a", "щука", "рука", ErrorRate(errors, 4), ErrorRate(1, 1), False, False, False)
+        return LineScore("a", "щука", "рука", ErrorRate(errors, 4), ErrorRate(1, 1), exact=False, empty=False)
 
     return to_json(make_scorecard("test", [line(2)], [line(1)]).as_dict())
 

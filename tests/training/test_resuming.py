@@ -68,6 +68,7 @@ def configured(dataset: Path, run: Path, every_steps: int = 3) -> RunConfig:
                 "augmentation": 1.0,
             },
             "validation": {"every_steps": 2, "samples": 2},
+            "guard": {"lines": 2},
             "checkpoints": {"every_steps": every_steps, "keep": 3},
             "generation": {"max_new_tokens": 4},
         }

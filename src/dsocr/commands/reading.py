@@ -4,6 +4,7 @@ import json as json_
 from pathlib import Path
 
 from dsocr.commands.quiet import quiet_libraries
+from dsocr.commands.report import draw_report
 from dsocr.console import Printer
 from dsocr.samples import Split
 
@@ -16,6 +17,7 @@ def evaluate_command(
     split: Split,
     limit: int | None,
     with_base: bool,
+    report: bool,
     json: bool,
 ) -> None:
     """`dsocr evaluate`."""
@@ -27,10 +29,13 @@ def evaluate_command(
     run = RunFolder.open(path)
     with printer.progress("reading", "lines") as tell:
         card = evaluate(run, dataset=dataset, split=split, limit=limit, with_base=with_base, progress=tell)
+    drawn = draw_report(printer, path, dataset=dataset)[0] if report else None
     if json:
         printer.result(json_.dumps(card.as_dict(), ensure_ascii=False, indent=2))
         return
     printer.result(render_table(card))
     printer.say(f"scorecard: {run.scorecard}")
     printer.say(f"lines:     {run.lines}")
+    if drawn is not None:
+        printer.say(f"report:    {drawn}")
     printer.say(f"next:      dsocr transcribe {path} SCANS -o texts.jsonl")

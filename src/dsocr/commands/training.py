@@ -102,6 +102,10 @@ def print_trained(printer: Printer, result: "TrainResult") -> None:
         printer.say(f"excluded as longer than max_text_tokens: {result.excluded} samples")
     best = "" if result.best_cer is None else f", best validation CER {result.best_cer:.2%} at step {result.best_step}"
     printer.say(f"{result.steps} steps in {spoken_time(result.seconds)}{best}")
+    if result.guard is not None and result.guard.is_beyond:
+        printer.complain(f"warning: {result.guard.sentence}")
+    elif result.guard is not None:
+        printer.say(result.guard.sentence)
     printer.result(f"adapter: {result.run.adapter}")
     printer.say(f"curves:  tensorboard --logdir {result.run.tensorboard}")
 
@@ -110,20 +114,25 @@ def spoken_reading(reading: "ValidationReading") -> str:
     """One reading of the validation split on one line."""
     loops = f", {reading.runaway} of {reading.samples} lines run away" if reading.runaway else ""
     best = ", the best so far" if reading.best else ""
-    return f"step {reading.step}: validation CER {reading.cer:.2%}, loss {reading.loss:.3f}{loops}{best}"
+    guard = reading.guard
+    told = "" if guard is None else f", guard CER {guard.adapter.rate:.2%} (base {guard.base.rate:.2%})"
+    return f"step {reading.step}: validation CER {reading.cer:.2%}, loss {reading.loss:.3f}{told}{loops}{best}"
 
 
 @contextmanager
 def training_progress(printer: Printer) -> "Iterator[Report]":
     """A bar with the loss, the learning rate, the last CER and the speed beside it; a line for each validation."""
-    told = -1
+    told, warned = -1, False
     with printer.progress("training", "steps") as tell:
 
         def report(progress: "TrainingProgress") -> None:
-            nonlocal told
+            nonlocal told, warned
             if progress.reading is not None and progress.reading.step != told:
                 told = progress.reading.step
                 printer.say(spoken_reading(progress.reading))
+                if progress.reading.guard is not None and progress.reading.guard.is_beyond and not warned:
+                    warned = True
+                    printer.complain(f"warning: {progress.reading.guard.sentence}")
             facts = [
                 None if progress.loss is None else f"loss {progress.loss:.3f}",
                 None if progress.learning_rate is None else f"lr {progress.learning_rate:.1e}",

@@ -47,7 +47,7 @@ def transcribe_command(
     if len(report.refused) > _SHOWN:
         printer.complain(f"refused: {len(report.refused) - _SHOWN} more (--json lists all)")
     lines = f"{report.images} images read, with {report.lines} lines; {len(report.refused)} refused"
-    printer.say(f"{lines}; {report.empty} empty, {report.truncated} cut off before their end")
+    printer.say(f"{lines}; {report.empty} empty, {report.truncated} cut off before their end, {report.looping} looping")
     if report.known:
         printer.say(f"{report.known} images had been read by an earlier run, which was interrupted")
     if report.kept:

@@ -4,7 +4,6 @@ The page needs nothing else: no script, nothing fetched, every text escaped. The
 that is sure to be there, Pillow's own, has no Cyrillic.
 """
 
-import base64
 import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,18 +13,18 @@ from pathlib import Path
 from PIL import Image
 
 from dsocr.errors import DataError
+from dsocr.pages.frame import picture, render_frame
 
 _WIDEST, _TALLEST = 720, 720
 """Pixels; larger pictures are scaled down."""
 
 _GAP, _GROUND = 8, (120, 150, 130)
 _STYLE = """
-body { font: 16px/1.4 system-ui, sans-serif; margin: 2rem; color: #222; background: #f4f4f1 }
-section { margin: 1.5rem 0; padding: .5rem 1rem; background: #fff; border-left: .4rem solid #4a6fa5 }
-p { margin: .3rem 0; overflow-wrap: anywhere; white-space: pre-line } .told { color: #666; font-size: .9rem }
+body { max-width: none; padding: 1.5rem 2rem 4rem }
+section { margin: 1.5rem 0; padding: .5rem 1rem; background: var(--card); border-left: .4rem solid var(--note) }
+p { overflow-wrap: anywhere; white-space: pre-line }
 .pictures { display: flex; flex-wrap: wrap; gap: .8rem; align-items: flex-start }
-figure { margin: 0 } figcaption { font-size: .8rem; color: #666 }
-img { display: block; max-width: 100%; border: 1px solid #ccc }
+.quiet, figcaption { font-size: .9rem; color: var(--quiet) }
 """
 
 
@@ -60,29 +59,21 @@ def sheet_writer(path: Path) -> Callable[[str, Iterable[Row]], None]:
 
 
 def _write_page(path: Path, title: str, rows: Iterable[Row]) -> None:
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
     body = "\n".join([f"<h1>{escape(title)}</h1>", *map(_section, rows)])
-    page = f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
-    _write(path, page.encode("utf-8", "replace"))
+    _write(path, render_frame(title, body, style=_STYLE).encode("utf-8", "replace"))
 
 
 def _section(row: Row) -> str:
     figures = "".join(
-        f"<figure>{_embedded(picture)}<figcaption>{escape(picture.caption)}</figcaption></figure>"
-        for picture in row.pictures
+        f"<figure>{picture(_small(drawn.image), quality=88)}<figcaption>{escape(drawn.caption)}</figcaption></figure>"
+        for drawn in row.pictures
     )
-    texts = f'<p>{escape(row.text)}</p><p class="told">{escape(row.told)}</p>'
+    texts = f'<p>{escape(row.text)}</p><p class="quiet">{escape(row.told)}</p>'
     return f'<section>{texts}<div class="pictures">{figures}</div></section>'
 
 
-def _embedded(picture: Picture) -> str:
-    file = io.BytesIO()
-    _small(picture.image).save(file, "JPEG", quality=88)
-    return f'<img alt="" src="data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode("ascii")}">'
-
-
 def _write_png(path: Path, title: str, rows: Iterable[Row]) -> None:
-    table = [[_small(picture.image) for picture in row.pictures] for row in rows]
+    table = [[_small(drawn.image) for drawn in row.pictures] for row in rows]
     widths = [max(image.width for image in column) + _GAP for column in zip(*table, strict=True)]
     heights = [max(image.height for image in row) + _GAP for row in table]
     sheet = Image.new("RGB", (sum(widths) + _GAP, sum(heights) + _GAP), _GROUND)

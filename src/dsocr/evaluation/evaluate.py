@@ -13,11 +13,14 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.data.sheets import hand_of
 from dsocr.errors import DataError
+from dsocr.evaluation.lines import write_lines
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, hands_by_writer, score_lines
 from dsocr.inference.transcriber import Transcriber
-from dsocr.runs import RunFolder, writing_whole
+from dsocr.model.adapters import WEIGHTS
+from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.samples import Sample, Split
+from dsocr.sealing import file_hash
 
 Progress = Callable[[int, int], None]
 """Told after each line: how many are read, and how many there are, base and adapter together."""
@@ -36,7 +39,7 @@ def evaluate(
 
     `limit` reads the first so many samples only, and the card says so.
     """
-    opened = _dataset_of(run) if dataset is None else Dataset.open(dataset)
+    opened = dataset_of(run) if dataset is None else Dataset.open(dataset)
     samples = opened.samples(split)[:limit]
     if not samples:
         raise DataError(f"has no {split} split to score", where=opened.folder)
@@ -63,6 +66,7 @@ def evaluate(
                     progress(done, len(samples) * (2 if with_base else 1))
         return score_lines(samples, predictions, hands), time.monotonic() - started
 
+    remarks = _remarks(run, opened, split, own=dataset is None, limit=limit)
     base, base_seconds = read(adapter=False) if with_base else (None, None)
     lines, adapter_seconds = read(adapter=True)
     card = make_scorecard(
@@ -72,14 +76,16 @@ def evaluate(
         base_seconds=base_seconds,
         adapter_seconds=adapter_seconds,
         dataset={name.value: part.sha256 for name, part in opened.card.splits.items()},
-        settings=_settings(transcriber, opened, len(samples), limit) | {"lines_read_again": again},
+        settings=_settings(run, transcriber, opened, len(samples), limit) | {"lines_read_again": again},
+        remarks=remarks,
+        struck_marks=transcriber.text_policy.struck_marks,
     )
-    _write_lines(run.lines, base, lines)
+    write_lines(run.lines, ({} if base is None else {"base": base}) | {"adapter": lines})
     card.save(run.scorecard)
     return card
 
 
-def _dataset_of(run: RunFolder) -> Dataset:
+def dataset_of(run: RunFolder) -> Dataset:
     """The run's own dataset, split as it was for the training."""
     config = load_config(run.config)
     return Dataset.open(config.dataset, fold=config.fold)
@@ -90,8 +96,42 @@ def _images(samples: Sequence[Sample]) -> Iterator[tuple[str, Image.Image]]:
         yield sample.id, open_image(sample.image)
 
 
-def _settings(transcriber: Transcriber, dataset: Dataset, lines: int, limit: int | None) -> dict[str, object]:
+def _remarks(run: RunFolder, dataset: Dataset, split: Split, *, own: bool, limit: int | None) -> list[str]:
+    """What is unusual about the data, compared with what the run was trained on."""
+    remarks = []
+    trained = _trained_on(run)
+    scored = {name.value: part.sha256 for name, part in dataset.card.splits.items()}
+    train = Split.TRAIN.value
+    if split == Split.TRAIN:
+        remarks.append("These lines were trained on, so this tells nothing about others.")
+    if trained.get(train) != scored.get(train):
+        changed = "The dataset has changed since the run was trained on it" if own else "The run was not trained on it"
+        remarks.append(f"{changed}: known and new hands are told by the train split of the dataset that is scored.")
+    if limit is not None:
+        remarks.append(f"Only the first lines of the split were read, at most {limit}.")
+    return remarks
+
+
+def _trained_on(run: RunFolder) -> dict[str, str]:
+    """The hash of each split that the run was trained with; nothing where it does not tell."""
+    try:
+        return dict(json.loads(run.provenance.read_text(encoding="utf-8"))["dataset"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _settings(
+    run: RunFolder, transcriber: Transcriber, dataset: Dataset, lines: int, limit: int | None
+) -> dict[str, object]:
+    reading = ReadingSettings.load(run.adapter)
     return {
+        "base": reading.base,
+        "base_revision": reading.base_revision,
+        "adapter_sha256": file_hash(run.adapter / WEIGHTS),
+        "device": str(transcriber.network.device),
+        "number_format": str(transcriber.network.dtype).removeprefix("torch."),
+        "normalization": "NFC, every run of white space one space, both ends stripped",
+        "dataset_source": dataset.card.source,
         "prompt": transcriber.encoder.prompt,
         "resolution": transcriber.encoder.resolution.name,
         "lines_per_sheet": transcriber.lines_per_sheet,
@@ -102,11 +142,3 @@ def _settings(transcriber: Transcriber, dataset: Dataset, lines: int, limit: int
         "lines": lines,
         "limit": limit,
     }
-
-
-def _write_lines(path: Path, base: Sequence[LineScore] | None, adapter: Sequence[LineScore]) -> None:
-    """Every line with both predictions, for whoever wants to look further than the card."""
-    with writing_whole(path) as file:
-        for model, lines in (("base", base or ()), ("adapter", adapter)):
-            for line in lines:
-                file.write(json.dumps({"model": model, **line.as_dict()}, ensure_ascii=False) + "\n")

@@ -4,10 +4,13 @@ Texts are compared as `text.comparable` sees them. Knows nothing about samples, 
 """
 
 import math
+import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rapidfuzz.distance import Levenshtein
 
+from dsocr.loops import is_looping
 from dsocr.text import comparable, is_blank
 
 
@@ -21,6 +24,10 @@ class ErrorRate:
 
     errors: int = 0
     length: int = 0
+
+    def __post_init__(self) -> None:
+        if type(self.errors) is not int or type(self.length) is not int:
+            raise TypeError(f"errors and length are counted, not {self.errors!r} and {self.length!r}")
 
     def __add__(self, other: "ErrorRate") -> "ErrorRate":
         return ErrorRate(self.errors + other.errors, self.length + other.length)
@@ -45,6 +52,23 @@ def word_errors(reference: str, prediction: str) -> ErrorRate:
     return ErrorRate(Levenshtein.distance(words, predicted_words), len(words))
 
 
+def with_words_apart(text: str) -> str:
+    """The text with spaces between words and punctuation: a word is letters, marks and numbers in a row, or one sign.
+
+    By Unicode's categories, so a combining accent stays with its letter in every script; `как-то` is three words. Line
+    breaks stay.
+    """
+    for sign in set(text):  # far fewer than characters, so a long text takes little longer than a short one
+        if unicodedata.category(sign)[0] not in "LMN" and not sign.isspace():
+            text = text.replace(sign, f" {sign} ")
+    return text
+
+
+def apart_word_errors(reference: str, prediction: str) -> ErrorRate:
+    """Word errors with punctuation as words of its own."""
+    return word_errors(with_words_apart(reference), with_words_apart(prediction))
+
+
 def is_exact(reference: str, prediction: str) -> bool:
     """True where both are the same text."""
     return comparable(reference) == comparable(prediction)
@@ -55,9 +79,38 @@ def is_empty(prediction: str) -> bool:
     return is_blank(prediction)
 
 
-def is_runaway(reference: str, prediction: str, truncated: bool) -> bool:
-    """True where the model did not find its end: it was cut off, or wrote over twice the reference and 20 characters.
+def is_over_long(reference: str, prediction: str) -> bool:
+    """True where more was written than twice the reference and 20 characters.
 
     Such loops and hallucinations are rare and long, so a few of them can dominate a CER; they are counted beside it.
     """
-    return truncated or len(comparable(prediction)) > 2 * len(comparable(reference)) + 20
+    return len(comparable(prediction)) > 2 * len(comparable(reference)) + 20
+
+
+def is_runaway(reference: str, prediction: str, truncated: bool) -> bool:
+    """True where the model did not find its end: cut off, or over twice the reference and 20 characters."""
+    return truncated or is_over_long(reference, prediction)
+
+
+def is_caught_in_loop(reference: str, prediction: str) -> bool:
+    """True where the prediction ends in a loop that is not in the text itself."""
+    return prediction != reference and is_looping(prediction) and not is_looping(reference)
+
+
+def is_in_wrong_script(reference: str, prediction: str) -> bool:
+    """True where most letters of the prediction are of scripts in which the reference has none: Latin for Cyrillic.
+
+    A reference without letters does not tell its script.
+    """
+    expected = {script_of(character) for character in set(reference)} | {None}
+    foreign = {character for character in set(prediction) if script_of(character) not in expected}
+    if len(expected) == 1 or not foreign:
+        return False
+    letters = [character for character in prediction if character.isalpha()]
+    return 2 * sum(character in foreign for character in letters) > len(letters)
+
+
+@lru_cache(maxsize=8192)
+def script_of(character: str) -> str | None:
+    """The first word of a letter's Unicode name, which is its script: "CYRILLIC", "LATIN"; None for no letter."""
+    return unicodedata.name(character, "UNKNOWN").split(" ", 1)[0] if character.isalpha() else None

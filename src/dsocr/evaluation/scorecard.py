@@ -1,87 +1,131 @@
 """The card that sets base beside adapter on one split, and its file, `scorecard.json` in the run folder."""
 
 import json
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib.metadata import version
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self, get_args
 
 from dsocr import __version__
 from dsocr.errors import DataError, RunError
-from dsocr.evaluation.scores import Hand, LineScore, Score
+from dsocr.evaluation.averages import Averages
+from dsocr.evaluation.certainty import certainty
+from dsocr.evaluation.characters import Characters
+from dsocr.evaluation.groups import KINDS, Groups
+from dsocr.evaluation.profiles import STRUCK_MARKS, TOKENIZERS, Rates, profiles, rates_by_profile
+from dsocr.evaluation.scores import Hand, LineScore, Score, Scores
 from dsocr.runs import to_json, write_atomically
+from dsocr.text_rules import Marks
+
+FORMAT = "dsocr-scorecard"
+FORMAT_VERSION = 2
 
 MEANING = (
     "CER and WER are edits over reference length, pooled over all lines: 0 is perfect, and above 1 is possible. "
-    "Texts are compared in NFC with white space collapsed; case, punctuation and ё/е count. Nothing is clipped or left "
-    "out: an empty prediction costs its whole reference, a runaway one (cut off, or over twice its reference and 20 "
-    "characters) all that it wrote."
+    "Texts are compared in NFC with white space collapsed; case, punctuation and ё/е count, and punctuation belongs to "
+    "its word. Nothing is clipped or left out: an empty prediction costs its whole reference, a runaway one (cut off, "
+    "or over twice its reference and 20 characters) all that it wrote."
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """The same lines read twice, by the base alone and with the adapter; None where one did not read."""
-
-    base: Score | None = None
-    adapter: Score | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """`base` and `adapter`, each a score or null."""
-        return {"base": self.base and self.base.as_dict(), "adapter": self.adapter and self.adapter.as_dict()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The scores that `as_dict` wrote."""
-        base, adapter = values["base"], values["adapter"]
-        return cls(base and Score.from_dict(base), adapter and Score.from_dict(adapter))
+def _versions() -> dict[str, str]:
+    """Python and the packages that readings and scores depend on."""
+    packages = ("torch", "transformers", "peft", "numpy", "rapidfuzz")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
 
 @dataclass(frozen=True, slots=True)
 class Scorecard:
-    """What a model is worth on one split.
+    """What a model is worth on one split; docs/guide/scorecard.md and `schema()` say it key by key.
 
-    `dataset` holds the hash of each split, `settings` whatever the predictions were made with, `by_hands` the same
-    scores for known and new hands, and `worst` the lines that cost most, as the adapter (else the base) read them.
+    `by_hands` holds the same scores for known and new hands, `groups` by writer, page, source, length and script;
+    `averages` and `characters` are by model, `profiles` by name and model. `worst` are the lines that cost most, as the
+    adapter (else the base) read them. `dataset` holds the hash of each split, `settings` whatever the predictions were
+    made with. `certainty` and `remarks` are sentences: how far to trust the CER, and what is unusual about this card.
     """
 
     split: str
     base: Score | None
     adapter: Score | None
     by_hands: Mapping[Hand, Scores] = field(default_factory=dict)
+    certainty: Sequence[str] = ()
+    remarks: Sequence[str] = ()
+    averages: Mapping[str, Averages] = field(default_factory=dict)
+    profiles: Mapping[str, Mapping[str, Rates]] = field(default_factory=dict)
+    profile_meanings: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, Groups] = field(default_factory=dict)
+    characters: Mapping[str, Characters] = field(default_factory=dict)
     worst: Sequence[LineScore] = ()
     dataset: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     meaning: str = MEANING
     made_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     dsocr_version: str = __version__
+    versions: Mapping[str, str] = field(default_factory=_versions)
+
+    @property
+    def scores(self) -> Scores:
+        """The headlines of both models."""
+        return Scores(self.base, self.adapter)
 
     def as_dict(self) -> dict[str, Any]:
         """The card as JSON holds it: `base.cer` and `adapter.cer` are fractions; see `Score.as_dict`."""
         return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
             "split": self.split,
-            **Scores(self.base, self.adapter).as_dict(),
+            **self.scores.as_dict(),
             "by_hands": {hand: scores.as_dict() for hand, scores in self.by_hands.items()},
+            "certainty": list(self.certainty),
+            "remarks": list(self.remarks),
+            "averages": {model: averages.as_dict() for model, averages in self.averages.items()},
+            "profiles": {
+                name: {
+                    "meaning": self.profile_meanings[name],
+                    **{model: rates.as_dict() for model, rates in both.items()},
+                }
+                for name, both in self.profiles.items()
+            },
+            "tokenizers": dict(TOKENIZERS),
+            "groups": {kind: groups.as_dict() for kind, groups in self.groups.items()},
+            "characters": {model: characters.as_dict() for model, characters in self.characters.items()},
             "worst": [line.as_dict() for line in self.worst],
             "dataset": dict(self.dataset),
             "settings": dict(self.settings),
             "meaning": self.meaning,
             "made_at": self.made_at,
             "dsocr_version": self.dsocr_version,
+            "versions": dict(self.versions),
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The card that `as_dict` wrote."""
+        """The card that `as_dict` wrote; ValueError for another thing, or a card of another version."""
+        if (values["format"], values["format_version"]) != (FORMAT, FORMAT_VERSION):
+            raise ValueError(f"a card of version {values['format_version']}")
         scores = Scores.from_dict(values)
+        named = {name: dict(both) for name, both in values["profiles"].items()}
         built: dict[str, Any] = {
             "base": scores.base,
             "adapter": scores.adapter,
             "by_hands": {hand: Scores.from_dict(both) for hand, both in values["by_hands"].items()},
+            "certainty": tuple(values["certainty"]),
+            "remarks": tuple(values["remarks"]),
+            "averages": {model: Averages.from_dict(averages) for model, averages in values["averages"].items()},
+            "profile_meanings": {name: both.pop("meaning") for name, both in named.items()},
+            "profiles": {
+                name: {model: Rates.from_dict(rates) for model, rates in both.items()} for name, both in named.items()
+            },
+            "groups": {kind: Groups.from_dict(groups) for kind, groups in values["groups"].items()},
+            "characters": {model: Characters.from_dict(counts) for model, counts in values["characters"].items()},
             "worst": tuple(LineScore.from_dict(line) for line in values["worst"]),
         }
-        return cls(**{**values, **built})
+        plain = {name: values[name] for name in values if name not in ("format", "format_version", "tokenizers")}
+        return cls(**{**plain, **built})
 
     def save(self, path: Path) -> None:
         """Write the card as JSON."""
@@ -94,8 +138,16 @@ class Scorecard:
             return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError as error:
             raise RunError("no such file", where=path, hint="run `dsocr evaluate` on the run folder first") from error
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RunError("is not a scorecard that this version can read", where=path) from error
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            hint = "run `dsocr evaluate` again"
+            raise RunError("is not a scorecard that this version can read", where=path, hint=hint) from error
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of `scorecard.json`, which is shipped beside this module."""
+    text = files(__package__).joinpath("scorecard.schema.json").read_text(encoding="utf-8")
+    values: dict[str, Any] = json.loads(text)
+    return values
 
 
 def make_scorecard(
@@ -107,16 +159,28 @@ def make_scorecard(
     adapter_seconds: float | None = None,
     dataset: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | None = None,
+    remarks: Sequence[str] = (),
+    struck_marks: Marks = STRUCK_MARKS,
 ) -> Scorecard:
     """The card of the same lines as the base and as the adapter read them; None for one that did not read."""
-    if base is not None and adapter is not None and {line.id for line in base} != {line.id for line in adapter}:
-        raise DataError("base and adapter did not read the same lines, so their scores cannot stand side by side")
+    lines = _side_by_side(base, adapter)
+    seconds = {"base": base_seconds, "adapter": adapter_seconds}
+    scores = Scores(**{model: Score.of(read, seconds[model], intervals=True) for model, read in lines.items()})
+    chosen = profiles(struck_marks)
+    last = next(reversed(lines.values()))
     return Scorecard(
         split=split,
-        base=None if base is None else Score.of(base, base_seconds),
-        adapter=None if adapter is None else Score.of(adapter, adapter_seconds),
-        by_hands={hand: scores for hand in get_args(Hand) if (scores := _of_hand(hand, base, adapter)) is not None},
-        worst=worst_lines(base or () if adapter is None else adapter),
+        base=scores.base,
+        adapter=scores.adapter,
+        by_hands={hand: _of_hand(hand, lines) for hand in get_args(Hand) if any(line.hand == hand for line in last)},
+        certainty=certainty(scores.last),
+        remarks=tuple(remarks),
+        averages={model: Averages.of(read) for model, read in lines.items()},
+        profiles=rates_by_profile(lines, chosen),
+        profile_meanings={profile.name: profile.meaning for profile in chosen},
+        groups={kind: Groups.of(kind, lines) for kind in KINDS},
+        characters={model: Characters.of(read) for model, read in lines.items()},
+        worst=worst_lines(last),
         dataset=dataset or {},
         settings=settings or {},
     )
@@ -128,12 +192,24 @@ def worst_lines(lines: Sequence[LineScore], count: int = 10) -> tuple[LineScore,
     return tuple(sorted(wrong, key=lambda line: (-line.cer.errors, -line.cer.rate, line.id))[:count])
 
 
-def _of_hand(hand: Hand, base: Sequence[LineScore] | None, adapter: Sequence[LineScore] | None) -> Scores | None:
-    """The scores of the lines in such a hand; None where there are none."""
+def _side_by_side(
+    base: Sequence[LineScore] | None, adapter: Sequence[LineScore] | None
+) -> dict[str, Sequence[LineScore]]:
+    """The lines of those that read, base first, in one order."""
+    read = {model: lines for model, lines in (("base", base), ("adapter", adapter)) if lines is not None}
+    if not any(read.values()):
+        raise DataError("there is no line to score")
+    if base is None or adapter is None:
+        return read
+    by_id = {line.id: line for line in base}
+    if len(by_id) < len(base) or len(base) != len(adapter) or by_id.keys() != {line.id for line in adapter}:
+        raise DataError("base and adapter did not read the same lines, so their scores cannot stand side by side")
+    changed = [line.id for line in adapter if by_id[line.id].reference != line.reference]
+    if changed:
+        raise DataError(f"base and adapter were scored against other references, {len(changed)} in all: {changed[0]}")
+    return {"base": [by_id[line.id] for line in adapter], "adapter": adapter}
 
-    def pooled(lines: Sequence[LineScore] | None) -> Score | None:
-        chosen = [line for line in lines or () if line.hand == hand]
-        return Score.of(chosen) if chosen else None
 
-    scores = Scores(pooled(base), pooled(adapter))
-    return None if scores == Scores() else scores
+def _of_hand(hand: Hand, lines_by_model: Mapping[str, Sequence[LineScore]]) -> Scores:
+    chosen = {model: [line for line in lines if line.hand == hand] for model, lines in lines_by_model.items()}
+    return Scores.of(chosen, intervals=True)

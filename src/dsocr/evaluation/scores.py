@@ -6,11 +6,22 @@ Knows nothing about how predictions were made, nor where scores are kept.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
+from operator import attrgetter
 from typing import Any, Literal, Protocol, Self
 
 from dsocr.errors import DataError
-from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_exact, is_runaway, word_errors
+from dsocr.evaluation.intervals import Interval, clusters_of, interval_of
+from dsocr.evaluation.metrics import (
+    ErrorRate,
+    character_errors,
+    is_caught_in_loop,
+    is_empty,
+    is_exact,
+    is_in_wrong_script,
+    is_over_long,
+    word_errors,
+)
 
 Hand = Literal["known", "new", "unknown"]
 """Whether training saw other lines of a line's writer, saw none, or nobody can tell."""
@@ -25,6 +36,10 @@ class Reference(Protocol):
     def text(self) -> str: ...  # noqa: D102
     @property
     def writer(self) -> str | None: ...  # noqa: D102
+    @property
+    def page(self) -> str | None: ...  # noqa: D102
+    @property
+    def source(self) -> str | None: ...  # noqa: D102
 
 
 class Prediction(Protocol):
@@ -36,9 +51,13 @@ class Prediction(Protocol):
     def truncated(self) -> bool: ...  # noqa: D102
 
 
+FAILURES = ("empty", "truncated", "looping", "over_long", "wrong_script")
+"""The ways to fail at a line, as `LineScore` names them; a line may fail in several."""
+
+
 @dataclass(frozen=True, slots=True)
 class LineScore:
-    """One line as it was written and as it was read."""
+    """One line as it was written and as it was read; what the failures mean is in `metrics.py`."""
 
     id: str
     reference: str
@@ -47,9 +66,19 @@ class LineScore:
     wer: ErrorRate
     exact: bool
     empty: bool
-    runaway: bool
+    truncated: bool = False
+    looping: bool = False
+    over_long: bool = False
+    wrong_script: bool = False
     writer: str | None = None
+    page: str | None = None
+    source: str | None = None
     hand: Hand = "unknown"
+
+    @property
+    def runaway(self) -> bool:
+        """True where the model did not find its end."""
+        return self.truncated or self.over_long
 
     def as_dict(self) -> dict[str, Any]:
         """The line as JSON holds it; a rate is a pair of counts, `errors` and `length`."""
@@ -57,49 +86,68 @@ class LineScore:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The line that `as_dict` wrote."""
+        """The line that `as_dict` wrote; TypeError where a field is missing, unknown or of another type."""
+        if missing := [one.name for one in fields(cls) if one.name not in values]:
+            raise TypeError(f"a line without {', '.join(missing)}")
+        if not all(isinstance(values[name], str) for name in ("id", "reference", "prediction")):
+            raise TypeError("a line whose texts are no texts")
         return cls(**{**values, "cer": ErrorRate(**values["cer"]), "wer": ErrorRate(**values["wer"])})
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Lines pooled; `seconds` is the time it took to read them, where it was measured."""
+    """Lines pooled; `seconds` is the time it took to read them, where it was measured.
+
+    `failures` counts the lines of each of the `FAILURES`; `runaway` those that were cut off or too long. `intervals`
+    are those of `cer`, `wer` and `exact` (the share of exact lines), where they were asked for.
+    """
 
     cer: ErrorRate
     wer: ErrorRate
     lines: int
     exact: int
-    empty: int
+    failures: Mapping[str, int]
     runaway: int
     seconds: float | None = None
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, lines: Sequence[LineScore], seconds: float | None = None) -> Self:
+    def of(cls, lines: Sequence[LineScore], seconds: float | None = None, *, intervals: bool = False) -> Self:
         """The pooled score of some lines."""
         return cls(
-            cer=sum((line.cer for line in lines), ErrorRate()),
-            wer=sum((line.wer for line in lines), ErrorRate()),
+            cer=pooled(line.cer for line in lines),
+            wer=pooled(line.wer for line in lines),
             lines=len(lines),
             exact=sum(line.exact for line in lines),
-            empty=sum(line.empty for line in lines),
+            failures={failure: sum(map(attrgetter(failure), lines)) for failure in FAILURES},
             runaway=sum(line.runaway for line in lines),
             seconds=seconds,
+            intervals=_intervals(lines) if intervals else {},
         )
 
+    @property
+    def empty(self) -> int:
+        """The lines of which nothing was read."""
+        return self.failures["empty"]
+
     def as_dict(self) -> dict[str, Any]:
-        """The score as JSON holds it: `cer` and `wer` are fractions (null over an empty reference), the rest counts."""
+        """The score as JSON holds it: `cer` and `wer` are fractions (null over an empty reference), the rest counts.
+
+        Every count of lines stands beside its share of the lines, such as `empty_lines` beside `empty_rate`.
+        """
+        counts = {"exact": self.exact, **self.failures, "runaway": self.runaway}
         return {
-            "cer": _finite(self.cer.rate),
-            "wer": _finite(self.wer.rate),
+            "cer": finite(self.cer.rate),
+            "wer": finite(self.wer.rate),
             "characters": self.cer.length,
             "character_errors": self.cer.errors,
             "words": self.wer.length,
             "word_errors": self.wer.errors,
             "lines": self.lines,
-            "exact_lines": self.exact,
-            "empty_lines": self.empty,
-            "runaway_lines": self.runaway,
+            **{f"{name}_lines": count for name, count in counts.items()},
+            **{f"{name}_rate": round(count / self.lines, 6) for name, count in counts.items()},
             "seconds": self.seconds,
+            "intervals": {name: interval.as_dict() for name, interval in self.intervals.items()},
         }
 
     @classmethod
@@ -110,10 +158,64 @@ class Score:
             wer=ErrorRate(values["word_errors"], values["words"]),
             lines=values["lines"],
             exact=values["exact_lines"],
-            empty=values["empty_lines"],
+            failures={failure: values[f"{failure}_lines"] for failure in FAILURES},
             runaway=values["runaway_lines"],
             seconds=values["seconds"],
+            intervals={name: Interval.from_dict(interval) for name, interval in values["intervals"].items()},
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The same lines read twice, by the base alone and with the adapter; None where one did not read."""
+
+    base: Score | None = None
+    adapter: Score | None = None
+
+    @classmethod
+    def of(cls, lines_by_model: Mapping[str, Sequence[LineScore]], *, intervals: bool = False) -> Self:
+        """The scores of lines by model."""
+        return cls(**{model: Score.of(lines, intervals=intervals) for model, lines in lines_by_model.items()})
+
+    @property
+    def last(self) -> Score:
+        """The adapter's, else the base's."""
+        score = self.adapter or self.base
+        assert score is not None
+        return score
+
+    def as_dict(self) -> dict[str, Any]:
+        """`base` and `adapter`, each a score or null."""
+        return {"base": self.base and self.base.as_dict(), "adapter": self.adapter and self.adapter.as_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The scores that `as_dict` wrote."""
+        base, adapter = values["base"], values["adapter"]
+        return cls(base and Score.from_dict(base), adapter and Score.from_dict(adapter))
+
+
+def _intervals(lines: Sequence[LineScore]) -> dict[str, Interval]:
+    clusters = clusters_of(lines)
+    return {
+        "cer": interval_of([line.cer for line in lines], clusters),
+        "wer": interval_of([line.wer for line in lines], clusters),
+        "exact": interval_of([ErrorRate(int(line.exact), 1) for line in lines], clusters, share=True),
+    }
+
+
+def pooled(rates: Iterable[ErrorRate]) -> ErrorRate:
+    """The rate of all of them together."""
+    errors = length = 0
+    for rate in rates:
+        errors += rate.errors
+        length += rate.length
+    return ErrorRate(errors, length)
+
+
+def finite(rate: float) -> float | None:
+    """The rate as JSON holds it: null where there was text and no reference."""
+    return rate if math.isfinite(rate) else None
 
 
 def hands_by_writer(training: Iterable[str | None], writers: Iterable[str | None]) -> dict[str | None, Hand]:
@@ -150,8 +252,13 @@ def _score(line: Reference, prediction: Prediction, hand: Hand) -> LineScore:
         wer=word_errors(line.text, prediction.text),
         exact=is_exact(line.text, prediction.text),
         empty=is_empty(prediction.text),
-        runaway=is_runaway(line.text, prediction.text, prediction.truncated),
+        truncated=prediction.truncated,
+        looping=is_caught_in_loop(line.text, prediction.text),
+        over_long=is_over_long(line.text, prediction.text),
+        wrong_script=is_in_wrong_script(line.text, prediction.text),
         writer=line.writer,
+        page=line.page,
+        source=line.source,
         hand=hand,
     )
 
@@ -171,7 +278,3 @@ def _demand_a_pair_each(ids: Sequence[str], predictions: Mapping[str, Prediction
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-
-
-def _finite(rate: float) -> float | None:
-    return rate if math.isfinite(rate) else None

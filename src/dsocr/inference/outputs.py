@@ -81,10 +81,13 @@ class Target:
 def _files(pages: Iterator[ReadPage], format_: Format) -> Iterator[tuple[str, Iterator[ReadPage]]]:
     """The names of the files in a folder, without suffix, each with its pages."""
     names = UniqueNames()
-    for _, group in groupby(pages, key=lambda page: (page.page.path, 0 if format_.paged else page.page.number)):
+    together = format_.paged
+    for _, group in groupby(
+        pages, key=lambda page: page.page.path if together and page.page.number else page.page.name
+    ):
         first = next(group)
-        name = first.page.document if format_.paged else first.page.name
-        yield names.take(name, first.page.path.suffix), _with(first, group)
+        name = first.page.document if together else first.page.name
+        yield names.take(name, first.page.path.suffix), _with(first, group)  # noqa: B031 - which is the rest of it
 
 
 def _with(first: ReadPage, others: Iterator[ReadPage]) -> Iterator[ReadPage]:

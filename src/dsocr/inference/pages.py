@@ -6,7 +6,6 @@ from typing import Any
 
 from dsocr.data.sources.layout import Outline, Region
 from dsocr.inference.inputs.finding import InputPage
-from dsocr.inference.transcriber import Prediction
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +14,7 @@ class ReadLine:
 
     `outline` is in pixels of the upright image, None where the line is the whole image. `place` and `id` are those of
     its ALTO or PAGE file. `was_there` says that the text stood there and was kept. `told` is what the prediction says
-    beside the text; of a line that was read with others it is the prediction of them all.
+    beside the text, as JSON lines have it; of a line that was read with others it is what is said of them all.
     """
 
     id: str
@@ -66,11 +65,6 @@ class ReadPage:
     def written(self) -> tuple[ReadLine, ...]:
         """The lines that have a text."""
         return tuple(line for line in self.lines if line.text)
-
-
-def facts_of(prediction: Prediction) -> dict[str, Any]:
-    """What a prediction says beside its id and text."""
-    return {name: value for name, value in asdict(prediction).items() if name not in {"id", "text"}}
 
 
 def _line(told: Mapping[str, Any]) -> ReadLine:

@@ -9,10 +9,11 @@ from PIL import Image
 
 from dsocr.data.sources.layout import Outline, Region, SourceLine
 from dsocr.errors import DataError
+from dsocr.inference.formats.jsonl import row_of
 from dsocr.inference.inputs.finding import InputPage
 from dsocr.inference.inputs.showing import Opening, OpenPage, Shown
 from dsocr.inference.journal import ReadingJournal
-from dsocr.inference.pages import ReadLine, ReadPage, facts_of
+from dsocr.inference.pages import ReadLine, ReadPage
 from dsocr.inference.transcriber import Prediction
 from dsocr.text import is_blank
 
@@ -129,7 +130,7 @@ def _assembled(answered: _Answered, *, replace_texts: bool) -> ReadPage:
     more: list[ReadLine] = []
     unmatched = 0
     for shown, prediction in zip(page.shown, answered.predictions, strict=True):
-        parted, told = prediction.text.split("\n"), facts_of(prediction)
+        parted, told = prediction.text.split("\n"), _told(prediction)
         if _is_one_line(shown):
             parted = [prediction.text]
         if len(parted) == len(shown.lines):
@@ -140,6 +141,11 @@ def _assembled(answered: _Answered, *, replace_texts: bool) -> ReadPage:
             more += _slices(shown, parted, page.size, told)
     lines = [texts.get(line) or _kept(line) for line in page.lines]
     return ReadPage(page.page, page.size, (*lines, *more), page.refused, unmatched)
+
+
+def _told(prediction: Prediction) -> dict[str, object]:
+    """What a prediction says beside its id and text."""
+    return {name: value for name, value in row_of(prediction).items() if name not in {"id", "text"}}
 
 
 def _is_one_line(shown: Shown) -> bool:

@@ -11,6 +11,8 @@ from PIL import Image
 from dsocr.data.colours import median_colour
 from dsocr.data.sheets import SheetLimits
 from dsocr.inference.decoding import Generation, Reading, decode
+from dsocr.inference.spans import ScoredText
+from dsocr.loops import is_looping
 from dsocr.model.encoding import Encoded, Encoder
 from dsocr.model.resolution import Resolution
 from dsocr.model.sheets import demand_sheets, draw_sheet, sheet_height
@@ -23,10 +25,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LineReading:
-    """What was read of one line; `read_again` alone, because its sheet was answered with another number of lines."""
+    """What was read of one line; `read_again` alone, because its sheet was answered with another number of lines.
+
+    `tried_again` is one that ran into a loop and was read a second time under a stricter guard.
+    """
 
     reading: Reading
     read_again: bool = False
+    tried_again: bool = False
 
 
 def sheet_limits(resolution: Resolution, lines_per_sheet: LinesPerSheet, tokens: int | None = None) -> SheetLimits:
@@ -78,10 +84,14 @@ def _of_lines(answer: Reading, lines: int, encoder: Encoder) -> list[LineReading
     if lines == 1:
         return [LineReading(answer)]
     # An answer without an end has lost a part of its last line, if not more.
-    texts = None if answer.truncated else parted(answer.text, lines)
-    if texts is None:
+    if answer.truncated or answer.looping or parted(answer.text, lines) is None:
         return None
-    return [LineReading(Reading(text, len(encoder.answer_ids(text)), truncated=False)) for text in texts]
+    return [LineReading(_of_line(scored, encoder)) for scored in answer.scored.lines()]
+
+
+def _of_line(scored: ScoredText, encoder: Encoder) -> Reading:
+    tokens = len(encoder.answer_ids(scored.text))
+    return Reading(scored.text, tokens, truncated=False, looping=is_looping(scored.text), scores=scored.scores)
 
 
 def _read_alone(

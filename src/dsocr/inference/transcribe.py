@@ -45,6 +45,7 @@ class TranscribeReport:
     kept: int = 0
     truncated: int = 0
     empty: int = 0
+    looping: int = 0
     read_again: int = 0
     unmatched: int = 0
     refused: list[str] = field(default_factory=list)
@@ -59,11 +60,12 @@ class TranscribeReport:
             self.kept += line.was_there
             self.truncated += bool(line.told.get("truncated"))
             self.read_again += bool(line.told.get("read_again"))
+            self.looping += "looping" in line.told.get("flags", ())
             self.empty += not line.text
 
     def counts(self) -> dict[str, int]:
         """All numbers but `known`, which does not change what is written; and how many were refused."""
-        names = ("images", "lines", "kept", "truncated", "empty", "read_again", "unmatched")
+        names = ("images", "lines", "kept", "truncated", "empty", "looping", "read_again", "unmatched")
         return {**{name: getattr(self, name) for name in names}, "refused": len(self.refused)}
 
 
@@ -86,9 +88,10 @@ def transcribe(
     """Reads all pages of `inputs` with a run's adapter and writes the texts to `out`, a file or a folder.
 
     `unit` is what the model is shown, None what the adapter was trained on; `shows` what image files show, None to tell
-    it from their shape. `segmenter` finds the lines of pages that come without. Texts that ALTO and PAGE files hold are kept unless `replace_texts`. `shard` (2, 5) reads the
-    second of five shares of the pages. What cannot be read is counted and listed; `strict` makes it an error. What a
-    killed run has read is not read again. `reader` reads in place of the run's own.
+    it from their shape. `segmenter` finds the lines of pages that come without. Texts that ALTO and PAGE files hold are
+    kept unless `replace_texts`. `shard` (2, 5) reads the second of five shares of the pages. What cannot be read is
+    counted and listed; `strict` makes it an error. What a killed run has read is not read again. `reader` reads in
+    place of the run's own.
     """
     recover(out)
     settings = ReadingSettings.load(run.adapter)
@@ -102,7 +105,12 @@ def transcribe(
         job = _job(run, settings, opening, shows, segmenter, shard)
         date = work.journal.begin(job, now().isoformat(timespec="seconds"))
         known = read_into(
-            work.journal, pages, opening, reader or Transcriber.of_run(run), strict=strict, progress=progress
+            work.journal,
+            pages,
+            opening,
+            reader or Transcriber.of_run(run, merged=True),
+            strict=strict,
+            progress=progress,
         )
         report = TranscribeReport(out, [format_.name for format_ in target.formats], known=known)
         report.refused += found.refused

@@ -2,29 +2,45 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from itertools import tee
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from PIL import Image
 
 from dsocr.data.sheets import SheetLine, fill_sheets
+from dsocr.inference.confidence import (
+    UNCALIBRATED,
+    Calibration,
+    Word,
+    character_confidences,
+    line_confidence,
+    words_of,
+)
 from dsocr.inference.decoding import Generation
-from dsocr.inference.sheets import LinesPerSheet, read_sheets, sheet_limits
+from dsocr.inference.ordering import read_by_length
+from dsocr.inference.second_try import without_loops
+from dsocr.inference.sheets import LineReading, LinesPerSheet, read_sheets, sheet_limits
+from dsocr.inference.spans import TokenScore
 from dsocr.model.adapters import load_adapter
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, choose_dtype, load_base
 from dsocr.model.sheets import line_height
 from dsocr.runs import ReadingSettings, RunFolder
-from dsocr.text import TextPolicy
+from dsocr.text import TextPolicy, is_blank
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """The transcription of one image. `tokens` counts the end token; `truncated` means that none came.
 
-    `read_again` is a line that was read alone after its sheet was answered with another number of lines.
+    `read_again` is a line that was read alone after its sheet was answered with another number of lines, `tried_again`
+    one that ran into a loop and was read a second time. `looping` is one that ran into a loop then too: its text is cut
+    off where that begins. `overruled` counts the tokens
+    at which the guard forbade what the model would have written. `confidence` is the share of the text that is likely
+    to be right, `words` has the likelihood of each word, `characters` of each character, and `scores` what they were
+    told from; None and empty where nothing is known.
     """
 
     id: str
@@ -32,6 +48,32 @@ class Prediction:
     tokens: int
     truncated: bool
     read_again: bool = False
+    tried_again: bool = False
+    looping: bool = False
+    overruled: int = 0
+    confidence: float | None = None
+    words: tuple[Word, ...] = ()
+    characters: tuple[float, ...] = field(default=(), repr=False)
+    scores: tuple[TokenScore, ...] = field(default=(), repr=False)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Why to look at it whatever its confidence: "empty", "looping", "truncated", "overruled", "tried_again"."""
+        told = {
+            "empty": is_blank(self.text),
+            "looping": self.looping,
+            "truncated": self.truncated,
+            "overruled": self.overruled > 0,
+            "tried_again": self.tried_again,
+        }
+        return tuple(name for name, true in told.items() if true)
+
+
+Named = list[tuple[str, Image.Image]]
+"""The lines of one sheet, each with its id."""
+
+_MOST_PIXELS = 64_000_000
+"""Images are opened ahead until they have so many pixels, at three bytes each."""
 
 
 def folder_of(identifier: str) -> str:
@@ -48,22 +90,29 @@ class Transcriber:
     generation: Generation
     text_policy: TextPolicy
     lines_per_sheet: LinesPerSheet = 1
+    calibration: Calibration = UNCALIBRATED
 
     @classmethod
-    def of_run(cls, run: RunFolder, *, precision: str = "auto") -> "Transcriber":
+    def of_run(cls, run: RunFolder, *, precision: str = "auto", merged: bool = False) -> "Transcriber":
         """A finished run's adapter on its base, with the prompt, resolution and text policy it was trained with."""
-        return cls.of_adapter(run.adapter, precision=precision)
+        return cls.of_adapter(run.adapter, precision=precision, merged=merged)
 
     @classmethod
-    def of_adapter(cls, folder: Path, *, precision: str = "auto") -> "Transcriber":
-        """An adapter folder with its `reading.json`, on the base that this names."""
+    def of_adapter(cls, folder: Path, *, precision: str = "auto", merged: bool = False) -> "Transcriber":
+        """An adapter folder with its `reading.json`, on the base that this names.
+
+        `merged` adds the adapter to the base's weights in memory: it reads faster, and nothing can be switched off.
+        """
         settings = ReadingSettings.load(folder)
         device = choose_device()
         base = load_base(settings.base, settings.base_revision, dtype=choose_dtype(precision, device), device=device)
         network = load_adapter(base.network, folder)
+        if merged:
+            network = network.merge_and_unload()
         encoder = base.encoder(settings.resolution, settings.prompt)
         generation = Generation(**settings.generation)
-        return cls(network, encoder, generation, settings.text_policy, settings.lines_per_sheet)
+        calibration = Calibration.load(folder)
+        return cls(network, encoder, generation, settings.text_policy, settings.lines_per_sheet, calibration)
 
     def without_adapter(self) -> AbstractContextManager[Any]:
         """A context in which the base reads alone."""
@@ -72,7 +121,7 @@ class Transcriber:
     def read(
         self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None] = folder_of
     ) -> Iterator[Prediction]:
-        """A prediction for every (id, image), in their order; images are taken a batch at a time.
+        """A prediction for every (id, image), in their order; images are taken `look_ahead` batches at a time.
 
         Where lines are read on sheets, images that follow each other share one if `hand_of` says the same of their ids;
         one of which it says None is read alone.
@@ -82,11 +131,41 @@ class Transcriber:
             for name, image in images
         )
         limits = sheet_limits(self.encoder.resolution, self.lines_per_sheet)
-        # Two views of one stream: the names, and the images that are read a batch ahead of them.
-        named, shown = tee([line.of for line in sheet] for sheet in fill_sheets(lines, limits))
-        sheets = ([image for _, image in sheet] for sheet in shown)
-        answered = read_sheets(self.network, self.encoder, self.generation, sheets)
-        for sheet, readings in zip(named, answered, strict=True):
+        sheets = ([line.of for line in sheet] for sheet in fill_sheets(lines, limits))
+        answered = read_by_length(
+            sheets,
+            self._read_sheets,
+            length=lambda sheet: sum(image.width / image.height for _, image in sheet),
+            weight=lambda sheet: sum(image.width * image.height for _, image in sheet),
+            most=self.generation.look_ahead * self.generation.samples_per_batch,
+            heaviest=_MOST_PIXELS,
+        )
+        for sheet, readings in answered:
             for (name, _), line in zip(sheet, readings, strict=True):
-                text = self.text_policy.apply(line.reading.text)
-                yield Prediction(name, text, line.reading.tokens, line.reading.truncated, line.read_again)
+                yield self._prediction(name, line)
+
+    def _read_sheets(self, sheets: Iterable[Named]) -> Iterator[list[LineReading]]:
+        shown = [[image for _, image in sheet] for sheet in sheets]
+        answers = list(read_sheets(self.network, self.encoder, self.generation, shown))
+        images = [image for sheet in shown for image in sheet]
+        lines = [line for answer in answers for line in answer]
+        settled = iter(without_loops(self.network, self.encoder, self.generation, images, lines))
+        return (list(islice(settled, len(sheet))) for sheet in shown)
+
+    def _prediction(self, name: str, line: LineReading) -> Prediction:
+        reading, scales = line.reading, self.calibration
+        scored = reading.scored.become(self.text_policy.apply(reading.text))
+        return Prediction(
+            name,
+            scored.text,
+            reading.tokens,
+            reading.truncated,
+            line.read_again,
+            line.tried_again,
+            reading.looping,
+            reading.overruled,
+            line_confidence(scored, scales.line),
+            words_of(scored, scales.word),
+            tuple(character_confidences(scored, scales.character)),
+            scored.scores,
+        )

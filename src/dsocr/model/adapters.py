@@ -103,26 +103,58 @@ def adapter_files(model: PeftModel) -> Iterator[tuple[str, bytes]]:
 
 def load_adapter(network: PreTrainedModel, folder: Path) -> PeftModel:
     """The network with a saved adapter. Raises ModelError where a file is missing or a tensor does not match."""
+    config, tensors = _saved(folder)
+    try:
+        model = get_peft_model(network, config)
+    except ValueError as error:  # PEFT found none of the layers
+        raise _does_not_fit(folder, error) from error
+    load_tensors(model, tensors, where=folder / WEIGHTS)
+    return model.eval()
+
+
+def add_adapter(model: PeftModel, folder: Path, name: str) -> None:
+    """Put another saved adapter beside those that the network has; `model.set_adapter(name)` switches to it.
+
+    Raises ModelError as `load_adapter` does, and where it cannot stand beside others; then nothing is left of it.
+    """
+    config, tensors = _saved(folder)
+    if config.target_parameters:
+        hint = "serve it alone, or merge it with `dsocr export --merged`"
+        raise ModelError("adapts routed experts, which one adapter at a time can", where=folder, hint=hint)
+    try:
+        model.add_adapter(name, config)
+        load_tensors(model, tensors, where=folder / WEIGHTS, name=name)
+    except ValueError as error:
+        _forget(model, name)
+        raise _does_not_fit(folder, error) from error
+    except ModelError:
+        _forget(model, name)
+        raise
+    model.eval()
+
+
+def _forget(model: PeftModel, name: str) -> None:
+    if name in model.peft_config:
+        model.delete_adapter(name)
+
+
+def _does_not_fit(folder: Path, error: ValueError) -> ModelError:
+    return ModelError(f"does not fit the network: {str(error).splitlines()[0]}", where=folder, hint=_OTHER_BASE)
+
+
+def _saved(folder: Path) -> tuple[LoraConfig, dict[str, Tensor]]:
+    """The config and the tensors of a saved adapter. Raises ModelError where a file is missing or damaged."""
     if (folder / "adapter_model.bin").is_file() and not (folder / WEIGHTS).is_file():
         hint = "save it again as safetensors where you trust it"
         raise ModelError("its weights are a pickle, which can run code and is not read", where=folder, hint=hint)
     if not (folder / WEIGHTS).is_file() or not (folder / CONFIG).is_file():
         raise ModelError(f"is not an adapter: it needs {CONFIG} and {WEIGHTS}", where=folder)
     try:
-        config = LoraConfig.from_pretrained(str(folder))
-        tensors = load_file(folder / WEIGHTS)
+        return LoraConfig.from_pretrained(str(folder)), load_file(folder / WEIGHTS)
     except SafetensorError as error:
         raise ModelError(f"is not a whole safetensors file ({error})", where=folder / WEIGHTS) from error
     except (TypeError, ValueError) as error:
         raise ModelError(f"is not the config of a LoRA adapter: {error}", where=folder / CONFIG) from error
-    try:
-        model = get_peft_model(network, config)
-    except ValueError as error:  # PEFT found none of the layers
-        raise ModelError(
-            f"does not fit the network: {str(error).splitlines()[0]}", where=folder, hint=_OTHER_BASE
-        ) from error
-    load_tensors(model, tensors, where=folder / WEIGHTS)
-    return model.eval()
 
 
 def read_adapter_config(folder: Path) -> dict[str, Any]:
@@ -154,10 +186,10 @@ def variant_of(config: Mapping[str, Any]) -> Variant:
     return "rslora" if config.get("use_rslora") else "lora"
 
 
-def adapter_tensors(model: PeftModel) -> dict[str, Tensor]:
-    """The adapter's tensors under the names they have on disk."""
+def adapter_tensors(model: PeftModel, name: str = "default") -> dict[str, Tensor]:
+    """An adapter's tensors under the names they have on disk."""
     # Embeddings are never trained here; asked to find out, PEFT would look the base up on a hub.
-    tensors = get_peft_model_state_dict(model, save_embedding_layers=False)
+    tensors = get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False)
     return {name.replace(_NATIVE_DECODER, _ORIGINAL_DECODER): tensor.contiguous() for name, tensor in tensors.items()}
 
 
@@ -177,15 +209,15 @@ def without_gradient(model: PeftModel) -> list[str]:
     return sorted({name.partition(".lora_")[0].removeprefix("base_model.model.") for name in names})
 
 
-def load_tensors(model: PeftModel, tensors: Mapping[str, Tensor], *, where: object) -> None:
-    """Fill the adapter from tensors named as on disk; a missing, unexpected or misshapen one is an error."""
-    own = adapter_tensors(model)
-    problems = [f"missing: {name}" for name in own.keys() - tensors.keys()]
-    problems += [f"unexpected: {name}" for name in tensors.keys() - own.keys()]
+def load_tensors(model: PeftModel, tensors: Mapping[str, Tensor], *, where: object, name: str = "default") -> None:
+    """Fill an adapter from tensors named as on disk; a missing, unexpected or misshapen one is an error."""
+    own = adapter_tensors(model, name)
+    problems = [f"missing: {key}" for key in own.keys() - tensors.keys()]
+    problems += [f"unexpected: {key}" for key in tensors.keys() - own.keys()]
     problems += [
-        f"{name}: shape {tuple(tensors[name].shape)}, not {tuple(tensor.shape)}"
-        for name, tensor in own.items()
-        if name in tensors and tensors[name].shape != tensor.shape
+        f"{key}: shape {tuple(tensors[key].shape)}, not {tuple(tensor.shape)}"
+        for key, tensor in own.items()
+        if key in tensors and tensors[key].shape != tensor.shape
     ]
     if problems:
         shown = "".join(f"\n  {problem}" for problem in sorted(problems)[:20])
@@ -194,5 +226,5 @@ def load_tensors(model: PeftModel, tensors: Mapping[str, Tensor], *, where: obje
             where=where,
             hint=_OTHER_BASE,
         )
-    for name, tensor in own.items():
-        tensor.data.copy_(tensors[name])
+    for key, tensor in own.items():
+        tensor.data.copy_(tensors[key])

@@ -73,6 +73,11 @@ class Encoder:
         """The id that fills a batch."""
         return int(self.tokenizer.pad_token_id)
 
+    @property
+    def end_id(self) -> int:
+        """The id that ends an answer."""
+        return int(self.tokenizer.eos_token_id)
+
     def prompt_ids(self, grid: Grid = UNTILED) -> tuple[int, ...]:
         """Begin token, the image's slots and the words of the prompt; no end token, no space at the end.
 
@@ -90,7 +95,7 @@ class Encoder:
 
     def answer_ids(self, text: str) -> tuple[int, ...]:
         """What the model learns to write for a transcription: its ids and the end token."""
-        return (*self.text_ids(text), int(self.tokenizer.eos_token_id))
+        return (*self.text_ids(text), self.end_id)
 
     def encode(self, image: Image.Image, text: str | None = None, *, laid_out: bool = False) -> Encoded:
         """Model inputs for one image; with its transcription for training, without for transcription.

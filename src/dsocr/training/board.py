@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter
 
 from dsocr.evaluation.differences import marked_differences
+from dsocr.evaluation.guard import GuardReading
 
 LINES = 10
 _LONGEST = 300
@@ -48,6 +49,12 @@ class Board:
         for place, line in enumerate(lines, 1):
             self._writer.add_image(f"validation_lines/{place:02d}", line.seen, step)
 
+    def guard(self, reading: GuardReading, step: int) -> None:
+        """The guard set's CER beside the base's, and a text where it fell beyond its margin."""
+        self.curve("guard", {"cer": reading.adapter.rate, "base_cer": reading.base.rate}, step)
+        if reading.is_beyond:
+            self._writer.add_text("guard/warning", _plain(reading.sentence, longest=1000), step)
+
     def close(self) -> None:
         """Write what is left."""
         self._writer.close()
@@ -62,8 +69,8 @@ def lines_table(lines: Sequence[ReadLine]) -> str:
     return _HEADER + "".join(f"| {' | '.join(map(_plain, row))} |\n" for row in rows)
 
 
-def _plain(text: str) -> str:
+def _plain(text: str, longest: int = _LONGEST) -> str:
     """Text that markdown shows as it stands, in one cell, cut where a loop fills pages."""
     text = " ".join(text.split())
-    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"
+    text = text if len(text) <= longest else f"{text[:longest]}... ({len(text)} characters)"
     return "".join(f"&#{ord(c)};" if c in "|*_`<>&\\~#[]{}!" else c for c in text)

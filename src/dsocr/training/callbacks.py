@@ -8,9 +8,9 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from dsocr.history import elapsed_until
 from dsocr.runs import RunFolder, append_jsonl
 from dsocr.training.board import Board
-from dsocr.training.history import elapsed_until
 from dsocr.training.memory import used_memory
 from dsocr.training.validation import ValidationReading
 
@@ -110,6 +110,8 @@ class Recorder(TrainerCallback):
             values = {"loss": reading.loss, "cer": reading.cer, "runaway_rate": reading.runaway_rate}
             self._board.curve("validation", values, reading.step)
             self._board.lines(reading.lines, reading.step)
+            if reading.guard is not None:
+                self._board.guard(reading.guard, reading.step)
         self._log.info(
             "step %d: validation loss %.4f, CER %.2f %%, %d empty, %d runaway of %d%s",
             reading.step,
@@ -120,6 +122,9 @@ class Recorder(TrainerCallback):
             reading.samples,
             ", the best so far" if reading.best else "",
         )
+        if reading.guard is not None:
+            level = logging.WARNING if reading.guard.is_beyond else logging.INFO
+            self._log.log(level, "step %d: %s", reading.step, reading.guard.sentence)
 
     def _elapsed(self) -> float:
         """Seconds of training until now, those before an interruption counted and the pause not."""

@@ -27,6 +27,7 @@ from dsocr.training.memory import Memory, Room, estimate_memory, find_room, spok
 from dsocr.training.probe import Probe, run_probe
 from dsocr.training.setup import encoded_samples, fresh_adapter, within_budget
 from dsocr.training.sheets import SheetSamples, counted_in_sheets, lengths_on_sheets
+from dsocr.training.subsets import training_samples
 
 _TIGHT = {"cpu": 0.6, "cuda": 0.9}
 """The share of the free memory above which the estimate cannot say that it will fit. On a CPU a process was measured to
@@ -97,7 +98,7 @@ def make_plan(config: RunConfig, *, probe: bool = True, progress: Progress | Non
     """
     encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     dataset = Dataset.open(config.dataset, fold=config.fold)
-    split = dataset.samples(Split.TRAIN)
+    split = training_samples(dataset, config)
     samples, too_long = within_budget(split, encoder, config)
     lengths = measure_lengths(split, encoder, progress)
     trained_on = {sample.id for sample in samples}
@@ -142,7 +143,7 @@ def needed_bytes(config: RunConfig) -> Callable[[RunConfig], int]:
     """The estimate of the memory of trainings that differ from this one in their settings only."""
     encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     dataset = Dataset.open(config.dataset, fold=config.fold)
-    samples, _ = within_budget(dataset.samples(Split.TRAIN), encoder, config)
+    samples, _ = within_budget(training_samples(dataset, config), encoder, config)
     needs = _Needs(config, encoder, samples, measure_lengths(samples, encoder))
     return lambda tried: needs.memory(tried).total
 

@@ -38,6 +38,7 @@ from dsocr.training.pairs import (
 )
 from dsocr.training.plan import Plan, make_plan
 from dsocr.training.setup import Setup, set_up, within_budget
+from dsocr.training.subsets import training_samples
 from dsocr.training.undisturbed import undisturbed
 from dsocr.training.verdicts import Check, Preflight
 
@@ -86,7 +87,7 @@ def preflight(config: RunConfig, *, progress: Progress | None = None) -> Preflig
         checks.append(_check_dataset(dataset, encoder, config))
         if any(check.verdict == "refused" for check in checks):
             return Preflight(checks)
-        samples, excluded = within_budget(dataset.samples(Split.TRAIN), encoder, config)
+        samples, excluded = within_budget(training_samples(dataset, config), encoder, config)
         checks.append(_check_budget(len(samples), excluded, config))
         plan = make_plan(config, probe=False)
         checks.append(_check_memory(plan))

@@ -1,5 +1,6 @@
 """The recipe of a training: from a configuration to a run folder with the best adapter in it."""
 
+import json
 import platform
 import shutil
 import sys
@@ -19,6 +20,7 @@ from dsocr.config import RunConfig, load_config
 from dsocr.data.checks import Finding
 from dsocr.data.dataset import Dataset
 from dsocr.errors import DataError, Interrupted, RunError
+from dsocr.evaluation.guard import NO_GUARD, Guard, GuardReading
 from dsocr.inference.decoding import Generation
 from dsocr.model.adapters import CONFIG, WEIGHTS, adapter_files
 from dsocr.model.encoding import Encoder
@@ -39,6 +41,7 @@ from dsocr.training.preflight import check_for_base, demand_learning, prove
 from dsocr.training.resuming import Resumption, Say
 from dsocr.training.setup import Setup, sample_order, set_up, within_budget
 from dsocr.training.sheets import counted_in_sheets
+from dsocr.training.subsets import training_samples
 from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.validation import Validation, chosen_samples
 from dsocr.training.vision import keep_features
@@ -46,7 +49,10 @@ from dsocr.training.vision import keep_features
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """What a training made. `best_cer` is None where there was no validation split to read."""
+    """What a training made. `best_cer` is None where there was no validation split to read.
+
+    `guard` is what the best adapter does to the guard set, None where there is none.
+    """
 
     run: RunFolder
     steps: int
@@ -55,6 +61,7 @@ class TrainResult:
     seconds: float
     excluded: int
     resumed_from: int
+    guard: GuardReading | None = None
 
 
 def train(
@@ -105,7 +112,8 @@ def _train(
     if config.input.lines_per_sheet != 1:
         demand_sheets(encoder.resolution)
     _check(dataset, encoder, config, warn)
-    samples, excluded = within_budget(dataset.samples(Split.TRAIN), encoder, config)
+    guard = Guard.open(config.guard, config.base)
+    samples, excluded = within_budget(training_samples(dataset, config), encoder, config)
     with out_of_memory_spoken(config):
         setup = set_up(config, samples)
         checks = [] if begun else prove(setup, samples, config, thorough=preflight)
@@ -117,7 +125,10 @@ def _train(
         training_log(run).info("%d training samples, %d excluded as too long", len(samples), excluded)
         if len(setup.samples) < len(samples):
             training_log(run).info("laid out on %d sheets an epoch", len(setup.samples))
-        trainer, validation, interruption = _trainer(config, run, dataset, setup, len(samples), report, say)
+        if guard is None and config.guard.lines:
+            training_log(run).info(NO_GUARD)
+            say(NO_GUARD)
+        trainer, validation, interruption = _trainer(config, run, dataset, setup, len(samples), report, say, guard)
         with interruption.watching(), out_of_memory_spoken(config):
             steps = _run(trainer, validation, run, resumption, say)
             if interruption.signal is not None and not _is_over(steps, trainer, validation):
@@ -131,9 +142,32 @@ def _train(
             seconds=time.monotonic() - started,
             excluded=excluded,
             resumed_from=0 if resumption is None else resumption.step,
+            guard=validation.guard_of_best if validation else None,
         )
     finally:
         close_training_log(run)
+
+
+def is_trained(config: RunConfig) -> bool:
+    """True where the run folder holds this very training, finished; it may as well be begun, or not there.
+
+    Raises RunError where it holds one with other settings, or of a dataset that has changed since.
+    """
+    run = RunFolder(config.run)
+    if not run.config.is_file():
+        return False
+    begun = load_config(run.config)
+    _refuse_other_settings(run, _pinned(config, begun), begun)
+    if not run.provenance.is_file():  # killed before it began
+        return False
+    dataset = Dataset.open(config.dataset, fold=config.fold)
+    try:
+        trained_on = json.loads(run.provenance.read_text(encoding="utf-8"))["dataset"]
+    except (OSError, ValueError, KeyError, TypeError):
+        trained_on = None
+    if trained_on != {split.value: card.sha256 for split, card in dataset.card.splits.items()}:
+        raise RunError(f"was not trained on {config.dataset} as it is", where=run.path, hint="give --overwrite")
+    return run.adapter.is_dir()
 
 
 def _run(
@@ -164,7 +198,7 @@ def _nobody(sentence: str) -> None:
 
 def _refuse_run(run: RunFolder, *, overwrite: bool) -> None:
     """An error where the run folder is of something else, or of a finished run; writes nothing."""
-    others = {path.name for path in run.path.iterdir()} - RunLock.names(run) if run.path.is_dir() else set()
+    others = {path.name for path in run.path.iterdir()} - _beside(run) if run.path.is_dir() else set()
     if others and not run.config.is_file():
         raise RunError("is not empty and not a run folder", where=run.path, hint="give `run:` another folder")
     if run.adapter.is_dir() and not overwrite:
@@ -185,7 +219,7 @@ def _pinned(config: RunConfig, begun: RunConfig | None) -> RunConfig:
 def _refuse_other_settings(run: RunFolder, config: RunConfig, begun: RunConfig) -> None:
     if different := _differences(config, begun):
         raise RunError(
-            f"holds an unfinished run with other settings: {', '.join(different)}",
+            f"holds {'a' if run.adapter.is_dir() else 'an unfinished'} run with other settings: {', '.join(different)}",
             where=run.path,
             hint=f"resume it with `{run.resume_command}`, or give --overwrite",
         )
@@ -206,11 +240,16 @@ def _begin_run(
         write_atomically(run.provenance, to_json(_provenance(config, dataset)))
 
 
+def _beside(run: RunFolder) -> set[str]:
+    """Names in a run folder that are none of the run's own: its lock, and trainings on fewer samples."""
+    return {*RunLock.names(run), run.forecast.name}
+
+
 def _clear(run: RunFolder) -> None:
     """Remove all that a run left, its configuration last: without it the folder would be taken for something else."""
     if run.checkpoints.is_dir():  # at once, so that what is left half removed is not gone on from
         run.checkpoints.rename(run.checkpoints.with_name(f".{run.checkpoints.name}.{uuid4().hex[:8]}.tmp"))
-    others = [path for path in run.path.iterdir() if path.name not in RunLock.names(run) and path != run.config]
+    others = [path for path in run.path.iterdir() if path.name not in _beside(run) and path != run.config]
     for path in [*others, run.config]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -243,13 +282,20 @@ def _check(dataset: Dataset, encoder: Encoder, config: RunConfig, warn: Callable
 
 
 def _trainer(
-    config: RunConfig, run: RunFolder, dataset: Dataset, setup: Setup, lines: int, report: Report | None, say: Say
+    config: RunConfig,
+    run: RunFolder,
+    dataset: Dataset,
+    setup: Setup,
+    lines: int,
+    report: Report | None,
+    say: Say,
+    guard: Guard | None,
 ) -> tuple[AdapterTrainer, Validation | None, Interruption]:
     counted = counted_in_sheets(config, lines, len(setup.samples))
     a_step = round(counted.training.samples_per_step * lines / len(setup.samples))
     recorder = Recorder(run, samples_per_step=a_step, report=report)
     callbacks: list[Any] = [recorder, EpochTeller(setup.samples)]
-    validation = _validation(config, run, dataset, setup.encoder, recorder)
+    validation = _validation(config, run, dataset, setup.encoder, recorder, guard)
     if validation is not None:
         callbacks.insert(0, validation)  # first, so that what it reads after a step is told with that step
     interruption = Interruption(say)
@@ -280,7 +326,7 @@ def _trainer(
 
 
 def _validation(
-    config: RunConfig, run: RunFolder, dataset: Dataset, encoder: Encoder, recorder: Recorder
+    config: RunConfig, run: RunFolder, dataset: Dataset, encoder: Encoder, recorder: Recorder, guard: Guard | None
 ) -> Validation | None:
     samples = chosen_samples(dataset.samples(Split.VALIDATION), config.validation.samples, config.seed)
     if not samples:
@@ -295,6 +341,7 @@ def _validation(
         patience=config.validation.patience,
         folder=run.checkpoints,
         report=recorder.record_validation,
+        guard=guard,
     )
 
 

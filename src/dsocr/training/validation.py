@@ -12,6 +12,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 
 from dsocr.data.images import open_image
+from dsocr.evaluation.guard import Guard, GuardReading
 from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_runaway
 from dsocr.inference.decoding import Generation, decode
 from dsocr.inference.sheets import LineReading, LinesPerSheet, batches, read_sheets
@@ -27,7 +28,8 @@ from dsocr.training.sheets import SheetSamples
 class ValidationReading:
     """One reading of the validation split; rates are fractions. `lines` are the first few samples, always the same.
 
-    `read_again` are lines that were read alone after their sheet was answered with another number of lines.
+    `read_again` are lines that were read alone after their sheet was answered with another number of lines. `guard` is
+    what became of the guard set, None where there is none.
     """
 
     step: int
@@ -40,6 +42,7 @@ class ValidationReading:
     best: bool
     read_again: int = 0
     lines: tuple[ReadLine, ...] = ()
+    guard: GuardReading | None = None
 
     @property
     def runaway_rate(self) -> float:
@@ -47,9 +50,14 @@ class ValidationReading:
         return self.runaway / self.samples
 
     def as_dict(self) -> dict[str, Any]:
-        """The reading as a row of metrics.jsonl, without its lines."""
-        row = {name: value for name, value in asdict(replace(self, lines=())).items() if name != "lines"}
-        return {**row, "runaway_rate": self.runaway_rate}
+        """The reading as a row of metrics.jsonl, without its lines; of a guard set its CERs, and a warning or null."""
+        whole = asdict(replace(self, lines=(), guard=None))
+        row = {name: value for name, value in whole.items() if name not in {"lines", "guard"}}
+        row["runaway_rate"] = self.runaway_rate
+        if self.guard is not None:
+            row["guard_cer"], row["guard_base_cer"] = self.guard.adapter.rate, self.guard.base.rate
+            row["guard_warning"] = self.guard.sentence if self.guard.is_beyond else None
+        return row
 
 
 def chosen_samples(samples: Sequence[Sample], count: int | None, seed: int) -> list[Sample]:
@@ -64,6 +72,7 @@ class Validation(TrainerCallback, ExportableState):
     """Reads the samples every so many steps, keeps the best adapter in `folder`, stops after `patience` worse ones.
 
     The best has the lowest CER, which counts all that a runaway line writes; of equal ones, the fewest runaway lines.
+    The guard set is read beside them, by the base alone before the first step, and decides nothing.
     """
 
     def __init__(
@@ -77,6 +86,7 @@ class Validation(TrainerCallback, ExportableState):
         folder: Path,
         report: Callable[[ValidationReading], None],
         lines_per_sheet: LinesPerSheet = 1,
+        guard: Guard | None = None,
     ) -> None:
         self._samples = samples
         lines = EncodedSamples(samples, encoder)
@@ -88,6 +98,9 @@ class Validation(TrainerCallback, ExportableState):
         self._patience = patience
         self._folder = folder
         self._report = report
+        self._guard = guard
+        self.guard_base: list[int] | None = None
+        self.best_guard: list[int] | None = None
         self.best_cer = float("inf")
         self.best_runaway = 0
         self.best_step = 0
@@ -101,13 +114,20 @@ class Validation(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint remembers, so that a resumed training stops where an undisturbed one does."""
-        names = ("best_cer", "best_runaway", "best_step", "readings_without_better", "last_step")
+        best = ("best_cer", "best_runaway", "best_step", "best_guard")
+        names = (*best, "guard_base", "readings_without_better", "last_step")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint's `state`."""
         for name, value in state["attributes"].items():
             setattr(self, name, value)
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Read the guard set with the base alone, where a checkpoint does not tell of it."""
+        self._read_guard_base(kwargs["model"])
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Read when it is time."""
@@ -129,10 +149,12 @@ class Validation(TrainerCallback, ExportableState):
         """One reading: report it, and keep the adapter if it is the best."""
         started = time.monotonic()
         cer, empty, runaway, again, lines = self._read_texts(model)
+        guarded = self._read_guard(model)
         better = (cer, runaway) < (self.best_cer, self.best_runaway)
         if better:
             self.best_cer, self.best_runaway = cer, runaway
             self.best_step, self.readings_without_better = step, 0
+            self.best_guard = None if guarded is None else [guarded.adapter.errors, guarded.adapter.length]
             save_best(self._folder, step, model)
         else:
             self.readings_without_better += 1
@@ -140,7 +162,31 @@ class Validation(TrainerCallback, ExportableState):
         loss = self._loss(model)
         seconds = time.monotonic() - started
         counted = len(self._samples)
-        self._report(ValidationReading(step, loss, cer, empty, runaway, counted, seconds, better, again, lines))
+        told = ValidationReading(step, loss, cer, empty, runaway, counted, seconds, better, again, lines, guarded)
+        self._report(told)
+
+    @property
+    def guard_of_best(self) -> GuardReading | None:
+        """What the best adapter so far does to the guard set; None where there is no such set, or no reading."""
+        if self._guard is None or self.guard_base is None or self.best_guard is None:
+            return None
+        return self._guard.compared(ErrorRate(*self.guard_base), ErrorRate(*self.best_guard))
+
+    def _read_guard(self, model: Any) -> GuardReading | None:
+        if self._guard is None:
+            return None
+        base = self._read_guard_base(model)
+        return self._guard.compared(base, self._guard.read(model, self._encoder, self._generation))
+
+    def _read_guard_base(self, model: Any) -> ErrorRate:
+        """The errors of the base alone in the guard set, read once."""
+        if self._guard is None:
+            return ErrorRate()
+        if self.guard_base is None:
+            with model.disable_adapter():
+                read = self._guard.read(model, self._encoder, self._generation)
+            self.guard_base = [read.errors, read.length]
+        return ErrorRate(*self.guard_base)
 
     def _read_texts(self, model: Any) -> tuple[float, int, int, int, tuple[ReadLine, ...]]:
         pooled, empty, runaway, again = ErrorRate(), 0, 0, 0

@@ -4,14 +4,10 @@ The page is one file with everything in it, and nothing is fetched: its policy f
 but our own, which only hides and shows. Every text is escaped. Without the script the page shows everything.
 """
 
-import base64
 import hashlib
-import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from html import escape
-from importlib import resources
 from pathlib import Path
 
 from dsocr.data.checking.charts import columns, histogram, letter_columns
@@ -20,9 +16,10 @@ from dsocr.data.checking.letters import invisible
 from dsocr.data.checking.texts import shown
 from dsocr.data.checks import Survey
 from dsocr.data.dataset import Dataset
-from dsocr.data.images import open_image
+from dsocr.data.thumbnails import Thumbnails
 from dsocr.errors import DataError
-from dsocr.samples import PackedImage, Sample, Split
+from dsocr.pages.frame import packaged, render_frame
+from dsocr.samples import Sample, Split
 
 _THUMBNAIL = (800, 160)
 MOST_BYTES = 12 * 2**20
@@ -41,12 +38,12 @@ def write_page(path: Path, dataset: Dataset, survey: Survey) -> None:
 
 def render_page(dataset: Dataset, survey: Survey) -> str:
     """The whole page as HTML."""
-    name = escape(dataset.folder.resolve().name)
+    name = dataset.folder.resolve().name
     samples = {item.sample.id: item.sample for item in survey.samples}
-    pictures = _Pictures()
+    pictures = Thumbnails(_THUMBNAIL, MOST_BYTES)
     body = "\n".join(
         [
-            f"<h1>Check of {name}</h1>",
+            f"<h1>Check of {escape(name)}</h1>",
             f'<p class="lead">{_counts(survey.findings)}</p>',
             _splits(survey.samples),
             _overview(survey.findings),
@@ -55,20 +52,8 @@ def render_page(dataset: Dataset, survey: Survey) -> str:
             _charts(survey.samples),
         ]
     )
-    style, script = _own("page.css"), _own("page.js")
-    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'"
-    head = (
-        f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Check of {name}</title><style>{style}</style>"
-    )
-    body = f"<body>\n{body}\n<script>{script}</script></body>"
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n{body}</html>\n'
-
-
-def _own(name: str) -> str:
-    return (resources.files("dsocr.data.checking") / name).read_text(encoding="utf-8")
+    style, script = packaged("dsocr.data.checking", "page.css"), packaged("dsocr.data.checking", "page.js")
+    return render_frame(f"Check of {name}", body, style=style, script=script)
 
 
 def _counts(findings: Iterable[Finding]) -> str:
@@ -156,7 +141,7 @@ def _box(name: str, value: str) -> str:
     return f'<label><input type="checkbox" name="{name}" value="{value}" checked> {value}</label>'
 
 
-def _finding(finding: Finding, samples: dict[str, Sample], pictures: "_Pictures") -> str:
+def _finding(finding: Finding, samples: dict[str, Sample], pictures: Thumbnails) -> str:
     times = f' <span class="quiet">{finding.count:,} times</span>' if finding.count > 1 else ""
     figures = "".join(_figures(finding, samples, pictures))
     rest = finding.count - len(finding.examples)
@@ -170,7 +155,7 @@ def _finding(finding: Finding, samples: dict[str, Sample], pictures: "_Pictures"
     )
 
 
-def _figures(finding: Finding, samples: dict[str, Sample], pictures: "_Pictures") -> Iterator[str]:
+def _figures(finding: Finding, samples: dict[str, Sample], pictures: Thumbnails) -> Iterator[str]:
     for example, own, other in zip(finding.examples, finding.samples, finding.others, strict=True):
         concerned = [samples[id_] for id_ in (own, other) if id_ in samples]
         pairs = (f'{pictures.of(sample.image)}<p class="text">{_marked(sample.text)}</p>' for sample in concerned)
@@ -186,35 +171,6 @@ def _marked(text: str) -> str:
     return "".join(
         f"<mark>{shown(character)}</mark>" if character in unseen else escape(character) for character in text
     )
-
-
-@dataclass
-class _Pictures:
-    """Thumbnails inside the page, as long as there is room; each file is opened once."""
-
-    bytes: int = 0
-    known: dict[Path | PackedImage, str] = field(default_factory=dict)
-
-    def of(self, path: Path | PackedImage) -> str:
-        """The image made small; nothing where it cannot be opened, which a finding tells anyway."""
-        if self.bytes > MOST_BYTES:
-            return '<p class="quiet">no room for its image in this page</p>'
-        if path not in self.known:
-            self.known[path] = _thumbnail(path)
-        self.bytes += len(self.known[path])
-        return self.known[path]
-
-
-def _thumbnail(path: Path | PackedImage) -> str:
-    try:
-        image = open_image(path)
-    except DataError:
-        return ""
-    image.thumbnail(_THUMBNAIL)
-    file = io.BytesIO()
-    image.save(file, "JPEG", quality=75)
-    data = base64.b64encode(file.getvalue()).decode("ascii")
-    return f'<img alt="" width="{image.width}" height="{image.height}" src="data:image/jpeg;base64,{data}">'
 
 
 def _charts(samples: Sequence[Checked]) -> str:

@@ -3,6 +3,8 @@
 Shapes: `H x W`, rows from the top, at the size the page is worked on.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
@@ -35,9 +37,9 @@ def find_ink(page: Image.Image) -> Ink:
     return _without_rules(_without_edges(ink))
 
 
-def _otsu(contrast: NDArray[np.float32]) -> float:
+def _otsu(contrast: NDArray[np.floating[Any]]) -> float:
     """The threshold that parts darker from lighter pixels best (Otsu 1979), among those that are not plain paper."""
-    counts, edges = np.histogram(contrast, bins=128, range=(0.02, 0.8))
+    counts, edges = np.histogram(contrast, bins=160, range=(0.02, 1.0))
     total = counts.sum()
     if not total:
         return 1.0

@@ -42,7 +42,7 @@ def levelled(ink: Ink, lean: float) -> tuple[Ink, NDArray[np.int64]]:
 
 def pitch_of(ink: Ink) -> float:
     """How far lines are apart, in rows: where the page's ink repeats itself downwards."""
-    height, width = ink.shape
+    height = len(ink)
     # In narrow strips, as lines of a hand wander over a whole page.
     strips = [part.sum(axis=1).astype(np.float64) for part in np.array_split(ink, 8, axis=1)]
     longest = min(height // 3, 400)

@@ -1,6 +1,6 @@
 """The curves of one or several runs, as one page or one picture.
 
-The page is a file with everything in it: SVG, no script, nothing fetched.
+The page is a file with everything in it: SVG and no script.
 """
 
 from collections.abc import Sequence
@@ -8,16 +8,12 @@ from html import escape
 from pathlib import Path
 
 from dsocr.errors import DataError
+from dsocr.history import History, read_history
+from dsocr.pages.frame import render_frame
+from dsocr.pages.plotting import Line, Plot, render_picture, render_svg, style_of
 from dsocr.runs import write_atomically
-from dsocr.training.history import History, read_history
-from dsocr.training.plotting import Line, Plot, colour_of, render_picture, render_svg
 
-_STYLE = (
-    "body{font:15px/1.4 system-ui,sans-serif;margin:2rem;color:#222;background:#fff}"
-    "main{display:flex;flex-wrap:wrap;gap:1.5rem}figure{margin:0}figcaption{font-weight:600}"
-    "svg{width:620px;max-width:100%;height:auto}text{font-size:12px;fill:#555}"
-    "td,th{padding:.1rem .8rem;text-align:left}"
-)
+_STYLE = "body { max-width: 84rem } .charts { grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr)) }"
 
 
 def write_curves(folders: Sequence[Path], out: Path) -> list[History]:
@@ -43,27 +39,31 @@ def write_curves(folders: Sequence[Path], out: Path) -> list[History]:
 
 def render_page(histories: Sequence[History]) -> str:
     """The whole page as HTML."""
-    names = [history.name for history in histories]
     rows = "".join(_table_row(place, history) for place, history in enumerate(histories))
-    figures = "".join(
-        f"<figure><figcaption>{escape(plot.title)}, over {plot.axis}</figcaption>{render_svg(plot, names)}</figure>"
+    head = "<tr><th>run</th><th>steps</th><th>last loss</th><th>best CER</th><th>at step</th></tr>"
+    table = f'<div class="wide"><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
+    return render_frame(
+        "Curves", f"<h1>Curves</h1>{table}<h2>Over steps and time</h2>{figures(histories)}", style=_STYLE
+    )
+
+
+def figures(histories: Sequence[History], *, over: str | None = None, only: Sequence[str] = ()) -> str:
+    """The plots of some runs as HTML: all, or those over "steps" or "minutes", or those with some titles."""
+    names = [history.name for history in histories]
+    drawn = "".join(
+        f"<figure><figcaption><b>{escape(plot.title)}</b> over {plot.axis}</figcaption>"
+        f"{render_svg(plot, names)}</figure>"
         for plot in plots(histories)
+        if over in (None, plot.axis) and (not only or plot.title in only)
     )
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f"<title>Curves</title><style>{_STYLE}</style></head><body><h1>Curves</h1>"
-        f"<table><tr><th>run</th><th>steps</th><th>last loss</th><th>best CER</th><th>at step</th></tr>{rows}</table>"
-        f"<main>{figures}</main></body></html>\n"
-    )
+    return f'<div class="charts">{drawn}</div>'
 
 
 def _table_row(place: int, history: History) -> str:
     last, best = history.training[-1], history.best
     loss = "" if last["loss"] is None else f"{last['loss']:.4f}"
     cells = [f"{last['step']}", loss, f"{best['cer']:.2%}" if best else "", f"{best['step']}" if best else ""]
-    name = f'<td style="color:{colour_of(place)}">&#9632; {escape(history.name)}</td>'
+    name = f'<td style="color:{style_of(place)}">&#9632; {escape(history.name)}</td>'
     return f"<tr>{name}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
@@ -73,6 +73,7 @@ def plots(histories: Sequence[History]) -> list[Plot]:
         _plot("training loss", "loss", histories, "training"),
         _plot("validation loss", "loss", histories, "validation"),
         _plot("validation CER, %", "cer", histories, "validation", scale=100),
+        _guard_plot(histories),
         _plot("lines that run away, %", "runaway_rate", histories, "validation", scale=100),
         _plot("learning rate", "learning_rate", histories, "training"),
         _plot("gradient norm", "gradient_norm", histories, "training"),
@@ -80,6 +81,17 @@ def plots(histories: Sequence[History]) -> list[Plot]:
         _plot("validation CER, %", "cer", histories, "validation", scale=100, over="elapsed_seconds"),
     ]
     return [plot for plot in made if plot.lines]
+
+
+def _guard_plot(histories: Sequence[History]) -> Plot:
+    """The guard set's CER; at step 0 it is the base's."""
+    lines = []
+    for history in histories:
+        rows = [row for row in history.validation if row.get("guard_cer") is not None]
+        if rows:
+            points = [(0.0, 100 * rows[0]["guard_base_cer"])]
+            lines.append(Line(history.name, points + [(row["step"], 100 * row["guard_cer"]) for row in rows]))
+    return Plot("guard set's CER, %", "steps", lines)
 
 
 def _plot(

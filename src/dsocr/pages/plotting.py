@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 COLOURS = ("#1f5fa8", "#c2501c", "#2b8043", "#8a3fa0", "#7a6a10", "#b02a5b", "#188a8a", "#555555")
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _FOOT, _HEAD = 620, 260, 64, 24, 34, 26
@@ -17,11 +17,21 @@ _TICKS = 5
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One curve of one run: points of (x, y) in the order of x, and the one that is marked as the best."""
+    """One curve of one run: points of (x, y) in the order of x, and the one that is marked as the best.
+
+    `band` are points of (x, low, high), the stretch between which is shaded; `dots` draws points without a curve.
+    """
 
     run: str
     points: Sequence[tuple[float, float]]
     best: tuple[float, float] | None = None
+    band: Sequence[tuple[float, float, float]] = ()
+    dots: bool = False
+
+    @property
+    def outline(self) -> list[tuple[float, float]]:
+        """The band's edge all around."""
+        return [(x, low) for x, low, _ in self.band] + [(x, high) for x, _, high in reversed(self.band)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +44,13 @@ class Plot:
 
 
 def colour_of(place: int) -> str:
-    """The colour of the run that was named at this place."""
+    """The colour of the run that was named at this place, in a picture."""
     return COLOURS[place % len(COLOURS)]
+
+
+def style_of(place: int) -> str:
+    """The same colour in a page, whose style has one for light and one for dark."""
+    return f"var(--run{place % len(COLOURS)})"
 
 
 class _Scale:
@@ -44,7 +59,7 @@ class _Scale:
     def __init__(self, values: Sequence[float], start: float, end: float, *, from_zero: bool) -> None:
         low, high = min(values), max(values)
         self._low = min(low, 0.0) if from_zero else low
-        self._step = _nice((high - self._low or abs(high) or 1.0) / _TICKS)
+        self._step = nice_step((high - self._low or abs(high) or 1.0) / _TICKS)
         self._high = math.ceil(high / self._step - 1e-9) * self._step
         if self._high <= self._low:
             self._high = self._low + self._step
@@ -61,15 +76,15 @@ class _Scale:
             place += 1
 
 
-def _nice(step: float) -> float:
-    """The next step of 1, 2 or 5 times a power of ten."""
+def nice_step(step: float) -> float:
+    """The next step of 1, 2 or 5 times a power of ten, at least as large as this positive one."""
     power = 10.0 ** math.floor(math.log10(step))
     return next(times * power for times in (1, 2, 5, 10) if times * power >= step * 0.999)
 
 
 def _scales(plot: Plot) -> tuple[_Scale, _Scale]:
-    xs = [x for line in plot.lines for x, _ in line.points]
-    ys = [y for line in plot.lines for _, y in line.points]
+    shown = [point for line in plot.lines for point in (*line.points, *line.outline)]
+    xs, ys = [x for x, _ in shown], [y for _, y in shown]
     across = _Scale(xs, _LEFT, _WIDTH - _RIGHT, from_zero=True)
     return across, _Scale(ys, _HEIGHT - _FOOT, _HEAD, from_zero=True)
 
@@ -78,7 +93,7 @@ def render_svg(plot: Plot, names: Sequence[str]) -> str:
     """One plot; `names` are those of all runs, in the order of their colours."""
     across, up = _scales(plot)
     drawn = [
-        f'<path d="M{_LEFT} {up(tick):.1f}H{_WIDTH - _RIGHT}" stroke="#ddd"/>'
+        f'<path d="M{_LEFT} {up(tick):.1f}H{_WIDTH - _RIGHT}" class="grid"/>'
         f'<text x="{_LEFT - 6}" y="{up(tick) + 4:.1f}" text-anchor="end">{tick:.4g}</text>'
         for tick in up.ticks()
     ]
@@ -87,14 +102,27 @@ def render_svg(plot: Plot, names: Sequence[str]) -> str:
         for tick in across.ticks()
     ]
     for line in plot.lines:
-        colour = colour_of(names.index(line.run))
-        points = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in line.points)
+        colour = style_of(names.index(line.run))
         title = f"<title>{escape(line.run)}</title>"
-        drawn.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.8">{title}</polyline>')
+        if line.band:
+            edge = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in line.outline)
+            drawn.append(f'<polygon points="{edge}" style="fill:{colour};fill-opacity:.15">{title}</polygon>')
+        if line.dots:
+            drawn += [
+                f'<circle cx="{across(x):.1f}" cy="{up(y):.1f}" r="4" style="fill:{colour}">'
+                f"<title>{x:.4g}: {y:.4g}</title></circle>"
+                for x, y in line.points
+            ]
+        else:
+            points = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in line.points)
+            drawn.append(
+                f'<polyline points="{points}" style="fill:none;stroke:{colour};stroke-width:1.8">{title}</polyline>'
+            )
         if line.best is not None:
             x, y = across(line.best[0]), up(line.best[1])
-            drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="none" stroke="{colour}" stroke-width="2"/>')
-            drawn.append(f'<text x="{x:.1f}" y="{y - 9:.1f}" text-anchor="middle">best {line.best[1]:.4g}</text>')
+            drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" style="fill:none;stroke:{colour};stroke-width:2"/>')
+            anchor = "middle" if x < _WIDTH - 60 else "end"
+            drawn.append(f'<text x="{x:.1f}" y="{y - 9:.1f}" text-anchor="{anchor}">best {line.best[1]:.4g}</text>')
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(plot.title)}">{"".join(drawn)}</svg>'
 
 
@@ -111,6 +139,12 @@ def render_picture(shown: Sequence[Plot], names: Sequence[str]) -> Image.Image:
         corner = (times * (place % 2) * _WIDTH, times * (top + (place // 2) * (_HEIGHT + 10)))
         _draw(draw, font, plot, names, corner, times)
     return image
+
+
+def _pale(colour: str) -> tuple[int, int, int]:
+    """The colour at 15 % over white."""
+    red, green, blue = (round(255 - 0.15 * (255 - part)) for part in ImageColor.getrgb(colour)[:3])
+    return red, green, blue
 
 
 def _draw(
@@ -135,7 +169,13 @@ def _draw(
     for line in plot.lines:
         colour = colour_of(names.index(line.run))
         points = [at(across(x), up(y)) for x, y in line.points]
-        draw.line(points if len(points) > 1 else points * 2, fill=colour, width=2 * times, joint="curve")
+        if line.band:
+            draw.polygon([at(across(x), up(y)) for x, y in line.outline], fill=_pale(colour))
+        if line.dots:
+            for x, y in points:
+                draw.ellipse((x - 4 * times, y - 4 * times, x + 4 * times, y + 4 * times), fill=colour)
+        else:
+            draw.line(points if len(points) > 1 else points * 2, fill=colour, width=2 * times, joint="curve")
         if line.best is not None:
             x, y = at(across(line.best[0]), up(line.best[1]))
             draw.ellipse((x - 5 * times, y - 5 * times, x + 5 * times, y + 5 * times), outline=colour, width=2 * times)

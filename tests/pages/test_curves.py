@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from dsocr.errors import DataError, RunError
+from dsocr.history import elapsed_until, read_history
+from dsocr.pages.curves import plots, render_page, write_curves
 from dsocr.runs import RunFolder
-from dsocr.training.curves import plots, render_page, write_curves
-from dsocr.training.history import elapsed_until, read_history
 
 
 def make_run(folder: Path, best: float = 0.2, *, tail: str = "") -> Path:

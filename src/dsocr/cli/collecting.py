@@ -1,0 +1,48 @@
+"""The commands that say whether more transcriptions would help, and which."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dsocr.cli.options import Json, Overwrite, Quiet, app
+from dsocr.console import Printer
+from dsocr.samples import Split
+
+
+@app.command()
+def forecast(
+    config: Annotated[Path, typer.Argument(help="The YAML file; configs/ holds recipes.")],
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting: section.key=value.")] = None,
+    more: Annotated[
+        list[int] | None, typer.Option(min=1, help="So many more lines: what would they bring? May come several times.")
+    ] = None,
+    target: Annotated[
+        list[float] | None,
+        typer.Option(
+            min=0, max=1, help="A CER to reach, as 0.05: how many lines does it take? May come several times."
+        ),
+    ] = None,
+    sizes: Annotated[
+        list[float] | None,
+        typer.Option(min=0, max=1, help="A share of the training split; once for each, 0.125 0.25 0.5 1 if not given."),
+    ] = None,
+    split: Annotated[Split, typer.Option(help="The split to score on.")] = Split.VALIDATION,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say how many more lines would help: trains on ever more of them and follows the learning curve."""
+    from dsocr.commands.forecast import forecast_command
+
+    forecast_command(
+        Printer(quiet=quiet or json),
+        config,
+        set_ or [],
+        sizes=sizes or [],
+        split=split,
+        more=more or [],
+        targets=target or [],
+        overwrite=overwrite,
+        json=json,
+    )

@@ -1,0 +1,31 @@
+"""`dsocr calibrate`."""
+
+import json as json_
+from pathlib import Path
+
+from dsocr.commands.quiet import quiet_libraries
+from dsocr.console import Printer
+
+
+def calibrate_command(printer: Printer, path: Path, *, dataset: Path | None, limit: int | None, json: bool) -> None:
+    """`dsocr calibrate`."""
+    from dsocr.evaluation.calibrate import calibrate
+    from dsocr.evaluation.confidence_page import budget_sentence
+    from dsocr.inference.confidence import CALIBRATION
+    from dsocr.runs import RunFolder
+
+    quiet_libraries()
+    run = RunFolder.open(path)
+    with printer.progress("reading", "lines") as tell:
+        report = calibrate(run, dataset=dataset, limit=limit, progress=tell)
+    if json:
+        printer.result(json_.dumps(report.as_dict(), ensure_ascii=False, indent=2))
+        return
+    printer.say(f"fitted on {report.calibration.lines} lines, measured on {report.lines} of the {report.split} split")
+    for kind, found in report.kinds.items():
+        chance = "" if found.by_chance is None else f" (chance alone: {found.by_chance:.4f})"
+        printer.say(f"{kind + 's:':12}calibration error {found.before:.4f}, fitted {found.after:.4f}{chance}")
+    printer.result(budget_sentence(report))
+    printer.say(f"calibration: {run.adapter / CALIBRATION}")
+    printer.say(f"page:        {run.confidence_page}")
+    printer.say(f"next:        dsocr transcribe {path} SCANS -o texts.jsonl")

@@ -1,0 +1,69 @@
+"""`dsocr forecast`."""
+
+import json as json_
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dsocr.commands.quiet import quiet_libraries
+from dsocr.console import Printer
+from dsocr.errors import Interrupted
+from dsocr.samples import Split
+
+if TYPE_CHECKING:
+    from dsocr.evaluation.forecast import Point
+
+
+def forecast_command(
+    printer: Printer,
+    path: Path,
+    overrides: Sequence[str],
+    *,
+    sizes: Sequence[float],
+    split: Split,
+    more: Sequence[int],
+    targets: Sequence[float],
+    overwrite: bool,
+    json: bool,
+) -> None:
+    """`dsocr forecast`."""
+    from dsocr.config import load_config
+
+    config = load_config(path, overrides)
+    from dsocr.runs import RunFolder
+    from dsocr.training.forecast import SIZES, forecast
+    from dsocr.training.forecast_page import PAGE, explanation
+
+    quiet_libraries()
+
+    def finished(point: "Point") -> None:
+        printer.say(f"{point.samples} lines, {point.steps} steps: CER {point.cer:.2%}")
+
+    try:
+        with printer.progress("training", "steps") as tell:
+            result = forecast(
+                config,
+                sizes=sizes or SIZES,
+                split=split,
+                more=more,
+                targets=targets,
+                overwrite=overwrite,
+                progress=tell,
+                finished=finished,
+                say=printer.complain,
+            )
+    except Interrupted as interrupted:
+        printer.complain(f"interrupted; a checkpoint of step {interrupted.step} is written")
+        printer.complain("resume: the same command goes on, without --overwrite")
+        raise SystemExit(interrupted.exit_code) from None
+    folder = RunFolder(config.run).forecast
+    if json:
+        printer.result(json_.dumps(result.as_dict(), ensure_ascii=False, indent=2))
+        return
+    rows = [([f"{point.samples}", f"{point.steps}", f"{point.cer:.2%}"], "") for point in result.points]
+    printer.table(["lines", "steps", f"{split} CER"], rows)
+    printer.result("")
+    for sentence in result.sentences():
+        printer.result(sentence)
+    printer.say(f"\n{explanation(result)}")
+    printer.result(f"forecast: {folder / PAGE}")

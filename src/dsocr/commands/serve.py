@@ -1,0 +1,92 @@
+"""`dsocr serve`."""
+
+import ipaddress
+import logging
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from dsocr.commands.quiet import quiet_libraries
+from dsocr.console import Printer
+from dsocr.errors import ConfigError, RunError
+
+TOKEN = "DSOCR_TOKEN"  # noqa: S105 - the name of a variable
+_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+_CONNECTIONS = 256
+"""Open at once; above that, the server answers 503 by itself."""
+
+
+def serve_command(
+    printer: Printer,
+    runs: Sequence[Path],
+    *,
+    host: str,
+    port: int,
+    deadline: float,
+    waiting: int,
+    public: bool,
+    shelf: Path | None,
+) -> None:
+    """`dsocr serve`: until a signal ends it."""
+    try:
+        import uvicorn
+
+        from dsocr.serving.app import create_app
+    except ModuleNotFoundError as error:
+        hint = 'pip install "dsocr-hw[server]"'
+        raise RunError(f"serving needs {error.name}, which is not installed", hint=hint) from error
+    from dsocr.serving.limits import Limits
+    from dsocr.serving.models import ServedModels, adapter_folder, adapter_name
+
+    quiet_libraries()
+    token = os.environ.get(TOKEN) or None
+    if token is None and not _is_local(host) and not public:
+        raise ConfigError(
+            f"anybody who reaches {host} could read with this server",
+            hint=f"set a token in the environment variable {TOKEN}, or give --public if that is meant",
+        )
+    if shelf is not None and (token is None or not shelf.is_dir()):
+        raise ConfigError(
+            f"--shelf {shelf}: needs a folder that is there, and a token, for it lets the models be changed",
+            hint=f"set a token in the environment variable {TOKEN}",
+        )
+    adapters = {adapter_name(path): adapter_folder(path) for path in runs}
+    if len(adapters) < len(runs):
+        raise ConfigError("two runs have the same name", hint="their folders' names are what clients ask for")
+    limits = Limits(deadline=deadline, waiting=waiting)
+    models = ServedModels(adapters)
+    hosts = _LOCAL if _is_local(host) else None
+    app = create_app(lambda: models, limits=limits, token=token, hosts=hosts, shelf=shelf)
+    with _listening(host, port) as listener:
+        address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        printer.result(f"reading at {address} as {', '.join(models.names)}")
+        printer.say(f"how to ask: {address}/docs")
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            limit_concurrency=_CONNECTIONS,
+            timeout_keep_alive=15,
+            timeout_graceful_shutdown=30,
+        )
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens, opened before the server starts, so that a port in use is a sentence."""
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128
+        )
+    except OSError as error:
+        hint = "another server may run there: give --port"
+        raise RunError(f"cannot listen at {host}:{port}: {error.strerror or error}", hint=hint) from error
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,68 @@
+"""The recipe of a calibration: the validation split read, a scale fitted for each confidence, and the test split asked.
+
+Lines that the adapter was trained on are never used: it is surer of them than of any others.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dsocr.data.dataset import Dataset
+from dsocr.data.images import open_image
+from dsocr.data.sheets import hand_of
+from dsocr.errors import DataError
+from dsocr.evaluation.calibration import Judged, fit_calibration
+from dsocr.evaluation.confidence_page import render_confidence
+from dsocr.evaluation.evaluate import dataset_of
+from dsocr.evaluation.reliability import CalibrationReport, measured
+from dsocr.inference.confidence import UNCALIBRATED
+from dsocr.inference.spans import ScoredText
+from dsocr.inference.transcriber import Transcriber
+from dsocr.runs import RunFolder, to_json, write_atomically
+from dsocr.samples import Sample, Split
+
+Progress = Callable[[int, int], None]
+"""Told after each line: how many are read, and how many there are, both splits together."""
+
+
+def calibrate(
+    run: RunFolder, *, dataset: Path | None = None, limit: int | None = None, progress: Progress | None = None
+) -> CalibrationReport:
+    """Fit a finished run's confidences on a validation split, save them beside its weights, and measure them on test.
+
+    The dataset is the run's own unless another is given; `limit` reads the first so many samples of each split only.
+    """
+    opened = dataset_of(run) if dataset is None else Dataset.open(dataset)
+    fitted, asked = (opened.samples(split)[:limit] for split in (Split.VALIDATION, Split.TEST))
+    if not fitted:
+        hint = "give a dataset that has one: --dataset"
+        raise DataError("has no validation split to fit confidences on", where=opened.folder, hint=hint)
+    transcriber = replace(Transcriber.of_run(run, merged=True), calibration=UNCALIBRATED)
+    total = len(fitted) + len(asked)
+
+    def read(samples: Sequence[Sample], before: int) -> list[Judged]:
+        judged = []
+        for done, line in enumerate(judged_lines(transcriber, samples), start=before + 1):
+            judged.append(line)
+            if progress is not None:
+                progress(done, total)
+        return judged
+
+    known = read(fitted, 0)
+    calibration = fit_calibration(known)
+    calibration.save(run.adapter)
+    unseen = read(asked, len(fitted))
+    split = Split.TEST if unseen else Split.VALIDATION
+    report = measured(calibration, split, unseen or known)
+    write_atomically(run.confidence, to_json(report.as_dict()))
+    write_atomically(run.confidence_page, render_confidence(report, run.path.resolve().name))
+    return report
+
+
+def judged_lines(transcriber: Transcriber, samples: Sequence[Sample]) -> Iterator[Judged]:
+    """Each sample as it was read beside its transcription; one hand after the other, so that lines can share sheets."""
+    by_hand = sorted(samples, key=lambda sample: hand_of(sample) or "")
+    hand_by_id = {sample.id: hand_of(sample) for sample in samples}
+    shown = ((sample.id, open_image(sample.image)) for sample in by_hand)
+    for sample, prediction in zip(by_hand, transcriber.read(shown, hand_by_id.__getitem__), strict=True):
+        yield Judged.of(ScoredText(prediction.text, prediction.scores), sample.text)

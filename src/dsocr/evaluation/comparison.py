@@ -1,0 +1,315 @@
+"""Two or more readings of the same lines set side by side: which is better, by how much, and whether one can tell.
+
+Knows nothing about where readings come from (`readings.py`) nor how the result is shown.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import numpy as np
+
+from dsocr import __version__
+from dsocr.errors import DataError
+from dsocr.evaluation.dumbbells import Row, render_dumbbells
+from dsocr.evaluation.intervals import FEWEST, Clusters, Interval, Numbers, Unit, clusters_of, interval_of
+from dsocr.evaluation.metrics import ErrorRate
+from dsocr.evaluation.paired import Paired, SwapTest, difference_interval, swap_test
+from dsocr.evaluation.scores import LineScore, Score, finite, pooled
+
+Verdict = Literal["better", "worse", "unclear", "too few", "same"]
+"""What can be said of a reading beside the first: "too few" where so few writers could never tell."""
+
+_CHANCE = 0.05
+"""How often a difference may be called one that is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedLines:
+    """A reading to compare: what to call it, its scored lines, and remarks on how it was taken in."""
+
+    name: str
+    lines: Sequence[LineScore]
+    remarks: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingScore:
+    """One of the readings, pooled, each headline with its interval; `exact` is that of the share of exact lines."""
+
+    name: str
+    score: Score
+    cer: Interval
+    wer: Interval
+    exact: Interval
+    remarks: Sequence[str] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The reading as JSON holds it."""
+        intervals = {name: getattr(self, name).as_dict() for name in ("cer", "wer", "exact")}
+        return {
+            "name": self.name,
+            **self.score.as_dict(),
+            "intervals": intervals,
+            "remarks": list(self.remarks),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The lines of a writer (or a page, where too few writers are known), and their CER in each reading."""
+
+    name: str
+    lines: int
+    cers: Sequence[ErrorRate]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The group as JSON holds it; `cers` are fractions in the order of the readings."""
+        return {"name": self.name, "lines": self.lines, "cers": [finite(cer.rate) for cer in self.cers]}
+
+
+@dataclass(frozen=True, slots=True)
+class LineChange:
+    """A line as the first and as another reading have it; `saved` errors, below zero where there are more."""
+
+    first: LineScore
+    second: LineScore
+
+    @property
+    def saved(self) -> int:
+        """How many errors fewer the second has."""
+        return self.first.cer.errors - self.second.cer.errors
+
+    def as_dict(self) -> dict[str, Any]:
+        """The line as JSON holds it."""
+        return {
+            "id": self.first.id,
+            "writer": self.first.writer,
+            "page": self.first.page,
+            "reference": self.first.reference,
+            "first": self.first.prediction,
+            "second": self.second.prediction,
+            "saved": self.saved,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Another reading beside the first.
+
+    `cer` is the interval of its CER less the first's, in fractions. `groups` counts the writers (pages, lines) on
+    which it is better, worse and the same; `better` and `worse` hold every line that changed, largest change first.
+    """
+
+    first: ReadingScore
+    second: ReadingScore
+    cer: Interval
+    swaps: SwapTest
+    groups: tuple[int, int, int]
+    better: Sequence[LineChange]
+    worse: Sequence[LineChange]
+
+    @property
+    def points(self) -> float:
+        """The second's CER less the first's, in fractions; below zero the second is better."""
+        return self.second.score.cer.rate - self.first.score.cer.rate
+
+    @property
+    def verdict(self) -> Verdict:
+        """Better or worse where the test by whole writers says so, and an interval, if there is one, agrees."""
+        if not self.better and not self.worse:
+            return "same"
+        if self.swaps.least > _CHANCE or self.cer.clusters < FEWEST:
+            return "too few"
+        covers_none = self.cer.low is not None and self.cer.high is not None and self.cer.low <= 0 <= self.cer.high
+        if self.swaps.p > _CHANCE or covers_none:
+            return "unclear"
+        return "better" if self.points < 0 else "worse"
+
+    @property
+    def sentence(self) -> str:
+        """The whole result in one sentence."""
+        unit, (better, worse, same) = self.cer.unit, self.groups
+        total = better + worse + same
+        if self.verdict == "same":
+            return f"{self.second.name} makes as many errors as {self.first.name} on every line"
+        units = f"{unit}{'' if total == 1 else 's'}"
+        if self.verdict in {"better", "worse"}:
+            told = f"{self.second.name} is {self.verdict} than {self.first.name}"
+            told += f": {self.verdict} on {better if self.verdict == 'better' else worse} of {total} {units}"
+        elif self.verdict == "unclear":
+            told = (
+                f"{total} {units} show no sure difference: {self.second.name} is better on {better}, worse on {worse}"
+            )
+        else:
+            told = f"not enough {unit}s to tell: {self.second.name} is better on {better} of {total}, worse on {worse}"
+        sides = (f"{100 * reading.score.cer.rate:.1f}" for reading in (self.first, self.second))
+        told += f"; CER {' -> '.join(sides)} %, {100 * self.points:+.1f} points"
+        if self.cer.low is None or self.cer.high is None:
+            return f"{told}, without an interval: {self.cer.reason}"
+        return f"{told}, {100 * self.cer.level:.0f} % CI {100 * self.cer.low:+.1f} to {100 * self.cer.high:+.1f}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The difference as JSON holds it."""
+        better, worse, same = self.groups
+        return {
+            "first": self.first.name,
+            "second": self.second.name,
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "difference": finite(self.points),
+            "interval": self.cer.as_dict(),
+            "swap_test": self.swaps.as_dict(),
+            "groups": {"better": better, "worse": worse, "same": same},
+            "better_lines": [line.as_dict() for line in self.better],
+            "worse_lines": [line.as_dict() for line in self.worse],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Readings of the same lines; the others are compared with the first.
+
+    `groups` are writers or pages, those first that changed most for the better in the last reading; none where every
+    line counts by itself. `plot` is the dumbbell plot of the groups, an `<svg>` whose colours are those of our pages.
+    `caution` says what the intervals do not tell, empty where they tell of new writers.
+    """
+
+    readings: Sequence[ReadingScore]
+    differences: Sequence[Difference]
+    groups: Sequence[Group]
+    unit: Unit
+    clusters: int
+    caution: str
+    plot: str
+    about: Mapping[str, Any] = field(default_factory=dict)
+    made_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    dsocr_version: str = __version__
+
+    def as_dict(self) -> dict[str, Any]:
+        """The comparison as JSON holds it; without the plot, which can be drawn from it."""
+        return {
+            "sentences": [difference.sentence for difference in self.differences],
+            "unit": self.unit,
+            "clusters": self.clusters,
+            "caution": self.caution,
+            "readings": [reading.as_dict() for reading in self.readings],
+            "differences": [difference.as_dict() for difference in self.differences],
+            "groups": [group.as_dict() for group in self.groups],
+            "about": dict(self.about),
+            "made_at": self.made_at,
+            "dsocr_version": self.dsocr_version,
+        }
+
+
+def compare(readings: Sequence[NamedLines], *, about: Mapping[str, Any] | None = None, seed: int = 0) -> Comparison:
+    """The readings beside the first of them; every one must have scored the same lines against the same texts."""
+    _demand_the_same_lines(readings)
+    places = {line.id: place for place, line in enumerate(readings[0].lines)}
+    readings = [
+        NamedLines(reading.name, sorted(reading.lines, key=lambda line: places[line.id]), reading.remarks)
+        for reading in readings
+    ]
+    clusters = clusters_of(readings[0].lines)
+    scores = [_scored(reading, clusters) for reading in readings]
+    groups = _groups(readings, clusters)
+    rows = [Row(group.name, group.lines, [finite(cer.rate) for cer in group.cers]) for group in groups]
+    return Comparison(
+        readings=scores,
+        differences=[
+            _difference((scores[0], readings[0]), (score, reading), clusters, seed)
+            for score, reading in zip(scores[1:], readings[1:], strict=True)
+        ],
+        groups=groups,
+        unit=clusters.unit,
+        clusters=clusters.count,
+        caution=_caution(readings[0].lines, clusters),
+        plot=render_dumbbells([reading.name for reading in readings], rows, clusters.unit) if rows else "",
+        about=about or {},
+    )
+
+
+def _demand_the_same_lines(readings: Sequence[NamedLines]) -> None:
+    if len(readings) < 2:
+        raise DataError("there is only one reading, and nothing to compare it with")
+    if twice := [name for name, count in Counter(reading.name for reading in readings).items() if count > 1]:
+        raise DataError(f"two readings are called {twice[0]!r}")
+    texts = {line.id: line.reference for line in readings[0].lines}
+    if not texts:
+        raise DataError("there is no line to compare")
+    for reading in readings[1:]:
+        own = {line.id: line.reference for line in reading.lines}
+        if own.keys() != texts.keys():
+            missing, extra = len(texts.keys() - own.keys()), len(own.keys() - texts.keys())
+            message = f"{reading.name} and {readings[0].name} did not read the same lines"
+            raise DataError(f"{message}: {missing} of {len(texts)} are missing, {extra} are others")
+        if other := [id_ for id_, text in own.items() if text != texts[id_]]:
+            message = f"{reading.name} and {readings[0].name} were scored against different texts"
+            raise DataError(f"{message}: {len(other)} lines, such as {other[0]}", hint="evaluate both on one dataset")
+
+
+def _scored(reading: NamedLines, clusters: Clusters) -> ReadingScore:
+    lines = reading.lines
+    exact = [ErrorRate(int(line.exact), 1) for line in lines]
+    return ReadingScore(
+        name=reading.name,
+        score=Score.of(lines),
+        cer=interval_of([line.cer for line in lines], clusters),
+        wer=interval_of([line.wer for line in lines], clusters),
+        exact=interval_of(exact, clusters, share=True),
+        remarks=tuple(reading.remarks),
+    )
+
+
+def _difference(
+    first: tuple[ReadingScore, NamedLines], second: tuple[ReadingScore, NamedLines], clusters: Clusters, seed: int
+) -> Difference:
+    before, after = first[1].lines, second[1].lines
+    lengths = np.array([line.cer.length for line in before], dtype=np.float64)
+    paired = Paired(_errors(before), _errors(after), lengths, clusters)
+    changes = clusters.sums(paired.second - paired.first)
+    changed = [LineChange(*both) for both in zip(before, after, strict=True)]
+    changed.sort(key=lambda line: -abs(line.saved))
+    return Difference(
+        first=first[0],
+        second=second[0],
+        cer=difference_interval(paired, seed=seed),
+        swaps=swap_test(paired, seed=seed),
+        groups=(int((changes < 0).sum()), int((changes > 0).sum()), int((changes == 0).sum())),
+        better=[line for line in changed if line.saved > 0],
+        worse=[line for line in changed if line.saved < 0],
+    )
+
+
+def _errors(lines: Sequence[LineScore]) -> Numbers:
+    return np.array([line.cer.errors for line in lines], dtype=np.float64)
+
+
+def _groups(readings: Sequence[NamedLines], clusters: Clusters) -> list[Group]:
+    """Writers, else pages, the most improved first."""
+    if clusters.unit == "line":
+        return []
+    lines = readings[0].lines
+    members: dict[str, list[int]] = {}
+    for place, line in enumerate(lines):
+        name = line.writer if clusters.unit == "writer" else line.page
+        members.setdefault(name or f"no {clusters.unit} named", []).append(place)
+    groups = [
+        Group(name, len(own), [pooled(reading.lines[place].cer for place in own) for reading in readings])
+        for name, own in members.items()
+    ]
+    return sorted(groups, key=lambda group: (group.cers[-1].rate - group.cers[0].rate, group.name))
+
+
+def _caution(lines: Sequence[LineScore], clusters: Clusters) -> str:
+    """What the intervals do not tell."""
+    if clusters.unit == "writer":
+        return ""
+    writers = {line.writer for line in lines} - {None}
+    if writers:
+        hands = "this writer" if len(writers) == 1 else f"these {len(writers)} writers"
+        return f"the intervals are over {clusters.unit}s: they tell of more {clusters.unit}s by {hands}, not of others"
+    told = f"the intervals are over {clusters.unit}s, as no writer is known: where one hand wrote several"
+    return f"{told}, they are too narrow"

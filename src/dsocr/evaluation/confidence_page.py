@@ -1,0 +1,105 @@
+"""How far confidences come true, as one page: reliability of characters, words and lines, and the budget curve."""
+
+from collections.abc import Sequence
+from html import escape
+
+from dsocr.evaluation.budget import Checked, share_for
+from dsocr.evaluation.reliability import CalibrationReport, Reliability
+from dsocr.pages.frame import render_frame
+from dsocr.pages.plotting import Line, Plot, render_svg, style_of
+
+_SHARES = (0.05, 0.1, 0.2, 0.3, 0.5)
+_SAID = {"character": "characters", "word": "words", "line": "lines"}
+_POINTS = 200
+"""Points of a budget curve that are drawn."""
+
+
+def budget_sentence(report: CalibrationReport) -> str:
+    """What it takes to halve the CER, and what a tenth of the lines brings, in words."""
+    if not report.cer:
+        return "Nothing was read wrong."
+    half, tenth = report.cer / 2, _at(report.budget, 0.1)
+    share = share_for(report.budget, half)
+    return (
+        f"Check the worst {share:.0%} of the lines, and the rest is at {half:.1%} CER in place of {report.cer:.1%}; "
+        f"the worst {tenth.share:.0%} hold {tenth.found:.0%} of the errors."
+    )
+
+
+def render_confidence(report: CalibrationReport, name: str) -> str:
+    """The whole page as HTML."""
+    lead = f"{report.lines} lines of the {report.split.value} split, fitted on {report.calibration.lines} others."
+    if report.split.value == "validation":
+        lead = f"Measured on the {report.lines} lines it was fitted on, for want of a test split: it flatters."
+    body = "\n".join(
+        [
+            f"<h1>Confidence of {escape(name)}</h1>",
+            f'<p class="lead">{escape(lead)} {escape(budget_sentence(report))}</p>',
+            "<h2>Does it come true?</h2>",
+            "<p>Of what is said to be right with 80 %, 80 % should be right: the nearer to the diagonal, the better. "
+            "The expected calibration error (ECE) is the mean distance from it.</p>",
+            _errors(report),
+            '<div class="charts">',
+            *(_reliability(kind, found) for kind, found in report.kinds.items()),
+            "</div>",
+            "<h2>What checking brings</h2>",
+            _budget_table(report),
+            f'<div class="charts" style="max-width: 40rem">{_budget(report)}</div>',
+        ]
+    )
+    return render_frame(f"Confidence of {name}", body)
+
+
+def _errors(report: CalibrationReport) -> str:
+    head = "<tr><th></th><th>number</th><th>ECE as it comes</th><th>ECE fitted</th><th>ECE by chance alone</th></tr>"
+    rows = "".join(
+        f"<tr><td>{_SAID[kind]}</td><td>{found.count}</td><td>{found.before:.4f}</td><td>{found.after:.4f}</td>"
+        f"<td>{'' if found.by_chance is None else format(found.by_chance, '.4f')}</td></tr>"
+        for kind, found in report.kinds.items()
+    )
+    return f'<div class="wide"><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
+
+
+def _reliability(kind: str, found: Reliability) -> str:
+    lines = [
+        Line("as it comes", [(one.said, one.true) for one in found.bins_before]),
+        Line("fitted", [(one.said, one.true) for one in found.bins_after]),
+        Line("ideal", [(0.0, 0.0), (1.0, 1.0)]),
+    ]
+    return _figure(Plot(f"share of {_SAID[kind]} that is right", "confidence", lines))
+
+
+def _budget_table(report: CalibrationReport) -> str:
+    head = "<tr><th>lines checked</th><th>CER of the rest</th><th>errors found</th></tr>"
+    rows = "".join(
+        f"<tr><td>{point.share:.0%}</td><td>{point.rest:.2%}</td><td>{point.found:.0%}</td></tr>"
+        for point in (_at(report.budget, share) for share in (0.0, *_SHARES))
+    )
+    return f'<div class="wide"><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
+
+
+def _budget(report: CalibrationReport) -> str:
+    lines = [
+        Line("most doubtful first", _points(report.budget)),
+        Line("at random", [(0.0, 100 * report.cer), (100.0, 100 * report.cer)]),
+        Line("worst first, by who knows the truth", _points(report.best_budget)),
+    ]
+    return _figure(Plot("CER of the rest, %", "lines checked, %", lines))
+
+
+def _points(curve: Sequence[Checked]) -> list[tuple[float, float]]:
+    step = max(1, len(curve) // _POINTS)
+    return [(100 * point.share, 100 * point.rest) for point in curve[::step]]
+
+
+def _at(curve: Sequence[Checked], share: float) -> Checked:
+    return curve[round(share * (len(curve) - 1))]
+
+
+def _figure(plot: Plot) -> str:
+    names = [line.run for line in plot.lines]
+    legend = ", ".join(
+        f'<span style="color:{style_of(place)}">&#9632; {escape(name)}</span>' for place, name in enumerate(names)
+    )
+    drawn = render_svg(plot, names)
+    return f"<figure><figcaption><b>{escape(plot.title)}</b> over {plot.axis}: {legend}</figcaption>{drawn}</figure>"

@@ -1,0 +1,100 @@
+"""The report of a run as Markdown, for a page of a repository or an issue: no pictures, the differences as marks."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from dsocr.evaluation.differences import marked_differences
+from dsocr.evaluation.report.charts import Group, Rate
+from dsocr.evaluation.report.choosing import ReadLine, chapters_of, read_lines
+from dsocr.evaluation.report.facts import commands, facts, settings
+from dsocr.evaluation.report.material import Material
+from dsocr.evaluation.report.sections import groups_by
+from dsocr.evaluation.report.verdict import rates_of, title_of, what_of
+from dsocr.evaluation.scores import FAILURES, Score
+from dsocr.evaluation.table import FAILED
+
+_MOST_LINES = 10
+_MOST_GROUPS = 30
+_LONGEST = 200
+_CHAPTERS = ("worst", "failures")
+
+
+def render_markdown(material: Material) -> str:
+    """The whole report; every text that comes from a dataset or a model stands in a code span."""
+    return "\n".join(_blocks(material)) + "\n"
+
+
+def _blocks(material: Material) -> Iterator[str]:
+    names = list(material.readings)
+    lines = read_lines(material.readings)
+    yield f"# {_plain(title_of(material))}\n\n{_plain(what_of(material, lines))}.\n"
+    yield from _table(["", *names], _scores(material))
+    yield "".join(f"\n> {_plain(warning)}\n" for warning in material.warnings)
+    if len(writers := groups_by(lines, lambda line: line.last.writer)) > 1:
+        yield f"## Writers\n\n{_largest(writers)}"
+        yield from _table(["writer", "lines", *names], (_group(group) for group in writers[:_MOST_GROUPS]))
+        yield ""
+    for chapter in chapters_of(lines, names):
+        if chapter.key in _CHAPTERS:
+            yield f"## {chapter.title}\n\n`[-not read-]` `{{+read, not written+}}`\n"
+            yield from (_line(line, names) for line in chapter.lines[:_MOST_LINES])
+            yield ""
+    yield "## Provenance\n"
+    yield from _table(["", ""], ([_plain(name), code(value)] for name, value in _all_facts(material)))
+    yield "\n## How to reproduce\n"
+    yield from (f"    {command}" for command in commands(material))
+
+
+def _all_facts(material: Material) -> Iterator[tuple[str, str]]:
+    yield from facts(material)
+    yield from settings(material)
+
+
+def _scores(material: Material) -> Iterator[list[str]]:
+    scores = [Score.of(lines) for lines in material.readings.values()]
+    yield ["CER", *(_with_interval(rate) for rate in rates_of(material))]
+    yield ["WER", *(Rate.of(score.wer).told(2) for score in scores)]
+    yield ["lines without an error", *(f"{score.exact:,} of {score.lines:,}" for score in scores)]
+    for failure in FAILURES:
+        yield [FAILED[failure], *(f"{score.failures[failure]:,}" for score in scores)]
+
+
+def _with_interval(rate: Rate) -> str:
+    return f"**{rate.told(2)}** ({rate.doubt})" if rate.interval else f"**{rate.told(2)}**"
+
+
+def _largest(groups: Sequence[Group]) -> str:
+    more = len(groups) - _MOST_GROUPS
+    return f"The {_MOST_GROUPS} with the most lines; {more:,} more are not shown.\n" if more > 0 else ""
+
+
+def _group(group: Group) -> list[str]:
+    return [code(group.name), f"{group.lines:,}", *(rate.told() if rate else "" for rate in group.rates)]
+
+
+def _line(line: ReadLine, names: Sequence[str]) -> str:
+    score = line.last
+    failed = "".join(f", {FAILED[failure]}" for failure in line.failures)
+    marked = code(marked_differences(score.reference, score.prediction))
+    return f"- {code(score.id)}: {score.cer.errors:,} of {score.cer.length:,} by {names[-1]}{failed}  \n  {marked}"
+
+
+def _table(head: Sequence[str], rows: Iterator[list[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(map(_plain, head))} |"
+    yield f"|{' --- |' * len(head)}"
+    for row in rows:
+        cells = (cell.replace("|", "\\|") for cell in row)  # a bar ends a cell even inside a code span
+        yield f"| {' | '.join(cells)} |"
+
+
+def code(text: str) -> str:
+    """A text as a code span, in which nothing is markup: on one line, cut where it is long."""
+    text = "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text):,} characters)"
+    ticks = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return f"{ticks} {text} {ticks}"
+
+
+def _plain(text: str) -> str:
+    """A text of ours as Markdown would not change it."""
+    return "".join(f"\\{sign}" if sign in "\\`*_[]<>#" else sign for sign in text)

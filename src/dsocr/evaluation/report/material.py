@@ -1,0 +1,82 @@
+"""What a report of a run is made of, read from its folder and its dataset."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dsocr.config import load_config
+from dsocr.data.dataset import Dataset
+from dsocr.errors import DsocrError, RunError
+from dsocr.evaluation.lines import load_lines
+from dsocr.evaluation.report.lines import Images
+from dsocr.evaluation.scorecard import Scorecard
+from dsocr.evaluation.scores import LineScore
+from dsocr.history import History, read_history
+from dsocr.runs import RunFolder
+from dsocr.samples import Split
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """The card of a run, the lines behind it by reading, and their images.
+
+    `warnings` are sentences on what a reader should know of them, such as why pictures are missing. `history` is None
+    where no curves were written down, `provenance` empty where nothing is known.
+    """
+
+    run: RunFolder
+    card: Scorecard
+    readings: Mapping[str, Sequence[LineScore]]
+    images: Images
+    warnings: Sequence[str] = ()
+    history: History | None = None
+    provenance: Mapping[str, Any] | None = None
+
+
+def gather(run: RunFolder, dataset: Path | None = None) -> Material:
+    """The material of an evaluated run; the lines' pictures come from its own dataset, or from the one that is given.
+
+    Raises RunError where the run was not evaluated. A dataset that is gone or was changed costs pictures only.
+    """
+    card, readings = Scorecard.load(run.scorecard), load_lines(run.lines)
+    sizes = {len(lines) for lines in readings.values()}
+    if len(sizes) > 1:
+        raise RunError("base and adapter have not the same lines", where=run.lines, hint="run `dsocr evaluate` again")
+    lines = next(iter(readings.values()))
+    images, warnings = _images(run, dataset, card, lines)
+    return Material(run, card, readings, images, warnings, _history(run), _provenance(run))
+
+
+def _images(
+    run: RunFolder, folder: Path | None, card: Scorecard, lines: Sequence[LineScore]
+) -> tuple[Images, list[str]]:
+    try:
+        config = load_config(run.config)
+        dataset = Dataset.open(config.dataset, fold=config.fold) if folder is None else Dataset.open(folder)
+        samples = {sample.id: sample for sample in dataset.samples(Split(card.split))}
+    except (DsocrError, ValueError) as error:
+        return {}, [f"There are no pictures, because the dataset cannot be read: {error}."]
+    same = [line.id for line in lines if line.id in samples and samples[line.id].text == line.reference]
+    images = {name: samples[name].image for name in same}
+    part = dataset.card.splits.get(Split(card.split))
+    changed = part is not None and card.dataset.get(card.split) not in (None, part.sha256)
+    warnings = ["The dataset was changed after these lines were scored."] if changed else []
+    if missing := len(lines) - len(images):
+        warnings.append(f"{missing:,} lines are not in the dataset as they were scored, and have no picture.")
+    return images, warnings
+
+
+def _history(run: RunFolder) -> History | None:
+    return read_history(run.path) if run.metrics.is_file() else None
+
+
+def _provenance(run: RunFolder) -> dict[str, Any]:
+    try:
+        found = json.loads(run.provenance.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise RunError("is not JSON", where=run.provenance) from error
+    return found if isinstance(found, dict) else {}

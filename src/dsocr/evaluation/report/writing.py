@@ -1,0 +1,34 @@
+"""Writing the report of a run: the page in its folder, or elsewhere, or as Markdown."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from dsocr.errors import DataError
+from dsocr.evaluation.report.markdown import render_markdown
+from dsocr.evaluation.report.material import Material, gather
+from dsocr.evaluation.report.page import render_page
+from dsocr.runs import RunFolder, write_atomically
+
+
+def write_report(
+    run: RunFolder,
+    *,
+    dataset: Path | None = None,
+    out: Path | None = None,
+    markdown: bool = False,
+    tell: Callable[[int, int], None] | None = None,
+) -> tuple[Path, Material]:
+    """Write the report of an evaluated run and say where it is: `out`, else report.html or report.md in its folder.
+
+    `dataset` is the folder that was scored, where it is not the run's own. `tell` hears how many lines are drawn.
+    """
+    path = out or (run.report.with_suffix(".md") if markdown else run.report)
+    if not path.absolute().parent.is_dir():
+        raise DataError("there is no such folder to write the report to", where=path.absolute().parent)
+    material = gather(run, dataset)
+    text = render_markdown(material) if markdown else render_page(material, tell)
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        raise DataError(f"the report cannot be written: {error.strerror}", where=path) from error
+    return path, material

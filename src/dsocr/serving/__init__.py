@@ -1,0 +1,1 @@
+"""A server that reads images, for programs."""

@@ -1,0 +1,281 @@
+"""The server's paths: what may be asked, and how it is answered."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+
+from dsocr import __version__
+from dsocr.data.paths import inside
+from dsocr.errors import DsocrError
+from dsocr.inference.transcriber import Prediction
+from dsocr.serving.bodies import BASE64_ROOM, Account, Budget, image_of_data_uri, read_body
+from dsocr.serving.engine import Engine
+from dsocr.serving.guarding import Gate, refusal_body, refusal_headers
+from dsocr.serving.limits import Limits, RefusedError
+from dsocr.serving.manual import manual
+from dsocr.serving.measures import CONTENT_TYPE, Measures
+from dsocr.serving.models import ServedModels, adapter_folder
+from dsocr.serving.openai import ChatRequest, chunks, completion
+from dsocr.serving.waiting import read_images
+
+
+class Transcription(BaseModel):
+    """What was read of one image. `truncated` means that the model was cut off before its end."""
+
+    id: str
+    model: str
+    text: str
+    tokens: int
+    truncated: bool
+
+
+class Fault(BaseModel):
+    """Why a request was not served."""
+
+    message: str
+    type: str
+    code: str
+
+
+class Faults(BaseModel):
+    """A refusal, as OpenAI's clients read it."""
+
+    error: Fault
+
+
+_STATUSES: dict[int | str, dict[str, Any]] = {
+    status: {"model": Faults, "description": description}
+    for status, description in (
+        (400, "the request cannot be understood"),
+        (401, "the token is missing or wrong"),
+        (403, "the models of this server stay as they are"),
+        (404, "no such model or run"),
+        (408, "the body came too slowly"),
+        (409, "the model cannot do that"),
+        (413, "the body or the image is too large"),
+        (421, "not a host name of this server"),
+        (422, "not an image that can be read"),
+        (429, "too many requests; see Retry-After"),
+        (503, "the server is starting or shutting down"),
+        (504, "not read in time"),
+    )
+}
+_IMAGE_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+_CHAT = ChatRequest.model_json_schema(ref_template="#/components/schemas/{model}")
+_CHAT_PARTS: dict[str, Any] = _CHAT.pop("$defs")
+_CHAT_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": _CHAT}}}}
+
+
+class _Described(FastAPI):
+    """An application whose description knows the parts of a chat, too: their bodies are read within limits, by hand."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI description."""
+        description = super().openapi()
+        description["components"]["schemas"].update(_CHAT_PARTS)
+        return description
+
+
+def create_app(
+    open_models: Callable[[], ServedModels],
+    *,
+    limits: Limits | None = None,
+    token: str | None = None,
+    hosts: Collection[str] | None = None,
+    shelf: Path | None = None,
+) -> FastAPI:
+    """The application; `open_models` is called when it starts. Without `hosts` it answers under any host name.
+
+    `shelf` is a folder of runs that may be taken in while the server runs, by those who have the token.
+    """
+    limits = limits or Limits()
+    measures = Measures()
+    budget = Budget(limits.held_bytes)
+    serving: dict[str, Any] = {}
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        serving["models"] = models = open_models()
+        serving["engine"] = engine = Engine(models, limits, measures)
+        engine.start()
+        try:
+            yield
+        finally:
+            engine.close()
+
+    app = _Described(
+        title="dsocr",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+    )
+    app.add_middleware(Gate, token=token, hosts=hosts, measures=measures)
+
+    @app.exception_handler(RefusedError)
+    async def refuse(_: Request, refusal: RefusedError) -> Response:
+        measures.was_refused(refusal.code)
+        return JSONResponse(refusal_body(refusal), refusal.status, refusal_headers(refusal))
+
+    @app.exception_handler(Exception)
+    async def admit_a_fault(request: Request, _: Exception) -> Response:
+        return await refuse(request, RefusedError(500, "fault", "a fault of the server; its log has more"))
+
+    @app.exception_handler(RequestValidationError)
+    async def refuse_parameters(request: Request, error: RequestValidationError) -> Response:
+        return await refuse(request, _not_understood(error))
+
+    @app.exception_handler(HTTPException)
+    async def refuse_path(_: Request, error: HTTPException) -> Response:
+        refusal = RefusedError(error.status_code, "no_such_path", str(error.detail))
+        return JSONResponse(refusal_body(refusal), error.status_code, dict(error.headers or {}))
+
+    def chosen(model: str | None) -> str:
+        models: ServedModels = serving["models"]
+        name = model or models.default
+        if name not in models.names:
+            raise RefusedError(404, "no_such_model", f"there is no model {name!r}; there are {', '.join(models.names)}")
+        return name
+
+    async def predictions(request: Request, images: list[bytes], model: str) -> list[Prediction]:
+        return await read_images(request, images, model, serving["engine"], limits)
+
+    async def body_of(request: Request, most: int, account: Account) -> bytes:
+        serving["engine"].demand_room()
+        return await read_body(request, most, limits, account)
+
+    @app.post(
+        "/v1/transcriptions",
+        response_model=Transcription,
+        responses={**_STATUSES, 200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+        openapi_extra=_IMAGE_BODY,
+    )
+    async def transcriptions(request: Request, model: str | None = None) -> Any:
+        """Read the image whose bytes are the body; `Accept: text/plain` asks for the text alone."""
+        name = chosen(model)
+        with budget.account() as account:
+            data = await body_of(request, limits.body_bytes, account)
+            (prediction,) = await predictions(request, [data], name)
+        if request.headers.get("accept", "").startswith("text/plain"):
+            return PlainTextResponse(prediction.text)
+        return Transcription(
+            id=_identifier("transcription"),
+            model=name,
+            text=prediction.text,
+            tokens=prediction.tokens,
+            truncated=prediction.truncated,
+        )
+
+    @app.post("/v1/chat/completions", responses=_STATUSES, openapi_extra=_CHAT_BODY)
+    async def chat_completions(request: Request) -> Response:
+        """Read the images of the last message that has any, each a data URI; their texts are joined by line breaks."""
+        with budget.account() as account:
+            body = await body_of(request, limits.body_bytes * 4 // 3 + BASE64_ROOM, account)
+            try:
+                asked = ChatRequest.model_validate_json(body)
+            except ValidationError as error:
+                raise _not_understood(error) from None
+            name = chosen(asked.model)
+            images = [image_of_data_uri(url, limits) for url in asked.urls(limits)]
+            read = await predictions(request, images, name)
+        text, truncated = "\n".join(one.text for one in read), any(one.truncated for one in read)
+        identifier, created = _identifier("chatcmpl"), int(time.time())
+        if not asked.stream:
+            return JSONResponse(completion(identifier, created, name, text, truncated=truncated))
+        pieces = [json.dumps(piece) for piece in chunks(identifier, created, name, text, truncated=truncated)]
+        events = [f"data: {piece}\n\n" for piece in [*pieces, "[DONE]"]]
+        return StreamingResponse(iter(events), media_type="text/event-stream")
+
+    @app.put("/v1/adapters/{name}", responses=_STATUSES)
+    async def load_adapter(name: str) -> dict[str, list[str]]:
+        """Take in the run of that name from the server's shelf, or take it in anew; answers what can be named."""
+        folder = _on_shelf(shelf, name, token)
+        await _between_batches(serving["engine"], lambda: serving["models"].load(name, folder))
+        return {"models": serving["models"].names}
+
+    @app.delete("/v1/adapters/{name}", responses=_STATUSES)
+    async def unload_adapter(name: str) -> dict[str, list[str]]:
+        """Forget an adapter; the default stays."""
+        _on_shelf(shelf, name, token, there=False)
+        await _between_batches(serving["engine"], lambda: serving["models"].unload(name))
+        return {"models": serving["models"].names}
+
+    @app.get("/v1/models", responses={status: _STATUSES[status] for status in (401, 421)})
+    async def list_models() -> dict[str, Any]:
+        """What can be named as a model."""
+        names = serving["models"].names
+        return {
+            "object": "list",
+            "data": [{"id": name, "object": "model", "created": 0, "owned_by": "dsocr"} for name in names],
+        }
+
+    @app.get("/healthz", responses={503: _STATUSES[503]})
+    async def healthz() -> dict[str, str]:
+        """Whether the server lives."""
+        if not serving["engine"].is_alive:
+            raise RefusedError(503, "not_alive", "the thread that reads has ended")
+        return {"status": "alive"}
+
+    @app.get("/readyz", responses={503: _STATUSES[503]})
+    async def readyz() -> dict[str, str]:
+        """Whether an image would be taken."""
+        serving["engine"].demand_room()
+        return {"status": "ready"}
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        """Counters, as Prometheus reads them."""
+        return Response(measures.as_text(), media_type=CONTENT_TYPE)
+
+    @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
+    async def docs() -> Response:
+        """The paths and how to use them, as a page without scripts."""
+        return HTMLResponse(manual(app.openapi(), serving["models"].names))
+
+    return app
+
+
+def _on_shelf(shelf: Path | None, name: str, token: str | None, *, there: bool = True) -> Path:
+    """The adapter of a run on the shelf. Raises RefusedError where nobody may change the models, or there is none."""
+    if shelf is None or token is None:
+        raise RefusedError(
+            403, "fixed_models", "this server was started without --shelf or without a token: its models stay"
+        )
+    try:
+        folder = inside(shelf, name)
+        return adapter_folder(folder) if there else folder
+    except DsocrError as error:
+        raise RefusedError(404, "no_such_run", f"no finished run {name!r} on the shelf: {error.message}") from None
+
+
+async def _between_batches(engine: Engine, change: Callable[[], None]) -> None:
+    try:
+        await asyncio.wrap_future(engine.call(change))
+    except DsocrError as error:
+        raise RefusedError(409, "cannot_change", str(error)) from None
+
+
+def _identifier(kind: str) -> str:
+    return f"{kind}-{uuid4().hex}"
+
+
+def _not_understood(error: RequestValidationError | ValidationError) -> RefusedError:
+    faults = [f"{'.'.join(map(str, fault['loc'])) or 'body'}: {fault['msg']}" for fault in error.errors()]
+    return RefusedError(400, "not_understood", "; ".join(faults[:5]))

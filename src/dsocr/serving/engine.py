@@ -1,0 +1,211 @@
+"""One thread that reads: requests wait in a bounded queue, and those for one model are read together.
+
+Knows nothing of HTTP: bytes of images in, predictions out.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from PIL import Image
+
+from dsocr.data.images import decode_image
+from dsocr.errors import DsocrError
+from dsocr.inference.transcriber import Prediction
+from dsocr.serving.limits import Limits, RefusedError, busy
+from dsocr.serving.measures import Measures
+
+_LOG = logging.getLogger(__name__)
+_LONGEST_WAIT = 60
+"""Seconds: the most that `Retry-After` says."""
+
+
+class Models(Protocol):
+    """What can read, by name."""
+
+    @property
+    def samples_per_batch(self) -> int:
+        """How many images are read together at most."""
+
+    def read(self, model: str, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+        """A prediction for every (id, image), in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An image that waits to be read: its file, its size in pixels, and when nobody waits for it any longer."""
+
+    data: bytes
+    pixels: int
+    model: str
+    expires: float
+    answer: "Future[Prediction]" = field(default_factory=Future)
+
+    @property
+    def is_over(self) -> bool:
+        """True where nobody waits any longer."""
+        return self.answer.cancelled() or time.monotonic() > self.expires
+
+
+class Engine:
+    """Reads what is submitted, in one thread of its own, until it is closed."""
+
+    def __init__(self, models: Models, limits: Limits, measures: Measures) -> None:
+        self._models = models
+        self._limits = limits
+        self._measures = measures
+        self._waiting: deque[Job] = deque()
+        self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._seconds_each = 0.5
+        self._thread = threading.Thread(target=self._work, name="dsocr-engine", daemon=True)
+        measures.watch_waiting(lambda: len(self._waiting))
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def close(self, patience: float = 30.0) -> None:
+        """Read what is being read to its end, refuse what waits, and stop."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(patience)
+
+    @property
+    def is_alive(self) -> bool:
+        """True while it reads or waits for something to read."""
+        return self._thread.is_alive() and not self._closing
+
+    def demand_room(self, images: int = 1) -> None:
+        """Raise the RefusedError that `submit` would raise."""
+        with self._changed:
+            if self._closing:
+                raise RefusedError(503, "closing", "the server is shutting down")
+            if len(self._waiting) + images > self._limits.waiting:
+                raise busy(self._wait_of(len(self._waiting)))
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Let the images wait to be read, all or none; their `answer` is set then. Raises RefusedError."""
+        with self._changed:
+            self.demand_room(len(jobs))
+            self._waiting.extend(jobs)
+            self._changed.notify_all()
+
+    def call(self, function: Callable[[], Any]) -> "Future[Any]":
+        """Have something done between two batches, in the thread that reads."""
+        answer: Future[Any] = Future()
+        with self._changed:
+            self._calls.append((function, answer))
+            self._changed.notify_all()
+        return answer
+
+    def _wait_of(self, images: int) -> int:
+        return max(1, min(_LONGEST_WAIT, math.ceil(images * self._seconds_each)))
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._waiting or self._calls or self._closing):
+                    self._changed.wait()
+                if self._closing:
+                    self._refuse_all()
+                    return
+                call = self._calls.popleft() if self._calls else None
+            if call is not None:
+                _carry_out(*call)
+            elif batch := self._next_batch():
+                started = time.monotonic()
+                self._read(batch)
+                seconds = time.monotonic() - started
+                self._seconds_each += 0.2 * (seconds / len(batch) - self._seconds_each)
+                self._measures.batch_was_read(len(batch), seconds)
+
+    def _refuse_all(self) -> None:
+        for job in self._waiting:
+            if job.answer.set_running_or_notify_cancel():
+                job.answer.set_exception(RefusedError(503, "closing", "the server is shutting down"))
+        for _, answer in self._calls:
+            answer.set_exception(RefusedError(503, "closing", "the server is shutting down"))
+        self._waiting.clear()
+        self._calls.clear()
+
+    def _next_batch(self) -> list[Job]:
+        """The first that waits and those behind it that can be read with it, in their order."""
+        most = self._models.samples_per_batch
+        until = time.monotonic() + self._limits.gather
+        with self._changed:
+            while len(self._waiting) < most and (left := until - time.monotonic()) > 0 and not self._closing:
+                self._changed.wait(left)
+            batch: list[Job] = []
+            others: deque[Job] = deque()
+            pixels = 0
+            for job in self._waiting:
+                if job.is_over:
+                    job.answer.cancel()
+                elif len(batch) < most and (not batch or self._fits(job, batch[0], pixels)):
+                    batch.append(job)
+                    pixels += job.pixels
+                else:
+                    others.append(job)
+            self._waiting = others
+        # From here on an answer cannot be cancelled, so it can be set.
+        return [job for job in batch if job.answer.set_running_or_notify_cancel()]
+
+    def _fits(self, job: Job, first: Job, pixels: int) -> bool:
+        return job.model == first.model and pixels + job.pixels <= self._limits.batch_pixels
+
+    def _read(self, batch: Sequence[Job]) -> None:
+        """Answer every job; one that cannot be read takes no other with it."""
+        shown: list[tuple[Job, Image.Image]] = []
+        for job in batch:
+            try:
+                shown.append((job, decode_image(job.data, name="image", max_pixels=self._limits.pixels).image))
+            except DsocrError as error:
+                job.answer.set_exception(error)
+        try:
+            self._answer(shown)
+        except Exception as error:  # noqa: BLE001 - whatever it was, it is told to who asked
+            if len(shown) == 1:
+                _refuse(shown[0][0], error)
+                return
+            for one in shown:
+                try:
+                    self._answer([one])
+                except Exception as alone:  # noqa: BLE001
+                    _refuse(one[0], alone)
+
+    def _answer(self, shown: Sequence[tuple[Job, Image.Image]]) -> None:
+        if not shown:
+            return
+        images = [(str(place), image) for place, (_, image) in enumerate(shown)]
+        predictions = list(self._models.read(shown[0][0].model, images))
+        for (job, _), prediction in zip(shown, predictions, strict=True):
+            self._measures.was_read(prediction)
+            job.answer.set_result(prediction)
+
+
+def _refuse(job: Job, error: Exception) -> None:
+    if isinstance(error, torch.OutOfMemoryError):
+        error = RefusedError(503, "out_of_memory", "the image takes more memory than is free", retry_after=5)
+    if not isinstance(error, DsocrError | RefusedError):
+        _LOG.error("an image could not be read", exc_info=error)
+    job.answer.set_exception(error)
+
+
+def _carry_out(function: Callable[[], Any], answer: "Future[Any]") -> None:
+    if not answer.set_running_or_notify_cancel():
+        return
+    try:
+        answer.set_result(function())
+    except Exception as error:  # noqa: BLE001 - told to who asked
+        answer.set_exception(error)

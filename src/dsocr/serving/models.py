@@ -1,0 +1,127 @@
+"""The models of a server: one base in memory, and adapters on it that are read with by name.
+
+Used from one thread, the engine's, but for the listing of names.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from dsocr.errors import ModelError, RunError
+from dsocr.inference.decoding import Generation
+from dsocr.inference.transcriber import Prediction, Transcriber
+from dsocr.model.adapters import add_adapter
+from dsocr.model.loading import load_encoder
+from dsocr.runs import READING, ReadingSettings, RunFolder
+
+BASE = "base"
+"""The name under which the base reads alone."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """An adapter in memory: how to read with it, and what the network calls it."""
+
+    transcriber: Transcriber
+    settings: ReadingSettings
+    key: str
+
+
+class ServedModels:
+    """Adapters of one base by name, and the base itself; the first that was given reads where nobody names one."""
+
+    def __init__(self, adapters: Mapping[str, Path], *, precision: str = "auto") -> None:
+        names = iter(adapters.items())
+        name, folder = next(names)
+        _demand_name(name)
+        transcriber = Transcriber.of_adapter(folder, precision=precision)
+        self.default = name
+        self._network: Any = transcriber.network
+        self._keys = (f"served{number}" for number in count(1))
+        self._served = {name: _Served(transcriber, ReadingSettings.load(folder), "default")}
+        for name, folder in names:
+            self.load(name, folder)
+
+    @property
+    def names(self) -> list[str]:
+        """What can be asked for: the adapters, and the base."""
+        return [*self._served, BASE]
+
+    @property
+    def samples_per_batch(self) -> int:
+        """How many images are read together at most."""
+        return self._served[self.default].transcriber.generation.samples_per_batch
+
+    def load(self, name: str, folder: Path) -> None:
+        """Take an adapter in, in the place of one of the same name. Raises ModelError where it is of another base."""
+        _demand_name(name)
+        settings, first = ReadingSettings.load(folder), self._served[self.default].settings
+        if (settings.base, settings.base_revision) != (first.base, first.base_revision):
+            hint = "serve it by a server of its own"
+            raise ModelError(f"is of the base {settings.base}, not of {first.base}", where=folder, hint=hint)
+        key = next(self._keys)
+        add_adapter(self._network, folder, key)
+        transcriber = _reading_as(settings, self._network)
+        former = self._served.get(name)
+        self._served = {**self._served, name: _Served(transcriber, settings, key)}
+        if former is not None:
+            self._network.delete_adapter(former.key)
+
+    def unload(self, name: str) -> None:
+        """Forget an adapter. Raises ModelError where there is none of that name, or where it is the default."""
+        if name not in self._served:
+            raise ModelError(f"there is no adapter {name!r}", hint=f"there are {', '.join(self._served)}")
+        if name == self.default:
+            raise ModelError(f"{name!r} reads where nobody names a model, so it stays")
+        former = self._served[name]
+        self._served = {other: served for other, served in self._served.items() if other != name}
+        self._network.delete_adapter(former.key)
+
+    def read(self, model: str, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+        """A prediction for every (id, image), in their order, each image read by itself."""
+        served = self._served.get(self.default if model == BASE else model)
+        if served is None:  # it was unloaded while its image waited
+            raise ModelError(f"there is no model {model!r}", hint=f"there are {', '.join(self.names)}")
+        with self._as(model, served):
+            yield from served.transcriber.read(images, _nobody)
+
+    def _as(self, model: str, served: _Served) -> AbstractContextManager[Any]:
+        if model == BASE:
+            return served.transcriber.without_adapter()
+        self._network.set_adapter(served.key)
+        return nullcontext()
+
+
+def _reading_as(settings: ReadingSettings, network: Any) -> Transcriber:
+    """A transcriber with an adapter's own settings on a network that is loaded."""
+    encoder = load_encoder(settings.base, settings.resolution, settings.prompt, settings.base_revision)
+    return Transcriber(network, encoder, Generation(**settings.generation), settings.text_policy)
+
+
+def adapter_folder(path: Path) -> Path:
+    """The adapter in a run folder, or the folder itself where it is one."""
+    return path if (path / READING).is_file() else RunFolder.open(path).adapter
+
+
+def adapter_name(path: Path) -> str:
+    """What an adapter is called by its folder: as its run is."""
+    path = path.resolve()
+    return path.parent.name if path.name == "adapter" else path.name
+
+
+def _demand_name(name: str) -> None:
+    if name == BASE or not _NAME.fullmatch(name):
+        hint = "letters, digits, dots, dashes and underscores; `base` is the base's own"
+        raise RunError(f"{name!r} cannot be the name of an adapter", hint=hint)
+
+
+def _nobody(_: str) -> None:
+    """Requests are of different hands for all that is known, so no two share a sheet."""

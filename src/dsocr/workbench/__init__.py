@@ -1,0 +1,1 @@
+"""Pages beside their texts in a browser, to be corrected."""

@@ -1,0 +1,294 @@
+"""The pages, lines and corrections of a workbench in an SQLite file: every change kept, none overwritten unseen."""
+
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from dsocr.data.sources.layout import Outline
+from dsocr.errors import DataError
+from dsocr.workbench.lines import Line, Page, State, joined, parted
+
+_VERSION = 1
+_TABLES = """
+CREATE TABLE page (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, image TEXT NOT NULL, width INTEGER NOT NULL,
+    height INTEGER NOT NULL, writer TEXT, document TEXT);
+CREATE TABLE line (number INTEGER PRIMARY KEY AUTOINCREMENT, page INTEGER NOT NULL REFERENCES page, place REAL NOT NULL,
+    outline TEXT NOT NULL, text TEXT NOT NULL, state TEXT NOT NULL, machine TEXT, characters TEXT NOT NULL,
+    confidence REAL, version INTEGER NOT NULL);
+CREATE INDEX line_of_page ON line (page, place);
+CREATE TABLE change (number INTEGER PRIMARY KEY, at TEXT NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL,
+    before TEXT NOT NULL, after TEXT NOT NULL, undone INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE stamp (number INTEGER PRIMARY KEY AUTOINCREMENT);
+CREATE TABLE setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+
+
+class StaleError(DataError):
+    """Somebody else changed the line meanwhile; `line` is how it stands now, None where it is gone."""
+
+    def __init__(self, line: Line | None) -> None:
+        self.line = line
+        message = "somebody changed this line meanwhile" if line else "somebody removed this line meanwhile"
+        super().__init__(message, hint="look at what stands there now, then change it again")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change as the history shows it: the lines before and after, none on one side where lines appear or go."""
+
+    number: int
+    at: str
+    who: str
+    what: str
+    before: tuple[Line, ...]
+    after: tuple[Line, ...]
+
+
+class Store:
+    """One file of corrections, used from several threads; a change is one transaction, on the disk when it returns."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._lock = threading.RLock()
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """The store in a file, made where there is none. Raises DataError where the file is something else."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("BEGIN IMMEDIATE")
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                for statement in filter(str.strip, _TABLES.split(";")):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {_VERSION}")
+            connection.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            connection.close()
+            raise DataError(f"is not a file of corrections: {error}", where=path) from error
+        if version not in {0, _VERSION}:
+            connection.close()
+            raise DataError(f"was made by another version (its layout is {version}, not {_VERSION})", where=path)
+        return cls(connection)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._connection.close()
+
+    def add_page(self, page: Page, lines: Iterable[Line]) -> bool:
+        """Keep a page with its lines, numbered anew; False where a page of that name is there already."""
+        with self._writing() as run:
+            if run("SELECT 1 FROM page WHERE name = ?", (page.name,)).fetchone():
+                return False
+            values = (None, page.name, str(page.image), page.width, page.height, page.writer, page.document)
+            added = run("INSERT INTO page VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+            for line in lines:
+                self._write(run, replace(line, number=0, page=int(added.lastrowid or 0)))
+        return True
+
+    def pages(self) -> list[Page]:
+        """All pages, in the order they were added."""
+        with self._lock:
+            rows = self._connection.execute(
+                "SELECT number, name, image, width, height, writer, document FROM page ORDER BY number"
+            ).fetchall()
+        return [Page(number, name, Path(image), *rest) for number, name, image, *rest in rows]
+
+    def lines(self, page: int | None = None) -> list[Line]:
+        """The lines of a page in their order, or of all pages."""
+        of = "SELECT * FROM line WHERE page = ? ORDER BY place, number"
+        all_ = "SELECT * FROM line ORDER BY page, place, number"
+        with self._lock:
+            rows = self._connection.execute(*((all_,) if page is None else (of, (page,)))).fetchall()
+        return [_line(row) for row in rows]
+
+    def line(self, number: int) -> Line | None:
+        """The line of a number; None where it is gone."""
+        with self._lock:
+            row = self._connection.execute("SELECT * FROM line WHERE number = ?", (number,)).fetchone()
+        return None if row is None else _line(row)
+
+    def by_doubt(self) -> list[int]:
+        """The numbers of the lines that nobody has settled, the most doubtful first, then those nobody has read."""
+        with self._lock:
+            rows = self._connection.execute(
+                "SELECT number FROM line WHERE state IN ('unread', 'read')"
+                " ORDER BY state = 'unread', confidence IS NOT NULL, confidence, number"
+            ).fetchall()
+        return [row[0] for row in rows]
+
+    def counts(self) -> Mapping[State, int]:
+        """How many lines are in each state."""
+        with self._lock:
+            rows = self._connection.execute("SELECT state, COUNT(*) FROM line GROUP BY state").fetchall()
+        found = dict(rows)
+        return {state: found.get(state.value, 0) for state in State}
+
+    def read_by_machine(self, line: Line, text: str, characters: Sequence[float], confidence: float | None) -> bool:
+        """Keep what a model read, unless somebody has touched the line meanwhile: then False."""
+        with self._writing() as run:
+            now = self.line(line.number)
+            if now is None or now.version != line.version or now.is_settled:
+                return False
+            read = replace(now, text=text, machine=text, characters=tuple(characters), confidence=confidence)
+            self._write(run, replace(read, state=State.READ, version=_stamp(run)))
+        return True
+
+    def settle(self, line: Line, text: str, state: State, *, who: str) -> Line:
+        """The line with a text and a state that somebody gives it. Raises StaleError where it changed meanwhile."""
+        return self._change(state.value, who, [line], lambda old: [replace(old[0], text=text.strip(), state=state)])[0]
+
+    def part(self, line: Line, at: int, *, who: str) -> tuple[Line, Line]:
+        """Make two lines of one, before the character `at` of its text. Raises DataError where that cannot be."""
+
+        def halves(old: Sequence[Line]) -> list[Line]:
+            first, second = parted(old[0], at)
+            after = self._next(old[0])
+            place = old[0].place + 1 if after is None else (old[0].place + after.place) / 2
+            return [first, replace(second, place=place)]
+
+        first, second = self._change("parted", who, [line], halves)
+        return first, second
+
+    def join(self, line: Line, *, who: str) -> Line:
+        """Make one of a line and the next of its page. Raises DataError where it is the last."""
+        following = self._next(line)
+        if following is None:
+            raise DataError("the last line of a page has none to be joined with")
+        return self._change("joined", who, [line, following], lambda old: [joined(old[0], old[1])])[0]
+
+    def undo(self, who: str) -> Change | None:
+        """Take back somebody's last change that still stands; None where there is none.
+
+        Raises StaleError where somebody changed the lines since.
+        """
+        with self._writing() as run:
+            row = run(
+                "SELECT number, at, who, what, before, after FROM change WHERE who = ? AND NOT undone"
+                " ORDER BY number DESC LIMIT 1",
+                (who,),
+            ).fetchone()
+            if row is None:
+                return None
+            change = _change(row)
+            for line in change.after:
+                if (now := self.line(line.number)) is None or now.version != line.version:
+                    raise StaleError(now)
+            kept = {line.number for line in change.before}
+            for line in change.after:
+                if line.number not in kept:
+                    run("DELETE FROM line WHERE number = ?", (line.number,))
+            for line in change.before:  # with the versions they had, so that what was changed before can be undone, too
+                self._write(run, line)
+            run("UPDATE change SET undone = 1 WHERE number = ?", (change.number,))
+        return change
+
+    def history(self, number: int | None = None, most: int = 100) -> list[Change]:
+        """The latest changes that stand, of all lines or of one, the newest first."""
+        with self._lock:
+            rows = self._connection.execute(
+                "SELECT number, at, who, what, before, after FROM change WHERE NOT undone ORDER BY number DESC"
+            )
+            changes = (_change(row) for row in rows)
+            wanted = (one for one in changes if number is None or number in {line.number for line in one.after})
+            return [change for change, _ in zip(wanted, range(most), strict=False)]
+
+    def setting(self, name: str) -> str | None:
+        """What was kept under a name."""
+        with self._lock:
+            row = self._connection.execute("SELECT value FROM setting WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def set_setting(self, name: str, value: str) -> None:
+        """Keep something under a name."""
+        with self._writing() as run:
+            run(
+                "INSERT INTO setting VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                (name, value),
+            )
+
+    def _next(self, line: Line) -> Line | None:
+        with self._lock:
+            row = self._connection.execute(
+                "SELECT * FROM line WHERE page = ? AND (place, number) > (?, ?) ORDER BY place, number LIMIT 1",
+                (line.page, line.place, line.number),
+            ).fetchone()
+        return None if row is None else _line(row)
+
+    def _change(
+        self, what: str, who: str, lines: Sequence[Line], become: Callable[[Sequence[Line]], Sequence[Line]]
+    ) -> list[Line]:
+        """Turn lines into others and remember both; lines that were changed since they were seen stay as they are."""
+        with self._writing() as run:
+            for line in lines:
+                if (now := self.line(line.number)) is None or now.version != line.version:
+                    raise StaleError(now)
+            before = [now for line in lines if (now := self.line(line.number)) is not None]
+            stamp = _stamp(run)
+            after = [self._write(run, replace(line, version=stamp)) for line in become(before)]
+            for gone in {line.number for line in before} - {line.number for line in after}:
+                run("DELETE FROM line WHERE number = ?", (gone,))
+            run(
+                "INSERT INTO change (at, who, what, before, after) VALUES (?, ?, ?, ?, ?)",
+                (datetime.now(UTC).isoformat(timespec="seconds"), who, what, _json(before), _json(after)),
+            )
+        return after
+
+    def _write(self, run: Callable[..., sqlite3.Cursor], line: Line) -> Line:
+        """Put a line in the place of the one of its number; one without a number gets one that no line ever had."""
+        values = (line.number or None, *_row(line)[1:])
+        added = run("INSERT OR REPLACE INTO line VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+        return replace(line, number=line.number or int(added.lastrowid or 0))
+
+    @contextmanager
+    def _writing(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection.execute
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+
+def _stamp(run: Callable[..., sqlite3.Cursor]) -> int:
+    """A version that no line ever had."""
+    return int(run("INSERT INTO stamp DEFAULT VALUES").lastrowid or 0)
+
+
+def _row(line: Line) -> tuple[Any, ...]:
+    outline = json.dumps([line.outline.box, line.outline.polygon, line.outline.baseline])
+    characters = json.dumps([round(one, 4) for one in line.characters])
+    texts = (line.text, line.state.value, line.machine, characters)
+    return (line.number, line.page, line.place, outline, *texts, line.confidence, line.version)
+
+
+def _line(row: Sequence[Any]) -> Line:
+    number, page, place, outline, text, state, machine, characters, confidence, version = row
+    box, polygon, baseline = json.loads(outline)
+    left, top, right, bottom = box
+    points = [tuple((x, y) for x, y in some) for some in (polygon, baseline)]
+    shape = Outline((left, top, right, bottom), *points)
+    likely = tuple(json.loads(characters))
+    return Line(number, page, place, shape, text, State(state), machine, likely, confidence, version)
+
+
+def _json(lines: Sequence[Line]) -> str:
+    return json.dumps([_row(line) for line in lines], ensure_ascii=False)
+
+
+def _change(row: Sequence[Any]) -> Change:
+    number, at, who, what, before, after = row
+    sides = [tuple(_line(line) for line in json.loads(lines)) for lines in (before, after)]
+    return Change(number, at, who, what, *sides)

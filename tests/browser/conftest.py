@@ -1,0 +1,79 @@
+"""A real browser, Chromium as the system has it; nothing is downloaded."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
+MISSING = "there is no Chromium on PATH: install it (Debian: apt-get install chromium)"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium; where there is none, tests are skipped, or fail where DSOCR_REQUIRE_BROWSER is set."""
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None and os.environ.get("DSOCR_REQUIRE_BROWSER"):
+        pytest.fail(MISSING)
+    if program is None:
+        pytest.skip(MISSING)
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@dataclass
+class Opened:
+    """A page, and what it did that no page of ours may do."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+    """What stood in the console, what was fetched, what asked for an answer."""
+
+
+Open = Callable[..., Opened]
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Open]:
+    """The function that opens a file of ours without a network; whatever it complains of fails the test."""
+    all_opened = []
+
+    def open_(
+        path: Path,
+        *,
+        width: int = 1200,
+        scheme: Literal["light", "dark"] = "light",
+        script: bool = True,
+        media: Literal["screen", "print"] = "screen",
+    ) -> Opened:
+        context = browser.new_context(
+            viewport={"width": width, "height": 800}, color_scheme=scheme, java_script_enabled=script, offline=True
+        )
+        opened = Opened(context.new_page())
+        all_opened.append(opened)
+        opened.page.emulate_media(media=media, color_scheme=scheme)
+        opened.page.on("console", lambda message: opened.complaints.append(f"console: {message.text}"))
+        opened.page.on("pageerror", lambda error: opened.complaints.append(f"error: {error}"))
+        opened.page.on("dialog", lambda dialog: opened.complaints.append(f"dialog: {dialog.message}"))
+        opened.page.on(
+            "request",
+            lambda request: (
+                opened.complaints.append(f"request: {request.url[:200]}")
+                if request.url != path.as_uri() and not request.url.startswith("data:")
+                else None
+            ),
+        )
+        opened.page.goto(path.as_uri())
+        return opened
+
+    yield open_
+    for opened in all_opened:
+        opened.page.context.close()
+        assert opened.complaints == []

@@ -1,0 +1,122 @@
+"""Intervals: right against published quantiles and a simulation, honest where nothing can be said."""
+
+import json
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsocr.evaluation.intervals import Clusters, Interval, clusters_of, interval_of, interval_of_sums, student
+from dsocr.evaluation.metrics import ErrorRate
+
+
+@dataclass(frozen=True)
+class Line:
+    writer: str | None = None
+    page: str | None = None
+
+
+def writers(*of_line: int) -> Clusters:
+    return Clusters("writer", np.array(of_line, dtype=np.intp))
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [
+        pytest.param(1, 12.706205, id="one degree, Cauchy's distribution"),
+        pytest.param(2, 4.302653, id="two"),
+        pytest.param(5, 2.570582, id="five"),
+        pytest.param(30, 2.042272, id="thirty"),
+        pytest.param(1e9, 1.960, id="the normal distribution"),
+    ],
+)
+def test_students_quantiles_are_those_of_the_tables(freedom: float, quantile: float) -> None:
+    assert student(0.95, freedom) == pytest.approx(quantile, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("lines", "unit", "count"),
+    [
+        pytest.param([Line(f"w{n % 5}", f"p{n}") for n in range(20)], "writer", 5, id="five writers"),
+        pytest.param([Line(f"w{n % 4}", f"p{n % 7}") for n in range(20)], "page", 7, id="four writers, seven pages"),
+        pytest.param([Line("w", f"p{n % 2}") for n in range(20)], "line", 20, id="one writer, two pages"),
+        pytest.param([Line() for _ in range(20)], "line", 20, id="nothing is known"),
+        pytest.param(
+            [Line(f"w{n % 6}" if n < 18 else None) for n in range(20)], "writer", 7, id="the unnamed count as one"
+        ),
+        pytest.param([], "line", 0, id="no line"),
+    ],
+)
+def test_lines_are_clustered_by_the_widest_unit_that_is_known(lines: list[Line], unit: str, count: int) -> None:
+    clusters = clusters_of(lines)
+    assert (clusters.unit, clusters.count) == (unit, count)
+
+
+@pytest.mark.parametrize(
+    ("errors", "reason"),
+    [
+        pytest.param([1, 2, 3], "3 writers are too few to tell", id="three writers"),
+        pytest.param([1], "1 writer is too few to tell", id="one"),
+        pytest.param([0] * 8, "there is no error to tell a spread from", id="no error"),
+        pytest.param([2] * 8, "all 8 writers are alike, which tells no spread", id="no spread"),
+    ],
+)
+def test_where_nothing_can_be_told_a_sentence_stands_for_the_interval(errors: list[int], reason: str) -> None:
+    interval = interval_of([ErrorRate(count, 10) for count in errors], writers(*range(len(errors))))
+    assert (interval.low, interval.high, str(interval)) == (None, None, reason)
+
+
+def test_rates_over_one_have_an_interval_around_them() -> None:
+    interval = interval_of([ErrorRate(count, 10) for count in (20, 35, 8, 12, 90, 14)], writers(*range(6)))
+    assert interval.low is not None
+    assert interval.high is not None
+    assert 0 < interval.low < 179 / 60 < interval.high < math.inf
+
+
+def test_a_share_stays_between_none_and_all() -> None:
+    interval = interval_of([ErrorRate(count, 10) for count in (9, 10, 10, 8, 10, 3)], writers(*range(6)), share=True)
+    assert interval.low is not None
+    assert interval.high is not None
+    assert 0 < interval.low < 50 / 60 < interval.high < 1
+
+
+def test_an_interval_survives_json_and_reads_as_a_sentence() -> None:
+    interval = Interval(0.1, 0.159, 0.95, "writer", 20)
+    assert Interval.from_dict(json.loads(json.dumps(interval.as_dict()))) == interval
+    assert str(interval) == "95 % CI 10.0 to 15.9 %"
+
+
+counts = st.tuples(st.integers(0, 40), st.integers(0, 400), st.integers(0, 60))
+
+
+@given(st.lists(counts, max_size=40), st.booleans())
+def test_an_interval_holds_its_rate_or_is_not_given(rows: list[tuple[int, int, int]], share: bool) -> None:
+    lines = [ErrorRate(min(errors, length) if share else errors, length) for _, errors, length in rows]
+    clusters = clusters_of([Line(f"w{writer}") for writer, *_ in rows])
+    interval = interval_of(lines, clusters, share=share)
+    pooled = sum(lines, ErrorRate())
+    if interval.low is None or interval.high is None:
+        assert interval.reason
+    else:
+        assert interval.low <= pooled.rate * (1 + 1e-9)
+        assert pooled.rate * (1 - 1e-9) <= interval.high < math.inf
+
+
+def test_ninety_five_of_a_hundred_intervals_hold_the_truth() -> None:
+    """Twelve writers, as uneven in their hands as in their lines; `benchmarks/intervals.py` has the long table."""
+    random = np.random.default_rng(5)
+    repeats, held, truth = 500, 0, 0.12
+    for _ in range(repeats):
+        lines = 1 + random.negative_binomial(2, 0.1, 12)
+        of_line = np.repeat(np.arange(12), lines)
+        lengths = random.integers(12, 60, of_line.size)
+        hands = truth * np.exp(0.6 * random.normal(size=12) - 0.18)
+        errors = random.poisson(hands[of_line] * lengths)
+        interval = interval_of_sums(errors.astype(float), lengths.astype(float), Clusters("writer", of_line))
+        assert interval.low is not None
+        assert interval.high is not None
+        held += interval.low <= truth <= interval.high
+    assert 0.92 <= held / repeats <= 0.97

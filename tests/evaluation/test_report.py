@@ -1,0 +1,139 @@
+"""The report of a run holds what was measured, and nothing in a text can become part of its code."""
+
+import base64
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dsocr.errors import DataError, RunError
+from dsocr.evaluation.lines import load_lines
+from dsocr.evaluation.report import lines as lines_module
+from dsocr.evaluation.report.markdown import render_markdown
+from dsocr.evaluation.report.material import gather
+from dsocr.evaluation.report.page import render_page
+from dsocr.evaluation.report.writing import write_report
+from dsocr.runs import RunFolder
+from tests.evaluation.making_runs import make_evaluated_run, misread, read_better
+from tests.pages.html import Page
+
+
+@pytest.fixture
+def run(small_dataset: Path, tmp_path: Path) -> RunFolder:
+    """Four lines: one loops, one was lost, one is hostile, as the base read them; the adapter reads fairly."""
+    return make_evaluated_run(tmp_path / "run <b>", small_dataset, {"base": misread, "adapter": read_better})
+
+
+def test_the_page_shows_scores_curves_lines_and_provenance(run: RunFolder) -> None:
+    html = render_page(gather(run))
+    page = Page(html)
+    lines = load_lines(run.lines)
+    assert all(line.reference in page.words for line in lines["adapter"])
+    assert {"changes", "groups", "curves", "lines", "provenance", "again"} <= set(page.values("id"))
+    assert "4 lines by 3 writers" in page.words
+    assert "caught in a loop" in page.words
+    assert "validation CER" in page.words
+    assert "dsocr evaluate runs/again --split test" in page.words
+    assert page.tags.count("article") == 4, "each line once, whatever chapters it stands in"
+    assert page.tags.count("img") == 4
+
+
+def test_nothing_that_was_read_becomes_code(run: RunFolder) -> None:
+    html = render_page(gather(run))
+    page = Page(html)
+    assert "run <b>" in page.words
+    assert html.count("<script") == 1, "its own, and not the one that was read"
+    assert "&lt;" in html.partition('id="lines"')[2]
+    assert page.tags.count("script") == 1
+    assert not {"link", "iframe", "object", "embed"} & set(page.tags)
+    assert not re.search("https?:", html)
+    assert {name for name, _ in page.attributes if name.startswith("on")} == set()
+    for source in page.values("src"):
+        kind, _, data = source.partition(",")
+        assert kind == "data:image/jpeg;base64"
+        with Image.open(io.BytesIO(base64.b64decode(data))) as image:
+            assert image.width <= 960
+
+
+def test_what_a_loop_wrote_is_cut_and_counted(run: RunFolder) -> None:
+    html = render_page(gather(run))
+    assert re.search(r"and [\d,]+ characters more", html)
+    assert html.count("далее") < 300
+
+
+def test_the_marks_of_a_line_are_its_errors(run: RunFolder) -> None:
+    html = render_page(gather(run))
+    last = load_lines(run.lines)["adapter"][0].reference[-1]
+    assert f"<del>{last}</del>" in html
+
+
+def test_a_page_holds_no_more_pictures_and_texts_than_it_may(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines_module, "MOST_PICTURES", 1)
+    page = Page(render_page(gather(run)))
+    assert page.tags.count("img") == 1
+    assert "no room for its image" in page.words
+
+
+def test_without_a_base_nothing_is_compared(small_dataset: Path, tmp_path: Path) -> None:
+    run = make_evaluated_run(tmp_path / "run", small_dataset, {"adapter": read_better})
+    page = Page(render_page(gather(run)))
+    assert "change" not in page.words.split()
+    assert "Read better than" not in page.words
+
+
+def test_a_dataset_that_is_gone_costs_pictures_only(run: RunFolder, tmp_path: Path) -> None:
+    material = gather(run, tmp_path / "nowhere")
+    (warning,) = material.warnings
+    assert warning.startswith("There are no pictures")
+    page = Page(render_page(material))
+    assert warning in page.words
+    assert page.tags.count("img") == 0
+    assert page.tags.count("article") == 4
+
+
+def test_a_dataset_that_was_changed_is_told_and_its_changed_line_has_no_picture(
+    run: RunFolder, small_dataset: Path, tmp_path: Path
+) -> None:
+    changed = shutil.copytree(small_dataset, tmp_path / "changed")
+    metadata = changed / "test" / "metadata.jsonl"
+    rows = metadata.read_text(encoding="utf-8").splitlines()
+    first = json.loads(rows[0])
+    rows[0] = json.dumps(first | {"text": "another"})
+    metadata.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    card = json.loads((changed / "dataset.json").read_text(encoding="utf-8"))
+    card["splits"]["test"]["sha256"] = "0" * 64
+    (changed / "dataset.json").write_text(json.dumps(card), encoding="utf-8")
+    material = gather(run, changed)
+    assert len(material.images) == 3
+    assert any("was changed" in warning for warning in material.warnings)
+    assert any(warning.startswith("1 lines are not") for warning in material.warnings)
+
+
+def test_markdown_says_the_same_and_keeps_texts_in_code(run: RunFolder) -> None:
+    text = render_markdown(gather(run))
+    assert text.startswith("# How well run \\<b\\> reads\n")
+    assert "| CER |" in text
+    outside = re.sub(r"(`+) .*? \1|^    .*$", "", text, flags=re.MULTILINE)
+    assert "<script" not in outside
+    assert "<b>" not in outside
+    for row in re.findall(r"^\|.*\|$", text, flags=re.MULTILINE):
+        assert len(re.findall(r"(?<!\\)\|", row)) in {3, 4, 5}
+
+
+def test_a_report_takes_its_place_in_the_run_or_where_it_is_wanted(run: RunFolder, tmp_path: Path) -> None:
+    assert write_report(run)[0] == run.report
+    assert write_report(run, markdown=True)[0] == run.path / "report.md"
+    assert write_report(run, out=tmp_path / "r.html")[0].is_file()
+    with pytest.raises(DataError, match="no such folder"):
+        write_report(run, out=tmp_path / "nowhere" / "r.html")
+
+
+def test_a_run_that_was_not_evaluated_has_no_report(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no such file") as caught:
+        gather(RunFolder(tmp_path))
+    assert caught.value.hint
+    assert "dsocr evaluate" in caught.value.hint

@@ -1,0 +1,123 @@
+"""What a generation writes down of its choices, and how it is kept from loops."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from dsocr.inference.decoding import Generation, decode
+from dsocr.inference.guards import NoRepeatNgram, StopLoops
+from dsocr.model.encoding import Encoded, Encoder, collate
+from dsocr.model.loading import BaseModel, load_base
+
+SHADES = [(90, 255), (600, 30), (300, 128)]
+
+
+def lines_of(encoder: Encoder) -> list[Encoded]:
+    return [encoder.encode(Image.effect_noise((width, 40), shade)) for width, shade in SHADES]
+
+
+def told_again(nano: BaseModel, encoder: Encoder, sample: Encoded, text: str) -> list[float]:
+    """The log probability of each token of a text and of the end, when all of it is shown at once."""
+    answered = Encoded(sample.prompt_ids, encoder.answer_ids(text), sample.views)
+    batch = collate([answered], encoder.pad_id, padding="right")
+    labels = batch.pop("labels")[0]
+    with torch.no_grad():
+        logits = nano.network(**batch).logits[0].float().log_softmax(-1)
+    places = (labels >= 0).nonzero().squeeze(1)
+    return [float(logits[place - 1, labels[place]]) for place in places]
+
+
+@pytest.mark.parametrize("guard", [pytest.param(0, id="no guard"), pytest.param(2, id="a guard that often interferes")])
+def test_scores_are_the_models_own_whatever_the_guard_forbade(guard: int, nano: BaseModel) -> None:
+    encoder = nano.encoder(None, "free_ocr")
+    samples = lines_of(encoder)
+    generation = Generation(max_new_tokens=60, no_repeat_ngram_size=guard)
+    readings = decode(nano.network, encoder, samples, generation)
+    for sample, reading in zip(samples, readings, strict=True):
+        assert len(reading.scores) == reading.tokens
+        own = told_again(nano, encoder, sample, reading.text)[: reading.tokens]
+        assert [score.log_probability for score in reading.scores] == pytest.approx(own, abs=1e-3)
+    assert any(reading.overruled for reading in readings) == bool(guard)
+
+
+def test_a_search_tells_the_models_own_scores_too(nano: BaseModel) -> None:
+    encoder = nano.encoder(None, "free_ocr")
+    samples = lines_of(encoder)
+    searched = decode(nano.network, encoder, samples, Generation(max_new_tokens=40, beams=3))
+    for sample, best in zip(samples, searched, strict=True):
+        own = told_again(nano, encoder, sample, best.text)[: best.tokens]
+        assert [score.log_probability for score in best.scores] == pytest.approx(own, abs=1e-3)
+
+
+def bent(unit: str, encoder: Encoder) -> Any:
+    """A network that writes a unit over and over: each of its letters is likeliest after the one before it."""
+    network = load_base("nano").network
+    letters = encoder.text_ids(unit)
+    following = dict(zip(letters, [*letters[1:], letters[0]], strict=True))
+
+    def prefer(module: Any, arguments: Any, kwargs: Any, output: Any) -> Any:
+        last = kwargs["input_ids"][:, -1].tolist()
+        for row, token in enumerate(last):
+            output.logits[row, -1, following.get(token, letters[0])] = 60.0
+        return output
+
+    network.register_forward_hook(prefer, with_kwargs=True)
+    return network
+
+
+@pytest.mark.parametrize("unit", ["а", "да ", "слон, "])
+@pytest.mark.parametrize("guard", [pytest.param(0, id="no guard"), pytest.param(20, id="the usual guard")])
+def test_no_forced_loop_goes_unmarked(unit: str, guard: int, nano: BaseModel) -> None:
+    encoder = nano.encoder(None, "free_ocr")
+    generation = Generation(max_new_tokens=200, no_repeat_ngram_size=guard)
+    for reading in decode(bent(unit, encoder), encoder, lines_of(encoder), generation):
+        assert reading.looping or reading.overruled, "the guard may leave a short text that ends well"
+        assert guard or reading.tokens < 200, "it is stopped early"
+
+
+def test_a_row_that_loops_ends_while_the_others_go_on() -> None:
+    stop = StopLoops(lambda ids: ids[-3:] == [5, 5, 5], prompt=2, end=1)
+    rows = torch.tensor([[9, 9, *[5] * 16], [9, 9, *[6] * 16], [9, 9, *[5] * 8, 1, *[5] * 7]])
+    assert stop(rows[:, :17], None).tolist() == [False, False, False], "it looks every 16 tokens"
+    assert stop(rows, None).tolist() == [True, False, False], "the third has ended already"
+    assert stop.stopped == {0: 16}
+
+
+def forbidden_by_vllm(written: Sequence[int], size: int, window: int, spared: set[int]) -> set[int]:
+    """The tokens that the processor in DeepSeek-OCR's repository forbids, as its loop tells it."""
+    if len(written) < size:
+        return set()
+    prefix = tuple(written[-(size - 1) :])
+    grams = [tuple(written[i : i + size]) for i in range(max(0, len(written) - window), len(written) - size + 1)]
+    return {gram[-1] for gram in grams if gram[:-1] == prefix} - spared
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 3), min_size=24, max_size=24), min_size=1, max_size=3),
+    st.integers(0, 24),
+    st.integers(2, 5),
+    st.integers(1, 24),
+    st.sets(st.integers(0, 3), max_size=1),
+)
+def test_the_guard_forbids_what_vllm_forbids(
+    rows: list[list[int]], written: int, size: int, window: int, spared: set[int]
+) -> None:
+    prompt = [3, 3, 3, 3]
+    ids = torch.tensor([[*prompt, *row[:written]] for row in rows])
+    scores = torch.zeros(len(rows), 4)
+    told = NoRepeatNgram(size, window, prompt=len(prompt), spared=sorted(spared))(ids, scores)
+    found = [{token for token in range(4) if row[token] == -torch.inf} for row in told]
+    assert found == [forbidden_by_vllm(row[:written], size, window, spared) for row in rows]
+    assert not scores.any(), "the scores that were given stay as they were"
+
+
+def test_only_spared_tokens_that_a_base_has_are_looked_for(nano: BaseModel) -> None:
+    encoder = nano.encoder(None, "free_ocr")
+    generation = Generation(max_new_tokens=60, no_repeat_ngram_size=6, no_repeat_ngram_whitelist=("а", "<td>"))
+    (reading,) = decode(bent("а", encoder), encoder, lines_of(encoder)[:1], generation)
+    assert reading.looping, "the guard lets it repeat what it spares"

@@ -1,0 +1,112 @@
+"""Which characters a token stands for, and what becomes of its score when the text is parted or changed."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from dsocr.inference.spans import Pieces, ScoredText, TokenScore
+from dsocr.text import TextPolicy
+
+
+def byte_tokenizer(*longer: str) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer that knows every byte and some longer runs of bytes, in the signs that stand for them."""
+    signs = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = {sign: number for number, sign in enumerate([*signs, *longer])}
+    tokenizer = Tokenizer(models.BPE(vocab=words, merges=[(word[:-1], word[-1]) for word in longer]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(r"\n"), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+def scored(tokenizer: PreTrainedTokenizerFast, text: str) -> ScoredText:
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return Pieces(tokenizer).scored(ids, [-float(place) for place in range(len(ids))], [False] * len(ids), ended=False)
+
+
+def spans(found: ScoredText) -> list[tuple[int, int]]:
+    return [(score.start, score.end) for score in found.scores]
+
+
+def test_each_byte_of_a_letter_stands_for_all_of_it() -> None:
+    assert spans(scored(byte_tokenizer(), "aж€")) == [(0, 1), (1, 2), (1, 2), (2, 3), (2, 3), (2, 3)]
+
+
+def test_a_token_that_ends_within_a_letter_stands_for_that_letter_too() -> None:
+    # `aÐ` is the letter a with the first byte of a Cyrillic one.
+    assert spans(scored(byte_tokenizer("aÐ"), "aжb")) == [(0, 2), (1, 2), (2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("ids", "text"),
+    [
+        pytest.param([0xD0], 1, id="the first half of a letter at the end"),
+        pytest.param([0xD0] * 9, 9, id="first halves alone"),
+        pytest.param([0xD0, ord("a"), 0xB6], 3, id="a letter of another within"),
+        pytest.param([0xF0, 0x9F, 0x98, ord("a")], 2, id="an emoji that was not ended"),
+    ],
+)
+def test_broken_letters_are_in_the_text_and_every_token_stands_within_it(ids: Sequence[int], text: int) -> None:
+    tokenizer = byte_tokenizer()
+    by_byte = {ord(sign): sign for sign in "a"} | {0xD0: "Ð", 0xB6: "¶", 0xF0: "ð", 0x9F: "Ł", 0x98: "ĺ"}
+    numbers = [tokenizer.convert_tokens_to_ids(by_byte[byte]) for byte in ids]
+    found = Pieces(tokenizer).scored(numbers, [0.0] * len(ids), [False] * len(ids), ended=False)
+    assert found.text == tokenizer.decode(numbers)
+    assert len(found.text) == text
+    assert all(0 <= start <= end <= len(found.text) for start, end in spans(found))
+    covered = {place for start, end in spans(found) for place in range(start, end)}
+    assert covered == set(range(len(found.text)))
+
+
+LETTERS = st.text(st.sampled_from("ab жё€😀\u0306\n "), max_size=30)
+
+
+@given(LETTERS)
+def test_all_characters_have_their_tokens_in_order(text: str) -> None:
+    found = scored(byte_tokenizer("aÐ", "Ġa"), text)
+    assert found.text == text
+    assert {place for start, end in spans(found) for place in range(start, end)} == set(range(len(text)))
+    assert [start for start, _ in spans(found)] == sorted(start for start, _ in spans(found))
+
+
+@given(LETTERS)
+def test_lines_have_the_tokens_of_their_characters(text: str) -> None:
+    whole = scored(byte_tokenizer("aÐ", "Ġa"), text)
+    parts = whole.lines()
+    assert "\n".join(part.text for part in parts) == text
+    begin = 0
+    for part in parts:
+        for place in range(len(part.text)):
+            inside = [score[2] for score in part.scores if score.start <= place < score.end]
+            assert inside == [score[2] for score in whole.scores if score.start <= begin + place < score.end]
+        begin += len(part.text) + 1
+    assert {score.log_probability for part in parts for score in part.scores} == {
+        score.log_probability for score in whole.scores
+    }, "none is lost"
+
+
+@given(LETTERS)
+def test_a_policy_makes_nothing_surer(text: str) -> None:
+    before = scored(byte_tokenizer("aÐ"), text)
+    after = before.become(TextPolicy().apply(text))
+    assert len(after.scores) == len(before.scores)
+    assert all(0 <= start <= end <= len(after.text) for start, end in spans(after))
+    covered = {place for start, end in spans(after) for place in range(start, end)}
+    assert covered == set(range(len(after.text))), "every character that is left has a token"
+
+
+def test_a_composed_letter_has_the_tokens_of_both_its_parts() -> None:
+    text = "си\u0306м"
+    scores = tuple(TokenScore(place, place + 1, -float(place)) for place in range(len(text)))
+    after = ScoredText(text, (*scores, TokenScore(4, 4, -9.0))).become("сйм")
+    assert [score[:3] for score in after.scores] == [(0, 1, 0), (1, 2, -1), (1, 2, -2), (2, 3, -3), (3, 3, -9)]
+
+
+def test_what_is_cut_off_takes_its_tokens_along() -> None:
+    scores = (TokenScore(0, 2, -1.0), TokenScore(2, 5, -2.0), TokenScore(5, 6, -3.0), TokenScore(6, 6, -4.0))
+    assert ScoredText("abcdef", scores).cut(3) == ScoredText("abc", (TokenScore(0, 2, -1.0), TokenScore(2, 3, -2.0)))

@@ -1,0 +1,58 @@
+"""Models that need no network, and images to ask them about."""
+
+import base64
+import io
+import threading
+import time
+from collections.abc import Iterable, Iterator
+
+from PIL import Image
+
+from dsocr.errors import ModelError
+from dsocr.inference.transcriber import Prediction
+
+
+class FakeModels:
+    """Reads of an image how wide it is. `gate` holds it back; `seen` are the batches it was shown."""
+
+    default = "mine"
+
+    def __init__(self, *, most: int = 4, seconds: float = 0.0) -> None:
+        self.names = ["mine", "other", "base"]
+        self.samples_per_batch = most
+        self.gate = threading.Event()
+        self.gate.set()
+        self.seen: list[tuple[str, list[int]]] = []
+        self._seconds = seconds
+
+    def read(self, model: str, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+        self.gate.wait(10)
+        shown = list(images)
+        self.seen.append((model, [image.width for _, image in shown]))
+        time.sleep(self._seconds * len(shown))
+        for name, image in shown:
+            if image.width == 13:
+                raise ModelError("thirteen columns cannot be read")
+            if image.width == 14:
+                raise RuntimeError("a bug")
+            yield Prediction(name, f"{model} {image.width}", tokens=3, truncated=image.width == 99)
+
+    def load(self, name: str, _: object) -> None:
+        self.names.insert(0, name)
+
+    def unload(self, name: str) -> None:
+        if name not in self.names:
+            raise ModelError(f"there is no adapter {name!r}")
+        self.names.remove(name)
+
+
+def png(width: int = 20, height: int = 10) -> bytes:
+    """A PNG of a size."""
+    file = io.BytesIO()
+    Image.new("L", (width, height), 200).save(file, "PNG")
+    return file.getvalue()
+
+
+def data_uri(data: bytes) -> str:
+    """An image as chat clients send it."""
+    return "data:image/png;base64," + base64.b64encode(data).decode()

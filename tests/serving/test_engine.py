@@ -1,0 +1,145 @@
+"""The thread that reads: what is read together, what is let go, and that nothing waits for ever."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+
+import pytest
+
+from dsocr.errors import DsocrError, ModelError
+from dsocr.serving.engine import Engine, Job
+from dsocr.serving.limits import Limits, RefusedError
+from dsocr.serving.measures import Measures
+from tests.serving.making import FakeModels, png
+
+LIMITS = Limits(waiting=6, batch_pixels=1000, gather=0.05)
+
+
+@pytest.fixture
+def models() -> FakeModels:
+    return FakeModels()
+
+
+@pytest.fixture
+def engine(models: FakeModels) -> Iterator[Engine]:
+    engine = Engine(models, LIMITS, Measures())
+    engine.start()
+    yield engine
+    models.gate.set()
+    engine.close()
+
+
+def job(width: int = 20, model: str = "mine", seconds: float = 10.0) -> Job:
+    return Job(png(width), width * 10, model, time.monotonic() + seconds)
+
+
+def texts(jobs: list[Job]) -> list[str]:
+    return [job.answer.result(10).text for job in jobs]
+
+
+def held(engine: Engine, models: FakeModels) -> Job:
+    """A job that is being read, and held there."""
+    models.gate.clear()
+    first = job(1)
+    engine.submit([first])
+    while not first.answer.running():
+        time.sleep(0.005)
+    return first
+
+
+def test_what_waits_together_for_one_model_is_read_together(engine: Engine, models: FakeModels) -> None:
+    held(engine, models)
+    jobs = [job(20), job(21, "other"), job(22), job(23, "other"), job(24)]
+    for one in jobs:
+        engine.submit([one])
+    models.gate.set()
+    assert texts(jobs) == ["mine 20", "other 21", "mine 22", "other 23", "mine 24"]
+    assert models.seen[1:] == [("mine", [20, 22, 24]), ("other", [21, 23])]
+
+
+def test_no_more_pixels_are_decoded_together_than_allowed(engine: Engine, models: FakeModels) -> None:
+    held(engine, models)
+    jobs = [job(60), job(50), job(30)]
+    engine.submit(jobs)
+    models.gate.set()
+    texts(jobs)
+    assert models.seen[1:] == [("mine", [60, 30]), ("mine", [50])]
+
+
+def test_more_than_may_wait_is_refused_with_the_time_to_come_back(engine: Engine, models: FakeModels) -> None:
+    held(engine, models)
+    engine.submit([job() for _ in range(6)])
+    with pytest.raises(RefusedError) as refused:
+        engine.submit([job()])
+    assert (refused.value.status, refused.value.code) == (429, "busy")
+    assert refused.value.retry_after
+    assert refused.value.retry_after >= 1
+
+
+def test_images_of_one_request_wait_all_or_none(engine: Engine, models: FakeModels) -> None:
+    held(engine, models)
+    engine.submit([job() for _ in range(4)])
+    with pytest.raises(RefusedError):
+        engine.submit([job() for _ in range(3)])
+    engine.submit([job(), job()])
+
+
+def test_what_nobody_waits_for_is_not_read(engine: Engine, models: FakeModels) -> None:
+    held(engine, models)
+    gone, late, stays = job(30), job(31, seconds=0.0), job(32)
+    engine.submit([gone, late, stays])
+    gone.answer.cancel()
+    models.gate.set()
+    assert texts([stays]) == ["mine 32"]
+    assert models.seen[1:] == [("mine", [32])]
+    with pytest.raises(CancelledError):
+        late.answer.result(10)
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        pytest.param(png(13), ModelError, id="the model refuses it"),
+        pytest.param(png(14), RuntimeError, id="the model fails over it"),
+        pytest.param(png(40)[:45], DsocrError, id="a damaged file"),
+    ],
+)
+def test_an_image_that_cannot_be_read_takes_no_other_with_it(
+    engine: Engine, models: FakeModels, bad: bytes, error: type[Exception]
+) -> None:
+    held(engine, models)
+    jobs = [job(20), Job(bad, 100, "mine", time.monotonic() + 10), job(22)]
+    engine.submit(jobs)
+    models.gate.set()
+    assert texts([jobs[0], jobs[2]]) == ["mine 20", "mine 22"]
+    with pytest.raises(error):
+        jobs[1].answer.result(10)
+    assert engine.is_alive
+
+
+def test_a_call_is_carried_out_between_batches(engine: Engine, models: FakeModels) -> None:
+    held(engine, models)
+    call = engine.call(lambda: len(models.seen))
+    assert not call.done()
+    models.gate.set()
+    assert call.result(10) == 1
+
+    def failing() -> None:
+        raise ModelError("no")
+
+    with pytest.raises(ModelError):
+        engine.call(failing).result(10)
+
+
+def test_closed_it_reads_to_the_end_and_refuses_what_waits(engine: Engine, models: FakeModels) -> None:
+    first, waiting = held(engine, models), job()
+    engine.submit([waiting])
+    engine.close(patience=0)
+    models.gate.set()
+    engine.close()
+    assert texts([first]) == ["mine 1"]
+    with pytest.raises(RefusedError, match="shutting down"):
+        waiting.answer.result(10)
+    with pytest.raises(RefusedError, match="shutting down"):
+        engine.submit([job()])
+    assert not engine.is_alive

@@ -1,0 +1,128 @@
+"""Several adapters on one base in memory: each reads as it does alone."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from dsocr.errors import ModelError, RunError
+from dsocr.inference.decoding import Generation
+from dsocr.inference.transcriber import Transcriber
+from dsocr.model.adapters import attach_adapter, save_adapter
+from dsocr.model.loading import load_base
+from dsocr.runs import ReadingSettings
+from dsocr.serving.models import ServedModels, adapter_folder, adapter_name
+from dsocr.text import TextPolicy
+from tests.conftest import draw_line
+
+SETTINGS = ReadingSettings(
+    "nano",
+    None,
+    "<image>\nFree OCR.",
+    "fold",
+    TextPolicy(),
+    Generation(max_new_tokens=12, samples_per_batch=2).as_dict(),
+)
+
+Adapter = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory: pytest.TempPathFactory) -> Adapter:
+    """Makes an adapter folder whose weights, drawn from a seed, change what nano reads."""
+    root = tmp_path_factory.mktemp("adapters")
+
+    def make(name: str, seed: int, settings: ReadingSettings = SETTINGS, scope: str = "decoder", rank: int = 2) -> Path:
+        folder = root / name / "adapter"
+        folder.mkdir(parents=True)
+        model = attach_adapter(load_base("nano").network, base="nano", revision=None, scope=scope, rank=rank, alpha=4)
+        generator = torch.Generator().manual_seed(seed)
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * 0.4)
+        save_adapter(model, folder)
+        settings.save(folder)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Image.Image:
+    draw_line(tmp_path / "line.png", "Привет, мир")
+    return Image.open(tmp_path / "line.png").copy()
+
+
+def alone(folder: Path, image: Image.Image) -> str:
+    """What an adapter reads on a network of its own."""
+    (prediction,) = Transcriber.of_adapter(folder).read([("line", image)])
+    return prediction.text
+
+
+def test_each_adapter_reads_as_it_does_alone(adapter: Adapter, image: Image.Image) -> None:
+    folders = {
+        "one": adapter("one", 1),
+        "two": adapter("two", 2, rank=4),
+        "vision": adapter("v", 3, scope="decoder+vision"),
+    }
+    served = ServedModels(folders)
+    assert served.names == ["one", "two", "vision", "base"]
+
+    def read(name: str) -> str:
+        (prediction,) = served.read(name, [("line", image)])
+        return prediction.text
+
+    expected = {name: alone(folder, image) for name, folder in folders.items()}
+    lonely = Transcriber.of_adapter(folders["one"])
+    with lonely.without_adapter():
+        expected["base"] = next(iter(lonely.read([("line", image)]))).text
+    assert len(set(expected.values())) == 4
+    for name in ("vision", "one", "base", "two", "one", "vision", "base"):
+        assert read(name) == expected[name]
+    served.load("two", folders["one"])
+    assert read("two") == expected["one"]
+    served.unload("vision")
+    assert served.names == ["one", "two", "base"]
+    with pytest.raises(ModelError, match="no model"):
+        read("vision")
+
+
+def test_what_cannot_be_served_beside_the_others_is_refused_and_changes_nothing(
+    adapter: Adapter, image: Image.Image, tmp_path: Path
+) -> None:
+    first = adapter("first", 4)
+    served = ServedModels({"first": first})
+    before = [prediction.text for prediction in served.read("first", [("line", image)])]
+    other = adapter("other", 5, replace(SETTINGS, base="another"))
+    with pytest.raises(ModelError, match="of the base another"):
+        served.load("other", other)
+    with pytest.raises(ModelError, match="routed experts"):
+        served.load("experts", adapter("experts", 6, scope="decoder+experts"))
+    damaged = adapter("damaged", 7)
+    (damaged / "adapter_model.safetensors").write_bytes((first / "adapter_model.safetensors").read_bytes()[:100])
+    with pytest.raises(ModelError, match="not a whole safetensors"):
+        served.load("damaged", damaged)
+    misfit = adapter("misfit", 8, rank=4)
+    (misfit / "adapter_model.safetensors").write_bytes((first / "adapter_model.safetensors").read_bytes())
+    with pytest.raises(ModelError, match="do not match"):
+        served.load("misfit", misfit)
+    with pytest.raises(ModelError, match="so it stays"):
+        served.unload("first")
+    for name in ("base", "", "a/b", "..", "x" * 65):
+        with pytest.raises(RunError, match="cannot be the name"):
+            served.load(name, first)
+    assert served.names == ["first", "base"]
+    assert [prediction.text for prediction in served.read("first", [("line", image)])] == before
+
+
+def test_an_adapter_is_called_as_its_run(tmp_path: Path) -> None:
+    folder = tmp_path / "letters" / "adapter"
+    folder.mkdir(parents=True)
+    SETTINGS.save(folder)
+    assert adapter_name(tmp_path / "letters") == adapter_name(folder) == "letters"
+    assert adapter_folder(folder) == folder
+    with pytest.raises(RunError):
+        adapter_folder(tmp_path)

@@ -1,0 +1,184 @@
+"""The recipe of a forecast with a stand-in that trains in no time, and once in earnest."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsocr.config import RunConfig, load_config
+from dsocr.data.dataset import Dataset
+from dsocr.errors import ConfigError, DataError, Interrupted, RunError
+from dsocr.runs import RunFolder, to_json, write_atomically
+from dsocr.samples import Sample, Split
+from dsocr.training.forecast import forecast, steps_of
+from dsocr.training.train import TrainResult, is_trained, train
+
+SIZES = (0.25, 0.5, 0.75, 1.0)
+
+
+@dataclass
+class Pretended:
+    """Leaves run folders without training, and reads worse where it saw fewer samples."""
+
+    trained: list[tuple[int | None, int | None]] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
+    stop_at: int = 99
+
+    def train(self, config: RunConfig, *, overwrite: bool = False, report: Any = None, say: Any = None) -> TrainResult:
+        run = RunFolder(config.run)
+        if len(self.trained) == self.stop_at:
+            raise Interrupted(2, 3, run.resume_command)
+        if overwrite:
+            shutil.rmtree(run.path)
+        run.adapter.mkdir(parents=True)
+        write_atomically(run.config, config.to_yaml())
+        hashes = {name.value: part.sha256 for name, part in Dataset.open(config.dataset).card.splits.items()}
+        write_atomically(run.provenance, to_json({"begun_at": f"{len(self.trained)}", "dataset": hashes}))
+        self.trained.append((config.training.samples, config.training.steps))
+        return TrainResult(run, 1, None, None, 0.0, 0, 0)
+
+    def reader(self, run: RunFolder, samples: Sequence[Sample]) -> dict[str, str]:
+        self.read.append(run.path.name)
+        seen = load_config(run.config).training.samples or 16
+        return {sample.id: sample.text[max(1, 16 // seen) :] for sample in samples}
+
+    def forecast(self, config: RunConfig, **options: Any) -> Any:
+        return forecast(config, **{"sizes": SIZES, "trainer": self.train, "reader": self.reader, **options})
+
+
+def changed(config: RunConfig, **training: object) -> RunConfig:
+    return config.model_copy(update={"training": config.training.model_copy(update=training)})
+
+
+def test_each_size_is_trained_scored_and_kept(small_config: RunConfig) -> None:
+    pretended, told = Pretended(), []
+    result = pretended.forecast(small_config, more=[8], finished=lambda point: told.append(point.samples))
+    assert pretended.trained == [(4, 8), (8, 8), (12, 8), (None, 8)]
+    assert told == [4, 8, 12, 16]
+    assert [point.cer for point in result.points] == sorted((point.cer for point in result.points), reverse=True)
+    folder = RunFolder(small_config.run).forecast
+    written = json.loads((folder / "forecast.json").read_text(encoding="utf-8"))
+    assert [point["samples"] for point in written["points"]] == [4, 8, 12, 16]
+    assert written["more"][0]["count"] == 24
+    assert (folder / "forecast.png").stat().st_size > 1000
+
+    again = pretended.forecast(small_config, targets=[0.5])
+    assert len(pretended.trained) == len(pretended.read) == 4
+    assert again.points == result.points
+
+
+def test_a_forecast_that_was_stopped_goes_on(small_config: RunConfig) -> None:
+    pretended = Pretended(stop_at=2)
+    with pytest.raises(Interrupted):
+        pretended.forecast(small_config)
+    assert not (RunFolder(small_config.run).forecast / "forecast.json").exists()
+    pretended.stop_at = 99
+    pretended.forecast(small_config)
+    assert [samples for samples, _ in pretended.trained] == [4, 8, 12, None]
+    assert pretended.read == ["lines-4", "lines-8", "lines-12", "run"]
+
+
+def test_another_split_is_read_without_training_again(small_config: RunConfig) -> None:
+    pretended = Pretended()
+    pretended.forecast(small_config)
+    assert pretended.forecast(small_config, split=Split.TEST).split == "test"
+    assert (len(pretended.trained), len(pretended.read)) == (4, 8)
+
+
+def test_other_settings_are_refused_and_with_overwrite_trained_again_but_for_the_run_itself(
+    small_config: RunConfig,
+) -> None:
+    pretended = Pretended()
+    pretended.forecast(small_config)
+    other = changed(small_config, learning_rate=1e-3)
+    with pytest.raises(RunError, match="holds a run with other settings: training"):
+        pretended.forecast(other)
+    with pytest.raises(RunError, match="holds a run with other settings") as refused:
+        pretended.forecast(other, overwrite=True)
+    assert "dsocr train --overwrite" in (refused.value.hint or "")
+    assert len(pretended.trained) == 4
+    pretended.forecast(other, overwrite=True, sizes=SIZES[:3])
+    assert len(pretended.trained) == 7
+    assert pretended.read[4:] == ["lines-4", "lines-8", "lines-12"]
+
+
+def test_a_damaged_score_is_made_again(small_config: RunConfig) -> None:
+    pretended = Pretended()
+    pretended.forecast(small_config)
+    (RunFolder(small_config.run).forecast / "lines-8-validation.json").write_text("{", encoding="utf-8")
+    pretended.forecast(small_config)
+    assert pretended.read[4:] == ["lines-8"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        pytest.param({"sizes": (0.5, 2.0)}, ConfigError, "not 2", id="more than there is"),
+        pytest.param({"sizes": (0.01, 1.0)}, ConfigError, "too few to learn from", id="one line"),
+    ],
+)
+def test_sizes_that_are_none_are_refused(
+    options: dict[str, Any], error: type[Exception], said: str, small_config: RunConfig
+) -> None:
+    with pytest.raises(error, match=said):
+        Pretended().forecast(small_config, **options)
+
+
+def test_a_dataset_without_the_split_is_refused(small_config: RunConfig, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(small_config.dataset, copy)
+    card = json.loads((copy / "dataset.json").read_text(encoding="utf-8"))
+    del card["splits"]["validation"]
+    (copy / "dataset.json").write_text(json.dumps(card), encoding="utf-8")
+    shutil.rmtree(copy / "validation")
+    with pytest.raises(DataError, match="no validation split"):
+        Pretended().forecast(small_config.model_copy(update={"dataset": copy}))
+
+
+@pytest.mark.parametrize(
+    ("samples", "steps"),
+    [
+        pytest.param(320, 200, id="the whole has its epochs"),
+        pytest.param(240, 150, id="as many epochs"),
+        pytest.param(16, 100, id="but half of the whole's steps at least"),
+    ],
+)
+def test_how_long_a_smaller_training_is(samples: int, steps: int, small_config: RunConfig) -> None:
+    config = changed(small_config, steps=None, epochs=10, samples_per_step=16, samples_per_forward=16)
+    assert steps_of(config, samples, 320) == steps
+
+
+def test_a_forecast_in_earnest_leaves_a_run_that_is_trained(small_config: RunConfig) -> None:
+    """Two trainings of two steps each: the subsets are ordinary runs, and the largest is the run itself."""
+    config = small_config.model_copy(
+        update={
+            "training": small_config.training.model_copy(update={"steps": 2}),
+            "validation": small_config.validation.model_copy(update={"every_steps": 2}),
+        }
+    )
+    steps: list[tuple[int, int]] = []
+    result = forecast(
+        config, sizes=(0.5, 1.0), more=[4], progress=lambda done, total, note="": steps.append((done, total))
+    )
+    assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert [point.samples for point in result.points] == [8, 16]
+    assert result.sentences() == ["cannot tell: 2 sizes are no curve, 3 are the fewest"]
+    assert is_trained(config)
+    with pytest.raises(RunError, match="holds a finished run"):
+        train(config)
+    subset = load_config(config.run / "forecast" / "lines-8" / "config.yaml")
+    assert subset.training.samples == 8
+    assert is_trained(subset)
+
+
+def test_a_run_keeps_its_forecast_when_it_is_trained_again(small_config: RunConfig) -> None:
+    config = changed(small_config, steps=1)
+    kept = RunFolder(config.run).forecast / "lines-4"
+    kept.mkdir(parents=True)
+    train(config)
+    train(config, overwrite=True)
+    assert kept.is_dir()
