@@ -12,7 +12,7 @@ from PIL import Image
 
 from dsocr.errors import DataError, RunError
 from dsocr.inference.decoding import Generation, decode
-from dsocr.inference.transcribe import find_images, transcribe
+from dsocr.inference.transcribe import transcribe
 from dsocr.model.adapters import attach_adapter, save_adapter
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import BaseModel, load_base
@@ -111,9 +111,12 @@ def test_mistakes_are_told(
         transcribe(run, [scans.parent / name for name in inputs], tmp_path / out)
 
 
-def test_a_folder_without_images_says_what_images_are_called(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no image among"):
-        find_images([tmp_path])
+def test_a_folder_without_images_says_what_is_read(run: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no image, PDF, PAGE or ALTO") as caught:
+        transcribe(run, [tmp_path / "empty"], tmp_path / "texts.txt")
+    assert "images end in" in (caught.value.hint or "")
+    assert not list(tmp_path.glob(".*")), "no work folder is left"
 
 
 def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
