@@ -43,12 +43,17 @@ class Reference(Protocol):
 
 
 class Prediction(Protocol):
-    """The side of a line that was read; `truncated` where the model was cut off before its end."""
+    """The side of a line that was read; `truncated` where the model was cut off before its end.
+
+    `looping` where it ran into a loop, which may have been cut off since.
+    """
 
     @property
     def text(self) -> str: ...  # noqa: D102
     @property
     def truncated(self) -> bool: ...  # noqa: D102
+    @property
+    def looping(self) -> bool: ...  # noqa: D102
 
 
 FAILURES = ("empty", "truncated", "looping", "over_long", "wrong_script")
@@ -260,7 +265,7 @@ def _score(line: Reference, prediction: Prediction, hand: Hand) -> LineScore:
         exact=is_exact(line.text, prediction.text),
         empty=is_empty(prediction.text),
         truncated=prediction.truncated,
-        looping=is_caught_in_loop(line.text, prediction.text),
+        looping=prediction.looping or is_caught_in_loop(line.text, prediction.text),
         over_long=is_over_long(line.text, prediction.text),
         wrong_script=is_in_wrong_script(line.text, prediction.text),
         writer=line.writer,
