@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from dsocr.commands.quiet import quiet_libraries
+from dsocr.commands.reading import print_guard
 from dsocr.commands.report import draw_report
 from dsocr.commands.training import print_trained, training_progress
 from dsocr.console import Printer
@@ -27,6 +28,7 @@ def demo_command(printer: Printer, out: Path) -> None:
         card = evaluate(trained.run, progress=tell)
     drawn, _ = draw_report(printer, out)
     printer.result(render_table(card))
+    print_guard(printer, card.guard)
     printer.say(f"scorecard: {trained.run.scorecard}")
     printer.say(f"report:    {drawn}   (open it in a browser)")
     printer.say(f"next:      dsocr transcribe {out} examples/handwriting/test -o {out / 'texts.txt'}")

@@ -62,6 +62,7 @@ class Scorecard:
     worst: Sequence[LineScore] = ()
     dataset: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    guard: Mapping[str, Any] | None = None
     meaning: str = MEANING
     made_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     dsocr_version: str = __version__
@@ -96,6 +97,7 @@ class Scorecard:
             "worst": [line.as_dict() for line in self.worst],
             "dataset": dict(self.dataset),
             "settings": dict(self.settings),
+            "guard": None if self.guard is None else dict(self.guard),
             "meaning": self.meaning,
             "made_at": self.made_at,
             "dsocr_version": self.dsocr_version,

@@ -16,6 +16,7 @@ from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.data.sheets import hand_of
+from dsocr.data.subsets import training_samples
 from dsocr.errors import ConfigError, DataError, RunError
 from dsocr.evaluation.forecast import Forecast, Point, ScoredLine
 from dsocr.evaluation.metrics import character_errors
@@ -27,7 +28,6 @@ from dsocr.training.beginning import is_trained
 from dsocr.training.callbacks import Report
 from dsocr.training.forecast_page import write_pictures
 from dsocr.training.resuming import Say
-from dsocr.training.subsets import training_samples
 from dsocr.training.train import TrainResult, train
 
 SIZES = (0.125, 0.25, 0.5, 1.0)

@@ -14,6 +14,7 @@ from peft import PeftModel
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import Progress
+from dsocr.data.subsets import training_samples
 from dsocr.model.architectures import read_config_json, recognise
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, choose_dtype, find_base, load_encoder, load_outline
@@ -27,7 +28,6 @@ from dsocr.training.memory import Memory, Room, estimate_memory, find_room, spok
 from dsocr.training.probe import Probe, run_probe
 from dsocr.training.setup import encoded_samples, fresh_adapter, within_budget
 from dsocr.training.sheets import SheetSamples, counted_in_sheets, lengths_on_sheets
-from dsocr.training.subsets import training_samples
 
 _TIGHT = {"cpu": 0.6, "cuda": 0.9}
 """The share of the free memory above which the estimate cannot say that it will fit. On a CPU a process was measured to

@@ -14,6 +14,7 @@ from transformers import PrinterCallback
 from dsocr.config import RunConfig, load_config
 from dsocr.data.checks import Finding
 from dsocr.data.dataset import Dataset
+from dsocr.data.subsets import training_samples
 from dsocr.errors import DataError, Interrupted, RunError
 from dsocr.evaluation.guard import NO_GUARD, Guard, GuardReading
 from dsocr.inference.decoding import Generation
@@ -38,7 +39,6 @@ from dsocr.training.ranks import DrawnByStep, Ranks, joined
 from dsocr.training.resuming import Resumption, Say
 from dsocr.training.setup import Setup, sample_order, set_up, within_budget
 from dsocr.training.sheets import counted_in_sheets
-from dsocr.training.subsets import training_samples
 from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.validation import Validation, ValidationReading, chosen_samples
 from dsocr.training.vision import Stage, keep_features

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from dsocr.inference.transcriber import Prediction
 from dsocr.runs import writing_whole
@@ -17,30 +16,6 @@ def write_jsonl(predictions: Iterable[Prediction], path: Path, *, characters: bo
     count = 0
     with writing_whole(path) as file:
         for prediction in predictions:
-            file.write(json.dumps(row_of(prediction, characters=characters), ensure_ascii=False) + "\n")
+            file.write(json.dumps(prediction.as_dict(characters=characters), ensure_ascii=False) + "\n")
             count += 1
     return count
-
-
-def row_of(prediction: Prediction, *, characters: bool = False) -> dict[str, Any]:
-    """A prediction as JSON holds it; confidences are rounded to what they can tell."""
-    row: dict[str, Any] = {
-        "id": prediction.id,
-        "text": prediction.text,
-        "confidence": _rounded(prediction.confidence),
-        "flags": list(prediction.flags),
-        "words": [
-            {"text": word.text, "start": word.start, "end": word.end, "confidence": _rounded(word.confidence)}
-            for word in prediction.words
-        ],
-        "tokens": prediction.tokens,
-        "truncated": prediction.truncated,
-        "read_again": prediction.read_again,
-    }
-    if characters:
-        row["characters"] = list(map(_rounded, prediction.characters))
-    return row
-
-
-def _rounded(confidence: float | None) -> float | None:
-    return None if confidence is None else round(confidence, 4)
