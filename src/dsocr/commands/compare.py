@@ -50,5 +50,6 @@ def compare_command(
     else:
         printer.result(render_comparison(found))
     if out is not None:
-        write_comparison(found, out)
-        printer.say(f"written: {out}   ({PAGE} is the page to look at)")
+        with printer.progress("drawing", "lines") as tell:
+            write_comparison(found, out, tell)
+        printer.say(f"look at: {out if out.is_file() else out / PAGE}")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from html import escape
 
-from dsocr.evaluation.comparison import Comparison
+from dsocr.evaluation.comparison import Comparison, Difference
 from dsocr.evaluation.report.charts import verdict
 from dsocr.evaluation.report.choosing import chapters_of, read_lines
 from dsocr.evaluation.report.facts import flat, table
@@ -33,11 +33,16 @@ def render_comparison_page(found: Comparison, tell: Callable[[int, int], None] |
     body = [
         f"<h1>{escape(title)}<small>Characters read wrong (CER) in {many(len(lines), 'line')}{by}</small></h1>",
         verdict(names, [rate_of(reading.score) for reading in found.readings]),
-        *(f'<p class="lead">{_sentence(difference.sentence)}</p>' for difference in found.differences),
+        *(_told(difference) for difference in found.differences),
         *(f'<p class="quiet">{_sentence(caution)}</p>' for caution in found.cautions),
         render_parts(parts, _TITLES),
     ]
     return report_frame(title, body)
+
+
+def _told(difference: Difference) -> str:
+    chances = " ".join(_sentence(chance) for chance in difference.chances)
+    return f'<p class="lead">{_sentence(difference.sentence)}</p><p class="quiet">{chances}</p>'
 
 
 def _sentence(told: str) -> str:
