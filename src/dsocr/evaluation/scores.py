@@ -6,7 +6,7 @@ Knows nothing about how predictions were made, nor where scores are kept.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from operator import attrgetter
 from typing import Any, Literal, Protocol, Self
 
@@ -87,7 +87,7 @@ class LineScore:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The line that `as_dict` wrote; TypeError where a field is missing, unknown or of another type."""
-        if missing := [one.name for one in fields(cls) if one.name not in values]:
+        if missing := [name for name in cls.__slots__ if name not in values]:
             raise TypeError(f"a line without {', '.join(missing)}")
         if not all(isinstance(values[name], str) for name in ("id", "reference", "prediction")):
             raise TypeError("a line whose texts are no texts")
