@@ -100,7 +100,7 @@ def _chequered() -> Image.Image:
     ("image", "message"),
     [
         pytest.param(Image.new("RGB", (800, 1000), "white"), "blank", id="white"),
-        pytest.param(Image.new("L", (800, 1000), 0), "blank", id="black: all of it is ground"),
+        pytest.param(Image.new("L", (800, 1000), 0), "dark all over", id="black"),
         pytest.param(_chequered(), "dark all over", id="a pattern"),
         pytest.param(Image.new("L", (1, 1), 200), "blank", id="a pixel"),
         pytest.param(Image.new("L", (4000, 3), 200), "blank", id="a thread"),

@@ -155,7 +155,7 @@ def test_a_line_that_holds_many_of_the_errors_is_named() -> None:
     lines = read([3] * 40, TEN)
     loop = score_lines([Line(lines[0].id, TEXT, "w0")], {lines[0].id: Read("да " * 100, truncated=True)})
     cautions = compare([NamedLines("a", lines), NamedLines("b", loop + lines[1:])]).cautions
-    assert cautions == ["71% of all errors of b are in one line, test/0.png"]
+    assert cautions == ["71 % of all errors of b are in one line, test/0.png"]
 
 
 def test_readings_in_another_order_are_paired_by_id() -> None:

@@ -3,6 +3,7 @@
 import html
 import math
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -129,6 +130,12 @@ def test_the_map_holds_the_commonest_confusions_with_their_counts() -> None:
     assert letter(" ") == "␣"
     many = [Confusion(chr(0x430 + place), chr(0x451 + place), 9) for place in range(31)]
     assert Page(heat_map(many)).values("scope").count("row") == 16
+
+
+def test_letters_of_two_scripts_that_look_the_same_are_told_apart() -> None:
+    score = replace(line(1, 1), reference="а", prediction="a")
+    drawn = render_characters({"adapter": Characters.of([score])})
+    assert "а (Cyrillic) read as a (Latin)" in drawn
 
 
 def test_without_an_error_there_is_no_map() -> None:

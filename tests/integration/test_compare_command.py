@@ -51,11 +51,22 @@ def test_a_folder_is_written_and_only_replaced_when_asked(
     rows = [json.loads(line) for line in (out / "changes.jsonl").read_text(encoding="utf-8").splitlines()]
     assert {row["readings"]["second"] for row in rows} == {"adapter"}
     assert json.loads((out / "comparison.json").read_text(encoding="utf-8"))["about"]["split"] == "test"
+    assert "adapter beside base" in (out / "comparison.html").read_text(encoding="utf-8")
     code, _, err = call(monkeypatch, capsys, "compare", run, "-o", out)
     assert (code, "is there already" in err) == (2, True)
     assert call(monkeypatch, capsys, "compare", run, "-o", out, "--overwrite")[0] == 0
     code, _, err = call(monkeypatch, capsys, "compare", run, "-o", run, "--overwrite")
     assert (code, "is a folder that no comparison has made" in err) == (2, True)
+
+
+def test_a_page_alone_can_be_asked_for(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    code, out, _ = call(monkeypatch, capsys, "compare", run, "-o", tmp_path / "found.html")
+    assert (code, out.strip().splitlines()[-1]) == (0, f"look at: {tmp_path / 'found.html'}")
+    page = (tmp_path / "found.html").read_text(encoding="utf-8")
+    assert "Not enough lines to tell: adapter is better on " in page
+    assert "<script>alert" not in page
 
 
 def test_predictions_that_lack_lines_are_refused_until_it_is_said_what_they_are(

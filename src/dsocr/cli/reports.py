@@ -44,7 +44,9 @@ def compare(
     ] = "refuse",
     column: Annotated[list[str] | None, typer.Option(help="A table's column: id=NAME or text=NAME.")] = None,
     encoding: Annotated[str | None, typer.Option(help="What predictions are in that are not UTF-8.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="A folder for the numbers, lines and plot.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A page.html, or a folder for page, numbers and lines.")
+    ] = None,
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,

@@ -29,7 +29,7 @@ def compare_command(
     """`dsocr compare`."""
     from dsocr.commands.prepare import named_columns
     from dsocr.evaluation.comparison import compare
-    from dsocr.evaluation.comparison_files import refuse_existing, write_comparison
+    from dsocr.evaluation.comparison_files import PAGE, refuse_existing, write_comparison
     from dsocr.evaluation.comparison_table import render_comparison
     from dsocr.evaluation.readings import gather_readings
 
@@ -50,5 +50,6 @@ def compare_command(
     else:
         printer.result(render_comparison(found))
     if out is not None:
-        write_comparison(found, out)
-        printer.say(f"written: {out}")
+        with printer.progress("drawing", "lines") as tell:
+            write_comparison(found, out, tell)
+        printer.say(f"look at: {out if out.is_file() else out / PAGE}")

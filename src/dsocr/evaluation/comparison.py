@@ -151,6 +151,18 @@ class Difference:
             return f"{told}, without an interval: {self.cer.reason}"
         return f"{told}, {100 * self.cer.level:.0f} % CI {100 * self.cer.low:+.1f} to {100 * self.cer.high:+.1f}"
 
+    @property
+    def chances(self) -> list[str]:
+        """How often chance alone would do as much, and the change on the middle writer, each as a sentence."""
+        if self.verdict == "same":
+            return []
+        unit, kind = self.cer.unit, "all swaps tried" if self.swaps.exact else "random swaps"
+        told = [f"by chance, whole {unit}s swapped: p = {self.swaps.p:.2g} ({kind})"]
+        if self.typical is not None:
+            middle = f"on the middle {unit}: {100 * self.typical:+.1f} points"
+            told.append(f"{middle}; as one-sided by chance: p = {self.signs:.2g} (sign test)")
+        return told
+
     def as_dict(self) -> dict[str, Any]:
         """The difference as JSON holds it, with the hundred lines that changed most either way."""
         better, worse, same = self.groups
@@ -336,4 +348,4 @@ def _is_top_heavy(reading: NamedLines) -> bool:
 def _heaviest(reading: NamedLines) -> str:
     worst = max(reading.lines, key=lambda line: line.cer.errors)
     share = worst.cer.errors / sum(line.cer.errors for line in reading.lines)
-    return f"{share:.0%} of all errors of {reading.name} are in one line, {worst.id}"
+    return f"{100 * share:.0f} % of all errors of {reading.name} are in one line, {worst.id}"

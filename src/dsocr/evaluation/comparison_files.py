@@ -1,14 +1,15 @@
-"""A comparison as files: the numbers, the lines that changed, the plot."""
+"""A comparison as files: the page to look at, alone or with the numbers, the lines that changed and the plot."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dsocr.errors import DataError
 from dsocr.evaluation.comparison import Comparison
+from dsocr.evaluation.report.comparison_page import render_comparison_page
 from dsocr.runs import to_json, write_atomically, writing_folder, writing_whole
 
-NUMBERS, CHANGES, PLOT = "comparison.json", "changes.jsonl", "writers.svg"
+PAGE, NUMBERS, CHANGES, PLOT = "comparison.html", "comparison.json", "changes.jsonl", "writers.svg"
 
 
 def refuse_existing(out: Path, *, overwrite: bool) -> None:
@@ -21,10 +22,19 @@ def refuse_existing(out: Path, *, overwrite: bool) -> None:
         raise DataError("is a folder that no comparison has made", where=out, hint="name another folder")
 
 
-def write_comparison(found: Comparison, out: Path) -> None:
-    """Write the folder `out`: `comparison.json`, `changes.jsonl` with every line that changed, `writers.svg`."""
+def write_comparison(found: Comparison, out: Path, tell: Callable[[int, int], None] | None = None) -> None:
+    """Write `out`: the page alone where it ends in .html, else a folder.
+
+    The folder has `comparison.html`, `comparison.json`, `writers.svg`, and in `changes.jsonl` every line that changed.
+    `tell` hears how many lines of the page are drawn, of how many that get a picture.
+    """
     out.parent.mkdir(parents=True, exist_ok=True)
+    page = render_comparison_page(found, tell)
+    if out.suffix.lower() == ".html":
+        write_atomically(out, page)
+        return
     with writing_folder(out) as folder:
+        write_atomically(folder / PAGE, page)
         write_atomically(folder / NUMBERS, to_json(found.as_dict()))
         with writing_whole(folder / CHANGES) as file:
             for row in _changes(found):

@@ -26,15 +26,7 @@ def render_comparison(found: Comparison) -> str:
 
 def _told(difference: Difference) -> str:
     """The sentence, and how often chance would do as much."""
-    if difference.verdict == "same":
-        return difference.sentence
-    swaps = difference.swaps
-    kind = "all swaps tried" if swaps.exact else "random swaps"
-    lines = [difference.sentence, f"  by chance, whole {difference.cer.unit}s swapped: p = {swaps.p:.2g} ({kind})"]
-    if difference.typical is not None:
-        middle = f"  on the middle {difference.cer.unit}: {100 * difference.typical:+.1f} points"
-        lines.append(f"{middle}; as one-sided by chance: p = {difference.signs:.2g} (sign test)")
-    return "\n".join(lines)
+    return "\n  ".join([difference.sentence, *difference.chances])
 
 
 def _rows(readings: Sequence[ReadingScore]) -> Iterator[tuple[str, ...]]:

@@ -13,6 +13,7 @@ from dsocr.config import load_config
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.data.sheets import hand_of
+from dsocr.data.subsets import training_samples
 from dsocr.errors import DataError
 from dsocr.evaluation.guard import Guard, GuardReading
 from dsocr.evaluation.lines import write_lines
@@ -47,7 +48,9 @@ def evaluate(
         raise DataError(f"has no {split} split to score", where=opened.folder)
     transcriber = Transcriber.of_run(run)
     writers = [sample.writer for sample in samples]
-    hands = hands_by_writer({sample.writer for sample in opened.samples(Split.TRAIN)}, writers)
+    # A run that was trained on a part of its dataset knows the writers of that part.
+    trained = opened.samples(Split.TRAIN) if dataset else training_samples(opened, load_config(run.config))
+    hands = hands_by_writer({sample.writer for sample in trained}, writers)
 
     done = 0
 

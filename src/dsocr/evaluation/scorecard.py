@@ -46,6 +46,7 @@ class Scorecard:
     `averages` and `characters` are by model, `profiles` by name and model. `worst` are the lines that cost most, as the
     adapter (else the base) read them. `dataset` holds the hash of each split, `settings` whatever the predictions were
     made with. `certainty` and `remarks` are sentences: how far to trust the CER, and what is unusual about this card.
+    `guard` is what became of the guard set, as `GuardReading.as_dict` writes it, None where none was read.
     """
 
     split: str

@@ -14,6 +14,8 @@ _NEW_WRITER, _RARE_CHARACTERS = 0.5, 0.5
 """What a new writer, and rare characters at the most, are worth beside an uncertainty of 1."""
 _UNREAD = 0.5
 """The uncertainty of a line in which nothing was read: it may hold no text at all."""
+_SHOWN = 8
+"""Rare characters that a reason names."""
 _AGAIN = 0.7
 """What each line that was already taken from a page, or from a new writer, leaves of the worth of the next."""
 
@@ -113,7 +115,8 @@ class _Taken:
         if self._is_new(candidate):
             told.append("a new writer")
         if rare := self._rare(candidate):
-            told.append(f"rare in training: {' '.join(rare)}")
+            more = f" and {len(rare) - _SHOWN} more" if len(rare) > _SHOWN else ""
+            told.append(f"rare in training: {' '.join(rare[:_SHOWN])}{more}")
         return "; ".join(told)
 
     def add(self, candidate: Candidate) -> None:

@@ -3,9 +3,11 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from itertools import zip_longest
 
 from dsocr.evaluation.characters import Characters, Confusion
-from dsocr.evaluation.report.charts import heads
+from dsocr.evaluation.metrics import script_of
+from dsocr.evaluation.report.charts import Rate, heads
 from dsocr.evaluation.report.marks import visible
 
 _LETTERS = 16
@@ -70,7 +72,7 @@ def letter(sign: str) -> str:
 def _pairs(names: Sequence[str], counted: Sequence[Characters]) -> str:
     """The commonest confusions of all readings together, and how often each of them made them."""
     counts: dict[tuple[str, str], list[int]] = {}
-    seldom = ["few" if characters.other_pairs else "0" for characters in counted]  # a card names the commonest only
+    seldom = [_seldom(characters) for characters in counted]
     for place, characters in enumerate(counted):
         for pair in characters.confusions:
             row = counts.setdefault((pair.reference, pair.prediction), [0] * len(counted))
@@ -79,15 +81,31 @@ def _pairs(names: Sequence[str], counted: Sequence[Characters]) -> str:
     rows = []
     for (reference, prediction), row in chosen:
         cells = (f"<td>{count or few}</td>" for count, few in zip(row, seldom, strict=True))
-        rows.append(f"<tr><th>{letter(reference)} read as {letter(prediction)}</th>{''.join(cells)}</tr>")
+        rows.append(f"<tr><th>{_read_as(reference, prediction)}</th>{''.join(cells)}</tr>")
     return _table(f"<th>confused</th>{heads(names)}", "".join(rows))
+
+
+def _seldom(characters: Characters) -> str:
+    """How often a pair was confused that a card does not name, because it names the commonest only."""
+    return f"\u2264 {characters.confusions[-1].count:,}" if characters.other_pairs else "0"
+
+
+def _read_as(reference: str, prediction: str) -> str:
+    """A confused pair; where scripts were confused, by their names too, because such letters may look the same."""
+    scripts = [script_of(sign) or "" for sign in (reference, prediction)]
+    told = all(scripts) and len(set(scripts)) > 1
+    sides = [
+        f"{letter(sign)} ({escape(script.capitalize())})" if told else letter(sign)
+        for sign, script in zip((reference, prediction), scripts, strict=True)
+    ]
+    return " read as ".join(sides)
 
 
 def _missed(characters: Characters) -> str:
     chosen = [one for one in characters.by_character if one.character is not None][:_ROWS]
     rows = "".join(
         f"<tr><th>{letter(one.character or '')}</th><td>{one.errors:,} of {one.count:,}</td>"
-        f"<td>{one.errors / one.count:.0%}</td></tr>"
+        f"<td>{Rate(one.errors / one.count).told(0)}</td></tr>"
         for one in chosen
     )
     return _table("<th>character</th><th>not read</th><th></th>", rows)
@@ -96,12 +114,12 @@ def _missed(characters: Characters) -> str:
 def _tallies(characters: Characters) -> str:
     """What was left out and what was added, beside each other."""
     sides = [tally.shown[:_ROWS] for tally in (characters.deleted, characters.inserted)]
-    length = max(map(len, sides))
-    if not length:
-        return ""
-    columns = [[f"{letter(sign)} {count:,}" for sign, count in side] + [""] * (length - len(side)) for side in sides]
-    rows = "".join(f"<tr><th>{left}</th><td>{right}</td></tr>" for left, right in zip(*columns, strict=True))
-    return _table("<th>left out</th><th>added</th>", rows)
+    rows = "".join(f"<tr>{''.join(map(_tallied, row))}</tr>" for row in zip_longest(*sides))
+    return _table("<th>left out</th><th>times</th><th>added</th><th>times</th>", rows) if rows else ""
+
+
+def _tallied(one: tuple[str, int] | None) -> str:
+    return "<td></td><td></td>" if one is None else f"<th>{letter(one[0])}</th><td>{one[1]:,}</td>"
 
 
 def _table(head: str, rows: str) -> str:

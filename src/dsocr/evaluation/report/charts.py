@@ -14,9 +14,6 @@ from dsocr.evaluation.report.marks import visible
 from dsocr.evaluation.scores import finite
 from dsocr.pages.plotting import COLOURS
 
-_SENSELESS = 10.0
-"""A rate of 1,000 %: an interval that reaches beyond it tells nothing but that."""
-
 
 @dataclass(frozen=True, slots=True)
 class Rate:
@@ -32,21 +29,15 @@ class Rate:
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """The interval, where there is a useful one."""
+        """The interval, where one can honestly be given."""
         if self.interval is None or self.interval.low is None or self.interval.high is None:
-            return None
-        if self.interval.high > _SENSELESS:
             return None
         return self.interval.low, self.interval.high
 
     @property
     def doubt(self) -> str:
-        """The interval in words; nothing where none was asked for."""
-        if self.interval is None:
-            return ""
-        if self.interval.high is not None and self.interval.high > _SENSELESS:
-            return f"no useful interval: few of the {self.interval.clusters} {self.interval.unit}s decide the rate"
-        return str(self.interval)
+        """The interval in words, or why there is none; nothing where none was asked for."""
+        return "" if self.interval is None else str(self.interval)
 
     def told(self, digits: int = 1) -> str:
         """In percent, as people read it."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from dsocr.evaluation.differences import marked_differences
 from dsocr.evaluation.report.charts import Group, Rate
-from dsocr.evaluation.report.choosing import ReadLine, chapters_of, read_lines
+from dsocr.evaluation.report.choosing import ReadLine
 from dsocr.evaluation.report.facts import commands, facts, settings
 from dsocr.evaluation.report.groups import groups_of, rate_of
 from dsocr.evaluation.report.material import Material
@@ -25,7 +25,6 @@ def render_markdown(material: Material) -> str:
 
 def _blocks(material: Material) -> Iterator[str]:
     names = list(material.readings)
-    lines = read_lines(material.readings)
     yield f"# {_plain(title_of(material))}\n\n{_plain(what_of(material))}.\n"
     yield "".join(f"{_plain(sentence)}\n\n" for sentence in sentences_of(material))
     yield from _table(["", *names], _scores(material))
@@ -34,7 +33,7 @@ def _blocks(material: Material) -> Iterator[str]:
         yield "## Writers\n"
         yield from _table(["writer", "lines", *names], map(_group, writers))
         yield ""
-    for chapter in chapters_of(lines, names):
+    for chapter in material.chapters:
         if chapter.key in _CHAPTERS:
             yield f"## {chapter.title}\n\n`[-not read-]` `{{+read, not written+}}`\n"
             yield from (_line(line, names) for line in chapter.lines[:_MOST_LINES])

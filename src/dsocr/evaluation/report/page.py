@@ -5,7 +5,6 @@ from html import escape
 
 from dsocr.evaluation.report.characters import render_characters
 from dsocr.evaluation.report.charts import verdict
-from dsocr.evaluation.report.choosing import chapters_of, read_lines
 from dsocr.evaluation.report.facts import render_facts
 from dsocr.evaluation.report.groups import rate_of, render_groups
 from dsocr.evaluation.report.lines import LEGEND, render_chapters
@@ -28,7 +27,6 @@ _TITLES = {
 def render_page(material: Material, tell: Callable[[int, int], None] | None = None) -> str:
     """The whole page as HTML; `tell` hears how many lines are drawn, of how many that get a picture."""
     names, card = list(material.readings), material.card
-    lines = read_lines(material.readings)
     scores = [score for score in (card.base, card.adapter) if score is not None]
     first, *others = [escape(sentence) for sentence in sentences_of(material)] or [""]
     parts = {
@@ -36,7 +34,7 @@ def render_page(material: Material, tell: Callable[[int, int], None] | None = No
         "groups": render_groups(card, names),
         "characters": render_characters({name: card.characters[name] for name in names}),
         "curves": curves_section(material.history),
-        "lines": LEGEND + render_chapters(chapters_of(lines, names), lines, names, material.images, tell),
+        "lines": LEGEND + render_chapters(material.chapters, material.lines, names, material.images, tell),
         **render_facts(material),
     }
     body = [
