@@ -5,9 +5,11 @@
 
 The reference shows one line on a canvas, runs the vision towers on every sample of every epoch, makes logits for every
 position, loops over the experts and draws batches at random. Each other row changes one thing, or all of them. All rows
-make the same steps on the same samples (DSOCR_REAL_DATA says where the copiste pages lie), in turn, one step each, so
-that whatever else the machine does meets all of them: the ratios count. One thread; times leave out the opening of
-images, which is the same for all, and the filling of the cache, which is given apart.
+but those of sheets make the same steps on the same samples (DSOCR_REAL_DATA says where the copiste pages lie), in turn,
+one step each, so that whatever else the machine does meets all of them: the ratios count, and are those of a line. A
+step of sheets has about as many lines, of other pages; in the end all have seen the same lines. One thread; times leave
+out the opening of images, which is the same for all, and the filling of the cache, which is given apart. The drawing of
+sheets, which are others in every epoch, is timed.
 """
 
 import argparse
@@ -30,11 +32,13 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.inference.decoding import Generation, decode
+from dsocr.inference.sheets import LinesPerSheet, read_sheets
 from dsocr.model.encoding import Encoder, collate, normalized, only_learnt
 from dsocr.model.loading import load_base
 from dsocr.samples import Sample, Split
 from dsocr.training.collator import EncodedSamples
 from dsocr.training.setup import compile_layers, fresh_adapter, sample_order
+from dsocr.training.sheets import SheetSamples, counted_in_sheets
 from dsocr.training.vision import keep_features
 from measuring import machine, table_line, told, versions
 
@@ -56,6 +60,7 @@ class Recipe:
     window: int = 0
     compiled: bool = False
     read: bool = False
+    sheets: LinesPerSheet = 1
 
 
 REFERENCE = Recipe("reference", read=True)
@@ -65,17 +70,24 @@ LEVERS = [
     Recipe("a step's lines sorted", window=1),
     Recipe("lines of 4 steps sorted", window=4),
 ]
+SHEETS = [
+    Recipe("two lines on a sheet", sheets=2),
+    Recipe("two on a sheet, learnt, grouped", learnt=True, experts="grouped_mm", read=True, sheets=2),
+    Recipe("all that fit, learnt, grouped", learnt=True, experts="grouped_mm", read=True, sheets="auto"),
+]
 RECIPES = {
     "decoder": [
         REFERENCE,
         *LEVERS,
         Recipe("features kept", cache=True),
         Recipe("all: kept, learnt, grouped, sorted", True, True, "grouped_mm", 1, read=True),
+        *SHEETS,
     ],
     "decoder+vision": [
         REFERENCE,
         *LEVERS[1:3],
         Recipe("all: learnt, grouped, sorted", False, True, "grouped_mm", 1, read=True),
+        *SHEETS,
     ],
 }
 COMPILED = Recipe("all and compiled", True, True, "grouped_mm", 1, compiled=True)
@@ -88,32 +100,44 @@ class Training:
     recipe: Recipe
     model: Any
     samples: EncodedSamples
+    sheets: SheetSamples | None
     order: Sequence[int]
+    per_step: int
+    per_forward: int
     optimizer: torch.optim.Optimizer
     seconds: list[float] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
 
     def step(self, number: int) -> None:
-        """One optimizer step, timed; the loss is a token's mean over the step."""
-        indices = self.order[number * STEP : (number + 1) * STEP]
-        encoded = [self.samples[index] for index in indices] if not self.recipe.cache else []
+        """One optimizer step, timed a line; the loss is a token's mean over the step."""
+        indices = self.order[number * self.per_step : (number + 1) * self.per_step]
+        if not indices:  # sheets may be used up a step earlier
+            return
+        lines = len(indices) if self.sheets is None else self._opened(self.sheets, indices)
+        prepared = self.sheets is None and not self.recipe.cache
+        encoded = [self.samples[index] for index in indices] if prepared else []
         started, used = time.perf_counter(), time.process_time()
-        encoded = encoded or [self.samples[index] for index in indices]
+        shown = self.sheets or self.samples
+        encoded = encoded or [shown[index] for index in indices]
         count = sum(len(sample.answer_ids) for sample in encoded)
         self.model.train()
         loss = torch.zeros(())
-        for start in range(0, STEP, FORWARD):
-            batch = collate(encoded[start : start + FORWARD], self.samples.encoder.pad_id, padding="right")
+        for start in range(0, len(encoded), self.per_forward):
+            batch = collate(encoded[start : start + self.per_forward], self.samples.encoder.pad_id, padding="right")
             batch = only_learnt(batch) if self.recipe.learnt else batch
             part = self.model(**normalized(batch), num_items_in_batch=torch.tensor(count)).loss
             part.backward()
             loss += part.detach()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self.seconds.append(time.perf_counter() - started)
-        self.processor.append(time.process_time() - used)
+        self.seconds.append((time.perf_counter() - started) / lines)
+        self.processor.append((time.process_time() - used) / lines)
         self.losses.append(loss.item())
+
+    def _opened(self, sheets: SheetSamples, indices: Sequence[int]) -> int:
+        """The number of lines on the sheets, their images being opened now."""
+        return len([self.samples.varied(line) for index in indices for line in sheets.sheets()[index]])
 
 
 def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) -> Training:
@@ -124,7 +148,13 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
         "length_window": recipe.window,
         "vision_cache": recipe.cache,
     }
-    settings = {"dataset": dataset, "run": dataset / "run", "adapter": {"scope": scope}, "training": training}
+    settings = {
+        "dataset": dataset,
+        "run": dataset / "run",
+        "adapter": {"scope": scope},
+        "input": {"lines_per_sheet": recipe.sheets},
+        "training": training,
+    }
     config = RunConfig.model_validate(settings)
     torch.manual_seed(config.seed)
     base = load_base("nano")
@@ -139,12 +169,26 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
         compile_layers(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=2e-3)
-    return Training(recipe, model, samples, list(sample_order(config, samples)), optimizer)
+    sheets = None
+    if recipe.sheets != 1:
+        sheets = SheetSamples(samples, lines, samples.encoder, recipe.sheets, max_text_tokens=512, seed=config.seed)
+        config = counted_in_sheets(config, len(lines), len(sheets))
+    order = list(sample_order(config, sheets or samples))
+    per_step, per_forward = config.training.samples_per_step, config.training.samples_per_forward
+    return Training(recipe, model, samples, sheets, order, per_step, per_forward, optimizer)
 
 
 def read(training: Training, lines: Sequence[Sample], encoder: Encoder) -> float:
-    """The CER on lines that are not trained on."""
+    """The CER on lines that are not trained on, read as they were trained on: alone, or on sheets."""
     encoded, pooled = EncodedSamples(lines, encoder), ErrorRate()
+    if training.recipe.sheets != 1:
+        sheets = SheetSamples(encoded, lines, encoder, training.recipe.sheets).sheets()
+        images = [[encoded.varied(line) for line in sheet] for sheet in sheets]
+        answered = read_sheets(training.model, encoder, Generation(max_new_tokens=80), images)
+        for sheet, answers in zip(sheets, answered, strict=True):
+            for line, answer in zip(sheet, answers, strict=True):
+                pooled += character_errors(lines[line].text, answer.reading.text)
+        return pooled.rate
     for start in range(0, len(lines), 32):
         some = lines[start : start + 32]
         shown = [encoder.encode(encoded.varied(start + place)) for place in range(len(some))]
@@ -159,8 +203,8 @@ def row(training: Training, reference: Training, cer: float | None) -> list[str]
     timed = slice(1, None)  # the first step warms up
     return [
         training.recipe.name,
-        f"{STEP / median(training.seconds[timed]):.1f}",
-        f"{1000 * median(training.processor[timed]) / STEP:.1f}",
+        f"{1 / median(training.seconds[timed]):.1f}",
+        f"{1000 * median(training.processor[timed]):.1f}",
         f"{_ratio(reference.seconds[timed], training.seconds[timed]):.2f}",
         f"{_ratio(reference.processor[timed], training.processor[timed]):.2f}",
         f"{training.losses[0]:.4f}",
@@ -170,7 +214,7 @@ def row(training: Training, reference: Training, cer: float | None) -> list[str]
 
 
 def _ratio(usual: Sequence[float], ours: Sequence[float]) -> float:
-    return median(theirs / own for theirs, own in zip(usual, ours, strict=True))
+    return median(theirs / own for theirs, own in zip(usual, ours, strict=False))
 
 
 def main() -> None:

@@ -77,7 +77,7 @@ class Printer:
     def progress(self, label: str, unit: str) -> Iterator[Tell]:
         """A function to be told (done, total); shows a bar with rate and time left, or a line now and then."""
         if self.quiet:
-            yield _tell_nobody
+            yield tell_nobody
         elif self.interactive:
             with self._bar(unit) as bar:
                 yield _Bar(bar, bar.add_task(label, total=None, note=""))
@@ -115,8 +115,8 @@ class _Bar:
         self._bar.update(self._task, completed=done, total=total, note=note)
 
 
-def _tell_nobody(done: int, total: int, note: str = "") -> None:
-    pass
+def tell_nobody(done: int, total: int, note: str = "") -> None:
+    """For where nobody listens."""
 
 
 class _Lines:

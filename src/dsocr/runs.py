@@ -26,7 +26,7 @@ READING = "reading.json"
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Where everything one training leaves behind lies; nothing is made or read by asking."""
+    """Where everything one training leaves behind lies; nothing is made or opened by asking."""
 
     path: Path
 
@@ -46,6 +46,11 @@ class RunFolder:
             raise RunError(f"is damaged: {fault}", where=run.adapter, hint=hint)
         return run
 
+    @classmethod
+    def to_read_with(cls, path: Path) -> Self:
+        """A finished run, or the folder of an adapter alone, such as an export's: enough to transcribe."""
+        return cls(path) if (path / READING).is_file() else cls.open(path)
+
     @property
     def resume_command(self) -> str:
         """The command that goes on with this run where it was interrupted."""
@@ -64,8 +69,8 @@ class RunFolder:
 
     @property
     def adapter(self) -> Path:
-        """The folder with the best weights and, in reading.json, how to read with them."""
-        return self.path / "adapter"
+        """The folder with the best weights and, in reading.json, how to read with them; itself of an adapter alone."""
+        return self.path if (self.path / READING).is_file() else self.path / "adapter"
 
     @property
     def lock(self) -> Path:

@@ -38,6 +38,13 @@ def test_samples_are_what_was_prepared(folder: Path) -> None:
     )
 
 
+def test_some_samples_are_found_by_their_ids(folder: Path) -> None:
+    dataset = Dataset.open(folder)
+    samples = dataset.samples(Split.TRAIN)
+    assert dataset.samples(Split.TRAIN, {samples[-1].id, "test/none.png"}) == [samples[-1]]
+    assert dataset.samples(Split.TRAIN, set()) == []
+
+
 def test_a_split_the_dataset_does_not_have_is_empty(tmp_path: Path) -> None:
     pair(tmp_path / "s", "a", "а")
     dataset = Dataset.open(prepare(tmp_path / "s", tmp_path / "out", split="1/0/0").dataset)

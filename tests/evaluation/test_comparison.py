@@ -28,6 +28,7 @@ class Line:
 class Read:
     text: str
     truncated: bool = False
+    looping: bool = False
 
 
 def read(errors: Sequence[int], writers: Sequence[str | None], *, page: str | None = None) -> list[LineScore]:
@@ -128,7 +129,7 @@ def test_writers_stand_in_the_order_of_their_change() -> None:
 @pytest.mark.parametrize(
     ("writers", "page", "caution"),
     [
-        pytest.param(TEN, None, "", id="ten writers"),
+        pytest.param(TEN, None, None, id="ten writers"),
         pytest.param(
             ["anna", "boris"] * 20,
             None,
@@ -143,9 +144,18 @@ def test_writers_stand_in_the_order_of_their_change() -> None:
         ),
     ],
 )
-def test_what_the_intervals_do_not_tell_is_said(writers: list[str | None], page: str | None, caution: str) -> None:
+def test_what_the_intervals_do_not_tell_is_said(
+    writers: list[str | None], page: str | None, caution: str | None
+) -> None:
     lines = read([3] * 40, writers, page=page)
-    assert compare([NamedLines("a", lines), NamedLines("b", lines)]).caution == caution
+    assert compare([NamedLines("a", lines), NamedLines("b", lines)]).cautions == ([caution] if caution else [])
+
+
+def test_a_line_that_holds_many_of_the_errors_is_named() -> None:
+    lines = read([3] * 40, TEN)
+    loop = score_lines([Line(lines[0].id, TEXT, "w0")], {lines[0].id: Read("да " * 100, truncated=True)})
+    cautions = compare([NamedLines("a", lines), NamedLines("b", loop + lines[1:])]).cautions
+    assert cautions == ["71 % of all errors of b are in one line, test/0.png"]
 
 
 def test_readings_in_another_order_are_paired_by_id() -> None:

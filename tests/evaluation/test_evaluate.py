@@ -1,8 +1,13 @@
 """Scoring a run: both models on the same lines, hands apart, nothing dropped."""
 
+import hashlib
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from dsocr.config import RunConfig
@@ -11,7 +16,9 @@ from dsocr.data.images import open_image
 from dsocr.data.prepare import prepare
 from dsocr.errors import DataError
 from dsocr.evaluation.evaluate import evaluate
-from dsocr.evaluation.scorecard import Scorecard
+from dsocr.evaluation.lines import load_lines
+from dsocr.evaluation.scorecard import Scorecard, schema
+from dsocr.evaluation.table import render_table
 from dsocr.inference.transcriber import Transcriber
 from dsocr.runs import RunFolder
 from dsocr.samples import Split
@@ -43,6 +50,9 @@ def test_base_and_adapter_read_the_same_lines(run: RunFolder) -> None:
     assert card.base.lines == card.adapter.lines == 4
     assert told == [(done, 8) for done in range(1, 9)]
     assert Scorecard.load(run.scorecard) == card
+    assert load_lines(run.lines)["adapter"][0].source == "lines.jsonl:21"
+    assert [group.name for group in card.groups["source"].shown] == ["lines.jsonl"]
+    jsonschema_rs.Draft202012Validator(schema()).validate(json.loads(run.scorecard.read_text(encoding="utf-8")))
     rows = [json.loads(line) for line in run.lines.read_text(encoding="utf-8").splitlines()]
     assert [row["model"] for row in rows] == ["base"] * 4 + ["adapter"] * 4
     assert [row["id"] for row in rows[:4]] == [row["id"] for row in rows[4:]]
@@ -104,15 +114,66 @@ def test_a_limit_is_told_on_the_card(run: RunFolder) -> None:
 def test_another_dataset_and_split_can_be_scored(run: RunFolder, small_dataset: Path) -> None:
     card = evaluate(run, dataset=small_dataset, split=Split.VALIDATION, limit=2)
     assert card.split == "validation"
+    assert card.remarks == ("Only the first lines of the split were read, at most 2.",)
+
+
+def test_the_card_says_what_it_was_made_with(run: RunFolder, small_dataset: Path) -> None:
+    card = evaluate(run, limit=1)
+    settings = card.settings
+    weights = (run.adapter / "adapter_model.safetensors").read_bytes()
+    assert settings["adapter_sha256"] == hashlib.sha256(weights).hexdigest()
+    assert (settings["base"], settings["base_revision"]) == ("nano", None)
+    assert settings["generation"]["max_new_tokens"] == 24
+    assert settings["text_policy"]["unicode"] == "NFC"
+    hashes = Dataset.open(small_dataset).card.splits
+    assert card.dataset == {split.value: part.sha256 for split, part in hashes.items()}
+    assert set(card.versions) == {"python", "torch", "transformers", "peft", "numpy", "rapidfuzz"}
+
+
+def copied(dataset: Path, place: Path) -> Path:
+    return Path(shutil.copytree(dataset, place))
+
+
+def with_card(dataset: Path, changed: Callable[[dict[str, Any]], object]) -> Path:
+    card = json.loads((dataset / "dataset.json").read_text(encoding="utf-8"))
+    changed(card)
+    (dataset / "dataset.json").write_text(json.dumps(card), encoding="utf-8")
+    return dataset
+
+
+def test_a_dataset_that_the_run_was_not_trained_on_is_said(run: RunFolder, small_dataset: Path, tmp_path: Path) -> None:
+    other = with_card(
+        copied(small_dataset, tmp_path / "other"), lambda card: card["splits"]["train"].update(sha256="0")
+    )
+    card = evaluate(run, dataset=other, limit=1, with_base=False)
+    assert card.remarks[0].startswith("The run was not trained on it")
+    assert card.remarks[0] in render_table(card).replace("\n", " ")
+    assert evaluate(run, limit=1, with_base=False).remarks[0].startswith("Only the first lines")
+
+
+def test_scoring_what_was_trained_on_is_said(run: RunFolder) -> None:
+    card = evaluate(run, split=Split.TRAIN, limit=1, with_base=False)
+    assert "These lines were trained on" in card.remarks[0]
+
+
+def test_two_samples_of_one_id_are_refused(run: RunFolder, small_dataset: Path, tmp_path: Path) -> None:
+    twice = copied(small_dataset, tmp_path / "twice")
+    metadata = twice / "test" / "metadata.jsonl"
+    first, *rest = metadata.read_text(encoding="utf-8").splitlines()
+    metadata.write_text("\n".join([first, first, *rest]) + "\n", encoding="utf-8")
+    with pytest.raises(DataError, match="two references have the same id: test/"):
+        evaluate(run, dataset=twice, with_base=False)
+
+
+def test_an_empty_split_is_refused(run: RunFolder, small_dataset: Path, tmp_path: Path) -> None:
+    empty = copied(small_dataset, tmp_path / "empty")
+    (empty / "test" / "metadata.jsonl").write_text("", encoding="utf-8")
+    with pytest.raises(DataError, match="has no test split to score"):
+        evaluate(run, dataset=empty)
 
 
 def test_a_split_that_is_not_there_is_said(run: RunFolder, small_dataset: Path, tmp_path: Path) -> None:
-    import shutil
-
-    part = Path(shutil.copytree(small_dataset, tmp_path / "part"))
+    part = with_card(copied(small_dataset, tmp_path / "part"), lambda card: card["splits"].pop("test"))
     shutil.rmtree(part / "test")
-    card = json.loads((part / "dataset.json").read_text(encoding="utf-8"))
-    del card["splits"]["test"]
-    (part / "dataset.json").write_text(json.dumps(card), encoding="utf-8")
     with pytest.raises(DataError, match="has no test split"):
         evaluate(run, dataset=part)

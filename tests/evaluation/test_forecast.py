@@ -23,7 +23,7 @@ def test_more_lines_and_a_target_are_answered_in_a_sentence() -> None:
     more, further, target, held = forecast.sentences()
     assert more.startswith("about 300 more lines -> CER 11.")
     assert " +- " in more
-    assert more.endswith("; 12.5% now")
+    assert more.endswith(" fewer errors")
     assert further.startswith("about 800 more lines -> CER ")
     assert target.startswith("a CER of 10.0% -> about ")
     assert held.startswith("held out: 800 lines score 12.5%; from the smaller trainings 13.")

@@ -61,6 +61,7 @@ def test_lines_are_clustered_by_the_widest_unit_that_is_known(lines: list[Line],
         pytest.param([1, 2, 3], "3 writers are too few to tell", id="three writers"),
         pytest.param([1], "1 writer is too few to tell", id="one"),
         pytest.param([0] * 8, "there is no error to tell a spread from", id="no error"),
+        pytest.param([0] * 20 + [9], "the rate hangs on one or two of 21 writers", id="one has all the errors"),
         pytest.param([2] * 8, "all 8 writers are alike, which tells no spread", id="no spread"),
     ],
 )
@@ -108,15 +109,17 @@ def test_an_interval_holds_its_rate_or_is_not_given(rows: list[tuple[int, int, i
 def test_ninety_five_of_a_hundred_intervals_hold_the_truth() -> None:
     """Twelve writers, as uneven in their hands as in their lines; `benchmarks/intervals.py` has the long table."""
     random = np.random.default_rng(5)
-    repeats, held, truth = 500, 0, 0.12
-    for _ in range(repeats):
+    given = held = 0
+    truth = 0.12
+    for _ in range(500):
         lines = 1 + random.negative_binomial(2, 0.1, 12)
         of_line = np.repeat(np.arange(12), lines)
         lengths = random.integers(12, 60, of_line.size)
         hands = truth * np.exp(0.6 * random.normal(size=12) - 0.18)
         errors = random.poisson(hands[of_line] * lengths)
         interval = interval_of_sums(errors.astype(float), lengths.astype(float), Clusters("writer", of_line))
-        assert interval.low is not None
-        assert interval.high is not None
-        held += interval.low <= truth <= interval.high
-    assert 0.92 <= held / repeats <= 0.97
+        if interval.low is not None and interval.high is not None:
+            given += 1
+            held += interval.low <= truth <= interval.high
+    assert given >= 490
+    assert 0.92 <= held / given <= 0.97

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsocr.evaluation.intervals import Clusters
-from dsocr.evaluation.paired import Paired, difference_interval, swap_test
+from dsocr.evaluation.paired import Paired, difference_interval, sign_test, swap_test
 
 
 def paired(first: list[float], second: list[float], of_line: list[int] | None = None) -> Paired:
@@ -82,6 +82,20 @@ def test_the_exact_test_is_the_count_over_all_swaps(rows: list[tuple[int, int]])
     expected = sum(abs(value) >= abs(sum(changes)) for value in swaps) / len(swaps)
     tested = swap_test(paired([float(first) for first, _ in rows], [float(second) for _, second in rows]))
     assert tested.p == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "p"),
+    [
+        pytest.param(0, 0, 1.0, id="no toss"),
+        pytest.param(5, 5, 1.0, id="even"),
+        pytest.param(5, 0, 2 / 32, id="five of five"),
+        pytest.param(1, 9, 22 / 1024, id="one of ten"),
+        pytest.param(540, 470, 0.0299, id="many"),
+    ],
+)
+def test_a_coin_is_as_one_sided(better: int, worse: int, p: float) -> None:
+    assert sign_test(better, worse) == pytest.approx(p, rel=0.01)
 
 
 def test_lines_of_one_writer_are_swapped_together() -> None:

@@ -110,7 +110,7 @@ def test_a_dataset_that_was_changed_is_told_and_its_changed_line_has_no_picture(
     material = gather(run, changed)
     assert len(material.images) == 3
     assert any("was changed" in warning for warning in material.warnings)
-    assert any(warning.startswith("1 lines are not") for warning in material.warnings)
+    assert any(warning.startswith("1 of the 4 lines") for warning in material.warnings)
 
 
 def test_markdown_says_the_same_and_keeps_texts_in_code(run: RunFolder) -> None:

@@ -56,6 +56,22 @@ def test_every_image_of_a_folder_is_read_in_order(run: RunFolder, scans: Path, t
     assert told[-1] == (3, 3)
 
 
+def test_the_doubtful_lines_are_listed_and_characters_told_where_they_are_asked_for(
+    run: RunFolder, scans: Path, tmp_path: Path
+) -> None:
+    review = tmp_path / "review.txt"
+    out = transcribe(run, [scans], tmp_path / "texts", formats=["characters"], review=review).out
+    rows = [json.loads(line) for file in out.rglob("*.jsonl") for line in file.read_text(encoding="utf-8").splitlines()]
+    assert len(rows) == 3
+    assert all(len(row["characters"]) == len(row["text"]) for row in rows)
+    listed = [line.split("\t") for line in review.read_text(encoding="utf-8").splitlines()]
+    assert sorted(cells[2] for cells in listed) == ["a.png", "b.png", "box/письмо.png"]
+    unflagged = [float(cells[0]) for cells in listed if not cells[1]]
+    assert unflagged == sorted(unflagged)
+    with pytest.raises(DataError, match="is there already"):
+        transcribe(run, [scans], tmp_path / "others.txt", review=review)
+
+
 def test_lines_of_a_folder_are_read_on_sheets_and_those_read_again_are_counted(
     run: RunFolder, scans: Path, tmp_path: Path
 ) -> None:

@@ -69,12 +69,23 @@ def test_from_scans_to_texts(call: Call, small_dataset: Path, quick: list[str], 
     assert code == 0
     assert "CER" in out
     assert "new lines of known hands" in out
+    assert f"report:    {run / 'report.html'}" in out
     card = json.loads((run / "scorecard.json").read_text(encoding="utf-8"))
     assert card["base"]["lines"] == card["adapter"]["lines"] == 4
     assert card["adapter"]["cer"] >= 0
 
-    code, out, _ = call("evaluate", run, "--json", "--no-base", "--limit", 2)
+    (run / "report.html").unlink()
+    code, out, _ = call("evaluate", run, "--json", "--no-base", "--limit", 2, "--no-report")
     assert json.loads(out)["base"] is None
+    assert not (run / "report.html").exists()
+    code, out, _ = call("report", run, "--json")
+    assert json.loads(out) == {
+        "report": str(run / "report.html"),
+        "bytes": (run / "report.html").stat().st_size,
+        "warnings": [],
+    }
+    code, out, _ = call("report", run, "--markdown", "-o", tmp_path / "report.md")
+    assert out == f"report: {tmp_path / 'report.md'}\n"
 
     code, out, _ = call("transcribe", run, data / "test", "-o", tmp_path / "texts.txt")
     assert code == 0

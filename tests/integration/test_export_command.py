@@ -4,8 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from peft.tuners.lora import LoraLayer
 
 from dsocr.cli import main
+from dsocr.inference.transcriber import Transcriber
+from dsocr.model.adapters import read_adapter_config
 from dsocr.runs import RunFolder
 from tests.making_models import make_run, write_first
 
@@ -125,3 +128,22 @@ def test_a_mistake_is_a_sentence_and_writes_nothing(
     assert sentence in err
     assert "Traceback" not in err
     assert (sorted(run.path.parent.rglob("*")), sorted(tmp_path.rglob("*"))) == before
+
+
+def test_an_adapter_at_a_part_of_its_strength_says_so_and_reads_on_its_own(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, whole = tmp_path / "out", read_adapter_config(run.adapter)
+    code, _, err = call(monkeypatch, capsys, run.path, "--adapter", out, "--scale", "0.5")
+    assert code == 0, err
+    assert read_adapter_config(out)["lora_alpha"] == whole["lora_alpha"] / 2
+    assert "| strength | 0.5 of what was trained |" in (out / "README.md").read_text(encoding="utf-8")
+    assert RunFolder.to_read_with(out).adapter == out
+    half = Transcriber.of_adapter(out)
+    scalings = [layer.scaling["default"] for layer in half.network.modules() if isinstance(layer, LoraLayer)]
+    assert set(scalings) == {whole["lora_alpha"] / 2 / whole["r"]}
+
+    code, _, err = call(monkeypatch, capsys, run.path, "--merged", tmp_path / "merged", "--scale", "1.5")
+    assert code == 2
+    assert "a strength is from 0 (the base) to 1" in err
+    assert not (tmp_path / "merged").exists()

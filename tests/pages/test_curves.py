@@ -95,3 +95,12 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
     (run / "metrics.jsonl").write_text("", encoding="utf-8")
     with pytest.raises(RunError, match="no step of a training"):
         read_history(run)
+
+
+def test_a_guard_sets_curve_begins_with_the_base(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    row = {"kind": "validation", "step": 40, "loss": 0.5, "cer": 0.1, "guard_cer": 0.05, "guard_base_cer": 0.02}
+    with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+    drawn = [plot for plot in plots([read_history(run)]) if plot.title.startswith("guard")]
+    assert drawn[0].lines[0].points == [(0, 2.0), (40, 5.0)]

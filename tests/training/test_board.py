@@ -11,8 +11,11 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from dsocr.config import RunConfig
+from dsocr.evaluation.guard import GuardReading
+from dsocr.evaluation.metrics import ErrorRate
 from dsocr.runs import RunFolder
 from dsocr.training.board import LINES, Board, ReadLine, lines_table
+from dsocr.training.ranks import Ranks
 from dsocr.training.train import train
 from dsocr.training.validation import Validation, ValidationReading
 from tests.training.test_train import changed, metrics
@@ -77,7 +80,8 @@ def test_of_two_equal_readings_the_one_with_fewer_loops_is_the_best(tmp_path: Pa
     saved: list[int] = []
     validation = object.__new__(Read)
     validation._samples = [None] * 10  # type: ignore[list-item]
-    validation._folder, validation._report = tmp_path, told.append
+    validation._folder, validation._report, validation._guard = tmp_path, told.append, None
+    validation._ranks = Ranks()
     validation.best_cer, validation.best_runaway = float("inf"), 0
     validation.best_step = validation.readings_without_better = 0
     with pytest.MonkeyPatch.context() as patch:
@@ -87,6 +91,19 @@ def test_of_two_equal_readings_the_one_with_fewer_loops_is_the_best(tmp_path: Pa
     assert [reading.best for reading in told] == [True, True, False, True]
     assert [reading.runaway_rate for reading in told] == [0.3, 0.1, 0.2, 0.2]
     assert validation.best_step == 3
+
+
+def test_a_guard_set_is_a_curve_beside_the_bases_and_a_warning(tmp_path: Path) -> None:
+    board = Board(tmp_path, purge_step=0)
+    board.guard(GuardReading("print", 32, 2.0, ErrorRate(20, 1000), ErrorRate(30, 1000)), 1)
+    board.guard(GuardReading("print", 32, 2.0, ErrorRate(20, 1000), ErrorRate(90, 1000)), 2)
+    board.close()
+    shown = events(tmp_path)
+    assert [event.value for event in shown.Scalars("guard/cer")] == pytest.approx([0.03, 0.09])
+    assert [event.value for event in shown.Scalars("guard/base_cer")] == pytest.approx([0.02, 0.02])
+    warning = shown.Tensors("guard/warning/text_summary")
+    assert [event.step for event in warning] == [2]
+    assert "7.0 points worse" in warning[0].tensor_proto.string_val[0].decode()
 
 
 def test_metrics_hold_what_is_drawn_and_no_images(small_config: RunConfig) -> None:

@@ -14,8 +14,9 @@ from dsocr.data.dataset import Dataset
 from dsocr.errors import ConfigError, DataError, Interrupted, RunError
 from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.samples import Sample, Split
-from dsocr.training.forecast import forecast, steps_of
-from dsocr.training.train import TrainResult, is_trained, train
+from dsocr.training.beginning import is_trained
+from dsocr.training.forecast import forecast
+from dsocr.training.train import TrainResult, train
 
 SIZES = (0.25, 0.5, 0.75, 1.0)
 
@@ -139,17 +140,9 @@ def test_a_dataset_without_the_split_is_refused(small_config: RunConfig, tmp_pat
         Pretended().forecast(small_config.model_copy(update={"dataset": copy}))
 
 
-@pytest.mark.parametrize(
-    ("samples", "steps"),
-    [
-        pytest.param(320, 200, id="the whole has its epochs"),
-        pytest.param(240, 150, id="as many epochs"),
-        pytest.param(16, 100, id="but half of the whole's steps at least"),
-    ],
-)
-def test_how_long_a_smaller_training_is(samples: int, steps: int, small_config: RunConfig) -> None:
-    config = changed(small_config, steps=None, epochs=10, samples_per_step=16, samples_per_forward=16)
-    assert steps_of(config, samples, 320) == steps
+def test_fewer_samples_are_trained_for_as_many_epochs(small_config: RunConfig) -> None:
+    config = changed(small_config, steps=None, epochs=3, samples_per_step=4, samples_per_forward=4)
+    assert [point.steps for point in Pretended().forecast(config).points] == [3, 6, 9, 12]
 
 
 def test_a_forecast_in_earnest_leaves_a_run_that_is_trained(small_config: RunConfig) -> None:

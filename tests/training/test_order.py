@@ -25,6 +25,26 @@ def test_an_epoch_shows_every_sample_once(
     assert sorted(order(lengths, batch, batch * forwards, window, epoch=epoch)) == list(range(len(lengths)))
 
 
+@given(
+    lengths=st.lists(st.integers(1, 200), min_size=1, max_size=60),
+    batch=st.integers(1, 7),
+    processes=st.integers(2, 4),
+    window=st.integers(0, 2),
+)
+def test_several_processes_get_as_many_whole_batches_and_the_rest_are_fillers_at_the_end(
+    lengths: list[int], batch: int, processes: int, window: int
+) -> None:
+    evened = LengthOrder(
+        lengths, batch, step=batch * processes, window=window, seed=17, epoch=lambda: 0, even=batch * processes
+    )
+    drawn = list(evened)
+    assert len(drawn) == len(evened)
+    assert len(drawn) % (batch * processes) == 0
+    assert drawn[: len(lengths)] == order(lengths, batch, batch * processes, window)
+    assert all(len(lengths) <= filler < 2 * len(lengths) for filler in drawn[len(lengths) :])
+    assert len(drawn) - len(lengths) < batch * processes
+
+
 @given(lengths=st.lists(st.integers(1, 200), min_size=1, max_size=60), forwards=st.integers(1, 4))
 def test_a_step_learns_from_the_samples_drawn_for_it(lengths: list[int], forwards: int) -> None:
     step = 3 * forwards

@@ -303,6 +303,26 @@ def test_a_probe_measures_and_leaves_nothing(small_config: RunConfig) -> None:
     assert torch.equal(state, torch.get_rng_state())
 
 
+def test_a_probe_looks_at_images_once_where_training_keeps_what_is_seen(
+    small_config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "cache"))
+    kept = changed(small_config, {"adapter.scope": "decoder", "training.vision_cache": True})
+    varied = changed(kept, {"training.augmentation": 1.0, "training.vision_cache_views": 3})
+    for config, images in ((kept, 16), (varied, 48)):
+        plan = make_plan(config)
+        assert plan.probe is not None
+        assert plan.probe.images == images
+        assert plan.seconds_before == images * plan.probe.seconds_per_image > 0
+        assert plan.seconds is not None
+        assert plan.seconds > plan.seconds_before
+        assert plan.as_dict()["seconds_before"] == plan.seconds_before
+    assert not (tmp_path / "cache").exists()
+    too_large = make_plan(changed(kept, {"training.vision_cache_gigabytes": 1e-6})).probe
+    assert too_large is not None
+    assert too_large.images == 0
+
+
 def test_a_probe_that_runs_out_of_memory_is_believed(small_config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: object) -> None:
         raise torch.OutOfMemoryError

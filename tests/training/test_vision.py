@@ -61,6 +61,7 @@ class Kept:
 
     def __init__(self, config: RunConfig, lines: list[Sample]) -> None:
         self.told: list[str] = []
+        self.stages: list[tuple[str, int, int]] = []
         base = load_base("nano")
         self.encoder = base.encoder(config.input.resolution, config.input.prompt)
         self.samples = EncodedSamples(lines, self.encoder, augmentation=config.training.augmentation, seed=config.seed)
@@ -72,7 +73,14 @@ class Kept:
             dtype=torch.float32,
             epochs=3.0,
             tell=self.told.append,
+            stage=lambda *stage: self.stages.append(stage),
         )
+
+
+def test_how_far_the_looking_is_gets_told(frozen: RunConfig, cache: Path) -> None:
+    kept = Kept(changed(frozen, training={"vision_cache": True}), lines(frozen, 10))
+    assert kept.stages[:10] == [("looking for kept images", done, 10) for done in range(1, 11)]
+    assert kept.stages[10:] == [("looking at images", 8, 10), ("looking at images", 10, 10)]
 
 
 def lines(config: RunConfig, count: int = 4) -> list[Sample]:
@@ -85,6 +93,7 @@ def test_what_is_kept_is_not_computed_again(frozen: RunConfig, cache: Path) -> N
     before = {path: path.read_bytes() for path in files(cache)}
     again = Kept(config, lines(frozen))
     assert "4 of 4 views" in again.told[0]
+    assert {what for what, _, _ in again.stages} == {"looking for kept images"}
     assert {path: path.read_bytes() for path in files(cache)} == before
 
 

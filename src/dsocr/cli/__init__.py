@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dsocr import __version__
-from dsocr.cli import collecting, data, models, reports, serving  # noqa: F401 - they register their commands
+from dsocr.cli import collecting, data, models, reports, serving, workbench  # noqa: F401 - they register their commands
 from dsocr.cli.options import app
 from dsocr.console import Printer, make_output_utf8
 from dsocr.errors import DsocrError

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dsocr.cli.options import Json, Overwrite, Quiet, app
+from dsocr.cli.options import Json, Overwrite, Quiet, Strict, app
 from dsocr.console import Printer
 from dsocr.samples import Split
 
@@ -43,6 +43,40 @@ def forecast(
         split=split,
         more=more or [],
         targets=target or [],
+        overwrite=overwrite,
+        json=json,
+    )
+
+
+@app.command(name="next")
+def next_(
+    run: Annotated[Path, typer.Argument(help="The run folder whose adapter reads.")],
+    source: Annotated[
+        Path, typer.Argument(help="What prepare reads, with lines that have no text yet, or a folder of line images.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write the queue to.")],
+    count: Annotated[int, typer.Option(min=1, help="How many lines to choose.")] = 100,
+    format: Annotated[
+        str | None, typer.Option(help="The source's format; found out if not given; `dsocr sources` lists them.")
+    ] = None,
+    writer: Annotated[str | None, typer.Option(help="Who wrote it: a column, or a pattern over file names.")] = None,
+    strict: Strict = False,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Choose the lines that are worth transcribing next: unsure readings, new writers, rare characters."""
+    from dsocr.commands.next_lines import next_command
+
+    next_command(
+        Printer(quiet=quiet or json),
+        run,
+        source,
+        out,
+        count=count,
+        format=format,
+        writer=writer,
+        strict=strict,
         overwrite=overwrite,
         json=json,
     )

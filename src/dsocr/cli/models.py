@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -68,21 +68,33 @@ def curves(
 def evaluate(
     run: Annotated[Path, typer.Argument(help="The run folder.")],
     dataset: Annotated[Path | None, typer.Option(help="Another dataset folder than the run's own.")] = None,
-    split: Annotated[Split, typer.Option(help="The split to score.")] = Split.TEST,
+    split: Annotated[
+        Split | None, typer.Option(help="The split to score; test if not given, of a sweep validation.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Score the first so many samples only.")] = None,
     base: Annotated[bool, typer.Option(help="Score the base beside the adapter.")] = True,
+    scale_sweep: Annotated[
+        bool, typer.Option("--scale-sweep", help="Read at several strengths of the adapter, and recommend one.")
+    ] = False,
     report: Annotated[bool, typer.Option(help="Write report.html, the page with the lines' pictures, too.")] = True,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Score a run's adapter beside its base on lines it was not trained on."""
+    if scale_sweep:
+        from dsocr.commands.strength import sweep_command
+
+        sweep_command(
+            Printer(quiet=quiet or json), run, dataset=dataset, split=split or Split.VALIDATION, limit=limit, json=json
+        )
+        return
     from dsocr.commands.reading import evaluate_command
 
     evaluate_command(
         Printer(quiet=quiet or json),
         run,
         dataset=dataset,
-        split=split,
+        split=split or Split.TEST,
         limit=limit,
         with_base=base,
         report=report,
@@ -106,7 +118,7 @@ def calibrate(
 
 @app.command()
 def transcribe(
-    run: Annotated[Path, typer.Argument(help="The run folder.")],
+    run: Annotated[Path, typer.Argument(help="The run folder, or an exported adapter.")],
     inputs: Annotated[list[Path], typer.Argument(help="Images, PDF, ALTO or PAGE files, zip archives, or folders.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="A file for all, its ending says the format, or a folder.")],
     formats: Annotated[
@@ -123,6 +135,9 @@ def transcribe(
     ] = "builtin",
     replace: Annotated[bool, typer.Option("--replace", help="Read lines again that have a text already.")] = False,
     shard: Annotated[str, typer.Option(help="Read one share of the pages, as 2/5: the second of five.")] = "1/1",
+    review: Annotated[
+        Path | None, typer.Option(help="Also write a list of all lines to this file, the most doubtful first.")
+    ] = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -131,8 +146,8 @@ def transcribe(
     """Read scans with a run's adapter; a run that was killed goes on where it was."""
     from dsocr.commands.transcribe import transcribe_command
 
-    options = {"unit": unit, "shows": shows, "segmenter": segmenter, "replace_texts": replace}
-    options |= {"strict": strict, "overwrite": overwrite}
+    options: dict[str, Any] = {"unit": unit, "shows": shows, "segmenter": segmenter, "replace_texts": replace}
+    options |= {"strict": strict, "overwrite": overwrite, "review": review}
     transcribe_command(
         Printer(quiet=quiet or json), run, inputs, out, formats=formats or [], shard=shard, json=json, options=options
     )
@@ -148,13 +163,16 @@ def export(
     for_: Annotated[
         str | None, typer.Option("--for", help="Who is to read the adapter: peft or vllm; peft if not given.")
     ] = None,
+    scale: Annotated[float, typer.Option(help="Strength of the adapter in the export, up to 1.")] = 1.0,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
     """Write what a run learnt for other programs: merged weights for a server, or the adapter."""
     from dsocr.commands.export import export_command
 
-    export_command(Printer(quiet=quiet), run, merged=merged, adapter=adapter, form=for_, overwrite=overwrite)
+    export_command(
+        Printer(quiet=quiet), run, merged=merged, adapter=adapter, form=for_, scale=scale, overwrite=overwrite
+    )
 
 
 @app.command()

@@ -1,12 +1,13 @@
 """The commands that show what was measured."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from dsocr.cli.options import Json, Quiet, app
+from dsocr.cli.options import Json, Overwrite, Quiet, app
 from dsocr.console import Printer
+from dsocr.samples import Split
 
 
 @app.command()
@@ -24,3 +25,45 @@ def report(
     from dsocr.commands.report import report_command
 
     report_command(Printer(quiet=quiet or json), run, dataset=dataset, out=out, markdown=markdown, json=json)
+
+
+@app.command()
+def compare(
+    readings: Annotated[
+        list[str], typer.Argument(help="Evaluated run folders, or files of predictions; NAME=PATH names one.")
+    ],
+    base: Annotated[bool, typer.Option("--base", help="Put the first run's base before all, to compare with it.")] = (
+        False
+    ),
+    dataset: Annotated[
+        Path | None, typer.Option(help="The dataset that predictions are of, if not the first run's own.")
+    ] = None,
+    split: Annotated[Split | None, typer.Option(help="Its split; the first run's, else test.")] = None,
+    missing: Annotated[
+        Literal["refuse", "empty"], typer.Option(help="What a line without a prediction is: a fault, or read as empty.")
+    ] = "refuse",
+    column: Annotated[list[str] | None, typer.Option(help="A table's column: id=NAME or text=NAME.")] = None,
+    encoding: Annotated[str | None, typer.Option(help="What predictions are in that are not UTF-8.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A page.html, or a folder for page, numbers and lines.")
+    ] = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say which reading of the same lines is better, and whether one can tell; a run alone is its base and adapter."""
+    from dsocr.commands.compare import compare_command
+
+    compare_command(
+        Printer(quiet=quiet or json),
+        readings,
+        base=base,
+        dataset=dataset,
+        split=split,
+        missing=missing,
+        columns=column or [],
+        encoding=encoding,
+        out=out,
+        overwrite=overwrite,
+        json=json,
+    )

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from dsocr.commands.quiet import quiet_libraries
+from dsocr.commands.reading import print_guard
 from dsocr.commands.report import draw_report
 from dsocr.commands.training import print_trained, training_progress
 from dsocr.console import Printer
@@ -20,13 +21,14 @@ def demo_command(printer: Printer, out: Path) -> None:
     settings = {"run": out, "dataset": shipped("examples/handwriting")}
     config = load_config(shipped("configs/demo.yaml")).model_copy(update=settings)
     printer.say("The demo trains a small DeepSeek-OCR network (`nano`) on 330 shipped lines in three hands.")
-    with training_progress(printer) as report:
-        trained = train(config, overwrite=True, report=report)
+    with training_progress(printer) as (report, stage):
+        trained = train(config, overwrite=True, report=report, stage=stage)
     print_trained(printer, trained)
     with printer.progress("reading", "lines") as tell:
         card = evaluate(trained.run, progress=tell)
     drawn, _ = draw_report(printer, out)
     printer.result(render_table(card))
+    print_guard(printer, card.guard)
     printer.say(f"scorecard: {trained.run.scorecard}")
     printer.say(f"report:    {drawn}   (open it in a browser)")
     printer.say(f"next:      dsocr transcribe {out} examples/handwriting/test -o {out / 'texts.txt'}")

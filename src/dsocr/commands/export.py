@@ -1,6 +1,7 @@
 """`dsocr export`."""
 
 from pathlib import Path
+from typing import Literal
 
 from dsocr.commands.quiet import quiet_libraries
 from dsocr.console import Printer
@@ -8,7 +9,14 @@ from dsocr.errors import ConfigError
 
 
 def export_command(
-    printer: Printer, path: Path, *, merged: Path | None, adapter: Path | None, form: str | None, overwrite: bool
+    printer: Printer,
+    path: Path,
+    *,
+    merged: Path | None,
+    adapter: Path | None,
+    form: str | None,
+    scale: float,
+    overwrite: bool,
 ) -> None:
     """`dsocr export`."""
     from dsocr.runs import RunFolder
@@ -23,9 +31,10 @@ def export_command(
     scores = Scorecard.load(run.scorecard).as_dict() if run.scorecard.is_file() else None
     if adapter is None:
         with printer.progress("writing", "tensors") as tell:
-            export = export_merged(run, out, scores=scores, overwrite=overwrite, progress=tell)
+            export = export_merged(run, out, scores=scores, strength=scale, overwrite=overwrite, progress=tell)
     else:
-        export = export_adapter(run, out, "vllm" if form == "vllm" else "peft", scores=scores, overwrite=overwrite)
+        made_for: Literal["peft", "vllm"] = "vllm" if form == "vllm" else "peft"
+        export = export_adapter(run, out, made_for, scores=scores, strength=scale, overwrite=overwrite)
     printer.result(f"{'adapter' if adapter else 'merged model'}: {out}")
     printer.say(f"card:    {out / 'README.md'}, with the prompt and settings to read with")
     printer.say(f"next:    {export.serve_command(out) or 'the card says how to load it'}")

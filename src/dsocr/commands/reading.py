@@ -1,7 +1,9 @@
 """`dsocr evaluate`."""
 
 import json as json_
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from dsocr.commands.quiet import quiet_libraries
 from dsocr.commands.report import draw_report
@@ -34,8 +36,15 @@ def evaluate_command(
         printer.result(json_.dumps(card.as_dict(), ensure_ascii=False, indent=2))
         return
     printer.result(render_table(card))
+    print_guard(printer, card.guard)
     printer.say(f"scorecard: {run.scorecard}")
     printer.say(f"lines:     {run.lines}")
     if drawn is not None:
         printer.say(f"report:    {drawn}")
     printer.say(f"next:      dsocr transcribe {path} SCANS -o texts.jsonl")
+
+
+def print_guard(printer: Printer, guard: Mapping[str, Any] | None) -> None:
+    """What became of the guard set, as a warning where it fell beyond its margin; nothing where there is none."""
+    if guard is not None:
+        (printer.complain if guard["beyond_margin"] else printer.say)(guard["sentence"])

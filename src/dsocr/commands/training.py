@@ -1,22 +1,26 @@
 """`dsocr plan` and `dsocr train`."""
 
 import json as json_
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from dsocr.commands.check import print_finding
 from dsocr.commands.quiet import quiet_libraries
-from dsocr.console import Printer, spoken_time
-from dsocr.errors import Interrupted
+from dsocr.console import Printer, Tell, spoken_time, tell_nobody
+from dsocr.errors import ConfigError, Interrupted
 
 if TYPE_CHECKING:
     from dsocr.training.callbacks import Report, TrainingProgress
     from dsocr.training.plan import Plan
     from dsocr.training.train import TrainResult
     from dsocr.training.validation import ValidationReading
+    from dsocr.training.vision import Stage
+
+_A_WORD_SECONDS = 3
 
 
 def plan_command(printer: Printer, path: Path, overrides: Sequence[str], *, probe: bool, json: bool) -> int:
@@ -59,6 +63,9 @@ def _print_plan(printer: Printer, plan: "Plan") -> None:
     if plan.probe is not None and plan.seconds is not None:
         rate, time = plan.probe.samples_per_second, spoken_time(plan.seconds)
         printer.result(f"{time} at {rate:.3g} samples/s, and {done.readings} readings of the validation split")
+        if plan.probe.images:
+            before = spoken_time(plan.seconds_before)
+            printer.result(f"at most {before} of it at the start, to keep what is seen of {plan.probe.images} images")
     for warning in plan.warnings:
         printer.result(f"warning: {warning}")
 
@@ -66,32 +73,55 @@ def _print_plan(printer: Printer, plan: "Plan") -> None:
 def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, overwrite: bool, preflight: bool) -> None:
     """`dsocr train`."""
     from dsocr.config import load_config
+    from dsocr.training.ranks import OthersEndedError, launched
     from dsocr.training.train import train
 
     quiet_libraries()
-    config = load_config(path, overrides)
+    ranks = launched()
+    first = ranks.first
+    printer = printer if first else Printer(quiet=True)
+    try:
+        config = load_config(path, overrides)
+    except ConfigError:
+        if first:
+            raise
+        _leave_the_word_to_the_first()
     printer.say(f"training {config.run} on {config.dataset} from {config.base}")
     if preflight:
         printer.say("trying first whether it learns, a few minutes at most; --no-preflight leaves the trials out")
     try:
-        with training_progress(printer) as report:
+        with training_progress(printer) as (report, stage):
             result = train(
                 config,
                 overwrite=overwrite,
                 preflight=preflight,
                 report=report,
+                stage=stage,
                 warn=lambda finding: print_finding(printer, finding),
                 say=printer.complain,
             )
     except Interrupted as interrupted:
-        printer.complain(f"interrupted; a checkpoint of step {interrupted.step} is written")
-        printer.complain(f"resume:  {interrupted.resume}")
+        if first:
+            printer.complain(f"interrupted; a checkpoint of step {interrupted.step} is written")
+            launcher = "" if ranks.count == 1 else f"torchrun --nproc-per-node {ranks.count} -m "
+            printer.complain(f"resume:  {launcher}{interrupted.resume}")
         raise SystemExit(interrupted.exit_code) from None
+    except OthersEndedError:
+        if first:
+            raise
+        _leave_the_word_to_the_first()
     except KeyboardInterrupt:
         printer.complain("the same command, without --overwrite, goes on from the last checkpoint")
         raise
-    print_trained(printer, result)
-    printer.say(f"next:    dsocr evaluate {result.run.path}")
+    if first:
+        print_trained(printer, result)
+        printer.say(f"next:    dsocr evaluate {result.run.path}")
+
+
+def _leave_the_word_to_the_first() -> NoReturn:
+    """End as it does, but later: when one process is gone, the launcher ends all others, whatever they were saying."""
+    time.sleep(_A_WORD_SECONDS)
+    raise SystemExit(2)
 
 
 def print_trained(printer: Printer, result: "TrainResult") -> None:
@@ -120,13 +150,28 @@ def spoken_reading(reading: "ValidationReading") -> str:
 
 
 @contextmanager
-def training_progress(printer: Printer) -> "Iterator[Report]":
-    """A bar with the loss, the learning rate, the last CER and the speed beside it; a line for each validation."""
-    told, warned = -1, False
-    with printer.progress("training", "steps") as tell:
+def training_progress(printer: Printer) -> "Iterator[tuple[Report, Stage]]":
+    """A bar with the loss, the learning rate, the last CER and the speed beside it; a line for each validation.
+
+    Before it a bar for each stage of long work that training begins with.
+    """
+    told, warned, shown = -1, False, ""
+    with ExitStack() as bar:
+        tell: Tell = tell_nobody
+
+        def turn_to(what: str, unit: str) -> None:
+            nonlocal tell, shown
+            if what != shown:
+                bar.close()  # there is room for one
+                tell, shown = bar.enter_context(printer.progress(what, unit)), what
+
+        def stage(what: str, done: int, total: int) -> None:
+            turn_to(what, "images")
+            tell(done, total)
 
         def report(progress: "TrainingProgress") -> None:
             nonlocal told, warned
+            turn_to("training", "steps")
             if progress.reading is not None and progress.reading.step != told:
                 told = progress.reading.step
                 printer.say(spoken_reading(progress.reading))
@@ -141,4 +186,4 @@ def training_progress(printer: Printer) -> "Iterator[Report]":
             ]
             tell(progress.step, progress.steps, "  ".join(fact for fact in facts if fact))
 
-        yield report
+        yield report, stage

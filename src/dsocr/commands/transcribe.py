@@ -38,7 +38,8 @@ def transcribe_command(
 
     quiet_libraries()
     with printer.progress("reading", "pages") as tell:
-        report = transcribe(RunFolder.open(path), inputs, out, formats=formats, shard=share, progress=tell, **options)
+        run = RunFolder.to_read_with(path)
+        report = transcribe(run, inputs, out, formats=formats, shard=share, progress=tell, **options)
     if json:
         printer.result(json_.dumps({**asdict(report), "out": str(report.out)}, ensure_ascii=False, indent=2))
         return
@@ -56,6 +57,8 @@ def transcribe_command(
         printer.say(f"{report.unmatched} regions were answered with another number of lines than are drawn there")
     if report.read_again:
         printer.say(f"{report.read_again} read again alone: their sheets were answered with another number of lines")
+    if options["review"] is not None:
+        printer.say(f"the most doubtful lines first: {options['review']}")
     printer.result(f"texts: {report.out}")
 
 

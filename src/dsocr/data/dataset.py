@@ -1,6 +1,6 @@
 """Reading a dataset folder: its card, and the samples of each split, with nothing outside the folder within reach."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,21 +38,24 @@ class Dataset:
             raise DataError(f"the dataset has folds 1 to {card.folds}, and none is fold {fold}", where=folder)
         return cls(folder, card, fold)
 
-    def samples(self, split: Split) -> list[Sample]:
-        """The samples of a split in the order of its metadata; none where the dataset has no such split."""
-        return [sample for _, sample in self.numbered(split)]
+    def samples(self, split: Split, only: Container[str] | None = None) -> list[Sample]:
+        """The samples of a split in the order of its metadata; none where the dataset has no such split.
 
-    def numbered(self, split: Split) -> Iterator[tuple[str, Sample]]:
+        With `only` those whose ids are in it: in a large dataset a few of them are found far sooner than all.
+        """
+        return [sample for _, sample in self.numbered(split, only)]
+
+    def numbered(self, split: Split, only: Container[str] | None = None) -> Iterator[tuple[str, Sample]]:
         """Each sample with where it stands: `train/metadata.jsonl:17`."""
         if self.fold is None:
-            yield from self.stored(split)
+            yield from self.stored(split, only)
             return
         for place in Split:
-            for where, sample in self.stored(place):
+            for where, sample in self.stored(place, only):
                 if sample.split == split:
                     yield where, sample
 
-    def stored(self, split: Split) -> Iterator[tuple[str, Sample]]:
+    def stored(self, split: Split, only: Container[str] | None = None) -> Iterator[tuple[str, Sample]]:
         """Each sample that lies in the folder of a split, whatever its fold makes of it, with where it stands."""
         path = self.metadata(split)
         if not path.is_file():
@@ -66,7 +69,9 @@ class Dataset:
         packed = packed_images(self.folder, split)
         for number, line in enumerate(lines, start=1):
             if line.strip():
-                yield f"{split}/{METADATA_FILE}:{number}", self._sample(split, line, f"{path}:{number}", packed)
+                row = _read_row(line, f"{path}:{number}")
+                if only is None or f"{split}/{row.file_name}" in only:
+                    yield f"{split}/{METADATA_FILE}:{number}", self._sample(split, row, f"{path}:{number}", packed)
 
     def metadata(self, split: Split) -> Path:
         """Where a split's metadata stands, or would stand."""
@@ -79,8 +84,8 @@ class Dataset:
             raise DataError(f"fold: must be 1 to {self.card.folds}, not {fold}", where=where)
         return split_of_fold(fold, self.fold, self.card.folds)
 
-    def _sample(self, place: Split, line: str, where: str, packed: Mapping[str, PackedImage]) -> Sample:
-        split, row = place, _read_row(line, where)
+    def _sample(self, place: Split, row: "_Row", where: str, packed: Mapping[str, PackedImage]) -> Sample:
+        split = place
         try:
             image = packed.get(row.file_name) or inside(self.folder / place, row.file_name)
             geometry = row.geometry()

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -14,16 +15,22 @@ import numpy as np
 from dsocr import __version__
 from dsocr.errors import DataError
 from dsocr.evaluation.dumbbells import Row, render_dumbbells
-from dsocr.evaluation.intervals import FEWEST, Clusters, Interval, Numbers, Unit, clusters_of, interval_of
+from dsocr.evaluation.intervals import FEWEST, Clusters, Interval, Numbers, Unit, clusters_of
 from dsocr.evaluation.metrics import ErrorRate
-from dsocr.evaluation.paired import Paired, SwapTest, difference_interval, swap_test
+from dsocr.evaluation.paired import Paired, SwapTest, difference_interval, sign_test, swap_test
 from dsocr.evaluation.scores import LineScore, Score, finite, pooled
+from dsocr.samples import PackedImage
 
 Verdict = Literal["better", "worse", "unclear", "too few", "same"]
 """What can be said of a reading beside the first: "too few" where so few writers could never tell."""
 
 _CHANCE = 0.05
 """How often a difference may be called one that is none."""
+
+_HEAVY = 0.2
+"""The share of all errors in one line that is told."""
+
+_LISTED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +44,15 @@ class NamedLines:
 
 @dataclass(frozen=True, slots=True)
 class ReadingScore:
-    """One of the readings, pooled, each headline with its interval; `exact` is that of the share of exact lines."""
+    """One of the readings, pooled, its headlines with their intervals."""
 
     name: str
     score: Score
-    cer: Interval
-    wer: Interval
-    exact: Interval
     remarks: Sequence[str] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """The reading as JSON holds it."""
-        intervals = {name: getattr(self, name).as_dict() for name in ("cer", "wer", "exact")}
-        return {
-            "name": self.name,
-            **self.score.as_dict(),
-            "intervals": intervals,
-            "remarks": list(self.remarks),
-        }
+        return {"name": self.name, **self.score.as_dict(), "remarks": list(self.remarks)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +106,8 @@ class Difference:
     cer: Interval
     swaps: SwapTest
     groups: tuple[int, int, int]
+    typical: float | None
+    signs: float
     better: Sequence[LineChange]
     worse: Sequence[LineChange]
 
@@ -151,8 +151,20 @@ class Difference:
             return f"{told}, without an interval: {self.cer.reason}"
         return f"{told}, {100 * self.cer.level:.0f} % CI {100 * self.cer.low:+.1f} to {100 * self.cer.high:+.1f}"
 
+    @property
+    def chances(self) -> list[str]:
+        """How often chance alone would do as much, and the change on the middle writer, each as a sentence."""
+        if self.verdict == "same":
+            return []
+        unit, kind = self.cer.unit, "all swaps tried" if self.swaps.exact else "random swaps"
+        told = [f"by chance, whole {unit}s swapped: p = {self.swaps.p:.2g} ({kind})"]
+        if self.typical is not None:
+            middle = f"on the middle {unit}: {100 * self.typical:+.1f} points"
+            told.append(f"{middle}; as one-sided by chance: p = {self.signs:.2g} (sign test)")
+        return told
+
     def as_dict(self) -> dict[str, Any]:
-        """The difference as JSON holds it."""
+        """The difference as JSON holds it, with the hundred lines that changed most either way."""
         better, worse, same = self.groups
         return {
             "first": self.first.name,
@@ -163,8 +175,10 @@ class Difference:
             "interval": self.cer.as_dict(),
             "swap_test": self.swaps.as_dict(),
             "groups": {"better": better, "worse": worse, "same": same},
-            "better_lines": [line.as_dict() for line in self.better],
-            "worse_lines": [line.as_dict() for line in self.worse],
+            "typical_difference": self.typical,
+            "sign_test": self.signs,
+            "better_lines": [line.as_dict() for line in self.better[:_LISTED]],
+            "worse_lines": [line.as_dict() for line in self.worse[:_LISTED]],
         }
 
 
@@ -174,7 +188,8 @@ class Comparison:
 
     `groups` are writers or pages, those first that changed most for the better in the last reading; none where every
     line counts by itself. `plot` is the dumbbell plot of the groups, an `<svg>` whose colours are those of our pages.
-    `caution` says what the intervals do not tell, empty where they tell of new writers.
+    `cautions` say what the numbers do not tell. `lines` are those of each
+    reading by its name, all in one order, and `images` their pictures by id, as far as they are known.
     """
 
     readings: Sequence[ReadingScore]
@@ -182,8 +197,10 @@ class Comparison:
     groups: Sequence[Group]
     unit: Unit
     clusters: int
-    caution: str
+    cautions: Sequence[str]
     plot: str
+    lines: Mapping[str, Sequence[LineScore]]
+    images: Mapping[str, Path | PackedImage] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
     made_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     dsocr_version: str = __version__
@@ -194,7 +211,7 @@ class Comparison:
             "sentences": [difference.sentence for difference in self.differences],
             "unit": self.unit,
             "clusters": self.clusters,
-            "caution": self.caution,
+            "cautions": list(self.cautions),
             "readings": [reading.as_dict() for reading in self.readings],
             "differences": [difference.as_dict() for difference in self.differences],
             "groups": [group.as_dict() for group in self.groups],
@@ -204,8 +221,17 @@ class Comparison:
         }
 
 
-def compare(readings: Sequence[NamedLines], *, about: Mapping[str, Any] | None = None, seed: int = 0) -> Comparison:
-    """The readings beside the first of them; every one must have scored the same lines against the same texts."""
+def compare(
+    readings: Sequence[NamedLines],
+    *,
+    images: Mapping[str, Path | PackedImage] | None = None,
+    about: Mapping[str, Any] | None = None,
+    seed: int = 0,
+) -> Comparison:
+    """The readings beside the first of them; every one must have scored the same lines against the same texts.
+
+    `about` is what to keep with the result, such as the dataset's hash.
+    """
     _demand_the_same_lines(readings)
     places = {line.id: place for place, line in enumerate(readings[0].lines)}
     readings = [
@@ -213,7 +239,10 @@ def compare(readings: Sequence[NamedLines], *, about: Mapping[str, Any] | None =
         for reading in readings
     ]
     clusters = clusters_of(readings[0].lines)
-    scores = [_scored(reading, clusters) for reading in readings]
+    scores = [
+        ReadingScore(reading.name, Score.of(reading.lines, intervals=True), tuple(reading.remarks))
+        for reading in readings
+    ]
     groups = _groups(readings, clusters)
     rows = [Row(group.name, group.lines, [finite(cer.rate) for cer in group.cers]) for group in groups]
     return Comparison(
@@ -225,8 +254,10 @@ def compare(readings: Sequence[NamedLines], *, about: Mapping[str, Any] | None =
         groups=groups,
         unit=clusters.unit,
         clusters=clusters.count,
-        caution=_caution(readings[0].lines, clusters),
+        cautions=[*_caution(readings[0].lines, clusters), *map(_heaviest, filter(_is_top_heavy, readings))],
         plot=render_dumbbells([reading.name for reading in readings], rows, clusters.unit) if rows else "",
+        lines={reading.name: reading.lines for reading in readings},
+        images=images or {},
         about=about or {},
     )
 
@@ -250,19 +281,6 @@ def _demand_the_same_lines(readings: Sequence[NamedLines]) -> None:
             raise DataError(f"{message}: {len(other)} lines, such as {other[0]}", hint="evaluate both on one dataset")
 
 
-def _scored(reading: NamedLines, clusters: Clusters) -> ReadingScore:
-    lines = reading.lines
-    exact = [ErrorRate(int(line.exact), 1) for line in lines]
-    return ReadingScore(
-        name=reading.name,
-        score=Score.of(lines),
-        cer=interval_of([line.cer for line in lines], clusters),
-        wer=interval_of([line.wer for line in lines], clusters),
-        exact=interval_of(exact, clusters, share=True),
-        remarks=tuple(reading.remarks),
-    )
-
-
 def _difference(
     first: tuple[ReadingScore, NamedLines], second: tuple[ReadingScore, NamedLines], clusters: Clusters, seed: int
 ) -> Difference:
@@ -270,6 +288,8 @@ def _difference(
     lengths = np.array([line.cer.length for line in before], dtype=np.float64)
     paired = Paired(_errors(before), _errors(after), lengths, clusters)
     changes = clusters.sums(paired.second - paired.first)
+    length = clusters.sums(lengths)
+    better, worse, same = (int(np.sum(part)) for part in (changes < 0, changes > 0, changes == 0))
     changed = [LineChange(*both) for both in zip(before, after, strict=True)]
     changed.sort(key=lambda line: -abs(line.saved))
     return Difference(
@@ -277,7 +297,9 @@ def _difference(
         second=second[0],
         cer=difference_interval(paired, seed=seed),
         swaps=swap_test(paired, seed=seed),
-        groups=(int((changes < 0).sum()), int((changes > 0).sum()), int((changes == 0).sum())),
+        groups=(better, worse, same),
+        typical=float(np.median((changes / length)[length > 0])) if length.any() else None,
+        signs=sign_test(better, worse),
         better=[line for line in changed if line.saved > 0],
         worse=[line for line in changed if line.saved < 0],
     )
@@ -303,13 +325,27 @@ def _groups(readings: Sequence[NamedLines], clusters: Clusters) -> list[Group]:
     return sorted(groups, key=lambda group: (group.cers[-1].rate - group.cers[0].rate, group.name))
 
 
-def _caution(lines: Sequence[LineScore], clusters: Clusters) -> str:
-    """What the intervals do not tell."""
+def _caution(lines: Sequence[LineScore], clusters: Clusters) -> list[str]:
+    """What the intervals do not tell; nothing where they tell of new writers."""
     if clusters.unit == "writer":
-        return ""
+        return []
     writers = {line.writer for line in lines} - {None}
     if writers:
         hands = "this writer" if len(writers) == 1 else f"these {len(writers)} writers"
-        return f"the intervals are over {clusters.unit}s: they tell of more {clusters.unit}s by {hands}, not of others"
+        return [
+            f"the intervals are over {clusters.unit}s: they tell of more {clusters.unit}s by {hands}, not of others"
+        ]
     told = f"the intervals are over {clusters.unit}s, as no writer is known: where one hand wrote several"
-    return f"{told}, they are too narrow"
+    return [f"{told}, they are too narrow"]
+
+
+def _is_top_heavy(reading: NamedLines) -> bool:
+    """True where a single line, such as a loop, decides the pooled rates."""
+    worst = max(line.cer.errors for line in reading.lines)
+    return len(reading.lines) >= FEWEST and worst >= _HEAVY * max(1, sum(line.cer.errors for line in reading.lines))
+
+
+def _heaviest(reading: NamedLines) -> str:
+    worst = max(reading.lines, key=lambda line: line.cer.errors)
+    share = worst.cer.errors / sum(line.cer.errors for line in reading.lines)
+    return f"{100 * share:.0f} % of all errors of {reading.name} are in one line, {worst.id}"

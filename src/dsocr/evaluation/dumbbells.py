@@ -69,7 +69,7 @@ def _legend(names: Sequence[str]) -> str:
     drawn, x = [], 6.0
     for place, name in enumerate(names):
         told = _cut(name, 30)
-        drawn.append(f'<circle cx="{x + 4:.1f}" cy="12" r="5" style="{_fill(place)}"/>')
+        drawn.append(f'<circle cx="{x + 4:.1f}" cy="12" r="5" style="{_dot(place)}"/>')
         drawn.append(f'<text x="{x + 14:.1f}" y="16">{escape(told)}</text>')
         x += 34 + 6.4 * len(told)
     return "".join(drawn)
@@ -89,7 +89,7 @@ def _row(row: Row, names: Sequence[str], y: float, across: _Across) -> str:
             f'<path d="M{x:.1f} {y:.1f}H{end:.1f}" stroke-width="3" opacity=".45" style="{_stroke(last[0])}"/>'
         )
     for place, cer in known:
-        drawn.append(f'<circle cx="{across(cer):.1f}" cy="{y:.1f}" r="5" style="{_fill(place)}"/>')
+        drawn.append(f'<circle cx="{across(cer):.1f}" cy="{y:.1f}" r="5" style="{_dot(place)}"/>')
     far = [cer for _, cer in known if cer > _FAR]
     if far:
         drawn.append(f'<text x="{across(_FAR) + 9:.1f}" y="{y + 4:.1f}">{100 * max(far):.0f} %</text>')
@@ -107,7 +107,10 @@ def _colour(place: int) -> str:
     return f"var(--run{place}, {COLOURS[place]})"
 
 
-def _fill(place: int) -> str:
+def _dot(place: int) -> str:
+    """A ring for the first reading and discs for the others, so that colour is not all that tells them apart."""
+    if not place:
+        return f"fill: var(--paper, #fff); stroke: {_colour(place)}; stroke-width: 2.5"
     return f"fill: {_colour(place)}"
 
 

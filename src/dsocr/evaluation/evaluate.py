@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from PIL import Image
@@ -12,7 +13,9 @@ from dsocr.config import load_config
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.data.sheets import hand_of
+from dsocr.data.subsets import training_samples
 from dsocr.errors import DataError
+from dsocr.evaluation.guard import Guard, GuardReading
 from dsocr.evaluation.lines import write_lines
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, hands_by_writer, score_lines
@@ -37,7 +40,7 @@ def evaluate(
 ) -> Scorecard:
     """Score a finished run on a split of its own dataset, or of another; writes the run's scorecard and lines.
 
-    `limit` reads the first so many samples only, and the card says so.
+    `limit` reads the first so many samples only, and the card says so. With the base the guard set is scored as well.
     """
     opened = dataset_of(run) if dataset is None else Dataset.open(dataset)
     samples = opened.samples(split)[:limit]
@@ -45,7 +48,9 @@ def evaluate(
         raise DataError(f"has no {split} split to score", where=opened.folder)
     transcriber = Transcriber.of_run(run)
     writers = [sample.writer for sample in samples]
-    hands = hands_by_writer({sample.writer for sample in opened.samples(Split.TRAIN)}, writers)
+    # A run that was trained on a part of its dataset knows the writers of that part.
+    trained = opened.samples(Split.TRAIN) if dataset else training_samples(opened, load_config(run.config))
+    hands = hands_by_writer({sample.writer for sample in trained}, writers)
 
     done = 0
 
@@ -80,9 +85,22 @@ def evaluate(
         remarks=remarks,
         struck_marks=transcriber.text_policy.struck_marks,
     )
+    guarded = _guarded(run, transcriber) if with_base else None
+    card = replace(card, guard=None if guarded is None else guarded.as_dict())
     write_lines(run.lines, ({} if base is None else {"base": base}) | {"adapter": lines})
     card.save(run.scorecard)
     return card
+
+
+def _guarded(run: RunFolder, transcriber: Transcriber) -> GuardReading | None:
+    """The guard set as the base and the adapter read it; None where there is none."""
+    config = load_config(run.config)
+    guard = Guard.open(config.guard, config.base)
+    if guard is None:
+        return None
+    with transcriber.without_adapter():
+        base = guard.read(transcriber.network, transcriber.encoder, transcriber.generation)
+    return guard.compared(base, guard.read(transcriber.network, transcriber.encoder, transcriber.generation))
 
 
 def dataset_of(run: RunFolder) -> Dataset:

@@ -127,7 +127,8 @@ class Forecast:
         ahead = expected.count - self.largest.samples
         if expected.count > FARTHEST * self.largest.samples:
             return f"{ahead:,} more lines: cannot tell, that is over {FARTHEST} times what was trained on"
-        return f"about {ahead:,} more lines -> CER {_spoken(expected)}; {self.largest.cer:.1%} now"
+        fall = f"{100 * max(expected.least_fall, 0):.0f} to {_share(max(expected.most_fall, 0))} fewer errors"
+        return f"about {ahead:,} more lines -> CER {_spoken(expected)}; {self.largest.cer:.1%} now, {fall}"
 
     def _target(self, needed: Needed) -> str:
         largest = self.largest.samples
@@ -139,9 +140,9 @@ class Forecast:
                 f"{goal}: cannot tell; {_share(1 - needed.reached)} of the curves that fit never reach it, "
                 f"and the others take {_lines(needed.low)} lines or more"
             )
-        most = f"to {_lines(needed.high)}" if needed.high <= FARTHEST * largest else "or more, perhaps never"
         ahead = max(needed.count - largest, 1)
-        span = f"{_lines(needed.count)} in all, from {_lines(needed.low)} {most}"
+        most = f"at most {_lines(needed.high)}" if needed.high <= FARTHEST * largest else "perhaps never"
+        span = f"{_lines(needed.count)} in all; at least {_lines(needed.low)}, {most}"
         return f"{goal} -> about {_lines(ahead)} more lines ({span})"
 
     def as_dict(self) -> dict[str, Any]:

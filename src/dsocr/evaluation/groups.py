@@ -1,5 +1,6 @@
 """The lines of a split by who wrote them, where they stand, how long they are and in which script."""
 
+import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,9 @@ from dsocr.data.strata import length_bounds, script_of
 from dsocr.evaluation.scores import LineScore, Scores
 
 KINDS = ("writer", "page", "source", "length", "script")
+_PLACE = re.compile(r"#.*|:\d+$", re.DOTALL)
+"""Where in its file a line stands."""
+
 SHOWN = 40
 """So many groups of a kind stand on a card by name; the others are pooled."""
 
@@ -74,7 +78,17 @@ def _names(kind: str, lines: Sequence[LineScore]) -> list[str | None]:
         return _bands([line.cer.length for line in lines])
     if kind == "script":
         return [script_of(line.reference) for line in lines]
+    if kind == "source":
+        return [_collection(line.source) for line in lines]
     return [getattr(line, kind) for line in lines]
+
+
+def _collection(source: str | None) -> str | None:
+    """Of `letters/17.xml:12` the folder, `letters`; of a file at the top, such as `lines.csv:12`, the file."""
+    if source is None:
+        return None
+    folder, _, file = _PLACE.sub("", source).rpartition("/")
+    return folder or file
 
 
 def _bands(lengths: Sequence[int]) -> list[str | None]:

@@ -25,6 +25,9 @@ _Scale = Callable[[Any, Any], Any]
 FEWEST = 5
 """Clusters below which no interval is given: with four it would be right, but reach from a third to three times."""
 
+_USELESS = math.log(100)
+"""A reach from a hundredth of the rate to a hundred times it tells nothing."""
+
 
 class Placed(Protocol):
     """A line of which may be known who wrote it, and on which page."""
@@ -123,7 +126,9 @@ def interval_of_sums(
         return none(f"all {clusters.count} {clusters.unit}s are alike, which tells no spread")
     middle = float(scale(part.sum(), whole.sum()))
     reach = student(level, freedom) * spread
-    return Interval(back(middle - reach), back(min(middle + reach, 700)), level, clusters.unit, clusters.count)
+    if reach > _USELESS and not share:
+        return none(f"the rate hangs on one or two of {clusters.count} {clusters.unit}s")
+    return Interval(back(middle - reach), back(middle + reach), level, clusters.unit, clusters.count)
 
 
 def too_few(clusters: Clusters) -> str:

@@ -5,6 +5,7 @@ studentised bootstrap (Efron and Tibshirani 1993, chapter 12), alike to both sid
 `benchmarks/intervals.py` compares it with the percentile bootstrap, which is far too narrow below fifty writers.
 """
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -96,6 +97,14 @@ def swap_test(paired: Paired, *, seed: int = 0, repeats: int = 10_000) -> SwapTe
         signs = random.integers(0, 2, (min(_AT_ONCE, repeats - start), len(changes))) * 2 - 1
         large += int(np.sum(np.abs(signs @ changes) >= seen))
     return SwapTest((large + 1) / (repeats + 1), 1 / (repeats + 1), exact=False)
+
+
+def sign_test(better: int, worse: int) -> float:
+    """How often so many tosses of a coin are at least as one-sided; beyond 1,000 by the normal distribution."""
+    tosses, fewer = better + worse, min(better, worse)
+    if tosses > 1000:
+        return math.erfc(max(abs(better - worse) - 1, 0) / math.sqrt(2 * tosses))
+    return float(min(1, 2 * sum(math.comb(tosses, count) for count in range(fewer + 1)) / 2**tosses))
 
 
 def _all_signs(count: int) -> NDArray[np.int64]:

@@ -45,12 +45,19 @@ class PowerLaw:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The error rate expected with so many samples: the middle of what was drawn, and a 95 % interval."""
+    """The error rate expected with so many samples: the middle of what was drawn, and a 95 % interval.
+
+    `fall` is the part of the errors of today's largest training that is gone then, with `least_fall` and `most_fall`:
+    it is known better than the rate, because which lines are scored matters less to it.
+    """
 
     count: int
     rate: float
     low: float
     high: float
+    fall: float
+    least_fall: float
+    most_fall: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +91,8 @@ class LearningCurve:
         """What a training with so many samples would score, its own luck included."""
         shape = _shape(count / self._largest, self._exponent, self._floor)
         low, rate, high = _quantiles(self._height * shape * np.exp(self._noise))
-        return Expected(count, rate, low, high)
-
-    def band(self, count: float) -> tuple[float, float, float]:
-        """Low, middle and high of the curve itself at so many samples, without a single training's luck."""
-        low, rate, high = _quantiles(self._height * _shape(count / self._largest, self._exponent, self._floor))
-        return low, rate, high
+        least, fall, most = _quantiles(1 - shape)
+        return Expected(count, rate, low, high, fall, least, most)
 
     def needed(self, target: float) -> Needed:
         """How many samples bring the error rate down to a target."""

@@ -46,6 +46,7 @@ class Scorecard:
     `averages` and `characters` are by model, `profiles` by name and model. `worst` are the lines that cost most, as the
     adapter (else the base) read them. `dataset` holds the hash of each split, `settings` whatever the predictions were
     made with. `certainty` and `remarks` are sentences: how far to trust the CER, and what is unusual about this card.
+    `guard` is what became of the guard set, as `GuardReading.as_dict` writes it, None where none was read.
     """
 
     split: str
@@ -62,6 +63,7 @@ class Scorecard:
     worst: Sequence[LineScore] = ()
     dataset: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    guard: Mapping[str, Any] | None = None
     meaning: str = MEANING
     made_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     dsocr_version: str = __version__
@@ -96,6 +98,7 @@ class Scorecard:
             "worst": [line.as_dict() for line in self.worst],
             "dataset": dict(self.dataset),
             "settings": dict(self.settings),
+            "guard": None if self.guard is None else dict(self.guard),
             "meaning": self.meaning,
             "made_at": self.made_at,
             "dsocr_version": self.dsocr_version,

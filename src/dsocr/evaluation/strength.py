@@ -20,7 +20,8 @@ from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.inference.transcriber import Transcriber
 from dsocr.model.adapters import read_adapter_config
 from dsocr.model.strength import at_strength, demand_strength
-from dsocr.runs import RunFolder
+from dsocr.pages.plotting import Line, Plot, render_picture
+from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.samples import Sample, Split
 
 STRENGTHS = (0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -140,6 +141,32 @@ def sweep(
         if progress is not None:
             progress(len(points), len(STRENGTHS))
     return Sweep(split.value, points)
+
+
+def write_sweep(read: Sweep, run: RunFolder) -> tuple[Path, Path]:
+    """Lay the sweep into the run folder, `strength.json` for programs and `strength.png` to look at; their paths."""
+    data, picture = run.path / "strength.json", run.path / "strength.png"
+    write_atomically(data, to_json(read.as_dict()))
+    render_picture(_plots(read), [_TARGET, _GUARD, _BOTH]).save(picture)
+    return data, picture
+
+
+_TARGET, _GUARD, _BOTH = "target", "guard set", "target against guard set, from the base (0) to the adapter (1)"
+
+
+def _plots(read: Sweep) -> list[Plot]:
+    """Both CERs over the strength, and one over the other; the chosen strength is marked."""
+    chosen = read.chosen
+    mark = f"at {chosen.strength:g}:"
+    target = [(point.strength, 100 * point.target.rate) for point in read.points]
+    guard = [(point.strength, 100 * point.guard.adapter.rate) for point in read.points]
+    both = [(x, y) for (_, x), (_, y) in zip(guard, target, strict=True)]
+    place = read.points.index(chosen)
+    lines = [Line(_TARGET, target, target[place], mark), Line(_GUARD, guard, guard[place], mark)]
+    return [
+        Plot("CER, %", "the adapter's strength", lines),
+        Plot("CER of the target, %", "the guard set's CER, %", [Line(_BOTH, both, both[place], mark)]),
+    ]
 
 
 def _line_errors(transcriber: Transcriber, samples: Sequence[Sample]) -> list[ErrorRate]:

@@ -58,7 +58,7 @@ def _scores(card: Scorecard) -> str:
     for hand, scores in groups.items():
         rows += [("", "", ""), (HANDS[hand], "", ""), *_rows("  ", (scores.base, scores.adapter))]
     rows += [("", "", ""), ("CER by other counts", "", ""), *_other_counts(card)]
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def _rows(indent: str, pair: Sequence[Score | None]) -> Iterable[Row]:
@@ -107,20 +107,24 @@ def _percent(errors: ErrorRate) -> str:
     return f"{errors.rate:.2%}" if math.isfinite(errors.rate) else "no text"
 
 
-def _aligned(rows: Sequence[Row]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = (f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}".rstrip() for a, b, c in rows)
-    return "\n".join(lines)
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows in columns, the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = "<" + ">" * (len(widths) - 1)
+    return "\n".join(
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip()
+        for row in rows
+    )
 
 
 def _line(line: LineScore) -> str:
     facts = [f"{line.cer.errors} {'error' if line.cer.errors == 1 else 'errors'} in {line.cer.length} characters"]
     facts += [said for failure, said in FAILED.items() if getattr(line, failure)]
-    texts = [f"    reference   {_shown(line.reference)}", f"    prediction  {_shown(line.prediction)}"]
+    texts = [f"    reference   {shown(line.reference)}", f"    prediction  {shown(line.prediction)}"]
     return "\n".join([f"  {line.id}: {', '.join(facts)}", *texts])
 
 
-def _shown(text: str, longest: int = 160) -> str:
+def shown(text: str, longest: int = 160) -> str:
     """On one line, cut where a loop fills pages, and without the control characters that could drive a terminal."""
     text = "".join(character if character.isprintable() else "?" for character in comparable(text))
     return text if len(text) <= longest else f"{text[:longest]}... ({len(text)} characters)"

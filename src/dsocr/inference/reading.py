@@ -9,7 +9,6 @@ from PIL import Image
 
 from dsocr.data.sources.layout import Outline, Region, SourceLine
 from dsocr.errors import DataError
-from dsocr.inference.formats.jsonl import row_of
 from dsocr.inference.inputs.finding import InputPage
 from dsocr.inference.inputs.showing import Opening, OpenPage, Shown
 from dsocr.inference.journal import ReadingJournal
@@ -130,30 +129,29 @@ def _assembled(answered: _Answered, *, replace_texts: bool) -> ReadPage:
     more: list[ReadLine] = []
     unmatched = 0
     for shown, prediction in zip(page.shown, answered.predictions, strict=True):
-        parted, told = prediction.text.split("\n"), _told(prediction)
-        if _is_one_line(shown):
-            parted = [prediction.text]
+        parted = [prediction] if _is_one_line(shown) else prediction.parted()
         if len(parted) == len(shown.lines):
-            read = {line: _line(line, text, told) for line, text in zip(shown.lines, parted, strict=True)}
+            read = {line: _line(line, part) for line, part in zip(shown.lines, parted, strict=True)}
             texts |= {line: text for line, text in read.items() if replace_texts or is_blank(line.text)}
         else:
             unmatched += bool(shown.lines)
-            more += _slices(shown, parted, page.size, told)
+            more += _slices(shown, parted, page.size)
     lines = [texts.get(line) or _kept(line) for line in page.lines]
     return ReadPage(page.page, page.size, (*lines, *more), page.refused, unmatched)
 
 
 def _told(prediction: Prediction) -> dict[str, object]:
     """What a prediction says beside its id and text."""
-    return {name: value for name, value in row_of(prediction).items() if name not in {"id", "text"}}
+    told = prediction.as_dict(characters=True)
+    return {name: value for name, value in told.items() if name not in {"id", "text"}}
 
 
 def _is_one_line(shown: Shown) -> bool:
     return len(shown.lines) == 1 and shown.outline == shown.lines[0].outline
 
 
-def _line(line: SourceLine, text: str, told: dict[str, object]) -> ReadLine:
-    return ReadLine(line.where, text, line.outline, line.region, line.place, told=told)
+def _line(line: SourceLine, part: Prediction) -> ReadLine:
+    return ReadLine(line.where, part.text, line.outline, line.region, line.place, told=_told(part))
 
 
 def _kept(line: SourceLine) -> ReadLine:
@@ -162,14 +160,14 @@ def _kept(line: SourceLine) -> ReadLine:
     )
 
 
-def _slices(shown: Shown, texts: Sequence[str], size: tuple[int, int], told: dict[str, object]) -> list[ReadLine]:
+def _slices(shown: Shown, parts: Sequence[Prediction], size: tuple[int, int]) -> list[ReadLine]:
     """Lines of which only the region is known: they share its height evenly."""
     left, top, right, bottom = shown.outline.box if shown.outline else (0, 0, *size)
-    share = (bottom - top) / len(texts)
+    share = (bottom - top) / len(parts)
     known = shown.lines[0].region if shown.lines else None
     region = known or Region(shown.id, shown.outline)
     lines = []
-    for number, text in enumerate(texts):
+    for number, part in enumerate(parts):
         box = (left, round(top + number * share), right, round(top + (number + 1) * share))
-        lines.append(ReadLine(f"{shown.id}#{number + 1}", text, Outline(box), region, told=told))
+        lines.append(ReadLine(f"{shown.id}#{number + 1}", part.text, Outline(box), region, told=_told(part)))
     return lines

@@ -1,7 +1,7 @@
 """The recipe of a transcription: scans, PDF, ALTO and PAGE in; texts out, in the formats that archives use."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,9 @@ from dsocr.data.clock import now
 from dsocr.data.sources.layout import Unit
 from dsocr.data.targets.filling import Step
 from dsocr.errors import DataError
+from dsocr.inference.confidence import CALIBRATION
 from dsocr.inference.formats import choose_formats
+from dsocr.inference.formats.jsonl import row_of
 from dsocr.inference.inputs.finding import InputPage, Shows, find_pages
 from dsocr.inference.inputs.segmenters import BUILT_IN, choose_segmenter
 from dsocr.inference.inputs.showing import Opening
@@ -19,6 +21,7 @@ from dsocr.inference.journal import ReadingJournal
 from dsocr.inference.outputs import Target
 from dsocr.inference.pages import ReadPage
 from dsocr.inference.reading import Reads, read_into
+from dsocr.inference.review import write_review
 from dsocr.inference.transcriber import Transcriber
 from dsocr.inference.work import recover, work_folder
 from dsocr.runs import READING, ReadingSettings, RunFolder
@@ -82,6 +85,7 @@ def transcribe(
     shard: tuple[int, int] = (1, 1),
     strict: bool = False,
     overwrite: bool = False,
+    review: Path | None = None,
     progress: Progress | None = None,
     reader: Reads | None = None,
 ) -> TranscribeReport:
@@ -90,9 +94,11 @@ def transcribe(
     `unit` is what the model is shown, None what the adapter was trained on; `shows` what image files show, None to tell
     it from their shape. `segmenter` finds the lines of pages that come without. Texts that ALTO and PAGE files hold are
     kept unless `replace_texts`. `shard` (2, 5) reads the second of five shares of the pages. What cannot be read is
-    counted and listed; `strict` makes it an error. What a killed run has read is not read again. `reader` reads in
-    place of the run's own.
+    counted and listed; `strict` makes it an error. What a killed run has read is not read again. `review` is a file for
+    all lines that were read, the most doubtful first. `reader` reads in place of the run's own.
     """
+    if review is not None and review.exists() and not overwrite:
+        raise DataError("is there already", where=review, hint="name another file, or give --overwrite")
     recover(out)
     settings = ReadingSettings.load(run.adapter)
     opening = Opening(unit or settings.unit, choose_segmenter(segmenter), replace_texts)
@@ -122,6 +128,8 @@ def transcribe(
             raise DataError(_told(report.refused))
         step = Step("dsocr", __version__, "handwriting read", _settings_told(job), date)
         card = {"format": "dsocr-transcription", "dsocr_version": __version__, "date": date, **job, **report.counts()}
+        if review is not None:
+            write_review(_rows(read_pages(work.journal, pages)), review)
         report.refused += target.write(work.draft, lambda: read_pages(work.journal, pages), step, card)
     return report
 
@@ -136,6 +144,11 @@ def read_pages(
             yield ReadPage.from_json(page, row["page"])
         elif refused is not None:
             refused.append(f"{page.id}: {row['refused']}")
+
+
+def _rows(pages: Iterable[ReadPage]) -> Iterator[dict[str, Any]]:
+    """The lines that were read, as JSON lines have them."""
+    return (row_of(page, line) for page in pages for line in page.lines if not line.was_there)
 
 
 def _told(refused: Sequence[str]) -> str:
@@ -166,9 +179,11 @@ def _job(
 
 
 def _digest(adapter: Path) -> str:
-    """A hash over the adapter's files; a sealed one's manifest names theirs."""
+    """A hash over the adapter's files; a sealed one's manifest names theirs, but not the settings and calibration."""
     whole = hashlib.sha256()
-    files = [adapter / READING, adapter / MANIFEST] if (adapter / MANIFEST).exists() else sorted(adapter.iterdir())
+    files = sorted(adapter.iterdir())
+    if (adapter / MANIFEST).exists():
+        files = [path for path in files if path.name in (READING, MANIFEST, CALIBRATION)]
     for path in files:
         whole.update(hashlib.sha256(path.read_bytes()).digest())
     return whole.hexdigest()[:16]

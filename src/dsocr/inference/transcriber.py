@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,61 +13,23 @@ from dsocr.data.sheets import SheetLine, fill_sheets
 from dsocr.inference.confidence import (
     UNCALIBRATED,
     Calibration,
-    Word,
     character_confidences,
     line_confidence,
     words_of,
 )
 from dsocr.inference.decoding import Generation
 from dsocr.inference.ordering import read_by_length
+from dsocr.inference.prediction import Prediction
 from dsocr.inference.second_try import without_loops
 from dsocr.inference.sheets import LineReading, LinesPerSheet, read_sheets, sheet_limits
-from dsocr.inference.spans import TokenScore
 from dsocr.model.adapters import load_adapter
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, choose_dtype, load_base
 from dsocr.model.sheets import line_height
 from dsocr.runs import ReadingSettings, RunFolder
-from dsocr.text import TextPolicy, is_blank
+from dsocr.text import TextPolicy
 
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """The transcription of one image. `tokens` counts the end token; `truncated` means that none came.
-
-    `read_again` is a line that was read alone after its sheet was answered with another number of lines, `tried_again`
-    one that ran into a loop and was read a second time. `looping` is one that ran into a loop then too: its text is cut
-    off where that begins. `overruled` counts the tokens
-    at which the guard forbade what the model would have written. `confidence` is the share of the text that is likely
-    to be right, `words` has the likelihood of each word, `characters` of each character, and `scores` what they were
-    told from; None and empty where nothing is known.
-    """
-
-    id: str
-    text: str
-    tokens: int
-    truncated: bool
-    read_again: bool = False
-    tried_again: bool = False
-    looping: bool = False
-    overruled: int = 0
-    confidence: float | None = None
-    words: tuple[Word, ...] = ()
-    characters: tuple[float, ...] = field(default=(), repr=False)
-    scores: tuple[TokenScore, ...] = field(default=(), repr=False)
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """Why to look at it whatever its confidence: "empty", "looping", "truncated", "overruled", "tried_again"."""
-        told = {
-            "empty": is_blank(self.text),
-            "looping": self.looping,
-            "truncated": self.truncated,
-            "overruled": self.overruled > 0,
-            "tried_again": self.tried_again,
-        }
-        return tuple(name for name, true in told.items() if true)
-
+__all__ = ["Prediction", "Transcriber", "folder_of"]
 
 Named = list[tuple[str, Image.Image]]
 """The lines of one sheet, each with its id."""
@@ -167,5 +129,6 @@ class Transcriber:
             line_confidence(scored, scales.line),
             words_of(scored, scales.word),
             tuple(character_confidences(scored, scales.character)),
+            tuple(line_confidence(part, scales.line) for part in scored.lines()) if scored.scores else (),
             scored.scores,
         )

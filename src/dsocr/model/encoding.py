@@ -153,7 +153,7 @@ def only_learnt(batch: dict[str, Any]) -> dict[str, Any]:
     large. The loss is the same. Done where `labels` still are on the CPU, no device has to be waited for.
     """
     following = pad(batch["labels"], (0, 1), value=IGNORED)[:, 1:]
-    most = int((following != IGNORED).sum(1).max())
+    most = max(1, int((following != IGNORED).sum(1).max()))  # the network wants a position, if only to ignore it
     positions = (following == IGNORED).to(torch.uint8).argsort(dim=1, stable=True)[:, :most]
     labels = following.gather(1, positions)
     return {**batch, "labels": labels, "shift_labels": labels, "logits_to_keep": positions}

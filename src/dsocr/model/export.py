@@ -17,6 +17,7 @@ from dsocr.model.exported import Exported
 from dsocr.model.loading import find_base, load_base
 from dsocr.model.merging import demand_same_tensors, merge, original_tensors, unused_tensors, weight_types, widest
 from dsocr.model.shards import write_shards
+from dsocr.model.strength import at_strength
 from dsocr.runs import RunFolder, writing_folder
 
 Progress = Callable[[int, int], None]
@@ -30,17 +31,19 @@ def export_merged(
     out: Path,
     *,
     scores: Mapping[str, Any] | None = None,
+    strength: float = 1.0,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Exported:
     """Write the run's base with its adapter merged in, with the names, types and other files that the base has.
 
-    `scores` is the run's scorecard as its file holds it, for the card. Raises ConfigError where the folder `out` is
-    not free, ModelError where the adapter does not fit or a tensor would not come out under the name it went in by.
+    `scores` is the run's scorecard as its file holds it, for the card; of the adapter as much is merged in as
+    `strength` says. Raises ConfigError where the folder `out` is not free or the adapter cannot have this strength,
+    ModelError where the adapter does not fit or a tensor would not come out under the name it went in by.
     """
     refuse_target(out, overwrite=overwrite)
     demand_apart(out, [run.adapter])
-    export = Exported.of_run("merged", run, scores)
+    export = Exported.of_run("merged", run, scores, strength)
     settings = export.settings
     folder, _ = find_base(settings.base, settings.base_revision)
     demand_apart(out, [folder])
@@ -48,7 +51,9 @@ def export_merged(
     base = load_base(settings.base, settings.base_revision, dtype=widest(types.values()))
     demand_same_tensors(base.network, folder)
     export = export.on(base.architecture, base.revision)
-    network = merge(load_adapter(base.network, run.adapter), where=run.adapter)
+    model = load_adapter(base.network, run.adapter)
+    with at_strength(model, strength):
+        network = merge(model, where=run.adapter)
     unused = dict(unused_tensors(folder))
     with writing_folder(out) as draft:
         tensors = chain(original_tensors(network, types), unused.items())

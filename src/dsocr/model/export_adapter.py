@@ -32,15 +32,17 @@ def export_adapter(
     form: Literal["peft", "vllm"],
     *,
     scores: Mapping[str, Any] | None = None,
+    strength: float = 1.0,
     overwrite: bool = False,
 ) -> Exported:
     """Write the run's adapter as PEFT or as vLLM reads it; the base need not be at hand.
 
-    `scores` is the run's scorecard as its file holds it, for the card. Raises ConfigError where the folder `out` is
-    not free, or where vLLM cannot read such an adapter.
+    `scores` is the run's scorecard as its file holds it, for the card. At a `strength` below 1 the weights are the
+    same and the config's alpha is that part of itself. Raises ConfigError where the folder `out` is not free, for a
+    strength the adapter cannot have, or where vLLM cannot read such an adapter.
     """
     refuse_target(out, overwrite=overwrite)
-    export = Exported.of_run(form, run, scores)
+    export = Exported.of_run(form, run, scores, strength)
     folder = _base_at_hand(export.settings)
     demand_apart(out, [run.adapter, *([folder] if folder else [])])
     names = [name for name, _, _ in heads_in(run.adapter / WEIGHTS)]

@@ -10,6 +10,7 @@ from dsocr.errors import RunError
 from dsocr.model.adapters import read_adapter_config
 from dsocr.model.architectures import Architecture
 from dsocr.model.serving import is_served, serve_adapter, serve_merged
+from dsocr.model.strength import config_at_strength
 from dsocr.runs import ReadingSettings, RunFolder
 
 Form = Literal["merged", "peft", "vllm"]
@@ -21,7 +22,8 @@ class Exported:
     """One export and what is known of the run it is made from.
 
     `architecture` is None where the base is not at hand, `revision` where its commit is not known. `adapter` is what
-    stands in the adapter's config, `provenance` in provenance.json, `scores` in scorecard.json, None if not scored.
+    stands in the adapter's config, at the export's `strength`; `provenance` is that of provenance.json, `scores` of
+    scorecard.json, None if not scored.
     """
 
     form: Form
@@ -32,19 +34,21 @@ class Exported:
     scores: Mapping[str, Any] | None
     architecture: Architecture | None = None
     revision: str | None = None
+    strength: float = 1.0
 
     @classmethod
-    def of_run(cls, form: Form, run: RunFolder, scores: Mapping[str, Any] | None) -> Self:
-        """What the run's own files tell."""
+    def of_run(cls, form: Form, run: RunFolder, scores: Mapping[str, Any] | None, strength: float = 1.0) -> Self:
+        """What the run's own files tell. Raises ConfigError for a strength that its adapter cannot have."""
         settings = ReadingSettings.load(run.adapter)
         return cls(
             form=form,
             name=run.path.resolve().name,
             settings=settings,
-            adapter=read_adapter_config(run.adapter),
+            adapter=config_at_strength(read_adapter_config(run.adapter), strength),
             provenance=_provenance(run),
             scores=scores,
             revision=settings.base_revision,
+            strength=strength,
         )
 
     def on(self, architecture: Architecture, revision: str | None) -> Self:

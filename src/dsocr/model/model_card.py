@@ -24,7 +24,7 @@ def model_card(export: Exported, folder: Path) -> str:
         "## Read with these settings",
         _settings(export.settings),
         "## How well it reads",
-        _scores(export.scores),
+        _scores(export.scores, export.strength),
         "## Serve it",
         *_serving(export, folder),
         "## Where it comes from",
@@ -71,7 +71,7 @@ def _settings(settings: ReadingSettings) -> str:
     return f"{told}\n\n{_table([('', ''), *rows])}"
 
 
-def _scores(scores: Mapping[str, Any] | None) -> str:
+def _scores(scores: Mapping[str, Any] | None, strength: float) -> str:
     if scores is None:
         return "It had not been scored when this was written; `dsocr evaluate RUN` does that."
     base, adapter = scores["base"], scores["adapter"]
@@ -79,6 +79,10 @@ def _scores(scores: Mapping[str, Any] | None) -> str:
     rows += [(name.upper(), _rate(base, name), _rate(adapter, name)) for name in ("cer", "wer")]
     lines = (adapter or base or {}).get("lines")
     about = f"{lines} lines of the {scores['split']} split, read at {scores['made_at']}. {scores['meaning']}"
+    if strength != 1:
+        about = (
+            f"These are the scores of the whole adapter, not of this export at {strength:g} of its strength. {about}"
+        )
     return f"{_table(rows)}\n\n{about}"
 
 
@@ -133,6 +137,7 @@ def _origin(export: Exported) -> str:
         ("dsocr", f"trained with {known.get('dsocr_version', '?')}, exported with {__version__}"),
         ("base", _base(export)),
         ("adapter", f"scope `{scope_of(adapter)}`, rank {adapter['r']}, alpha {adapter['lora_alpha']}, {variant}"),
+        *([] if export.strength == 1 else [("strength", f"{export.strength:g} of what was trained")]),
         ("trained", f"from {known.get('begun_at', '?')}, on {known.get('device', '?')}"),
         ("dataset", str(known.get("dataset_source", "?"))),
         *((f"{split} split", f"sha256 `{digest}`") for split, digest in known.get("dataset", {}).items()),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 import torch
@@ -41,6 +41,44 @@ class Features:
 
     tokens: Tensor
     grid: Grid
+
+
+class Store(Protocol):
+    """Where features are, by key."""
+
+    def get(self, key: str) -> Features | None:
+        """An entry; None where there is none."""
+
+    def put(self, key: str, features: Features) -> None:
+        """Keep an entry."""
+
+    def claim(self, keys: Iterable[str]) -> set[str]:
+        """Those of the keys that have an entry; they count as wanted just now."""
+
+    def make_room(self, size: int, keep: Iterable[str]) -> None:
+        """Let so many bytes fit, at the cost of entries that are not in `keep`."""
+
+
+class MemoryStore:
+    """Entries that are gone with this process, for trials."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Features] = {}
+
+    def get(self, key: str) -> Features | None:
+        """An entry; None where there is none."""
+        return self._entries.get(key)
+
+    def put(self, key: str, features: Features) -> None:
+        """Keep an entry."""
+        self._entries[key] = features
+
+    def claim(self, keys: Iterable[str]) -> set[str]:
+        """Those of the keys that have an entry."""
+        return self._entries.keys() & set(keys)
+
+    def make_room(self, size: int, keep: Iterable[str]) -> None:
+        """There is room."""
 
 
 class FeatureStore:
@@ -118,7 +156,7 @@ class VisionCache:
     """
 
     def __init__(
-        self, store: FeatureStore, model: Any, encoder: Encoder, *, autocast: torch.dtype | None, about: str = ""
+        self, store: Store, model: Any, encoder: Encoder, *, autocast: torch.dtype | None, about: str = ""
     ) -> None:
         self._store = store
         self._network: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model

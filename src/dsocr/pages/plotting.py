@@ -17,7 +17,7 @@ _TICKS = 5
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One curve of one run: points of (x, y) in the order of x, and the one that is marked as the best.
+    """One curve of one run: points of (x, y) in their order, and the one that is marked, as the best unless said.
 
     `band` are points of (x, low, high), the stretch between which is shaded; `dots` draws points without a curve.
     """
@@ -25,6 +25,7 @@ class Line:
     run: str
     points: Sequence[tuple[float, float]]
     best: tuple[float, float] | None = None
+    mark: str = "best"
     band: Sequence[tuple[float, float, float]] = ()
     dots: bool = False
 
@@ -122,15 +123,17 @@ def render_svg(plot: Plot, names: Sequence[str]) -> str:
             x, y = across(line.best[0]), up(line.best[1])
             drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" style="fill:none;stroke:{colour};stroke-width:2"/>')
             anchor = "middle" if x < _WIDTH - 60 else "end"
-            drawn.append(f'<text x="{x:.1f}" y="{y - 9:.1f}" text-anchor="{anchor}">best {line.best[1]:.4g}</text>')
+            told = f"{escape(line.mark)} {line.best[1]:.4g}"
+            drawn.append(f'<text x="{x:.1f}" y="{y - 9:.1f}" text-anchor="{anchor}">{told}</text>')
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(plot.title)}">{"".join(drawn)}</svg>'
 
 
 def render_picture(shown: Sequence[Plot], names: Sequence[str]) -> Image.Image:
     """All plots in two columns, twice the size for sharp lines, with the runs' names above."""
     times, top = 2, 20 + 18 * len(names)
+    columns = min(2, len(shown))
     rows = -(-len(shown) // 2)
-    image = Image.new("RGB", (times * 2 * _WIDTH, times * (top + rows * (_HEIGHT + 10))), "white")
+    image = Image.new("RGB", (times * columns * _WIDTH, times * (top + rows * (_HEIGHT + 10))), "white")
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(12 * times)
     for place, name in enumerate(names):
         told = name.encode("latin-1", "replace").decode("latin-1")
@@ -179,4 +182,4 @@ def _draw(
         if line.best is not None:
             x, y = at(across(line.best[0]), up(line.best[1]))
             draw.ellipse((x - 5 * times, y - 5 * times, x + 5 * times, y + 5 * times), outline=colour, width=2 * times)
-            draw.text((x, y - 14 * times), f"best {line.best[1]:.4g}", fill="#555", font=font, anchor="mm")
+            draw.text((x, y - 14 * times), f"{line.mark} {line.best[1]:.4g}", fill="#555", font=font, anchor="mm")

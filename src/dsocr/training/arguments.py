@@ -20,7 +20,7 @@ def training_arguments(
     """
     training = config.training
     per_device = training.samples_per_forward
-    return TrainingArguments(
+    arguments = TrainingArguments(
         output_dir=str(config.run),
         max_steps=total_steps(config, samples, processes),
         per_device_train_batch_size=per_device,
@@ -52,7 +52,15 @@ def training_arguments(
         include_num_input_tokens_seen="non_padding",
         report_to=[],
         disable_tqdm=True,
+        # A gradient reaches the whole adapter in every batch: see gradients.py.
+        ddp_find_unused_parameters=False,
     )
+    # The configuration says it, not what `accelerate launch` wrote into the environment.
+    arguments.mixed_precision = "bf16" if arguments.bf16 else "fp16" if arguments.fp16 else "no"
+    # Of several graphics cards the Trainer would let one process take all, each with a copy of the base in every step.
+    if device.type == "cuda" and arguments.n_gpu > 1:
+        arguments._n_gpu = 1
+    return arguments
 
 
 def without_workers(config: RunConfig) -> RunConfig:

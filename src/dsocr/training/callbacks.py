@@ -162,6 +162,15 @@ def training_log(run: RunFolder) -> logging.Logger:
     return logger
 
 
+def silent_log() -> logging.Logger:
+    """A log that nobody reads: of several processes the first alone writes."""
+    logger = logging.getLogger("dsocr.run")
+    logger.propagate = False
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    return logger
+
+
 def close_training_log(run: RunFolder) -> None:
     """Close the run's log file."""
     logger = logging.getLogger(f"dsocr.run.{run.path.resolve().as_posix()}")

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from dsocr.data.augment import Augmentation, augment, changes, generator
 from dsocr.data.images import open_image, read_bytes
-from dsocr.model.encoding import Encoded, Encoder, collate, only_learnt
+from dsocr.model.encoding import IGNORED, Encoded, Encoder, collate, only_learnt
 from dsocr.model.views import Views, shrunk
 from dsocr.model.vision_cache import VisionCache
 from dsocr.samples import Sample
@@ -95,6 +95,12 @@ class EncodedSamples(Dataset[Encoded]):
         image = self._varied(index, view) if changes(self._augmentation) else open_image(self._samples[index].image)
         return self._encoder.encode(image, self._samples[index].text)
 
+    def look(self, indices: Sequence[int]) -> None:
+        """Have the vision towers look at these samples as they are in this epoch, in one batch, and keep it."""
+        assert self._cache is not None
+        named = {self._cache.key(self._made_of(index, self._view)): index for index in indices}
+        self._cache.fill({key: self.shown(index, self._view) for key, index in named.items()})
+
     def forget(self) -> None:
         """Give back the memory of what was remembered."""
         self._images.clear()
@@ -148,11 +154,36 @@ class EncodedSamples(Dataset[Encoded]):
 
 
 @dataclass(frozen=True, slots=True)
+class Filler:
+    """A sample that makes a batch full and is not learnt from."""
+
+    sample: Encoded
+
+
+class WithFillers(Dataset[Encoded | Filler]):
+    """Samples, and beyond them each of them again as a filler for the batches of `LengthOrder`."""
+
+    def __init__(self, samples: Any) -> None:
+        self._samples = samples
+
+    def __len__(self) -> int:
+        return 2 * len(self._samples)
+
+    def __getitem__(self, index: int) -> Encoded | Filler:
+        repeated, place = divmod(index, len(self._samples))
+        encoded: Encoded = self._samples[place]
+        return Filler(encoded) if repeated else encoded
+
+
+@dataclass(frozen=True, slots=True)
 class Collator:
     """Batches for training: padded right, logits for what is learnt only, pixels as bytes."""
 
     pad_id: int
 
-    def __call__(self, samples: Sequence[Encoded]) -> dict[str, Any]:
+    def __call__(self, samples: Sequence[Encoded | Filler]) -> dict[str, Any]:
         """The batch on the CPU; the Trainer moves it and normalizes its pixels."""
-        return only_learnt(collate(samples, self.pad_id, padding="right", dtype=torch.uint8))
+        encoded = [sample.sample if isinstance(sample, Filler) else sample for sample in samples]
+        batch = collate(encoded, self.pad_id, padding="right", dtype=torch.uint8)
+        batch["labels"][[isinstance(sample, Filler) for sample in samples]] = IGNORED
+        return only_learnt(batch)

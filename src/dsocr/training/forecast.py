@@ -6,7 +6,6 @@ not trained again, and what was interrupted goes on from its last checkpoint.
 
 import gc
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.data.sheets import hand_of
+from dsocr.data.subsets import training_samples
 from dsocr.errors import ConfigError, DataError, RunError
 from dsocr.evaluation.forecast import Forecast, Point, ScoredLine
 from dsocr.evaluation.metrics import character_errors
@@ -23,15 +23,13 @@ from dsocr.inference.transcriber import Transcriber
 from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.samples import Sample, Split
 from dsocr.training.arguments import total_steps
+from dsocr.training.beginning import is_trained
 from dsocr.training.callbacks import Report
 from dsocr.training.forecast_page import write_pictures
 from dsocr.training.resuming import Say
-from dsocr.training.subsets import training_samples
-from dsocr.training.train import TrainResult, is_trained, train
+from dsocr.training.train import TrainResult, train
 
 SIZES = (0.125, 0.25, 0.5, 1.0)
-LEAST_OF_STEPS = 0.5
-"""Of the whole training's steps, the share that a smaller one makes at least; docs/experiments.md says why."""
 _FEWEST_SAMPLES = 4
 _AGAIN = "give --overwrite to train it again"
 _OTHER_FOLDER = "train it again with `dsocr train --overwrite`, or name another folder with --set run=..."
@@ -82,6 +80,9 @@ def forecast(
 ) -> Forecast:
     """Train on shares of the training split, score each on `split`, and say what more samples would bring.
 
+    Each share is trained for as many epochs as the configuration says (or steps, where it says steps), because that is
+    what the same recipe would do with more.
+
     `sizes` are shares up to 1. Writes `forecast.json`, `forecast.html` and `forecast.png` into `forecast/` of the run
     folder. `progress` is told of steps, `finished` of each training that is scored. `overwrite` trains again on fewer
     samples where that was done with other settings; the run itself is never overwritten. Raises ConfigError for sizes
@@ -114,15 +115,6 @@ def forecast(
     return result
 
 
-def steps_of(config: RunConfig, samples: int, whole: int) -> int:
-    """Optimizer steps of a training on fewer samples.
-
-    As many epochs as the whole has, but at least half of its steps: a tenth of the lines seen ten times makes too few
-    steps to learn anything from, whatever they hold.
-    """
-    return max(total_steps(config, samples), math.ceil(LEAST_OF_STEPS * total_steps(config, whole)))
-
-
 def _trainings(config: RunConfig, whole: int, sizes: Sequence[float], *, overwrite: bool) -> Iterator[Wanted]:
     if wrong := [size for size in sizes if not 0 < size <= 1]:
         raise ConfigError(f"sizes are shares of the training split, over 0 and up to 1, not {wrong[0]:g}")
@@ -133,7 +125,7 @@ def _trainings(config: RunConfig, whole: int, sizes: Sequence[float], *, overwri
             hint=f"give --sizes from {_FEWEST_SAMPLES / whole:.2g} on",
         )
     for samples in counts:
-        its_own = config if samples == whole else _smaller(config, samples, whole)
+        its_own = config if samples == whole else _smaller(config, samples)
         try:
             done, replaces = is_trained(its_own), False
         except RunError as error:
@@ -145,9 +137,9 @@ def _trainings(config: RunConfig, whole: int, sizes: Sequence[float], *, overwri
         yield Wanted(its_own, samples, total_steps(its_own, samples), done, replaces)
 
 
-def _smaller(config: RunConfig, samples: int, whole: int) -> RunConfig:
-    steps = steps_of(config, samples, whole)
-    training = config.training.model_copy(update={"samples": samples, "epochs": None, "steps": steps})
+def _smaller(config: RunConfig, samples: int) -> RunConfig:
+    """The same training on fewer samples: as many epochs, as the recipe says it of any number of samples."""
+    training = config.training.model_copy(update={"samples": samples})
     return config.model_copy(update={"run": RunFolder(config.run).forecast / _name(samples), "training": training})
 
 

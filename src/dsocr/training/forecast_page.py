@@ -4,7 +4,6 @@ No script, nothing fetched, every text escaped.
 """
 
 import math
-from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from dsocr.pages.plotting import Line, Plot, render_picture, render_svg, style_o
 from dsocr.runs import write_atomically
 
 PAGE, PICTURE = "forecast.html", "forecast.png"
-_MEASURED, _CURVE, _ASKED = "trained and scored", "curve, 95 % band", "what was asked, 95 %"
+_MEASURED, _CURVE, _ASKED = "trained and scored", "expected, and 95 % of trainings", "what was asked"
 _NAMES = (_MEASURED, _CURVE, _ASKED)
 _POINTS = 60
 
@@ -71,13 +70,13 @@ def plot_of(forecast: Forecast) -> Plot:
     if curve is not None:
         asked = [expected for expected in forecast.more if expected.count <= FARTHEST * forecast.largest.samples]
         farthest = max([2 * forecast.largest.samples, *(expected.count for expected in asked)])
-        banded = [(count, *curve.band(count)) for count in _between(forecast.points[0].samples, farthest)]
+        banded = [curve.expect(count) for count in _between(forecast.points[0].samples, farthest)]
         lines.insert(
             0,
             Line(
                 _CURVE,
-                [(count, 100 * middle) for count, _, middle, _ in banded],
-                band=[(count, 100 * low, 100 * high) for count, low, _, high in banded],
+                [(expected.count, 100 * expected.rate) for expected in banded],
+                band=[(expected.count, 100 * expected.low, 100 * expected.high) for expected in banded],
             ),
         )
         if asked:
@@ -90,7 +89,7 @@ def _names(forecast: Forecast) -> list[str]:
     return [name for name in _NAMES if name in drawn]
 
 
-def _between(first: float, last: float) -> Iterator[float]:
+def _between(first: int, last: int) -> list[int]:
     """Counts from the first to the last, dense where the curve is steep."""
     ratio = math.log(last / first)
-    return (first * math.exp(ratio * place / (_POINTS - 1)) for place in range(_POINTS))
+    return sorted({round(first * math.exp(ratio * place / (_POINTS - 1))) for place in range(_POINTS)})

@@ -14,29 +14,40 @@ class LengthOrder(Sampler[int]):
 
     They are drawn at random into windows of so many optimizer steps, and sorted by length within a window into batches,
     which are then shuffled: less padding, and with a window of 1 a step still learns from the samples drawn for it. A
-    window of 0 leaves them as drawn. `epoch` is asked at the start of each pass.
+    window of 0 leaves them as drawn. `epoch` is asked at the start of each pass. So that several processes get as many
+    batches, they are filled up to a multiple of `even` with `fillers`, which stand at the end.
     """
 
     def __init__(
-        self, lengths: Sequence[int], batch: int, *, step: int, window: int, seed: int, epoch: Callable[[], int]
+        self,
+        lengths: Sequence[int],
+        batch: int,
+        *,
+        step: int,
+        window: int,
+        seed: int,
+        epoch: Callable[[], int],
+        even: int = 1,
     ) -> None:
         self._lengths = lengths
         self._batch = batch
         self._together = step * window
         self._seed = seed
         self._epoch = epoch
+        # Beyond the samples stands each of them again, to be shown and not to be learnt from.
+        self._fillers = [len(lengths) + place % len(lengths) for place in range(-len(lengths) % even)]
 
     def __len__(self) -> int:
-        return len(self._lengths)
+        return len(self._lengths) + len(self._fillers)
 
     def __iter__(self) -> Iterator[int]:
         rng = random.Random(f"order {self._seed} {self._epoch()}")  # noqa: S311
         drawn = list(range(len(self._lengths)))
         rng.shuffle(drawn)
         if not self._together:
-            return iter(drawn)
+            return iter([*drawn, *self._fillers])
         windows = [drawn[start : start + self._together] for start in range(0, len(drawn), self._together)]
-        return iter([index for window in windows for index in self._sorted(window, rng)])
+        return iter([*(index for window in windows for index in self._sorted(window, rng)), *self._fillers])
 
     def _sorted(self, window: list[int], rng: random.Random) -> list[int]:
         """A window as batches of like length in any order; one that is not full must stay the epoch's last."""

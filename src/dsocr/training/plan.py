@@ -14,6 +14,7 @@ from peft import PeftModel
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import Progress
+from dsocr.data.subsets import training_samples
 from dsocr.model.architectures import read_config_json, recognise
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, choose_dtype, find_base, load_encoder, load_outline
@@ -27,7 +28,6 @@ from dsocr.training.memory import Memory, Room, estimate_memory, find_room, spok
 from dsocr.training.probe import Probe, run_probe
 from dsocr.training.setup import encoded_samples, fresh_adapter, within_budget
 from dsocr.training.sheets import SheetSamples, counted_in_sheets, lengths_on_sheets
-from dsocr.training.subsets import training_samples
 
 _TIGHT = {"cpu": 0.6, "cuda": 0.9}
 """The share of the free memory above which the estimate cannot say that it will fit. On a CPU a process was measured to
@@ -80,7 +80,12 @@ class Plan:
         if self.probe is None:
             return None
         forwards = self.schedule.forwards * self.probe.seconds_per_forward
-        return forwards + self.schedule.steps * self.probe.seconds_per_update
+        return self.seconds_before + forwards + self.schedule.steps * self.probe.seconds_per_update
+
+    @property
+    def seconds_before(self) -> float:
+        """How much of that the vision towers look at images first, if no other training has had them do so."""
+        return 0.0 if self.probe is None else self.probe.images * self.probe.seconds_per_image
 
     def as_dict(self) -> dict[str, Any]:
         """The plan for programs: bytes and seconds, with the sums."""
@@ -88,7 +93,7 @@ class Plan:
         values["memory"]["total"] = self.memory.total
         if self.probe is not None:
             values["probe"]["samples_per_second"] = self.probe.samples_per_second
-        return {**values, "seconds": self.seconds}
+        return {**values, "seconds": self.seconds, "seconds_before": self.seconds_before}
 
 
 def make_plan(config: RunConfig, *, probe: bool = True, progress: Progress | None = None) -> Plan:

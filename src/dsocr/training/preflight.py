@@ -13,6 +13,7 @@ from dsocr.data.checks import Finding, Survey, survey_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.data.prepare import Progress
+from dsocr.data.subsets import training_samples
 from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, RunError
 from dsocr.inference.decoding import Generation
 from dsocr.model.encoding import Encoded, Encoder, collate
@@ -38,7 +39,6 @@ from dsocr.training.pairs import (
 )
 from dsocr.training.plan import Plan, make_plan
 from dsocr.training.setup import Setup, set_up, within_budget
-from dsocr.training.subsets import training_samples
 from dsocr.training.undisturbed import undisturbed
 from dsocr.training.verdicts import Check, Preflight
 

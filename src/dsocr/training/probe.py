@@ -16,10 +16,12 @@ import torch
 from dsocr.config import RunConfig
 from dsocr.model.loading import choose_device
 from dsocr.samples import Sample
-from dsocr.training.collator import REMEMBERED_BYTES, Collator
+from dsocr.training.arguments import steps_per_epoch, total_steps
+from dsocr.training.collator import REMEMBERED_BYTES, Collator, EncodedSamples
 from dsocr.training.gradients import pass_through
 from dsocr.training.lengths import SampleLength
 from dsocr.training.setup import encoded_samples, set_up
+from dsocr.training.vision import keep_features_in_memory
 
 _ENOUGH_SECONDS = 1.0
 _MOST_PASSES = 5
@@ -31,6 +33,7 @@ class Probe:
     """What was measured: times of a typical batch and of an optimizer step, and the peak, weights included.
 
     `peak_bytes` is what torch had allocated on a graphics card, what the process grew by on a CPU, and elsewhere None.
+    Where training keeps what the vision towers say, they look at `images` beforehand, if none is kept already.
     """
 
     passes: int
@@ -38,6 +41,8 @@ class Probe:
     seconds_per_forward: float
     seconds_per_update: float
     peak_bytes: int | None
+    images: int = 0
+    seconds_per_image: float = 0.0
 
     @property
     def samples_per_second(self) -> float:
@@ -59,6 +64,8 @@ def run_probe(config: RunConfig, samples: Sequence[Sample], lengths: Sequence[Sa
     typical = [by_length[(2 * place + 1) * len(lengths) // (2 * together)] for place in range(together)]
     with torch.random.fork_rng(), _peak(device) as peak:
         training = _Training(config, samples, device)
+        training.look(longest)
+        looking = training.look(typical) / together
         training.forward(typical)
         update = training.update()
         training.forward(longest)
@@ -66,7 +73,8 @@ def run_probe(config: RunConfig, samples: Sequence[Sample], lengths: Sequence[Sa
         seconds: list[float] = []
         while not seconds or (sum(seconds) < _ENOUGH_SECONDS and len(seconds) < _MOST_PASSES):
             seconds.append(training.forward(typical))
-    return Probe(len(seconds) + 2, together, min(seconds), update, peak[0])
+    images = training.images
+    return Probe(len(seconds) + 2, together, min(seconds), update, peak[0], images, looking if images else 0.0)
 
 
 class _Training:
@@ -82,6 +90,22 @@ class _Training:
             parameter for parameter in self._model.parameters() if parameter.requires_grad
         )
         self._config, self._samples = config, samples
+        self.images = 0
+        if isinstance(self._data, EncodedSamples):
+            count = len(self._data)
+            epochs = total_steps(config, count) / steps_per_epoch(config, count)
+            self.images = keep_features_in_memory(config, self._model, self._data, dtype=self._dtype, epochs=epochs)
+        if self.images:
+            self._workers = 0  # reading features is quicker than handing them over
+
+    def look(self, indices: Sequence[int]) -> float:
+        """The seconds in which the vision towers look at images that are to be kept; none where none are."""
+        if not self.images or not isinstance(self._data, EncodedSamples):
+            return 0.0
+        started = time.perf_counter()
+        self._data.look(indices)
+        self._wait()
+        return time.perf_counter() - started
 
     def forward(self, indices: Sequence[int]) -> float:
         """The seconds of one batch forward and backward; workers prepare it beside the training."""
@@ -104,6 +128,8 @@ class _Training:
 
     def forget_unless_remembered(self, indices: Sequence[int]) -> None:
         """Prepare images anew where training would, because they are too many to be kept."""
+        if self.images:
+            return
         size = max(self._data[index].views.nbytes for index in indices)
         if size * len(self._data) > REMEMBERED_BYTES:
             self._data = encoded_samples(self._config, self._samples, self._encoder)

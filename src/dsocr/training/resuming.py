@@ -31,17 +31,25 @@ class Resumption:
     def find(cls, run: RunFolder, say: Say) -> "Resumption | None":
         """The newest checkpoint that is whole; None where there is none yet. RunError where all are damaged."""
         checkpoint = latest_checkpoint(run.checkpoints, say)
-        return None if checkpoint is None else cls(checkpoint, load_trainer_state(checkpoint))
+        return None if checkpoint is None else cls.at(checkpoint)
+
+    @classmethod
+    def at(cls, checkpoint: Path) -> "Resumption":
+        """A checkpoint that is known to be whole."""
+        return cls(checkpoint, load_trainer_state(checkpoint))
 
     @property
     def step(self) -> int:
         """Optimizer steps that were made."""
         return step_of(self.checkpoint)
 
-    def restore(self, validation: Validation | None, run: RunFolder, say: Say) -> None:
-        """Bring the run folder and the validation back to where they stood at the checkpoint."""
+    def clean(self, run: RunFolder) -> None:
+        """Bring the run folder back to where it stood at the checkpoint."""
         remove_leftovers(run.checkpoints)
         cut_back(run.metrics, self.step)
+
+    def restore(self, validation: Validation | None, run: RunFolder, say: Say) -> None:
+        """Bring the validation back to where it stood at the checkpoint."""
         known = self.state["stateful_callbacks"].get(Validation.__name__)
         if validation is None or known is None:
             return

@@ -86,8 +86,11 @@ def encoded_lines(config: RunConfig, samples: Sequence[Sample], encoder: Encoder
     return EncodedSamples(samples, encoder, augmentation=config.training.augmentation, seed=config.seed)
 
 
-def sample_order(config: RunConfig, samples: EncodedSamples | SheetSamples) -> LengthOrder:
-    """The order in which each epoch shows the samples; sheets, which are others every epoch, are not sorted."""
+def sample_order(config: RunConfig, samples: EncodedSamples | SheetSamples, processes: int = 1) -> LengthOrder:
+    """The order in which each epoch shows the samples; sheets, which are others every epoch, are not sorted.
+
+    Several processes take its batches in turn.
+    """
     training = config.training
     if isinstance(samples, SheetSamples):
         lengths, shown = [1] * len(samples), samples.lines
@@ -101,6 +104,7 @@ def sample_order(config: RunConfig, samples: EncodedSamples | SheetSamples) -> L
         window=training.length_window,
         seed=config.seed,
         epoch=lambda: shown.epoch,
+        even=1 if processes == 1 else processes * training.samples_per_forward,
     )
 
 

@@ -8,6 +8,7 @@ from torch.utils.data import Dataset
 from dsocr.config import RunConfig
 from dsocr.data.images import upright_size
 from dsocr.data.sheets import EpochSheets, SheetLine, hand_of
+from dsocr.errors import ConfigError
 from dsocr.inference.sheets import LinesPerSheet, encode_sheet, sheet_limits
 from dsocr.model.encoding import Encoded, Encoder
 from dsocr.model.sheets import line_height
@@ -85,15 +86,24 @@ def lengths_on_sheets(lengths: Sequence[SampleLength], sheets: Sequence[Sequence
     return laid_out
 
 
-def counted_in_sheets(config: RunConfig, lines: int, sheets: int) -> RunConfig:
+def counted_in_sheets(config: RunConfig, lines: int, sheets: int, processes: int = 1) -> RunConfig:
     """The configuration with as many sheets a step as hold `samples_per_step` lines, so that a step learns as much.
 
-    `samples_per_forward` stays, as far as it divides a step: what is in memory at once are images.
+    `samples_per_forward` stays, as far as it divides a step, or each process's part of one: what is in memory at once
+    are images. Raises ConfigError where a step cannot be parted evenly.
     """
-    if lines == sheets:
-        return config
     training = config.training
-    per_step = max(1, round(training.samples_per_step * sheets / lines))
-    per_forward = max(n for n in range(1, training.samples_per_forward + 1) if per_step % n == 0)
+    if training.samples_per_step % processes:
+        raise ConfigError(
+            f"training.samples_per_step: {training.samples_per_step} samples cannot be shared by {processes} processes",
+            hint=f"set it to a multiple of {processes}",
+        )
+    if lines == sheets and processes == 1:
+        return config
+    a_process = training.samples_per_step // processes
+    if lines != sheets:
+        a_process = max(1, round(a_process * sheets / lines))
+    per_step = a_process * processes
+    per_forward = max(n for n in range(1, training.samples_per_forward + 1) if a_process % n == 0)
     counted = training.model_copy(update={"samples_per_step": per_step, "samples_per_forward": per_forward})
     return config.model_copy(update={"training": counted})

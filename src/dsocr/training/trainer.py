@@ -29,13 +29,22 @@ from dsocr.training.checkpoints import (
     unlogged_loss,
 )
 from dsocr.training.interruption import ignore_interrupts
+from dsocr.training.ranks import Ranks, leave_to_each
 
 
 class AdapterTrainer(Trainer):
-    """Trains the adapter of a PEFT model; checkpoints go to `folder`, of which the newest `keep` stay."""
+    """Trains the adapter of a PEFT model; checkpoints go to `folder`, of which the newest `keep` stay.
 
-    def __init__(self, *args: Any, folder: Path, keep: int, order: Sampler[int], **kwargs: Any) -> None:
+    Several processes take the batches of `order` in turn, so it must have as many for each.
+    """
+
+    def __init__(
+        self, *args: Any, folder: Path, keep: int, order: Sampler[int], ranks: Ranks | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self._ranks = ranks or Ranks()
+        if self._ranks.count > 1:
+            leave_to_each(self.model)
         self._folder = folder
         self._keep = keep
         self._order = order
@@ -47,7 +56,8 @@ class AdapterTrainer(Trainer):
         return normalized(super()._prepare_inputs(inputs))
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
-        if not self.args.should_save:
+        losses = self._ranks.gathered(float(self._tr_loss))  # each process's own, whose mean is logged
+        if not self._ranks.first:
             return
         for callback in [*self.callback_handler.callbacks, self.control]:
             if isinstance(callback, ExportableState):
@@ -59,7 +69,7 @@ class AdapterTrainer(Trainer):
             self.lr_scheduler,
             self.accelerator.scaler,
             json.dumps(asdict(self.state), indent=2, sort_keys=True) + "\n",
-            (float(self._tr_loss), self._globalstep_last_logged),
+            (sum(losses) / len(losses), self._globalstep_last_logged),
         )
         rotate_checkpoints(self._folder, self._keep)
 

@@ -21,6 +21,7 @@ from dsocr.samples import Sample
 from dsocr.training.board import LINES, ReadLine
 from dsocr.training.checkpoints import save_best
 from dsocr.training.collator import EncodedSamples
+from dsocr.training.ranks import Ranks
 from dsocr.training.sheets import SheetSamples
 
 
@@ -72,7 +73,8 @@ class Validation(TrainerCallback, ExportableState):
     """Reads the samples every so many steps, keeps the best adapter in `folder`, stops after `patience` worse ones.
 
     The best has the lowest CER, which counts all that a runaway line writes; of equal ones, the fewest runaway lines.
-    The guard set is read beside them, by the base alone before the first step, and decides nothing.
+    The guard set is read beside them, by the base alone before the first step, and decides nothing. Several processes
+    read a share each and come to the same; the first keeps and reports it.
     """
 
     def __init__(
@@ -87,7 +89,9 @@ class Validation(TrainerCallback, ExportableState):
         report: Callable[[ValidationReading], None],
         lines_per_sheet: LinesPerSheet = 1,
         guard: Guard | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
+        self._ranks = ranks or Ranks()
         self._samples = samples
         lines = EncodedSamples(samples, encoder)
         self._sheets = None if lines_per_sheet == 1 else SheetSamples(lines, samples, encoder, lines_per_sheet)
@@ -155,7 +159,8 @@ class Validation(TrainerCallback, ExportableState):
             self.best_cer, self.best_runaway = cer, runaway
             self.best_step, self.readings_without_better = step, 0
             self.best_guard = None if guarded is None else [guarded.adapter.errors, guarded.adapter.length]
-            save_best(self._folder, step, model)
+            if self._ranks.first:
+                save_best(self._folder, step, model)
         else:
             self.readings_without_better += 1
         self.last_step = step
@@ -163,7 +168,8 @@ class Validation(TrainerCallback, ExportableState):
         seconds = time.monotonic() - started
         counted = len(self._samples)
         told = ValidationReading(step, loss, cer, empty, runaway, counted, seconds, better, again, lines, guarded)
-        self._report(told)
+        if self._ranks.first:
+            self._report(told)
 
     @property
     def guard_of_best(self) -> GuardReading | None:
@@ -176,7 +182,13 @@ class Validation(TrainerCallback, ExportableState):
         if self._guard is None:
             return None
         base = self._read_guard_base(model)
-        return self._guard.compared(base, self._guard.read(model, self._encoder, self._generation))
+        return self._guard.compared(base, self._guard_errors(self._guard, model))
+
+    def _guard_errors(self, guard: Guard, model: Any) -> ErrorRate:
+        """The errors in the guard set, of which each process reads its share."""
+        ours = replace(guard, samples=self._ranks.share(guard.samples)).read(model, self._encoder, self._generation)
+        found: list[tuple[int, int]] = self._ranks.gathered((ours.errors, ours.length))
+        return sum((ErrorRate(errors, length) for errors, length in found), ErrorRate())
 
     def _read_guard_base(self, model: Any) -> ErrorRate:
         """The errors of the base alone in the guard set, read once."""
@@ -184,38 +196,42 @@ class Validation(TrainerCallback, ExportableState):
             return ErrorRate()
         if self.guard_base is None:
             with model.disable_adapter():
-                read = self._guard.read(model, self._encoder, self._generation)
+                read = self._guard_errors(self._guard, model)
             self.guard_base = [read.errors, read.length]
         return ErrorRate(*self.guard_base)
 
     def _read_texts(self, model: Any) -> tuple[float, int, int, int, tuple[ReadLine, ...]]:
         pooled, empty, runaway, again = ErrorRate(), 0, 0, 0
         lines: dict[int, ReadLine] = {}
-        for index, line in self._readings(model):
-            reference, reading = self._samples[index].text, line.reading
-            pooled += character_errors(reference, reading.text)
-            empty += is_empty(reading.text)
-            runaway += is_runaway(reference, reading.text, reading.truncated)
-            again += line.read_again
-            if index < LINES:
+        ours = [
+            (index, line.reading.text, line.reading.truncated, line.read_again) for index, line in self._readings(model)
+        ]
+        for index, text, truncated, read_again in (line for some in self._ranks.gathered(ours) for line in some):
+            reference = self._samples[index].text
+            pooled += character_errors(reference, text)
+            empty += is_empty(text)
+            runaway += is_runaway(reference, text, truncated)
+            again += read_again
+            if index < LINES and self._ranks.first:
                 sample = self._samples[index]
                 # Not what is kept for training, which may be features in place of pixels.
                 shown = self._encoder.encode(open_image(sample.image)).views.whole
-                lines[index] = ReadLine(sample.id, reference, reading.text, shown)
+                lines[index] = ReadLine(sample.id, reference, text, shown)
         return pooled.rate, empty, runaway, again, tuple(lines[index] for index in sorted(lines))
 
     def _readings(self, model: Any) -> Iterator[tuple[int, LineReading]]:
-        """Each sample's place and what was read of it."""
+        """Each sample's place and what was read of it, for those that fall to this process."""
         if self._sheets is not None:
             yield from self._readings_on_sheets(model, self._sheets)
             return
-        for indices in batches(range(len(self._samples)), self._generation.samples_per_batch):
+        places = self._ranks.share(range(len(self._samples)))
+        for indices in batches(places, self._generation.samples_per_batch):
             images = [replace(self._encoded[index], answer_ids=()) for index in indices]
             readings = decode(model, self._encoder, images, self._generation)
             yield from zip(indices, map(LineReading, readings), strict=True)
 
     def _readings_on_sheets(self, model: Any, laid_out: SheetSamples) -> Iterator[tuple[int, LineReading]]:
-        sheets = laid_out.sheets()
+        sheets = self._ranks.share(laid_out.sheets())
         images = ([laid_out.lines.varied(index) for index in sheet] for sheet in sheets)
         answered = read_sheets(model, self._encoder, self._generation, images)
         for sheet, readings in zip(sheets, answered, strict=True):
@@ -226,7 +242,8 @@ class Validation(TrainerCallback, ExportableState):
         """Mean loss of a learnt token over the samples."""
         model.eval()
         total, tokens = 0.0, 0
-        for indices in batches(range(len(self._encoded)), self._generation.samples_per_batch):
+        places = self._ranks.share(range(len(self._encoded)))
+        for indices in batches(places, self._generation.samples_per_batch):
             batch = collate(
                 [self._encoded[index] for index in indices],
                 self._encoder.pad_id,
@@ -237,4 +254,5 @@ class Validation(TrainerCallback, ExportableState):
             learnt = int((batch["labels"] >= 0).sum())
             total += float(model(**only_learnt(batch)).loss) * learnt
             tokens += learnt
-        return total / max(tokens, 1)
+        found: list[tuple[float, int]] = self._ranks.gathered((total, tokens))
+        return sum(loss for loss, _ in found) / max(sum(count for _, count in found), 1)

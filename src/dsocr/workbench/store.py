@@ -203,6 +203,14 @@ class Store:
             wanted = (one for one in changes if number is None or number in {line.number for line in one.after})
             return [change for change, _ in zip(wanted, range(most), strict=False)]
 
+    def stamp(self) -> int:
+        """Another number after every change of a line, undone ones included."""
+        with self._lock:
+            row = self._connection.execute(
+                "SELECT (SELECT COUNT(*) FROM stamp) + (SELECT COUNT(*) FROM change WHERE undone)"
+            ).fetchone()
+        return int(row[0])
+
     def setting(self, name: str) -> str | None:
         """What was kept under a name."""
         with self._lock:

@@ -84,7 +84,7 @@ def _table_files(source: Path) -> list[Path]:
 
 def _is_understood(path: Path, columns: Columns) -> bool:
     try:
-        header = _rows(path, columns)[0]
+        header = read_rows(path, columns)[0]
     except DataError:
         return not is_messages(path)
     return {"image", "text"} <= roles_of(header, columns).keys()
@@ -92,7 +92,7 @@ def _is_understood(path: Path, columns: Columns) -> bool:
 
 def open_table(path: Path, columns: Columns) -> Table:
     """A table whose image and text columns are known; an error lists the columns it has where they are not."""
-    header, rows = _rows(path, columns)
+    header, rows = read_rows(path, columns)
     roles = roles_of(header, columns)
     if missing := missing_columns(roles, columns):
         message = f"no column is known to hold: {', '.join(missing)}; the columns are: {', '.join(header)}"
@@ -162,7 +162,7 @@ def _split(table: Table, known: Mapping[str, str], image: Path, root: Path) -> S
     )
 
 
-def _rows(path: Path, columns: Columns) -> tuple[list[str], list[Row]]:
+def read_rows(path: Path, columns: Columns) -> tuple[list[str], list[Row]]:
     """Column names, and line number and cells of every row that is not blank."""
     text = read_text(path)
     if path.suffix.lower() == ".jsonl":

@@ -72,7 +72,7 @@ def _refusal(data: bytes, path: Path, problem: str) -> DataError:
     if likely is None:
         return DataError(f"the file is not UTF-8: {problem}", where=path, hint="save it as UTF-8")
     told = f"the file is not UTF-8: {problem}; it looks like {likely}, which --encoding {likely} reads"
-    return DataError(told, where=path, hint=f"add --encoding {likely} to dsocr prepare, or save the file as UTF-8")
+    return DataError(told, where=path, hint=f"add --encoding {likely} to the command, or save the file as UTF-8")
 
 
 def read_json(path: Path) -> object:

@@ -5,7 +5,7 @@ of a table share one scale, from nought to a round number. Colours are classes, 
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dsocr.pages.plotting import nice_step
@@ -67,7 +67,3 @@ class Axis:
         path = f"M{self.place(value):.2f} {at:g}h0"
         inner = f'<path class="dot inner" d="{path}"/>' if hollow else ""
         return f'<path class="dot {kind}" d="{path}"/>{inner}'
-
-    def link(self, values: Sequence[float], *, at: float) -> str:
-        """The line from the least of some values to the largest."""
-        return f'<path class="link" d="M{self.place(min(values)):.2f} {at:g}H{self.place(max(values)):.2f}"/>'

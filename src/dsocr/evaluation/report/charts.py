@@ -1,10 +1,9 @@
-"""What is drawn of rates: the verdict, bars and dumbbells of groups, and the map of confused characters.
+"""What is drawn of rates: the verdict, and the bars of groups of lines.
 
 Every drawing is a table with its numbers in it. Rates are fractions; None stands where there is nothing to divide by.
 """
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -13,9 +12,7 @@ from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.report.bars import Axis
 from dsocr.evaluation.report.marks import visible
 from dsocr.evaluation.scores import finite
-
-_SENSELESS = 10.0
-"""A rate of 1,000 %: an interval that reaches beyond it tells nothing but that."""
+from dsocr.pages.plotting import COLOURS
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +36,8 @@ class Rate:
 
     @property
     def doubt(self) -> str:
-        """The interval in words; nothing where none was asked for."""
-        if self.interval is None:
-            return ""
-        if self.ends and self.ends[1] > _SENSELESS:
-            return f"no useful interval: few of the {self.interval.clusters} {self.interval.unit}s decide the rate"
-        return str(self.interval)
+        """The interval in words, or why there is none; nothing where none was asked for."""
+        return "" if self.interval is None else str(self.interval)
 
     def told(self, digits: int = 1) -> str:
         """In percent, as people read it."""
@@ -58,11 +51,6 @@ class Group:
     name: str
     lines: int
     rates: Sequence[Rate | None]
-
-    @property
-    def values(self) -> list[float]:
-        """The rates that are known."""
-        return [rate.value for rate in self.rates if rate is not None and rate.value is not None]
 
 
 def axis_of(groups: Iterable[Group]) -> Axis:
@@ -92,8 +80,8 @@ def _verdict_row(place: int, name: str, rate: Rate, axis: Axis) -> str:
 
 
 def kind_of(place: int) -> str:
-    """The class that gives a reading its colour."""
-    return f"reading{min(place, 1)}"
+    """The class that gives a reading its colour, the one its curves and dots have on every page."""
+    return f"reading{place % len(COLOURS)}"
 
 
 def bars(title: str, groups: Sequence[Group], names: Sequence[str]) -> str:
@@ -108,21 +96,6 @@ def bars(title: str, groups: Sequence[Group], names: Sequence[str]) -> str:
                 drawn.append(axis.bar(kind_of(place), rate.value, top=4 + 9 * place, thickness=7))
                 drawn.append(axis.whisker("", *rate.ends, at=7.5 + 9 * place) if rate.ends else "")
         return axis.cell("".join(drawn), height=height)
-
-    return _group_table(title, groups, names, axis, shapes)
-
-
-def dumbbells(title: str, groups: Sequence[Group], names: Sequence[str]) -> str:
-    """A row for each group: its lines, the rate of each reading, and the way from the first to the last one."""
-    axis = axis_of(groups)
-
-    def shapes(group: Group) -> str:
-        dots = [
-            axis.dot(kind_of(place), rate.value, at=11, hollow=not place)
-            for place, rate in enumerate(group.rates)
-            if rate is not None and rate.value is not None
-        ]
-        return axis.cell((axis.link(group.values, at=11) if group.values else "") + "".join(dots), height=22)
 
     return _group_table(title, groups, names, axis, shapes)
 
@@ -150,48 +123,3 @@ def heads(names: Sequence[str]) -> str:
 def key(place: int) -> str:
     """The sign of a reading: a ring for the first, a disc for the others."""
     return f'<span class="key{" full" if place else ""}"></span>'
-
-
-_SPACE, _NOTHING = "\u2423", "\u2205"
-_MOST_LETTERS = 16
-
-
-def heat_map(confusions: Mapping[tuple[str, str], int]) -> str:
-    """Which character (row) was read as which (column), by how often; the characters of the commonest confusions."""
-    common = sorted(confusions.items(), key=lambda item: (-item[1], item[0]))
-    written: dict[str, int] = {}
-    read: dict[str, int] = {}
-    for (reference, prediction), count in common:
-        if (reference in written or len(written) < _MOST_LETTERS) and (prediction in read or len(read) < _MOST_LETTERS):
-            written[reference] = written.get(reference, 0) + count
-            read[prediction] = read.get(prediction, 0) + count
-    if not written:
-        return ""
-    columns = sorted(read)
-    most = common[0][1]
-    head = "".join(f'<th scope="col">{letter(sign)}</th>' for sign in columns)
-    rows = "".join(
-        f'<tr><th scope="row">{letter(reference)}</th>'
-        + "".join(_heat_cell(reference, prediction, confusions, most) for prediction in columns)
-        + "</tr>"
-        for reference in sorted(written)
-    )
-    return (
-        '<div class="wide"><table class="heat"><caption class="quiet">written (rows), read as (columns)</caption>'
-        f"<thead><tr><th></th>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
-    )
-
-
-def _heat_cell(reference: str, prediction: str, confusions: Mapping[tuple[str, str], int], most: int) -> str:
-    if reference == prediction:
-        return '<td class="same"></td>'
-    count = confusions.get((reference, prediction), 0)
-    if not count:
-        return '<td class="none">0</td>'
-    share = 0.08 + 0.5 * math.sqrt(count / most)
-    return f'<td style="--share:{share:.2f}">{count:,}</td>'
-
-
-def letter(sign: str) -> str:
-    """One character, one can see it; the empty string is nothing."""
-    return _NOTHING if not sign else _SPACE if sign == " " else visible(sign)

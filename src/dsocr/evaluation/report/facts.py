@@ -13,14 +13,15 @@ def render_facts(material: Material) -> dict[str, str]:
     """Provenance and settings as a table, then the commands, each as HTML under the name of its place in the page."""
     script = escape("\n".join(commands(material)))
     return {
-        "provenance": f'<p class="quiet">{escape(material.card.meaning)}</p>{_table(facts(material))}'
-        + details("All settings and versions", _table(settings(material))),
+        "provenance": f'<p class="quiet">{escape(material.card.meaning)}</p>{table(facts(material))}'
+        + details("All settings and versions", table(settings(material))),
         "again": "<p>With the same version of dsocr, and with the dataset and the base that have the hashes above:</p>"
         f"<pre>{script}</pre>",
     }
 
 
-def _table(rows: Iterable[tuple[str, str]]) -> str:
+def table(rows: Iterable[tuple[str, str]]) -> str:
+    """Names and what they stand for."""
     drawn = "".join(f"<tr><th>{visible(name)}</th><td>{visible(value)}</td></tr>" for name, value in rows)
     return f'<div class="wide"><table class="facts"><tbody>{drawn}</tbody></table></div>'
 
@@ -29,7 +30,9 @@ def facts(material: Material) -> Iterator[tuple[str, str]]:
     """What was scored, when, and how one knows it again."""
     card, made = material.card, material.provenance or {}
     yield "run", material.run.path.resolve().name
-    yield "base", _base(made)
+    yield "base", _base(card.settings if "base" in card.settings else made)
+    if digest := card.settings.get("adapter_sha256"):
+        yield "adapter", f"sha256 {digest}"
     yield "scored", f"{card.made_at} with dsocr {card.dsocr_version}"
     if "begun_at" in made:
         device = f" on {made['device']}" if made.get("device") else ""
@@ -41,10 +44,11 @@ def facts(material: Material) -> Iterator[tuple[str, str]]:
 def settings(material: Material) -> Iterator[tuple[str, str]]:
     """Everything that the lines were read with, each setting with its name."""
     made = material.provenance or {}
-    yield from _flat(material.card.settings)
+    told = {"base", "base_revision", "adapter_sha256"}
+    yield from flat({name: value for name, value in material.card.settings.items() if name not in told})
     for name in ("packages", "machine", "python"):
         if name in made:
-            yield from _flat({name: made[name]})
+            yield from flat({name: made[name]})
 
 
 def _base(made: Mapping[str, Any]) -> str:
@@ -52,12 +56,12 @@ def _base(made: Mapping[str, Any]) -> str:
     return f"{made.get('base', 'unknown')}{f' at {revision}' if revision else ''}"
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Each setting on a line of its own; those that are not set are left out."""
     for name, value in values.items():
         told = f"{prefix}{name.replace('_', ' ')}"
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{told}: ")
+            yield from flat(value, f"{told}: ")
         elif isinstance(value, list | tuple):
             yield told, ", ".join(map(_word, value))
         elif value is not None:

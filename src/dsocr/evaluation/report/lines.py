@@ -5,6 +5,7 @@ from html import escape
 from pathlib import Path
 
 from dsocr.data.thumbnails import Thumbnails
+from dsocr.evaluation.report.charts import kind_of
 from dsocr.evaluation.report.choosing import Chapter, ReadLine
 from dsocr.evaluation.report.marks import differences, shortened
 from dsocr.evaluation.scores import LineScore
@@ -89,7 +90,7 @@ def _article(line: ReadLine, names: Sequence[str], kinds: Sequence[str], picture
     )
     rows = [_row("written", "", f"{shortened(last.reference)}", "")]
     rows += [
-        _row(name, f"reading{min(place, 1)}", differences(score.reference, score.prediction), _errors(score))
+        _row(name, kind_of(place), differences(score.reference, score.prediction), _errors(score))
         for place, (name, score) in enumerate(zip(names, line.scores, strict=True))
     ]
     return (
@@ -99,8 +100,9 @@ def _article(line: ReadLine, names: Sequence[str], kinds: Sequence[str], picture
 
 
 def _row(name: str, kind: str, text: str, errors: str) -> str:
+    own = f' class="{kind}"' if kind else ""
     return (
-        f'<dt class="{kind}">{escape(name)}</dt><dd><span class="text" dir="auto">{text}</span>'
+        f'<dt{own}>{escape(name)}</dt><dd><span class="text" dir="auto">{text}</span>'
         f'<span class="errors">{errors}</span></dd>'
     )
 

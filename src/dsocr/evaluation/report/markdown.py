@@ -5,16 +5,15 @@ from collections.abc import Iterator, Sequence
 
 from dsocr.evaluation.differences import marked_differences
 from dsocr.evaluation.report.charts import Group, Rate
-from dsocr.evaluation.report.choosing import ReadLine, chapters_of, read_lines
+from dsocr.evaluation.report.choosing import ReadLine
 from dsocr.evaluation.report.facts import commands, facts, settings
+from dsocr.evaluation.report.groups import groups_of, rate_of
 from dsocr.evaluation.report.material import Material
-from dsocr.evaluation.report.sections import groups_by
-from dsocr.evaluation.report.verdict import rates_of, title_of, what_of
-from dsocr.evaluation.scores import FAILURES, Score
+from dsocr.evaluation.report.verdict import sentences_of, title_of, what_of
+from dsocr.evaluation.scores import FAILURES
 from dsocr.evaluation.table import FAILED
 
 _MOST_LINES = 10
-_MOST_GROUPS = 30
 _LONGEST = 200
 _CHAPTERS = ("worst", "failures")
 
@@ -26,15 +25,15 @@ def render_markdown(material: Material) -> str:
 
 def _blocks(material: Material) -> Iterator[str]:
     names = list(material.readings)
-    lines = read_lines(material.readings)
-    yield f"# {_plain(title_of(material))}\n\n{_plain(what_of(material, lines))}.\n"
+    yield f"# {_plain(title_of(material))}\n\n{_plain(what_of(material))}.\n"
+    yield "".join(f"{_plain(sentence)}\n\n" for sentence in sentences_of(material))
     yield from _table(["", *names], _scores(material))
     yield "".join(f"\n> {_plain(warning)}\n" for warning in material.warnings)
-    if len(writers := groups_by(lines, lambda line: line.last.writer)) > 1:
-        yield f"## Writers\n\n{_largest(writers)}"
-        yield from _table(["writer", "lines", *names], (_group(group) for group in writers[:_MOST_GROUPS]))
+    if len(writers := groups_of(material.card.groups.get("writer"), "writer", names)) > 1:
+        yield "## Writers\n"
+        yield from _table(["writer", "lines", *names], map(_group, writers))
         yield ""
-    for chapter in chapters_of(lines, names):
+    for chapter in material.chapters:
         if chapter.key in _CHAPTERS:
             yield f"## {chapter.title}\n\n`[-not read-]` `{{+read, not written+}}`\n"
             yield from (_line(line, names) for line in chapter.lines[:_MOST_LINES])
@@ -51,8 +50,8 @@ def _all_facts(material: Material) -> Iterator[tuple[str, str]]:
 
 
 def _scores(material: Material) -> Iterator[list[str]]:
-    scores = [Score.of(lines) for lines in material.readings.values()]
-    yield ["CER", *(_with_interval(rate) for rate in rates_of(material))]
+    scores = [score for score in (material.card.base, material.card.adapter) if score is not None]
+    yield ["CER", *(_with_interval(rate_of(score)) for score in scores)]
     yield ["WER", *(Rate.of(score.wer).told(2) for score in scores)]
     yield ["lines without an error", *(f"{score.exact:,} of {score.lines:,}" for score in scores)]
     for failure in FAILURES:
@@ -61,11 +60,6 @@ def _scores(material: Material) -> Iterator[list[str]]:
 
 def _with_interval(rate: Rate) -> str:
     return f"**{rate.told(2)}** ({rate.doubt})" if rate.interval else f"**{rate.told(2)}**"
-
-
-def _largest(groups: Sequence[Group]) -> str:
-    more = len(groups) - _MOST_GROUPS
-    return f"The {_MOST_GROUPS} with the most lines; {more:,} more are not shown.\n" if more > 0 else ""
 
 
 def _group(group: Group) -> list[str]:

@@ -10,6 +10,7 @@ from dsocr.config import load_config
 from dsocr.data.dataset import Dataset
 from dsocr.errors import DsocrError, RunError
 from dsocr.evaluation.lines import load_lines
+from dsocr.evaluation.report.choosing import Chapter, ReadLine, chapters_of, read_lines
 from dsocr.evaluation.report.lines import Images
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.scores import LineScore
@@ -20,7 +21,7 @@ from dsocr.samples import Split
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """The card of a run, the lines behind it by reading, and their images.
+    """The card of a run, the lines behind it by reading, the chapters in which some are shown, and their images.
 
     `warnings` are sentences on what a reader should know of them, such as why pictures are missing. `history` is None
     where no curves were written down, `provenance` empty where nothing is known.
@@ -29,6 +30,8 @@ class Material:
     run: RunFolder
     card: Scorecard
     readings: Mapping[str, Sequence[LineScore]]
+    lines: Sequence[ReadLine]
+    chapters: Sequence[Chapter]
     images: Images
     warnings: Sequence[str] = ()
     history: History | None = None
@@ -44,27 +47,30 @@ def gather(run: RunFolder, dataset: Path | None = None) -> Material:
     sizes = {len(lines) for lines in readings.values()}
     if len(sizes) > 1:
         raise RunError("base and adapter have not the same lines", where=run.lines, hint="run `dsocr evaluate` again")
-    lines = next(iter(readings.values()))
-    images, warnings = _images(run, dataset, card, lines)
-    return Material(run, card, readings, images, warnings, _history(run), _provenance(run))
+    lines = read_lines(readings)
+    chapters = chapters_of(lines, list(readings))
+    shown = {line.last.id: line.last.reference for chapter in chapters for line in chapter.lines}
+    images, warnings = _images(run, dataset, card, shown)
+    return Material(run, card, readings, lines, chapters, images, warnings, _history(run), _provenance(run))
 
 
 def _images(
-    run: RunFolder, folder: Path | None, card: Scorecard, lines: Sequence[LineScore]
+    run: RunFolder, folder: Path | None, card: Scorecard, references: Mapping[str, str]
 ) -> tuple[Images, list[str]]:
+    """The images of the lines with these references, by id, and what is to be told of them."""
     try:
         config = load_config(run.config)
         dataset = Dataset.open(config.dataset, fold=config.fold) if folder is None else Dataset.open(folder)
-        samples = {sample.id: sample for sample in dataset.samples(Split(card.split))}
+        samples = dataset.samples(Split(card.split), references.keys())
     except (DsocrError, ValueError) as error:
         return {}, [f"There are no pictures, because the dataset cannot be read: {error}."]
-    same = [line.id for line in lines if line.id in samples and samples[line.id].text == line.reference]
-    images = {name: samples[name].image for name in same}
+    images = {sample.id: sample.image for sample in samples if sample.text == references[sample.id]}
     part = dataset.card.splits.get(Split(card.split))
     changed = part is not None and card.dataset.get(card.split) not in (None, part.sha256)
     warnings = ["The dataset was changed after these lines were scored."] if changed else []
-    if missing := len(lines) - len(images):
-        warnings.append(f"{missing:,} lines are not in the dataset as they were scored, and have no picture.")
+    if missing := len(references) - len(images):
+        told = f"{missing:,} of the {len(references):,} lines that would have a picture"
+        warnings.append(f"{told} are not in the dataset as they were scored.")
     return images, warnings
 
 

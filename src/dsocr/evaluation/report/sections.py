@@ -1,17 +1,14 @@
-"""The parts of a report that tell of all lines together: what changed, for whom, and how the training went."""
+"""What changed between the readings, number by number, and how the training went."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 
-from dsocr.evaluation.report.charts import Group, Rate, bars, heads
-from dsocr.evaluation.report.choosing import ReadLine
-from dsocr.evaluation.scores import FAILURES, Score, pooled
-from dsocr.evaluation.table import FAILED
+from dsocr.evaluation.report.charts import Rate, heads
+from dsocr.evaluation.scorecard import Scorecard
+from dsocr.evaluation.scores import FAILURES, Score
+from dsocr.evaluation.table import FAILED, PROFILES
 from dsocr.history import History
 from dsocr.pages.curves import figures
-
-MOST_GROUPS = 30
-"""Rows of a chart that stand open; the others are folded away."""
 
 _CURVES = ("training loss", "validation loss", "validation CER, %")
 _POINTS = "\N{NO-BREAK SPACE}points"
@@ -27,17 +24,44 @@ def details(summary: str, body: str) -> str:
     return f"<details><summary>{escape(summary)}</summary>{body}</details>"
 
 
-def changes(scores: Mapping[str, Score]) -> str:
+def changes(scores: Sequence[Score], names: Sequence[str]) -> str:
     """Rates and counts of the readings beside each other, and how the last differs from the first."""
-    columns = list(scores.values())
     rows = [
-        _rates("CER", [Rate.of(score.cer) for score in columns]),
-        _rates("WER", [Rate.of(score.wer) for score in columns]),
-        _counts("lines without an error", [(score.exact, score.lines) for score in columns], more_is_better=True),
+        _rates("CER", [Rate.of(score.cer) for score in scores]),
+        _rates("WER", [Rate.of(score.wer) for score in scores]),
+        _counts("lines without an error", [(score.exact, score.lines) for score in scores], more_is_better=True),
     ]
-    rows += [_counts(FAILED[name], [(score.failures[name], score.lines) for score in columns]) for name in FAILURES]
-    change = "<th>change</th>" if len(columns) > 1 else ""
-    head = f"<tr><th></th>{heads(list(scores))}{change}</tr>"
+    rows += [_counts(FAILED[name], [(score.failures[name], score.lines) for score in scores]) for name in FAILURES]
+    return _changes_table(rows, names)
+
+
+def other_counts(card: Scorecard, names: Sequence[str]) -> str:
+    """The CER under the card's other averages and profiles, folded away."""
+    title = "The CER counted otherwise: other averages, and with texts compared less strictly"
+    return details(title, _changes_table(_other_counts(card, names), names))
+
+
+def _other_counts(card: Scorecard, names: Sequence[str]) -> list[str]:
+    """Means over lines, writers and pages, quantiles of the lines, and the rates under each profile that has text."""
+    averages = [card.averages[name] for name in names]
+    means = {
+        "mean over lines": [one.macro_over_lines.cer for one in averages],
+        "mean over writers": [one.macro_over_writers.cer for one in averages],
+        "mean over pages": [one.macro_over_pages.cer for one in averages],
+        "median line": [one.median_line_cer for one in averages],
+        "90th percentile of the lines": [one.p90_line_cer for one in averages],
+    }
+    rows = [_rates(name, [Rate(value) for value in values]) for name, values in means.items() if any(values)]
+    for profile, title in PROFILES.items():
+        rates = [card.profiles[profile][name].cer for name in names] if profile in card.profiles else []
+        if any(rate.length for rate in rates):
+            rows.append(_rates(title, [Rate.of(rate) for rate in rates]))
+    return rows
+
+
+def _changes_table(rows: Sequence[str], names: Sequence[str]) -> str:
+    change = "<th>change</th>" if len(names) > 1 else ""
+    head = f"<tr><th></th>{heads(names)}{change}</tr>"
     return f'<div class="wide"><table class="changes"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>'
 
 
@@ -60,35 +84,6 @@ def _change_row(name: str, cells: Sequence[str], change: str, worse_by: float) -
     drawn = "".join(f"<td>{cell}</td>" for cell in cells)
     end = f'<td class="{kind}">{told}</td>' if len(cells) > 1 else ""
     return f"<tr><th>{escape(name)}</th>{drawn}{end}</tr>"
-
-
-def groups_by(lines: Iterable[ReadLine], name_of: Callable[[ReadLine], str | None]) -> list[Group]:
-    """The lines grouped by a name, those where it is known; the largest groups first."""
-    by_name: dict[str, list[ReadLine]] = {}
-    for line in lines:
-        if name := name_of(line):
-            by_name.setdefault(name, []).append(line)
-    groups = [
-        Group(
-            name,
-            len(own),
-            [
-                Rate.of(pooled(score.cer for score in scores))
-                for scores in zip(*(line.scores for line in own), strict=True)
-            ],
-        )
-        for name, own in by_name.items()
-    ]
-    return sorted(groups, key=lambda group: (-group.lines, group.name))
-
-
-def groups_section(title: str, what: str, groups: Sequence[Group], names: Sequence[str]) -> str:
-    """The groups as bars; nothing where all lines are in one."""
-    if len(groups) < 2:
-        return ""
-    shown, rest = groups[:MOST_GROUPS], groups[MOST_GROUPS:]
-    more = details(f"{many(len(rest), what)} more", bars(what, rest, names)) if rest else ""
-    return f"<h3>{escape(title)}</h3>{bars(what, shown, names)}{more}"
 
 
 def curves_section(history: History | None) -> str:

@@ -1,13 +1,10 @@
-"""What a report says first, whatever it is written in: its title, what was read, and the rates with their intervals."""
+"""What a report says first, whatever it is written in: its title, what was read, and how far one can trust it."""
 
 from collections.abc import Sequence
 
-from dsocr.evaluation.intervals import clusters_of, interval_of
-from dsocr.evaluation.report.charts import Rate
-from dsocr.evaluation.report.choosing import ReadLine
+from dsocr.evaluation.comparison import NamedLines, compare
 from dsocr.evaluation.report.material import Material
 from dsocr.evaluation.report.sections import many
-from dsocr.evaluation.scores import pooled
 
 
 def title_of(material: Material) -> str:
@@ -15,17 +12,19 @@ def title_of(material: Material) -> str:
     return f"How well {material.run.path.resolve().name} reads"
 
 
-def what_of(material: Material, lines: Sequence[ReadLine]) -> str:
+def what_of(material: Material) -> str:
     """What was measured, in how many lines of whom."""
-    writers = len({line.last.writer for line in lines if line.last.writer})
+    lines = next(iter(material.readings.values()))
+    writers = len({line.writer for line in lines if line.writer})
     by = f" by {many(writers, 'writer')}" if writers else ""
     return f"Characters read wrong (CER) in {many(len(lines), 'line')}{by}, the {material.card.split} split"
 
 
-def rates_of(material: Material) -> list[Rate]:
-    """The CER of each reading with its interval."""
-    found = []
-    for lines in material.readings.values():
-        rates = [line.cer for line in lines]
-        found.append(Rate.of(pooled(rates), interval_of(rates, clusters_of(lines))))
-    return found
+def sentences_of(material: Material) -> Sequence[str]:
+    """The result in a sentence where there are two readings, what is unusual, and how far to trust the rate."""
+    compared = []
+    if len(material.readings) > 1:
+        comparison = compare([NamedLines(name, lines) for name, lines in material.readings.items()])
+        told = comparison.differences[-1].sentence
+        compared.append(f"{told[:1].upper()}{told[1:]}.")
+    return [*compared, *material.card.remarks, *material.card.certainty]

@@ -7,7 +7,7 @@ from pathlib import Path
 from dsocr.data.targets.filling import Step
 from dsocr.errors import DataError
 from dsocr.inference.formats.hocr import write_hocr
-from dsocr.inference.formats.jsonl import write_jsonl
+from dsocr.inference.formats.jsonl import write_characters, write_jsonl
 from dsocr.inference.formats.markup import write_alto, write_filled, write_page
 from dsocr.inference.formats.pdf import write_pdf
 from dsocr.inference.formats.tei import write_tei
@@ -36,6 +36,7 @@ FORMATS = {
     format_.name: format_
     for format_ in (
         Format("text", "plain text", ".txt", write_text),
+        Format("characters", "the same with the confidence of each character", ".jsonl", write_characters),
         Format("jsonl", "a line of JSON for each line", ".jsonl", write_jsonl),
         Format("page", "PAGE XML", ".xml", write_page, single=True),
         Format("alto", "ALTO 4 XML", ".xml", write_alto, single=True),

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
+from dsocr.data.subsets import by_whole_writers, nested_order, training_samples
 from dsocr.samples import Sample, Split
-from dsocr.training.subsets import by_whole_writers, nested_order, training_samples
 
 
 def samples(writers: Sequence[str | None]) -> list[Sample]:

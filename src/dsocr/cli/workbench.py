@@ -1,0 +1,43 @@
+"""The command that opens a workbench."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dsocr.cli.options import Quiet, app
+from dsocr.console import Printer
+
+
+@app.command()
+def workbench(
+    source: Annotated[Path, typer.Argument(help="Pages with lines: PAGE, ALTO or any other source, or an archive.")],
+    run: Annotated[Path | None, typer.Option(help="The run that reads what has no text yet.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="How to train on corrections; as the run was, if not given.")
+    ] = None,
+    work: Annotated[
+        Path | None, typer.Option(help="Where corrections are kept; NAME.workbench beside the source if not given.")
+    ] = None,
+    format_: Annotated[str | None, typer.Option("--format", help="The format, where it cannot be told.")] = None,
+    writer: Annotated[str | None, typer.Option(help="Writers: a column, or a pattern in file names.")] = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port.")] = 8080,
+    show: Annotated[bool, typer.Option(help="Open the browser.")] = True,
+    language: Annotated[str, typer.Option(help="en or ru.")] = "en",
+    quiet: Quiet = False,
+) -> None:
+    """Correct texts beside their pages in a browser, and train on the corrections."""
+    from dsocr.commands.workbench import workbench_command
+
+    workbench_command(
+        Printer(quiet=quiet),
+        source,
+        run=run,
+        config=config,
+        work=work,
+        format=format_,
+        writer=writer,
+        port=port,
+        show=show,
+        language=language,
+    )

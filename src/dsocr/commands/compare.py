@@ -1,0 +1,55 @@
+"""`dsocr compare`."""
+
+import json as json_
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dsocr.console import Printer
+from dsocr.samples import Split
+
+if TYPE_CHECKING:
+    from dsocr.evaluation.matching import Missing
+
+
+def compare_command(
+    printer: Printer,
+    given: Sequence[str],
+    *,
+    base: bool,
+    dataset: Path | None,
+    split: Split | None,
+    missing: "Missing",
+    columns: Sequence[str],
+    encoding: str | None,
+    out: Path | None,
+    overwrite: bool,
+    json: bool,
+) -> None:
+    """`dsocr compare`."""
+    from dsocr.commands.prepare import named_columns
+    from dsocr.evaluation.comparison import compare
+    from dsocr.evaluation.comparison_files import PAGE, refuse_existing, write_comparison
+    from dsocr.evaluation.comparison_table import render_comparison
+    from dsocr.evaluation.readings import gather_readings
+
+    if out is not None:
+        refuse_existing(out, overwrite=overwrite)
+    gathered = gather_readings(
+        given,
+        base=base,
+        dataset=dataset,
+        split=split,
+        missing=missing,
+        columns=named_columns(columns),
+        encoding=encoding,
+    )
+    found = compare(gathered.readings, images=gathered.images, about=gathered.about)
+    if json:
+        printer.result(json_.dumps(found.as_dict(), ensure_ascii=False, indent=2))
+    else:
+        printer.result(render_comparison(found))
+    if out is not None:
+        with printer.progress("drawing", "lines") as tell:
+            write_comparison(found, out, tell)
+        printer.say(f"look at: {out if out.is_file() else out / PAGE}")

@@ -1,0 +1,49 @@
+"""What to look at first: lines in the order of doubt, with their doubtful words marked.
+
+A line that is flagged comes before all others; among alike ones, the one of which least is likely to be right.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dsocr.runs import writing_whole
+
+DOUBTFUL = 0.5
+"""A word is marked that is likelier wrong than right."""
+_GRAVE = ("empty", "looping", "truncated", "overruled", "tried_again")
+"""Flags, the gravest first."""
+_OPEN, _CLOSE = "⟦", "⟧"
+
+
+def in_order_of_doubt(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Lines as a prediction's `as_dict` tells them, the most doubtful first, alike ones as they came."""
+    return sorted(rows, key=_sureness)
+
+
+def write_review(rows: Iterable[Mapping[str, Any]], path: Path) -> int:
+    """`confidence<TAB>flags<TAB>id<TAB>text`, the most doubtful first, doubtful words in ⟦⟧; gives their number."""
+    ordered = in_order_of_doubt(rows)
+    with writing_whole(path) as file:
+        for row in ordered:
+            confidence = "" if row.get("confidence") is None else f"{row['confidence']:.3f}"
+            text = marked(str(row["text"]), row.get("words", ())).replace("\n", " / ")
+            file.write(f"{confidence}\t{','.join(row.get('flags', ()))}\t{row['id']}\t{text}\n")
+    return len(ordered)
+
+
+def marked(text: str, words: Sequence[Mapping[str, Any]]) -> str:
+    """The text with its doubtful words in ⟦⟧."""
+    pieces, end = [], 0
+    for word in words:
+        if word["confidence"] < DOUBTFUL:
+            pieces += [text[end : word["start"]], _OPEN, text[word["start"] : word["end"]], _CLOSE]
+            end = word["end"]
+    return "".join([*pieces, text[end:]])
+
+
+def _sureness(row: Mapping[str, Any]) -> tuple[int, float]:
+    flags = row.get("flags", ())
+    gravest = min((_GRAVE.index(flag) for flag in flags if flag in _GRAVE), default=len(_GRAVE))
+    confidence = row.get("confidence")
+    return gravest, 0.0 if confidence is None else float(confidence)

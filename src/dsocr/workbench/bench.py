@@ -1,0 +1,94 @@
+"""Everything a workbench works with, and the pictures it shows; knows nothing of windows."""
+
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from PIL import Image
+
+from dsocr.errors import DataError
+from dsocr.workbench.lines import Line, Page
+from dsocr.workbench.opening import Shelf
+from dsocr.workbench.reading import Reading
+from dsocr.workbench.store import Store
+from dsocr.workbench.training import Training
+
+_KEPT = 24
+"""Pictures that are kept in memory as files."""
+
+
+@dataclass(slots=True)
+class Workbench:
+    """One source on the bench: `reading` is None without a model, `training` without settings to train with."""
+
+    name: str
+    store: Store
+    shelf: Shelf
+    work: Path
+    reading: Reading | None = None
+    training: Training | None = None
+    pages: dict[int, Page] = field(default_factory=dict)
+    _pictures: OrderedDict[object, bytes] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.pages = {page.number: page for page in self.store.pages()}
+
+    def page_picture(self, number: int) -> bytes:
+        """A page as a JPEG file, upright and as large as it is. Raises DataError where there is none."""
+        page = self._page(number)
+        return self._kept(("page", number), lambda: _jpeg(self.shelf.whole(page)))
+
+    def line_picture(self, number: int) -> bytes:
+        """A line as a JPEG file, as the model is shown it. Raises DataError where there is none."""
+        line = self.store.line(number)
+        if line is None:
+            raise DataError(f"there is no line {number}")
+        page = self._page(line.page)
+
+        def cut() -> bytes:
+            (picture,) = self.shelf.cut(page, [line])
+            if picture is None:
+                raise DataError("the line lies outside its page, or is too small to be shown", where=page.name)
+            return _jpeg(picture)
+
+        return self._kept(("line", number, line.outline), cut)
+
+    def first_line(self) -> Line | None:
+        """Where to begin: the first line that nobody settled, else the first of all."""
+        lines = self.store.lines()
+        return next((line for line in lines if not line.is_settled), lines[0] if lines else None)
+
+    def neighbour(self, line: Line, steps: int) -> Line | None:
+        """The line so many further on, over the ends of pages; None beyond the first or last."""
+        numbers = [one.number for one in self.store.lines()]
+        place = numbers.index(line.number) + steps if line.number in numbers else -1
+        return self.store.line(numbers[place]) if 0 <= place < len(numbers) else None
+
+    def next_in_doubt(self, line: Line | None) -> Line | None:
+        """The most doubtful line that nobody settled, other than this one; None where all are."""
+        numbers = [number for number in self.store.by_doubt() if line is None or number != line.number]
+        return self.store.line(numbers[0]) if numbers else None
+
+    def _page(self, number: int) -> Page:
+        if number not in self.pages:
+            raise DataError(f"there is no page {number}")
+        return self.pages[number]
+
+    def _kept(self, key: object, make: Callable[[], bytes]) -> bytes:
+        with self._lock:
+            if key not in self._pictures:
+                self._pictures[key] = make()
+            self._pictures.move_to_end(key)
+            while len(self._pictures) > _KEPT:
+                self._pictures.popitem(last=False)
+            return self._pictures[key]
+
+
+def _jpeg(picture: Image.Image) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, "JPEG", quality=85)
+    return file.getvalue()

@@ -1,0 +1,108 @@
+"""Pages and lines of a source put into a store, and where their images lie as long as the workbench is open."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+
+from dsocr.data.cutting import LineFile, Refusal, cut_lines, scaled_outline
+from dsocr.data.images import decode_image, read_bytes
+from dsocr.data.notes import Notes
+from dsocr.data.opening import opened
+from dsocr.data.paths import inside, relative
+from dsocr.data.sources import choose_format
+from dsocr.data.sources.layout import LeftOut, Outline, Reason, SourceImage, SourceLine
+from dsocr.data.writers import Names
+from dsocr.errors import DataError
+from dsocr.workbench.lines import Line, Page, State
+from dsocr.workbench.store import Store
+
+_SOURCE = "source"
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Where the images of a workbench's pages lie."""
+
+    root: Path
+
+    def content(self, page: Page) -> bytes:
+        """The image file of a page. Raises DataError where it is gone."""
+        return read_bytes(inside(self.root, page.image.as_posix()))
+
+    def whole(self, page: Page) -> Image.Image:
+        """The picture of a page, upright."""
+        return decode_image(self.content(page), name=page.name).image
+
+    def cut(self, page: Page, lines: list[Line]) -> list[Image.Image | None]:
+        """The pictures of lines, with the pixels that `prepare` would cut and training would see; None without any."""
+        found = cut_lines(source_image(page, lines, self.root), self.content(page))
+        if isinstance(found, Refusal):
+            raise DataError(found.message, where=page.name)
+        return [_picture(file, page) for file in found[1]]
+
+
+@contextmanager
+def opened_shelf(store: Store, source: Path, folder: Path) -> Iterator[Shelf]:
+    """The images of a source until the block ends; archives are unpacked into `folder` for as long.
+
+    Raises DataError where the store is of another source.
+    """
+    known = store.setting(_SOURCE)
+    if known is not None and known != source.resolve().name:
+        hint = "give it a folder of its own with --work"
+        raise DataError(f"holds corrections of {known}, not of {source.name}", where=folder.parent, hint=hint)
+    store.set_setting(_SOURCE, source.resolve().name)
+    with opened(source, folder) as held:
+        yield Shelf(held.path if held.path.is_dir() else held.path.parent)
+
+
+def fill(store: Store, shelf: Shelf, notes: Notes, *, format: str | None = None, writer: str | None = None) -> int:
+    """Put the pages that a store does not have into it, with the texts they bring; how many were new.
+
+    `writer` is a column or a pattern, as in `prepare`. What cannot be shown goes to `notes`.
+    """
+    chosen = choose_format(shelf.root, format, {})
+    names = Names({"writer": writer, "page": None, "document": None})
+    new = 0
+    for item in notes.sifted(chosen.read(shelf.root, {})):
+        image = names.named(item, notes)
+        if image.content is not None:
+            raise DataError(f"the images of {chosen.name} are not files, so no page can be shown", where=shelf.root)
+        try:
+            page, lines = _page(image, shelf.root)
+        except DataError as error:
+            notes.add(LeftOut(Reason.BAD_IMAGE, image.where, error.message))
+            continue
+        new += store.add_page(page, lines)
+    names.demand_matches()
+    return new
+
+
+def source_image(page: Page, lines: list[Line], root: Path) -> SourceImage:
+    """A page of the store as sources yield it."""
+    path = inside(root, page.image.as_posix())
+    found = tuple(
+        SourceLine("" if line.state is State.UNREADABLE else line.text, f"{page.name}:{line.number}", line.outline)
+        for line in lines
+    )
+    size = (page.width, page.height)
+    return SourceImage(path, page.name, page.name, found, size, writer=page.writer, document=page.document)
+
+
+def _page(image: SourceImage, root: Path) -> tuple[Page, list[Line]]:
+    size = decode_image(read_bytes(image.image), name=image.image).image.size
+    page = Page(0, image.name, Path(relative(image.image, root)), *size, image.writer, image.document)
+    return page, [_line(place, line, image, size) for place, line in enumerate(image.lines)]
+
+
+def _line(place: int, line: SourceLine, image: SourceImage, size: tuple[int, int]) -> Line:
+    text = line.text.strip()
+    outline = scaled_outline(line, image, size) or Outline((0, 0, *size))
+    return Line(0, 0, place, outline, text, State.READ if text else State.UNREAD)
+
+
+def _picture(file: LineFile | Refusal, page: Page) -> Image.Image | None:
+    return None if isinstance(file, Refusal) else decode_image(file.content, name=page.name).image

@@ -1,0 +1,72 @@
+"""Lines that nobody read, read by a model while people correct others."""
+
+import threading
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import Protocol
+
+from PIL import Image
+
+from dsocr.errors import DsocrError
+from dsocr.inference.transcriber import Prediction
+from dsocr.workbench.lines import Line, Page, State
+from dsocr.workbench.opening import Shelf
+from dsocr.workbench.store import Store
+
+
+class Reads(Protocol):
+    """Reads pictures, as a Transcriber does."""
+
+    def read(self, images: list[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]) -> Iterator[Prediction]:
+        """A prediction for every (id, image), in their order."""
+
+
+class Reading:
+    """A thread that reads all unread lines, page by page; `fault` says why it ended early."""
+
+    def __init__(self, store: Store, shelf: Shelf, open_reader: Callable[[], Reads]) -> None:
+        self._store = store
+        self._shelf = shelf
+        self._open_reader = open_reader
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="dsocr-reading", daemon=True)
+        self.done = 0
+        self.total = sum(line.state is State.UNREAD for line in store.lines())
+        self.fault: str | None = None
+
+    def start(self) -> None:
+        """Begin, if there is anything to read."""
+        if self.total:
+            self._thread.start()
+
+    def end(self) -> None:
+        """Stop after the page at hand."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join(60)
+
+    @property
+    def is_at_work(self) -> bool:
+        """True while lines are being read."""
+        return self._thread.is_alive()
+
+    def _work(self) -> None:
+        try:
+            reader = self._open_reader()
+            pages = {page.number: page for page in self._store.pages()}
+            unread = [line for line in self._store.lines() if line.state is State.UNREAD]
+            for number, lines in groupby(unread, key=lambda line: line.page):
+                if self._ending.is_set():
+                    return
+                self._read_page(reader, pages[number], list(lines))
+        except DsocrError as error:
+            self.fault = str(error)
+
+    def _read_page(self, reader: Reads, page: Page, lines: list[Line]) -> None:
+        pictures = zip(lines, self._shelf.cut(page, lines), strict=True)
+        shown = {str(line.number): (line, picture) for line, picture in pictures if picture is not None}
+        images = [(name, picture) for name, (_, picture) in shown.items()]
+        for prediction in reader.read(images, lambda _: page.writer or page.name):
+            line, _ = shown[prediction.id]
+            self._store.read_by_machine(line, prediction.text, prediction.characters, prediction.confidence)
+        self.done += len(lines)

@@ -1,0 +1,343 @@
+"""The window of a workbench: a page with its lines, the texts beside it, and a field to correct one in."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fastapi import Response
+from nicegui import app, events, ui
+
+from dsocr.errors import DsocrError
+from dsocr.workbench.bench import Workbench
+from dsocr.workbench.drawing import drawn, tinted
+from dsocr.workbench.exporting import FORMATS, export, export_dataset
+from dsocr.workbench.lines import Line, State, line_at
+from dsocr.workbench.measuring import cer_of_machine
+from dsocr.workbench.store import StaleError
+from dsocr.workbench.words import Language, Speech
+
+_LOOK_AGAIN = 1.5
+"""Seconds between two looks at what others did."""
+_DATASET = "dataset"
+
+
+def serve_pictures(bench: Workbench) -> None:
+    """Answer for the pictures of pages and lines."""
+
+    def picture(make: Callable[[int], bytes], number: int) -> Response:
+        try:
+            return Response(make(number), media_type="image/jpeg")
+        except DsocrError as error:
+            return Response(str(error), status_code=404, media_type="text/plain")
+
+    @app.get("/picture/page/{number}")
+    def page_picture(number: int) -> Response:
+        return picture(bench.page_picture, number)
+
+    @app.get("/picture/line/{number}")
+    def line_picture(number: int) -> Response:
+        return picture(bench.line_picture, number)
+
+
+class Window:
+    """What one visitor sees; `who` stands in the history beside what they change."""
+
+    def __init__(self, bench: Workbench, language: Language, who: str) -> None:
+        self._bench = bench
+        self._store = bench.store
+        self._say = Speech(language)
+        self._who = who
+        self._line = bench.first_line()
+        self._caret = 0
+        self._by_doubt = False
+        self._stamp = self._store.stamp()
+        self._build()
+
+    # What is seen
+
+    def _build(self) -> None:
+        ui.colors(primary="#1d4ed8")  # white on it can be read, as on the usual one it cannot
+        ui.query("body").classes("bg-slate-100 dark:bg-slate-900")
+        ui.query(".nicegui-content").classes("p-3 gap-3")
+        self._head()
+        with ui.row().classes("w-full no-wrap gap-3 items-start"):
+            with ui.card().classes("w-1/2 p-2").style("max-height: calc(100vh - 6.5rem); overflow: auto"):
+                self._picture = ui.interactive_image(on_mouse=self._clicked, events=["click"]).classes("w-full")
+                self._picture.props(f'alt="{self._say("page")}"')
+            with ui.column().classes("w-1/2 gap-3").style("max-height: calc(100vh - 6.5rem); overflow: auto"):
+                self._editor()
+                self._list = ui.column().classes("w-full gap-0").props('role="list"')
+        ui.keyboard(on_key=self._key, ignore=[])
+        ui.timer(_LOOK_AGAIN, self._look_again)
+        self._show()
+
+    def _head(self) -> None:
+        with ui.row().classes("w-full items-center gap-4"):
+            ui.label(self._bench.name).classes("text-lg font-semibold")
+            pages = {number: f"{self._say('page')} {page.name}" for number, page in self._bench.pages.items()}
+            self._pages = ui.select(pages, on_change=self._page_chosen).props("dense outlined").classes("w-64")
+            orders = {False: self._say("order_pages"), True: self._say("order_doubt")}
+            ui.toggle(orders, value=False, on_change=self._order_chosen).props("dense no-caps")
+            self._counts = ui.label()
+            self._cer = ui.label()
+            self._work = ui.label().classes("text-amber-700 dark:text-amber-400")
+            ui.space()
+            ui.button(self._say("undo"), on_click=self._undo, icon="undo").props("flat dense no-caps")
+            ui.button(self._say("export"), on_click=self._export, icon="save_alt").props("flat dense no-caps")
+            if self._bench.training is not None:
+                ui.button(self._say("train"), on_click=self._train, icon="school").props("flat dense no-caps")
+            other = "en" if self._say.language == "ru" else "ru"
+            ui.link("English" if other == "en" else "Русский", f"/?language={other}")
+
+    def _editor(self) -> None:
+        with ui.card().classes("w-full p-3 gap-2 sticky top-0 z-10"):
+            self._shown = ui.image().classes("w-full").props('fit="contain" no-spinner').style("max-height: 9rem")
+            with ui.row().classes("w-full items-baseline gap-3 no-wrap"):
+                self._doubt = ui.html(sanitize=False).classes("text-xl grow")
+                self._state = ui.badge().props("outline")
+            self._field = (
+                ui.input(self._say("text")).classes("w-full text-xl").props("outlined autofocus spellcheck=false")
+            )
+            self._field.on("keydown.enter", self._accept)
+            for event in ("keyup", "click"):
+                self._field.on(event, self._caret_moved, js_handler="(e) => emit(e.target.selectionStart)")
+            with ui.row().classes("gap-2"):
+                ui.button(self._say("accept"), on_click=self._accept, icon="check").props('no-caps padding="xs md"')
+                buttons = (("unreadable", self._unreadable), ("part", self._part), ("join", self._join))
+                for word, action in buttons:
+                    ui.button(self._say(word), on_click=action).props('outline no-caps padding="xs md"')
+            ui.label(self._say("keys")).classes("text-xs text-slate-500")
+
+    def _show(self, *, keep_text: bool = False) -> None:
+        """Show what the store holds of the chosen line and its page."""
+        self._stamp = self._store.stamp()
+        self._tell()
+        line = self._line
+        if line is None:
+            return
+        lines = self._store.lines(line.page)
+        self._pages.set_value(line.page)
+        self._picture.set_source(f"/picture/page/{line.page}")
+        self._picture.set_content(drawn(lines, line.number))
+        self._shown.set_source(f"/picture/line/{line.number}?{line.version}")
+        self._doubt.set_content(tinted(line.text, line.characters))
+        self._state.set_text(self._say(f"state_{line.state}"))
+        if not keep_text:
+            self._field.set_value(line.text)
+            self._caret = len(line.text)
+        self._list.clear()
+        with self._list:
+            for one in lines:
+                self._row(one)
+
+    def _row(self, line: Line) -> None:
+        chosen = line.number == self._line.number if self._line else False
+        ground = "bg-amber-100 dark:bg-amber-900" if chosen else "hover:bg-slate-200 dark:hover:bg-slate-800"
+        mark = {State.ACCEPTED: "✓", State.UNREADABLE: "✗"}.get(line.state, "·")
+        with ui.row().classes(f"w-full no-wrap gap-2 px-2 py-1 cursor-pointer rounded {ground}") as row:
+            row.props('role="listitem"').on("click", lambda: self._choose(line.number))
+            ui.label(mark).classes("w-4 text-emerald-700 dark:text-emerald-400")
+            ui.html(tinted(line.text, line.characters) or "&nbsp;", sanitize=False)
+
+    def _tell(self) -> None:
+        counts = self._store.counts()
+        settled = counts[State.ACCEPTED] + counts[State.UNREADABLE]
+        self._counts.set_text(self._say("counts", settled=settled, all=sum(counts.values())))
+        errors, lines = cer_of_machine(self._store.lines())
+        told = self._say("cer", cer=f"{errors.rate:.1%}", lines=lines) if lines else self._say("no_cer")
+        self._cer.set_text(told)
+        self._work.set_text(" · ".join(filter(None, (self._told_of_reading(), self._told_of_training()))))
+
+    def _told_of_reading(self) -> str:
+        reading = self._bench.reading
+        if reading is None:
+            return ""
+        if reading.fault:
+            return self._say("reading_failed", fault=reading.fault)
+        return self._say("reading", done=reading.done, total=reading.total) if reading.is_at_work else ""
+
+    def _told_of_training(self) -> str:
+        standing = self._bench.training.standing() if self._bench.training else None
+        if standing is None or self._bench.training is None:
+            return ""
+        if standing.fault:
+            return self._say("training_failed", fault=standing.fault)
+        share = f" ({standing.share:.0%})" if standing.share is not None else ""
+        told = self._say("training", steps=standing.steps) + share
+        if not standing.is_at_work:
+            told = self._say("trained", run=self._bench.training.run)
+        cer = "" if standing.cer is None else self._say("validation_cer", cer=f"{standing.cer:.1%}")
+        return " · ".join(filter(None, (told, cer)))
+
+    # What is done
+
+    def _look_again(self) -> None:
+        """Show what others, and the model, changed meanwhile; what stands in the field is nobody else's."""
+        self._tell()
+        if self._store.stamp() == self._stamp or self._line is None:
+            return
+        now = self._store.line(self._line.number)
+        if now is None:
+            ui.notify(self._say("gone"), type="warning")
+            self._line = self._bench.first_line()
+            self._show()
+        elif now.version == self._line.version:
+            self._show(keep_text=True)
+        elif self._field.value == self._line.text:
+            self._line = now
+            self._show()
+        else:  # accepting it will say that it was changed
+            self._stamp = self._store.stamp()
+
+    def _choose(self, number: int) -> None:
+        self._line = self._store.line(number) or self._bench.first_line()
+        self._show()
+        self._field.run_method("focus")
+
+    def _walk(self, steps: int) -> None:
+        further = self._bench.neighbour(self._line, steps) if self._line else None
+        if further is not None:
+            self._choose(further.number)
+
+    def _go_on(self) -> None:
+        """To the next line that wants to be looked at."""
+        further = self._bench.next_in_doubt(self._line) if self._by_doubt else None
+        if further is not None:
+            self._choose(further.number)
+        elif self._by_doubt:
+            ui.notify(self._say("all_settled"), type="positive")
+            self._show()
+        elif self._line is not None and (following := self._bench.neighbour(self._line, 1)) is not None:
+            self._choose(following.number)
+        else:
+            self._show()
+
+    def _clicked(self, event: events.MouseEventArguments) -> None:
+        if self._line is not None:
+            hit = line_at(self._store.lines(self._line.page), event.image_x, event.image_y)
+            if hit is not None:
+                self._choose(hit.number)
+
+    def _page_chosen(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        if self._line is None or event.value == self._line.page:
+            return
+        lines = self._store.lines(event.value)
+        if lines:
+            self._choose(next((line.number for line in lines if not line.is_settled), lines[0].number))
+
+    def _order_chosen(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        self._by_doubt = bool(event.value)
+        if self._by_doubt and (line := self._bench.next_in_doubt(None)) is not None:
+            self._choose(line.number)
+
+    def _caret_moved(self, event: events.GenericEventArguments) -> None:
+        if isinstance(event.args, int):
+            self._caret = event.args
+
+    def _key(self, event: events.KeyEventArguments) -> None:
+        if not event.action.keydown or not event.modifiers.alt:
+            return
+        by_code: dict[str, Callable[[], Any]] = {
+            "ArrowDown": lambda: self._walk(1),
+            "ArrowUp": lambda: self._walk(-1),
+            "KeyU": self._unreadable,
+            "KeyS": self._part,
+            "KeyJ": self._join,
+            "KeyZ": self._undo,
+        }
+        if action := by_code.get(event.key.code):  # the key's place, which a Russian layout does not change
+            action()
+
+    def _accept(self) -> None:
+        self._settle(State.ACCEPTED)
+
+    def _unreadable(self) -> None:
+        self._settle(State.UNREADABLE)
+
+    def _settle(self, state: State) -> None:
+        def settle(line: Line) -> None:
+            self._line = self._store.settle(line, str(self._field.value or ""), state, who=self._who)
+            self._go_on()
+
+        self._change(settle)
+
+    def _part(self) -> None:
+        def part(line: Line) -> None:
+            if self._field.value != line.text:  # what is parted is what stands in the field
+                line = self._store.settle(line, str(self._field.value or ""), State.READ, who=self._who)
+            self._line, _ = self._store.part(line, self._caret, who=self._who)
+            self._show()
+
+        self._change(part)
+
+    def _join(self) -> None:
+        def join(line: Line) -> None:
+            self._line = self._store.join(line, who=self._who)
+            self._show()
+
+        self._change(join)
+
+    def _undo(self) -> None:
+        def undo(line: Line) -> None:
+            change = self._store.undo(self._who)
+            if change is None:
+                ui.notify(self._say("nothing_to_undo"))
+                return
+            ui.notify(self._say("undone"))
+            self._choose(change.before[0].number)
+
+        self._change(undo)
+
+    def _change(self, change: Callable[[Line], None]) -> None:
+        """Carry out a change of the chosen line; where it cannot be, say so and lose nothing that was written."""
+        if self._line is None:
+            return
+        try:
+            change(self._line)
+        except StaleError as error:
+            if error.line is None:
+                ui.notify(self._say("gone"), type="warning")
+                return
+            ui.notify(self._say("stale", text=error.line.text), type="warning", timeout=8000)
+            if error.line.number == self._line.number:
+                self._line = error.line
+                self._show(keep_text=True)
+        except DsocrError as error:
+            ui.notify(f"{error.message}. {error.hint or ''}", type="negative")
+
+    def _export(self) -> None:
+        with ui.dialog() as dialog, ui.card().classes("w-96"):
+            kinds = {name: name for name in FORMATS} | {_DATASET: self._say("dataset")}
+            kind = ui.select(kinds, value="page").classes("w-full").props("outlined")
+            only = ui.checkbox(self._say("accepted_only"), value=True)
+            folder = ui.input(self._say("folder"), value=str(self._bench.work / "export")).classes("w-full")
+            ui.button(self._say("write"), on_click=lambda: self._write(dialog, kind.value, only.value, folder.value))
+        dialog.open()
+
+    def _write(self, dialog: ui.dialog, kind: str, accepted_only: bool, folder: str) -> None:
+        bench, out = self._bench, Path(folder)
+        try:
+            if kind == _DATASET:
+                made = export_dataset(bench.store, bench.shelf, out, overwrite=True)
+                told = str(made.dataset)
+            else:
+                done = export(
+                    bench.store, bench.shelf, out, to=kind, accepted_only=accepted_only, overwrite=out.exists()
+                )
+                told = self._say("written", pages=done.pages, texts=done.texts, out=done.out)
+                for left in done.left_out:
+                    ui.notify(f"{left.where}: {left.message}", type="warning")
+        except DsocrError as error:
+            ui.notify(f"{error}. {error.hint or ''}", type="negative", multi_line=True)
+            return
+        dialog.close()
+        ui.notify(told, type="positive", timeout=8000)
+
+    def _train(self) -> None:
+        if self._bench.training is None:
+            return
+        try:
+            self._bench.training.start()
+        except DsocrError as error:
+            ui.notify(f"{error}. {error.hint or ''}", type="negative", multi_line=True)
+        self._tell()

@@ -1,0 +1,35 @@
+"""The page of a comparison says what the comparison found, and shows the lines that changed."""
+
+from pathlib import Path
+
+import pytest
+
+from dsocr.evaluation.comparison import NamedLines, compare
+from dsocr.evaluation.lines import load_lines
+from dsocr.evaluation.report.comparison_page import render_comparison_page
+from dsocr.evaluation.report.material import gather
+from tests.evaluation.making_runs import make_evaluated_run, misread, read_better
+from tests.pages.html import Page
+
+
+@pytest.mark.parametrize(
+    ("names", "title"),
+    [
+        pytest.param(["base", "adapter"], "adapter beside base", id="two readings"),
+        pytest.param(["base", "<i>kraken</i>", "adapter"], "2 readings beside base", id="three readings"),
+    ],
+)
+def test_a_page_holds_the_sentences_the_readings_and_their_lines(
+    small_dataset: Path, tmp_path: Path, names: list[str], title: str
+) -> None:
+    run = make_evaluated_run(tmp_path / "run", small_dataset, {"base": misread, "adapter": read_better})
+    lines = load_lines(run.lines)
+    readings = [NamedLines(name, lines.get(name, lines["base"]), [f"remark on {name}"]) for name in names]
+    found = compare(readings, images=gather(run).images, about={"split": "test"})
+    page = Page(render_comparison_page(found))
+    assert title in page.words
+    for difference in found.differences:
+        assert difference.sentence[1:] in page.words
+    assert all(f"remark on {name}" in page.words for name in names)
+    assert (page.tags.count("article"), page.tags.count("img"), page.tags.count("script")) == (4, 4, 1)
+    assert page.values("class").count("name reading2") == len(names) - 2

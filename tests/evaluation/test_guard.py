@@ -1,0 +1,150 @@
+"""The forgetting guard: what it reads, when it warns, and that it disturbs nothing."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from dsocr.config import GuardSection, RunConfig
+from dsocr.errors import ConfigError, DataError
+from dsocr.evaluation.evaluate import evaluate
+from dsocr.evaluation.guard import Guard, GuardReading
+from dsocr.evaluation.metrics import ErrorRate
+from dsocr.evaluation.strength import STRENGTHS, Point, Sweep, sweep, write_sweep
+from dsocr.inference.decoding import Generation
+from dsocr.model.loading import BaseModel
+from dsocr.runs import RunFolder
+from dsocr.training.train import train
+
+
+def reading(errors: int, *, base: int = 25, margin: float = 2.0) -> GuardReading:
+    return GuardReading("print", 32, margin, ErrorRate(base, 1000), ErrorRate(errors, 1000))
+
+
+@pytest.mark.parametrize(
+    ("errors", "beyond"),
+    [
+        pytest.param(10, False, id="better than the base"),
+        pytest.param(45, False, id="just at the margin"),
+        pytest.param(46, True, id="a tenth of a point beyond"),
+    ],
+)
+def test_a_drop_beyond_the_margin_is_told_with_what_to_do(errors: int, beyond: bool) -> None:
+    guard = reading(errors)
+    assert guard.is_beyond is beyond
+    assert ("--scale-sweep" in guard.sentence) is beyond
+    assert GuardReading.from_dict(json.loads(json.dumps(guard.as_dict()))) == guard
+
+
+def test_nano_reads_the_print_that_ships_well(nano: BaseModel) -> None:
+    guard = Guard.open(GuardSection(), "nano")
+    assert guard is not None
+    assert len(guard.samples) == 32
+    drawn = torch.random.get_rng_state()
+    read = guard.read(nano.network, nano.encoder(None, "free_ocr"), Generation(max_new_tokens=96, samples_per_batch=32))
+    assert read.length > 1000
+    assert read.rate < 0.04
+    assert torch.equal(torch.random.get_rng_state(), drawn), "nothing random is drawn"
+
+
+def test_lines_are_spread_over_the_set_and_zero_reads_none() -> None:
+    few = Guard.open(GuardSection(lines=4), "nano")
+    assert few is not None
+    assert [sample.id[-6:-4] for sample in few.samples] == ["01", "09", "17", "25"]
+    assert Guard.open(GuardSection(lines=0), "nano") is None
+
+
+def test_another_base_has_the_set_that_is_named_or_none(small_dataset: Path) -> None:
+    assert Guard.open(GuardSection(), "deepseek-ai/DeepSeek-OCR") is None
+    section = GuardSection(dataset=small_dataset, split="test", lines=3)
+    named = Guard.open(section, "deepseek-ai/DeepSeek-OCR")
+    assert named is not None
+    assert (named.name, len(named.samples)) == ("dataset", 3)
+    with pytest.raises(DataError, match="not a dataset folder"):
+        Guard.open(GuardSection(dataset=small_dataset.parent), "nano")
+
+
+@pytest.fixture(scope="module")
+def run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run that has visibly forgotten; four lines guard it."""
+    config = RunConfig.model_validate(
+        {
+            "dataset": small_dataset,
+            "run": tmp_path_factory.mktemp("guarded") / "run",
+            "training": {"steps": 4, "samples_per_step": 4, "samples_per_forward": 4, "learning_rate": 3e-2},
+            "validation": {"every_steps": 2, "samples": 1},
+            "guard": {"lines": 4},
+            "generation": {"max_new_tokens": 40},
+        }
+    )
+    result = train(config)
+    assert result.guard is not None
+    return result.run
+
+
+def test_every_reading_of_a_training_has_the_guard_beside_it(run: RunFolder) -> None:
+    rows = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
+    readings = [row for row in rows if row["kind"] == "validation"]
+    assert len({row["guard_base_cer"] for row in readings}) == 1, "the base is what it was"
+    last = readings[-1]
+    assert last["guard_cer"] > last["guard_base_cer"] + 0.02
+    assert "points worse" in last["guard_warning"]
+    assert "points worse" in run.log.read_text(encoding="utf-8")
+
+
+def test_the_card_has_the_guard(run: RunFolder) -> None:
+    card = evaluate(run)
+    assert card.guard is not None
+    assert card.guard["lines"] == 4
+    assert card.guard["base_cer"] < card.guard["adapter_cer"]
+    assert evaluate(run, with_base=False).guard is None
+
+
+def test_a_sweep_begins_at_the_base_ends_at_the_adapter_and_is_written(run: RunFolder) -> None:
+    read = sweep(run, limit=2)
+    assert [point.strength for point in read.points] == list(STRENGTHS)
+    assert read.points[0].guard.drop == 0
+    assert read.points[-1].guard.is_beyond
+    data, picture = write_sweep(read, run)
+    told = json.loads(data.read_text(encoding="utf-8"))
+    assert told["recommended"] == read.chosen.strength < 1
+    assert len(told["points"]) == len(STRENGTHS)
+    assert picture.stat().st_size > 1000
+
+
+def test_without_a_guard_set_there_is_no_sweep(small_config: RunConfig, tmp_path: Path) -> None:
+    small_config.run.mkdir()
+    RunFolder(small_config.run).config.write_text(small_config.to_yaml(), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"guard\.lines: is 0"):
+        sweep(RunFolder(small_config.run))
+
+
+def swept(target: dict[float, list[int]], guard: dict[float, int]) -> Sweep:
+    """Errors of each target line, and of the guard set in 1000 characters, by strength."""
+    return Sweep(
+        "validation",
+        [
+            Point(strength, tuple(errors), ErrorRate(sum(errors), 1000), reading(guard[strength], base=guard[0]))
+            for strength, errors in target.items()
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "guard", "strength", "told"),
+    [
+        pytest.param([[9] * 9, [5] * 9, [1] * 9], [20, 22, 30], 1.0, "1.0 is right", id="nothing is forgotten"),
+        pytest.param([[9] * 9, [4] * 9, [1] * 9], [20, 22, 90], 0.5, "0.5 is recommended", id="the whole forgets"),
+        pytest.param([[9] * 9, [1] * 9, [6] * 9], [20, 20, 20], 0.5, "0.5 is recommended", id="half reads better"),
+        pytest.param(
+            [[9] * 4, [1, 2, 3, 1], [2, 1, 2, 3]], [20, 20, 20], 1.0, "1.0 is right", id="better by chance only"
+        ),
+        pytest.param([[9] * 9, [4] * 9, [1] * 9], [20, 80, 90], 0.0, "no strength from 0.5", id="all forget"),
+    ],
+)
+def test_a_strength_is_recommended(target: list[list[int]], guard: list[int], strength: float, told: str) -> None:
+    strengths = (0.0, 0.5, 1.0)
+    read = swept(dict(zip(strengths, target, strict=True)), dict(zip(strengths, guard, strict=True)))
+    assert read.chosen.strength == strength
+    assert told in read.sentence

@@ -1,0 +1,212 @@
+"""Mistakes that other programs make when they count errors; each test fails where this one makes it too."""
+
+import json
+import math
+import random
+import re
+import statistics
+import unicodedata
+from dataclasses import replace
+from itertools import pairwise
+from typing import Literal
+
+import jiwer
+import pytest
+
+from dsocr.evaluation.intervals import clusters_of, interval_of
+from dsocr.evaluation.metrics import ErrorRate, character_errors, word_errors
+from dsocr.evaluation.profiles import rates_by_profile
+from dsocr.evaluation.scorecard import Scorecard, make_scorecard
+from dsocr.evaluation.scores import LineScore, score_lines
+from dsocr.evaluation.table import render_table
+from dsocr.text import comparable
+from tests.evaluation.test_scores import Read, line
+
+
+def scored(*pairs: tuple[str, str]) -> list[LineScore]:
+    references = [line(str(place), reference) for place, (reference, _) in enumerate(pairs)]
+    return score_lines(references, {str(place): Read(prediction) for place, (_, prediction) in enumerate(pairs)})
+
+
+def card_of(*pairs: tuple[str, str]) -> Scorecard:
+    return make_scorecard("test", None, scored(*pairs))
+
+
+FILTERED_ELSEWHERE = re.compile(r"[^A-Za-z0-9一-龥]")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("привет", "совсем не то"), ("नमस्ते", "विदा"), ("γειά", "όχι"), ("שלום", "לא")]
+)
+def test_no_profile_filters_a_script_away(one: str, other: str) -> None:
+    """A filter that keeps Latin letters, digits and Chinese makes any two such texts equal: a perfect score."""
+    assert FILTERED_ELSEWHERE.sub("", one) == ""
+    for name, by_model in rates_by_profile({"adapter": scored((one, other))}).items():
+        if name != "digits_only":
+            assert by_model["adapter"].cer.length >= len(comparable(one)) - 1, name
+            assert by_model["adapter"].cer.rate > 0.5, name
+
+
+def test_a_missing_space_costs_in_every_profile_that_keeps_words() -> None:
+    for name, by_model in rates_by_profile({"adapter": scored(("раз два", "раздва"))}).items():
+        if name != "digits_only":
+            assert by_model["adapter"].cer == ErrorRate(1, 7), name
+            assert by_model["adapter"].wer == ErrorRate(2, 2), name
+
+
+def test_nothing_is_clipped_at_one_nor_dropped_for_its_length() -> None:
+    """Elsewhere a line costs at most its length, and one ten times too long is left out as an outlier."""
+    card = card_of(("ты", "ты" * 100), ("я", "я"))
+    assert card.adapter is not None
+    assert card.adapter.cer == ErrorRate(198, 3)
+    assert card.adapter.as_dict()["cer"] == 66.0
+    assert card.averages["adapter"].macro_over_lines.cer == 49.5
+    assert card.averages["adapter"].p90_line_cer == pytest.approx(0.9 * 99)
+    assert card.profiles["without_case"]["adapter"].cer == ErrorRate(198, 3)
+    assert (card.adapter.lines, card.adapter.failures["over_long"], card.adapter.failures["looping"]) == (2, 1, 1)
+    assert "6600.00%" in render_table(card)
+
+
+def test_an_empty_prediction_costs_its_whole_reference_and_stays_in_every_count() -> None:
+    card = card_of(("чернила", ""), ("перо", "перо"))
+    assert card.adapter is not None
+    assert card.adapter.cer == ErrorRate(7, 11)
+    assert (card.adapter.lines, card.adapter.empty) == (2, 1)
+    assert card.averages["adapter"].macro_over_lines.of == 2
+    assert card.characters["adapter"].deletions == 7
+
+
+def test_a_long_text_is_not_left_out() -> None:
+    """Elsewhere a label of over 25 characters disappears from training and test."""
+    assert character_errors("длинная строка " * 40, "").length == 15 * 40 - 1
+
+
+def test_the_mean_of_lines_never_goes_by_the_name_of_cer() -> None:
+    pairs = [("я", "ты"), ("привет, как у тебя дела сегодня?", "привет, как у тебя дела сегодня?")]
+    card = card_of(*pairs)
+    macro = statistics.mean(jiwer.cer(*pair) for pair in pairs)
+    values = card.as_dict()
+    assert values["adapter"]["cer"] == jiwer.cer(*map(list, zip(*pairs, strict=True))) == 2 / 33
+    assert values["averages"]["adapter"]["macro_over_lines"]["cer"] == macro == 1.0
+
+    def places(value: object, path: str = "") -> list[str]:
+        if isinstance(value, dict):
+            return [found for key, inner in value.items() for found in places(inner, f"{path}.{key}")]
+        return [path] if value == macro and path.endswith("cer") else []
+
+    found = places({name: values[name] for name in ("adapter", "averages", "profiles", "groups")})
+    assert [path for path in found if "length" not in path and "line_cer" not in path] == [
+        ".averages.adapter.macro_over_lines.cer"
+    ]
+    rows = [row.split() for row in render_table(card).splitlines()]
+    assert ["CER", "-", "6.06%"] in rows
+    assert ["macro:", "mean", "over", "lines", "-", "100.00%"] in rows
+
+
+def test_an_interval_above_one_is_a_number() -> None:
+    """Elsewhere it is 1.96 sqrt(CER (1 - CER) / lines), which has no value where the CER is above 1."""
+    lines = [
+        replace(one, writer=f"w{place}") for place, one in enumerate(scored(*[("ты", "ты" * n) for n in range(2, 30)]))
+    ]
+    pooled = sum((one.cer for one in lines), ErrorRate())
+    assert pooled.rate > 1
+    with pytest.raises(ValueError, match=r"math domain error|nonnegative"):
+        math.sqrt(pooled.rate * (1 - pooled.rate) / len(lines))
+    interval = interval_of([one.cer for one in lines], clusters_of(lines))
+    assert interval.low is not None
+    assert interval.high is not None
+    assert 1 < interval.low < pooled.rate < interval.high < math.inf
+    json.dumps(make_scorecard("test", None, lines).as_dict(), allow_nan=False)
+
+
+def test_lines_of_one_hand_do_not_make_an_interval_narrow() -> None:
+    """Elsewhere every line counts for itself, though a hand goes well or badly as a whole."""
+    texts = [("абвгдежзик", "абвгдежзик" if writer % 2 else "ABCDEFзик") for writer in range(20) for _ in range(50)]
+    lines = scored(*texts)
+    by_writer = [replace(one, writer=f"w{place // 50}") for place, one in enumerate(lines)]
+    narrow, wide = (interval_of([one.cer for one in some], clusters_of(some)) for some in (lines, by_writer))
+    assert narrow.high is not None
+    assert narrow.low is not None
+    assert wide.high is not None
+    assert wide.low is not None
+    assert wide.high - wide.low > 5 * (narrow.high - narrow.low)
+
+
+def distance(one: str | list[str], other: str | list[str]) -> int:
+    """The plain dynamic program, a row at a time."""
+    row = list(range(len(other) + 1))
+    for place, left in enumerate(one, start=1):
+        above, row = row, [place]
+        for (diagonal, up), right in zip(pairwise(above), other, strict=True):
+            row.append(min(diagonal + (left != right), up + 1, row[-1] + 1))
+    return row[-1]
+
+
+RANGES = (
+    (0x20, 0x7E),
+    (0x410, 0x451),
+    (0x410, 0x451),
+    (0x300, 0x30F),
+    (0x20, 0x2F),
+    (0x4E00, 0x4E10),
+    (0x1F600, 0x1F60F),
+    (0, 0xD7FF),
+)
+
+
+def unicode_text(chance: random.Random) -> str:
+    """Up to 24 characters of one or more scripts, in one of a hundred up to 400; one in twelve is empty."""
+    if chance.random() < 0.08:
+        return ""
+    length = chance.randint(1, 400 if chance.random() < 0.01 else 24)
+    ranges = chance.sample(RANGES, k=chance.randint(1, 3))
+    text = "".join(chr(chance.randint(*chance.choice(ranges))) for _ in range(length))
+    return text if chance.random() < 0.5 else re.sub(r"[aeiouаеио\W]", " ", text)
+
+
+def test_ten_thousand_pairs_have_the_errors_that_jiwer_and_a_plain_program_count() -> None:
+    chance = random.Random(20)
+    pairs = []
+    for _ in range(10_000):
+        reference = unicode_text(chance)
+        changed = "".join(chance.choice(("", one, one, one * 2, "и")) for one in reference)
+        pairs.append((comparable(reference), comparable(chance.choice((changed, unicode_text(chance))))))
+    characters = [character_errors(*pair) for pair in pairs]
+    words = [word_errors(*pair) for pair in pairs]
+    assert sum(not reference for reference, _ in pairs) > 300
+    assert max(len(reference) for reference, _ in pairs) > 300
+
+    # The plain program is most of what this test takes, so the longest pairs are left to jiwer.
+    short = [place for place, pair in enumerate(pairs) if len(pair[0]) * len(pair[1]) < 700]
+    assert len(short) > 9_500
+    assert [characters[place].errors for place in short] == [distance(*pairs[place]) for place in short]
+    split = [(reference.split(), prediction.split()) for reference, prediction in pairs]
+    assert [one.errors for one in words] == [distance(*pair) for pair in split]
+    for ours, process, length in (
+        (characters, jiwer.process_characters, len),
+        (words, jiwer.process_words, lambda text: len(text.split())),
+    ):
+        theirs = process(*map(list, zip(*pairs, strict=True)))
+        pooled = sum(ours, ErrorRate())
+        assert pooled.errors == theirs.substitutions + theirs.deletions + theirs.insertions
+        assert pooled.length == theirs.hits + theirs.substitutions + theirs.deletions
+        assert [one.length for one in ours] == [length(reference) for reference, _ in pairs]
+
+
+@pytest.mark.parametrize(
+    ("reference", "prediction"), [("", ""), ("", "да"), ("аб" * 10_000, "ба" * 9_000), ("а", "б" * 20_000)]
+)
+def test_empty_and_very_long_pairs_are_counted_as_jiwer_does(reference: str, prediction: str) -> None:
+    theirs = jiwer.process_characters(reference, prediction)
+    assert character_errors(reference, prediction).errors == theirs.substitutions + theirs.deletions + theirs.insertions
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC"])
+def test_a_prediction_in_another_normal_form_is_the_same_text(form: Literal["NFC", "NFD", "NFKC"]) -> None:
+    text = "Йод, ёлка и её é"
+    turned = unicodedata.normalize(form, text)
+    card = card_of((text, turned), (turned, text))
+    assert card.adapter is not None
+    assert (card.adapter.cer.errors, card.adapter.exact) == (0, 2)
+    assert card.characters["adapter"].substitutions == 0
+    assert all(both["adapter"].cer.errors == 0 for both in card.profiles.values())

@@ -1,0 +1,145 @@
+"""The queue of lines to transcribe: what of a source waits, what is written, and that it can be read again."""
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageDraw
+
+from dsocr.config import RunConfig
+from dsocr.data.notes import Notes
+from dsocr.data.untranscribed import Untranscribed
+from dsocr.errors import DataError
+from dsocr.inference.next_lines import Queue, next_lines
+from dsocr.inference.ranking import Candidate
+from dsocr.runs import RunFolder, write_atomically
+
+PAGE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"
+
+
+def page_source(folder: Path, *, pages: int = 2, lines: int = 4, transcribed: int = 1) -> Path:
+    """PAGE files of which the first lines are transcribed and the others wait."""
+    folder.mkdir()
+    for page in range(pages):
+        image = Image.new("L", (400, 80 * lines), 240)
+        marks = []
+        for line in range(lines):
+            top = 80 * line + 10
+            ImageDraw.Draw(image).text((20, top), f"page {page} line {line}", fill=30)
+            text = f"<TextEquiv><Unicode>line {line}</Unicode></TextEquiv>" if line < transcribed else ""
+            points = f"10,{top} 390,{top} 390,{top + 60} 200,{top + 66} 10,{top + 60}"
+            marks.append(f'<TextLine id="l{line}"><Coords points="{points}"/>{text}</TextLine>')
+        image.save(folder / f"anna_{page}.png")
+        region = f'<TextRegion id="r"><Coords points="0,0 399,0 399,319 0,319"/>{"".join(marks)}</TextRegion>'
+        page_xml = f'<Page imageFilename="anna_{page}.png" imageWidth="400" imageHeight="{80 * lines}">{region}</Page>'
+        xml = f'<?xml version="1.0" encoding="UTF-8"?><PcGts xmlns="{PAGE}">{page_xml}</PcGts>'
+        (folder / f"anna_{page}.xml").write_text(xml, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def run(small_config: RunConfig) -> RunFolder:
+    """A run that knows its dataset; nothing reads with it here."""
+    small_config.run.mkdir()
+    write_atomically(RunFolder(small_config.run).config, small_config.to_yaml())
+    return RunFolder(small_config.run)
+
+
+def reading(images: Iterator[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]) -> Iterator[Candidate]:
+    """Reads the less surely, the farther down and back a line stands, and gives each a letter of its own."""
+    for number, (name, image) in enumerate(images):
+        assert image.width > 300
+        yield Candidate(name, f"text\t{number} = {hand_of(name)}", 0.9 - 0.1 * number)
+
+
+def queued(run: RunFolder, source: Path, out: Path, **options: object) -> Queue:
+    return next_lines(run, source, out, reader=reading, **options)  # type: ignore[arg-type]
+
+
+def test_lines_without_a_text_are_ranked_and_written_with_their_outlines(run: RunFolder, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    source, out = page_source(tmp_path / "source"), tmp_path / "queue"
+    queue = queued(run, source, out, count=4, writer="([a-z]+)_", progress=lambda done, all_: told.append((done, all_)))
+    assert (queue.waiting, len(queue.choices), queue.left_out) == (6, 4, [])
+    assert told[-1] == (6, 6)
+
+    rows = json.loads((out / "next.json").read_text(encoding="utf-8"))["lines"]
+    assert [row["rank"] for row in rows] == [1, 2, 3, 4]
+    assert {row["writer"] for row in rows} == {"anna"}
+    assert rows[0]["confidence"] == pytest.approx(0.4)
+    with (out / "next.tsv").open(encoding="utf-8", newline="") as file:
+        table = list(csv.DictReader(file, delimiter="\t"))
+    assert [row["where"] for row in table] == [row["where"] for row in rows]
+    assert "text 5 = anna" in {row["reading"] for row in table}
+    assert (out / "next.html").read_text(encoding="utf-8").count("<section>") == 4
+
+    images = list(Untranscribed.of(out, "page", {}).images(Notes(strict=True)))
+    assert sum(len(image.lines) for image in images) == 4
+    assert all(line.outline is not None and len(line.outline.polygon) == 5 for image in images for line in image.lines)
+    written = {f"page/{image.name.rpartition('/')[2]}.xml" for image in images}
+    assert {row["file"] for row in rows} == written
+    for row in rows:
+        assert f'<TextLine id="{row["line"]}"' in (out / row["file"]).read_text(encoding="utf-8")
+    assert not (out / ".cut").exists()
+
+
+def test_the_same_source_gives_the_same_queue_and_only_a_queue_is_replaced(run: RunFolder, tmp_path: Path) -> None:
+    source, out = page_source(tmp_path / "source"), tmp_path / "queue"
+
+    def content() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+    queued(run, source, out)
+    first = content()
+    with pytest.raises(DataError, match="there is a conversion already"):
+        queued(run, source, out)
+    queued(run, source, out, overwrite=True)
+    assert content() == first
+    (out / "notes.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(DataError, match=r"notes\.txt"):
+        queued(run, source, out, overwrite=True)
+    with pytest.raises(DataError, match="inside the source"):
+        queued(run, source, source / "queue")
+
+
+def test_images_without_any_transcription_are_lines(run: RunFolder, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    for name in ("a/1.png", "a/2.png", "b/3.png"):
+        (lines / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (320, 40), 200).save(lines / name)
+    queue = queued(run, lines, tmp_path / "queue")
+    assert [choice.candidate.page for choice in queue.choices] == ["b", "a", "a"]
+    assert len(list((tmp_path / "queue" / "page").iterdir())) == 3
+
+    (lines / "a" / "1.txt").write_text("transcribed", encoding="utf-8")
+    assert queued(run, lines, tmp_path / "other").waiting == 2
+
+
+def test_a_damaged_image_is_counted_and_with_strict_an_error(run: RunFolder, tmp_path: Path) -> None:
+    source = page_source(tmp_path / "source", pages=3)
+    (source / "anna_0.png").write_bytes(b"no image")
+    queue = queued(run, source, tmp_path / "queue")
+    assert [str(item.reason) for item in queue.left_out] == ["image cannot be read"]
+    assert len(queue.choices) == 6
+    with pytest.raises(DataError):
+        queued(run, source, tmp_path / "strict", strict=True)
+    assert not (tmp_path / "strict").exists()
+
+
+@pytest.mark.parametrize("transcribed", [pytest.param(4, id="all have a text")])
+def test_where_nothing_waits_it_is_said(transcribed: int, run: RunFolder, tmp_path: Path) -> None:
+    source = page_source(tmp_path / "source", transcribed=transcribed)
+    with pytest.raises(DataError, match="no line waits for a transcription"):
+        queued(run, source, tmp_path / "queue")
+
+
+def test_without_the_dataset_of_the_run_nothing_counts_as_new(
+    run: RunFolder, small_config: RunConfig, tmp_path: Path
+) -> None:
+    moved = small_config.model_copy(update={"dataset": tmp_path / "gone"})
+    write_atomically(run.config, moved.to_yaml())
+    queue = queued(run, page_source(tmp_path / "source"), tmp_path / "queue", writer="([a-z]+)_")
+    assert "dataset is not there" in queue.remarks[-1]
+    assert all("new writer" not in choice.reason for choice in queue.choices)

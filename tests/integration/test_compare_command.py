@@ -1,0 +1,80 @@
+"""`dsocr compare` as users type it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsocr.cli import main
+from tests.evaluation.making_runs import make_evaluated_run, misread, read_better
+
+Texts = pytest.CaptureFixture[str]
+
+
+def call(monkeypatch: pytest.MonkeyPatch, capsys: Texts, *arguments: object) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["dsocr", *map(str, arguments)])
+    capsys.readouterr()
+    try:
+        main()
+        code = 0
+    except SystemExit as exit_:
+        code = int(exit_.code or 0)
+    return code, *capsys.readouterr()
+
+
+@pytest.fixture
+def run(small_dataset: Path, tmp_path: Path) -> Path:
+    return make_evaluated_run(tmp_path / "run", small_dataset, {"base": misread, "adapter": read_better}).path
+
+
+def test_a_run_is_told_as_a_sentence_a_table_and_the_lines_that_changed(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    code, out, _ = call(monkeypatch, capsys, "compare", run)
+    assert code == 0
+    assert out.startswith("not enough lines to tell: adapter is better on ")
+    assert "Read better by adapter than by base: " in out
+    assert "<script>alert('1')</script>" in out
+
+
+def test_json_is_the_whole_result_and_nothing_else(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts) -> None:
+    code, out, _ = call(monkeypatch, capsys, "compare", run, "--json")
+    assert (code, json.loads(out)["differences"][0]["verdict"]) == (0, "too few")
+
+
+def test_a_folder_is_written_and_only_replaced_when_asked(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    out = tmp_path / "found"
+    assert call(monkeypatch, capsys, "compare", run, "-o", out)[0] == 0
+    rows = [json.loads(line) for line in (out / "changes.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert {row["readings"]["second"] for row in rows} == {"adapter"}
+    assert json.loads((out / "comparison.json").read_text(encoding="utf-8"))["about"]["split"] == "test"
+    assert "adapter beside base" in (out / "comparison.html").read_text(encoding="utf-8")
+    code, _, err = call(monkeypatch, capsys, "compare", run, "-o", out)
+    assert (code, "is there already" in err) == (2, True)
+    assert call(monkeypatch, capsys, "compare", run, "-o", out, "--overwrite")[0] == 0
+    code, _, err = call(monkeypatch, capsys, "compare", run, "-o", run, "--overwrite")
+    assert (code, "is a folder that no comparison has made" in err) == (2, True)
+
+
+def test_a_page_alone_can_be_asked_for(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    code, out, _ = call(monkeypatch, capsys, "compare", run, "-o", tmp_path / "found.html")
+    assert (code, out.strip().splitlines()[-1]) == (0, f"look at: {tmp_path / 'found.html'}")
+    page = (tmp_path / "found.html").read_text(encoding="utf-8")
+    assert "Not enough lines to tell: adapter is better on " in page
+    assert "<script>alert" not in page
+
+
+def test_predictions_that_lack_lines_are_refused_until_it_is_said_what_they_are(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    table = tmp_path / "trocr.tsv"
+    table.write_text("id\ttext\ntest-0\tПривет, мир\n", encoding="utf-8")
+    code, _, err = call(monkeypatch, capsys, "compare", run, table)
+    assert (code, "no prediction for 3 of 4 lines" in err, "--missing empty" in err) == (2, True, True)
+    code, out, _ = call(monkeypatch, capsys, "compare", run, table, "--missing", "empty")
+    assert (code, "3 lines without a prediction, counted as empty" in out) == (0, True)

@@ -1,0 +1,243 @@
+"""Trainings in two processes, beside the same in one."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import TrainerControl, TrainerState, TrainingArguments
+
+from dsocr.config import RunConfig
+from dsocr.errors import ConfigError
+from dsocr.model.adapters import WEIGHTS
+from dsocr.runs import RunFolder
+from dsocr.training.checkpoints import checkpoint_path, step_of
+from dsocr.training.ranks import DrawnByStep, Ranks, joined, launched
+from dsocr.training.sheets import counted_in_sheets
+from dsocr.training.train import train
+from tests.training.test_train import changed, metrics
+
+# Windows ends other processes without asking them, and torchrun was not tried there.
+needs_torchrun = pytest.mark.skipif(sys.platform == "win32", reason="torchrun was not tried on Windows")
+
+TRAIN_ALL = """
+import sys
+from pathlib import Path
+from dsocr.config import load_config
+from dsocr.training.ranks import joined
+from dsocr.training.train import train
+
+if __name__ == "__main__":
+    with joined():
+        for file in sys.argv[1:]:
+            train(load_config(Path(file)))
+"""
+
+
+def started(*command: str, cache: Path) -> "subprocess.Popen[str]":
+    """torchrun with two processes, one thread each."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "DSOCR_CACHE": str(cache)}
+    return subprocess.Popen(
+        launcher, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8", env=environment
+    )
+
+
+def written(config: RunConfig) -> str:
+    """The configuration's file, beside the run folder."""
+    file = config.run.with_suffix(".yaml")
+    file.write_text(config.to_yaml(), encoding="utf-8")
+    return str(file)
+
+
+def assert_alike(run: Path, other: Path) -> None:
+    """Adapters and losses are the same but for rounding, and the files that are left have the same names."""
+    ours, theirs = (load_file(folder / "adapter" / WEIGHTS) for folder in (run, other))
+    assert ours.keys() == theirs.keys()
+    assert max(float((ours[name] - theirs[name]).abs().max()) for name in ours) < 1e-5
+    assert any(bool(tensor.any()) for name, tensor in ours.items() if "lora_B" in name)
+    for kind in ("train", "validation"):
+        rows = [metrics(folder, kind) for folder in (run, other)]
+        assert [row["step"] for row in rows[0]] == [row["step"] for row in rows[1]]
+        assert [row["loss"] for row in rows[0]] == pytest.approx([row["loss"] for row in rows[1]], rel=1e-4)
+        assert [row.get("cer") for row in rows[0]] == [row.get("cer") for row in rows[1]]
+    names = [{path.relative_to(folder).as_posix() for path in folder.rglob("*")} for folder in (run, other)]
+    assert {name for name in names[0] ^ names[1] if "events.out" not in name} == set()
+    assert sum("events.out" in name for name in names[0]) == 1
+
+
+@needs_torchrun
+def test_two_processes_learn_what_one_learns(
+    small_config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several kinds of training in one launch, for the start of a process takes longest."""
+    monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "cache"))
+    frozen = changed(small_config, adapter={"scope": "decoder"}, training={"steps": 3})
+    configs = {
+        # Of an epoch's second step of 14, two samples are left: one process has nothing but fillers.
+        "uneven": changed(
+            small_config,
+            training={
+                "steps": 4,
+                "samples_per_step": 14,
+                "samples_per_forward": 7,
+                "augmentation": 1.0,
+                "gradient_checkpointing": True,
+            },
+            validation={"every_steps": 2, "samples": 3},
+        ),
+        "kept": changed(frozen, training={"vision_cache": True}),
+        "sheets": changed(
+            frozen,
+            input={"lines_per_sheet": 2},
+        ),
+    }
+    together = {name: changed(config, run=tmp_path / "two" / name) for name, config in configs.items()}
+    (tmp_path / "two").mkdir()
+    script = tmp_path / "train_all.py"
+    script.write_text(TRAIN_ALL, encoding="utf-8")
+    with started(str(script), *map(written, together.values()), cache=tmp_path / "other") as launcher:
+        printed, _ = launcher.communicate(timeout=120)
+    assert launcher.returncode == 0, printed
+    for name, config in configs.items():
+        alone = changed(config, run=tmp_path / "one" / name)
+        train(alone)
+        assert_alike(together[name].run, alone.run)
+    kept = [sorted(path.name for path in (tmp_path / place).rglob("*.safetensors")) for place in ("cache", "other")]
+    assert kept[0] == kept[1]
+    assert len(kept[0]) == 16 + 2
+    provenance = json.loads(RunFolder(together["kept"].run).provenance.read_text(encoding="utf-8"))
+    assert provenance["processes"] == 2
+
+
+def until_step(launcher: "subprocess.Popen[str]", run: RunFolder, step: int) -> Sequence[psutil.Process]:
+    """The two processes, when the first has written a checkpoint of this step or a later one."""
+    deadline = time.monotonic() + 120
+    while max((step_of(place) for place in run.checkpoints.glob("step-*")), default=0) < step:
+        assert launcher.poll() is None, launcher.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    processes = psutil.Process(launcher.pid).children()
+    return sorted(processes, key=lambda process: int(process.environ()["RANK"]))
+
+
+@needs_torchrun
+def test_processes_that_are_killed_or_asked_to_end_leave_what_one_goes_on_with(
+    small_config: RunConfig, tmp_path: Path
+) -> None:
+    config = changed(
+        small_config,
+        adapter={"scope": "decoder"},
+        training={"steps": 100, "samples_per_step": 2, "samples_per_forward": 1},
+        validation={"every_steps": 1000},
+        checkpoints={"every_steps": 2},
+    )
+    run, file = RunFolder(config.run), written(config)
+    command = ("-m", "dsocr", "train", file, "--no-preflight")
+    with started(*command, cache=tmp_path) as launcher:
+        until_step(launcher, run, 2)[1].kill()
+        printed, _ = launcher.communicate(timeout=60)
+    assert launcher.returncode == 1
+    assert printed.count("error: another process of this training ended") == 1
+    last = max(step_of(place) for place in run.checkpoints.glob("step-*"))
+
+    with started(*command, cache=tmp_path) as launcher:
+        first, second = until_step(launcher, run, last + 2)
+        second.terminate()  # the other hears nothing of it, and ends after the same step
+        printed, _ = launcher.communicate(timeout=60)
+    assert set(re.findall(r"exitcode *: (\d+)", printed)) == {"143"}
+    step = int(re.findall(r"a checkpoint of step (\d+) is written", printed)[0])
+    assert f"resume:  torchrun --nproc-per-node 2 -m {run.resume_command}" in printed
+    assert not first.is_running()
+
+    alone = changed(config, run=tmp_path / "alone", training={"steps": 100})
+
+    class EnoughError(Exception):
+        pass
+
+    def stop(progress: object) -> None:
+        if getattr(progress, "step", 0) == step + 2:
+            raise EnoughError
+
+    for one in (config, alone):
+        with pytest.raises(EnoughError):
+            train(one, report=stop)
+    steps = [row["step"] for row in metrics(config.run, "train")]
+    assert steps == sorted(set(steps))
+    ours, theirs = (
+        load_file(checkpoint_path(RunFolder(one.run).checkpoints, step + step % 2) / WEIGHTS) for one in (config, alone)
+    )
+    assert max(float((ours[name] - theirs[name]).abs().max()) for name in ours) < 1e-4
+
+
+def test_what_a_step_drops_is_drawn_from_seed_step_and_rank(tmp_path: Path) -> None:
+    def drawn(seed: int, step: int, rank: int) -> float:
+        state = TrainerState(global_step=step)
+        DrawnByStep(seed, Ranks(rank, 2)).on_step_begin(TrainingArguments(str(tmp_path)), state, TrainerControl())
+        return float(torch.rand(()))
+
+    with torch.random.fork_rng():
+        assert drawn(17, 3, 1) == drawn(17, 3, 1)
+        assert len({drawn(17, 3, 1), drawn(18, 3, 1), drawn(17, 4, 1), drawn(17, 3, 0)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("variable", "reason"),
+    [("ACCELERATE_USE_FSDP", "FSDP is not supported"), ("ACCELERATE_USE_DEEPSPEED", "DeepSpeed is not supported")],
+)
+def test_other_ways_to_train_together_are_refused(variable: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", variable: "true"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=reason), joined():
+        pass
+
+
+def test_more_processes_than_graphics_cards_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ConfigError, match=r"more processes than graphics cards \(1\)"), joined():
+        pass
+
+
+def test_a_process_that_no_launcher_started_is_alone() -> None:
+    assert launched() == Ranks(0, 1)
+    with joined() as ranks:
+        assert ranks.gathered({"a": 1}) == [{"a": 1}]
+        assert ranks.from_first(lambda: 3) == ranks.in_turn(lambda: 3) == 3
+        assert ranks.share(range(4)) == range(4)
+
+
+@pytest.mark.parametrize(
+    ("step", "forward", "processes", "lines", "sheets", "counted"),
+    [
+        pytest.param(32, 8, 1, 100, 100, (32, 8), id="one process: as configured"),
+        pytest.param(32, 8, 2, 100, 100, (32, 8), id="two forwards for each of two"),
+        pytest.param(32, 16, 4, 100, 100, (32, 8), id="a process's part is less than it could hold"),
+        pytest.param(24, 8, 4, 100, 100, (24, 6), id="a forward divides a process's part"),
+        pytest.param(32, 8, 2, 100, 40, (12, 6), id="13 sheets hold 32 lines: 12 can be parted"),
+        pytest.param(4, 4, 4, 100, 10, (4, 1), id="each process has a sheet at least"),
+    ],
+)
+def test_a_step_is_parted_evenly(
+    step: int, forward: int, processes: int, lines: int, sheets: int, counted: tuple[int, int], tmp_path: Path
+) -> None:
+    training = {"samples_per_step": step, "samples_per_forward": forward}
+    config = RunConfig.model_validate({"dataset": tmp_path, "run": tmp_path, "training": training})
+    found = counted_in_sheets(config, lines, sheets, processes).training
+    assert (found.samples_per_step, found.samples_per_forward) == counted
+    assert found.samples_per_step % (found.samples_per_forward * processes) == 0
+
+
+def test_a_step_that_cannot_be_parted_is_refused(small_config: RunConfig) -> None:
+    with pytest.raises(ConfigError, match="4 samples cannot be shared by 3 processes"):
+        counted_in_sheets(small_config, 16, 16, processes=3)

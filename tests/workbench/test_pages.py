@@ -1,0 +1,136 @@
+"""From a source into the store, read by a model, corrected, and out again."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from dsocr.data.dataset import Dataset
+from dsocr.data.notes import Notes
+from dsocr.data.sources.layout import SourceImage
+from dsocr.data.sources.page import read_page
+from dsocr.errors import DataError, DsocrError
+from dsocr.samples import Split
+from dsocr.workbench.exporting import export, export_dataset
+from dsocr.workbench.lines import State
+from dsocr.workbench.opening import Shelf, fill, opened_shelf
+from dsocr.workbench.reading import Reading
+from dsocr.workbench.store import Store
+from tests.workbench.making import TEXTS, FakeReader, make_pages
+
+SHOWN = [text for texts in TEXTS for text in texts]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return make_pages(tmp_path / "box")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store.open(tmp_path / "work" / "corrections.sqlite")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def shelf(store: Store, source: Path, tmp_path: Path) -> Iterator[Shelf]:
+    with opened_shelf(store, source, tmp_path / "work" / "unpacked") as shelf:
+        assert fill(store, shelf, Notes(strict=True)) == 2
+        yield shelf
+
+
+def read_back(folder: Path) -> list[str]:
+    images = [item for item in read_page(folder) if isinstance(item, SourceImage)]
+    return [line.text for image in images for line in image.lines]
+
+
+def test_pages_come_with_their_lines_and_texts_once(store: Store, shelf: Shelf) -> None:
+    assert [page.name for page in store.pages()] == ["scan-1", "scan-2"]
+    assert [line.text for line in store.lines()] == SHOWN
+    assert store.counts()[State.UNREAD] == 2
+    assert store.lines()[0].outline.box == (40, 40, 641, 121)
+    assert fill(store, shelf, Notes(strict=True)) == 0
+
+
+def test_an_archive_is_the_same_pages(store: Store, source: Path, tmp_path: Path) -> None:
+    with ZipFile(tmp_path / "box.zip", "w") as archive:
+        for path in sorted(source.rglob("*.*")):
+            archive.write(path, path.relative_to(source).as_posix())
+    with opened_shelf(store, tmp_path / "box.zip", tmp_path / "work" / "unpacked") as shelf:
+        fill(store, shelf, Notes(strict=True))
+        page = store.pages()[0]
+        assert shelf.content(page) == (source / "scan-1.png").read_bytes()
+    assert not (tmp_path / "work" / "unpacked").exists()
+    assert [line.text for line in store.lines()] == SHOWN
+
+
+def test_corrections_of_another_source_are_not_mixed_up(store: Store, shelf: Shelf, tmp_path: Path) -> None:
+    other = make_pages(tmp_path / "other")
+    with pytest.raises(DataError, match="corrections of box, not of other"), opened_shelf(store, other, tmp_path / "u"):
+        pass
+
+
+def test_what_nobody_read_a_model_reads(store: Store, shelf: Shelf) -> None:
+    reading = Reading(store, shelf, FakeReader)
+    assert reading.total == 2
+    reading.start()
+    reading.end()
+    while reading.is_at_work:
+        pass
+    again = Reading(store, shelf, FakeReader)
+    again.start()
+    while again.is_at_work:
+        pass
+    assert store.counts()[State.UNREAD] == 0
+    read = [line for line in store.lines() if line.machine == "не точно"]
+    assert [line.confidence for line in read] == [0.7, 0.7]
+    assert len(read[0].characters) == len(read[0].text)
+
+
+def test_a_page_that_is_gone_ends_the_reading_with_a_sentence(store: Store, shelf: Shelf) -> None:
+    (shelf.root / "scan-1.png").unlink()
+    reading = Reading(store, shelf, FakeReader)
+    reading.start()
+    while reading.is_at_work:
+        pass
+    assert reading.fault is not None
+    assert "scan-1" in reading.fault
+
+
+@pytest.mark.parametrize("to", ["page", "alto", "tsv"])
+def test_exported_it_is_what_was_corrected(store: Store, shelf: Shelf, tmp_path: Path, to: str) -> None:
+    first, second = store.lines()[:2]
+    store.settle(first, "исправлено", State.ACCEPTED, who="anna")
+    store.settle(second, "?", State.UNREADABLE, who="anna")
+    done = export(store, shelf, tmp_path / "out", to=to, accepted_only=False)
+    assert (done.pages, done.texts, done.left_out) == (2, 3, [])
+    assert (tmp_path / "out" / "conversion.json").is_file()
+    with pytest.raises(DsocrError):
+        export(store, shelf, tmp_path / "out", to=to, accepted_only=False)
+    export(store, shelf, tmp_path / "out", to=to, accepted_only=True, overwrite=True)
+    if to == "page":
+        assert read_back(tmp_path / "out") == ["исправлено", "", "", "", "", ""]
+
+
+def test_a_character_that_xml_cannot_hold_is_told(store: Store, shelf: Shelf, tmp_path: Path) -> None:
+    store.settle(store.lines()[0], "a\x07b", State.ACCEPTED, who="anna")
+    done = export(store, shelf, tmp_path / "out", to="page", accepted_only=False)
+    assert [item.reason for item in done.left_out] == ["no place in the target format"]
+
+
+def test_accepted_lines_are_a_dataset(store: Store, shelf: Shelf, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no line is accepted"):
+        export_dataset(store, shelf, tmp_path / "dataset")
+    for line in store.lines():
+        if line.text:
+            store.settle(line, line.text, State.ACCEPTED, who="anna")
+    export_dataset(store, shelf, tmp_path / "dataset")
+    dataset = Dataset.open(tmp_path / "dataset")
+    samples = [sample for split in Split for sample in dataset.samples(split)]
+    assert sorted(sample.text for sample in samples) == sorted(filter(None, SHOWN))
+    assert {sample.page for sample in samples} == {"scan-1", "scan-2"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["box", "dataset", "work"]
+    shutil.rmtree(tmp_path / "dataset")
