@@ -107,6 +107,8 @@ def transcribe(
             raise DataError(_told(found.refused) or f"there is nothing to read in {', '.join(map(str, inputs))}")
         target = Target(out, *choose_formats(out, formats, [page.kind for page in found.pages]))
         pages = found.pages[shard[0] - 1 :: shard[1]]
+        if not pages:
+            raise DataError(f"this share of the pages is empty: there are {len(found.pages)} in all")
         target.refuse(overwrite=overwrite, pages=len(pages))
         job = _job(run, settings, opening, shows, segmenter, shard)
         date = work.journal.begin(job, now().isoformat(timespec="seconds"))

@@ -15,6 +15,8 @@ _BACKGROUND = 1 / 40
 """Radius of what is taken for paper around a pixel, as a part of the page's longer side."""
 _LEAST_CONTRAST = 0.08
 """Parts of the paper's brightness that ink is darker by at least: fainter marks shine through or are noise."""
+_OF_INK = 0.6
+"""Of the contrast that ink usually has, above which everything is ink."""
 _RULE = 1 / 12
 """Of the page's width: what runs on for so long without a turn was printed, not written."""
 _RULE_HEIGHT = 4
@@ -33,7 +35,11 @@ def find_ink(page: Image.Image) -> Ink:
     bright = small.filter(ImageFilter.MaxFilter(2 * (radius // 8) + 3)).filter(ImageFilter.BoxBlur(radius / 4))
     paper = np.asarray(bright.resize(page.size, Image.Resampling.BILINEAR), dtype=np.float32)
     contrast = 1 - np.asarray(page, dtype=np.float32) / np.maximum(paper, 1)
-    ink: Ink = contrast > max(_otsu(contrast), _LEAST_CONTRAST)
+    least = _otsu(contrast)
+    # On a clean drawing there is nothing between ink and paper, and ink alone would be parted in two.
+    if (dark := contrast[contrast > least]).size:
+        least = min(least, _OF_INK * float(np.median(dark)))
+    ink: Ink = contrast > max(least, _LEAST_CONTRAST)
     return _without_rules(_without_edges(ink))
 
 
