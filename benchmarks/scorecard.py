@@ -30,6 +30,7 @@ class Read:
 
     text: str
     truncated: bool
+    looping: bool = False
 
 
 def made_up(lines: int, seed: int) -> list[Sample]:

@@ -104,7 +104,7 @@ class _RateColumn(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """How fast it goes."""
-        return Text(f"{task.speed:.1f} {self._unit}/s" if task.speed else "")
+        return Text(told_rate(task.speed, self._unit) if task.speed else "")
 
 
 class _Bar:
@@ -133,7 +133,12 @@ class _Lines:
         self._last = now
         rate = done / (now - self._started)
         left = spoken_time((total - done) / rate)
-        self._say(f"{self._label}: {done} of {total}, {rate:.1f} {self._unit}/s, {left} left{note and f'  {note}'}")
+        self._say(f"{self._label}: {done} of {total}, {told_rate(rate, self._unit)}, {left} left{note and f'  {note}'}")
+
+
+def told_rate(by_second: float, unit: str) -> str:
+    """How fast it goes: by the second, or by the minute where that is less than one."""
+    return f"{by_second:.1f} {unit}/s" if by_second >= 1 else f"{60 * by_second:.1f} {unit}/min"
 
 
 def spoken_time(seconds: float) -> str:

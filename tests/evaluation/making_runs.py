@@ -19,6 +19,7 @@ class Read:
 
     text: str
     truncated: bool = False
+    looping: bool = False
 
 
 Reader = Callable[[int, Sample], Read]

@@ -28,6 +28,7 @@ class Line:
 class Read:
     text: str
     truncated: bool = False
+    looping: bool = False
 
 
 def read(errors: Sequence[int], writers: Sequence[str | None], *, page: str | None = None) -> list[LineScore]:

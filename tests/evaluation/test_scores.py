@@ -14,6 +14,7 @@ from dsocr.samples import Sample, Split
 class Read:
     text: str
     truncated: bool = False
+    looping: bool = False
 
 
 def line(name: str, text: str, writer: str | None = None) -> Sample:
@@ -41,6 +42,10 @@ def test_failed_lines_are_counted_and_cost_what_they_cost() -> None:
     assert (score.lines, score.exact, score.runaway, score.seconds) == (3, 1, 1, 2.0)
     assert score.failures == {"empty": 1, "truncated": 1, "looping": 0, "over_long": 0, "wrong_script": 0}
     assert (score.as_dict()["truncated_lines"], score.as_dict()["truncated_rate"]) == (1, 0.333333)
+
+
+def test_a_loop_counts_that_was_cut_off_before_it_was_written() -> None:
+    assert score_lines([line("a", "ёлка")], {"a": Read("ёл", truncated=True, looping=True)})[0].looping
 
 
 def test_a_line_knows_its_page_and_source_and_how_it_failed() -> None:

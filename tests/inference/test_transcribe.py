@@ -12,7 +12,7 @@ from PIL import Image
 
 from dsocr.errors import DataError, RunError
 from dsocr.inference.decoding import Generation, decode
-from dsocr.inference.transcribe import find_images, transcribe
+from dsocr.inference.transcribe import transcribe
 from dsocr.model.adapters import attach_adapter, save_adapter
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import BaseModel, load_base
@@ -54,6 +54,22 @@ def test_every_image_of_a_folder_is_read_in_order(run: RunFolder, scans: Path, t
     assert rows[0].keys() == {"id", "text", "confidence", "flags", "words", "tokens", "truncated", "read_again"}
     assert report.images == 3
     assert told[-1] == (3, 3)
+
+
+def test_the_doubtful_lines_are_listed_and_characters_told_where_they_are_asked_for(
+    run: RunFolder, scans: Path, tmp_path: Path
+) -> None:
+    review = tmp_path / "review.txt"
+    out = transcribe(run, [scans], tmp_path / "texts", formats=["characters"], review=review).out
+    rows = [json.loads(line) for file in out.rglob("*.jsonl") for line in file.read_text(encoding="utf-8").splitlines()]
+    assert len(rows) == 3
+    assert all(len(row["characters"]) == len(row["text"]) for row in rows)
+    listed = [line.split("\t") for line in review.read_text(encoding="utf-8").splitlines()]
+    assert sorted(cells[2] for cells in listed) == ["a.png", "b.png", "box/письмо.png"]
+    unflagged = [float(cells[0]) for cells in listed if not cells[1]]
+    assert unflagged == sorted(unflagged)
+    with pytest.raises(DataError, match="is there already"):
+        transcribe(run, [scans], tmp_path / "others.txt", review=review)
 
 
 def test_lines_of_a_folder_are_read_on_sheets_and_those_read_again_are_counted(
@@ -111,9 +127,12 @@ def test_mistakes_are_told(
         transcribe(run, [scans.parent / name for name in inputs], tmp_path / out)
 
 
-def test_a_folder_without_images_says_what_images_are_called(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no image among"):
-        find_images([tmp_path])
+def test_a_folder_without_images_says_what_is_read(run: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no image, PDF, PAGE or ALTO") as caught:
+        transcribe(run, [tmp_path / "empty"], tmp_path / "texts.txt")
+    assert "images end in" in (caught.value.hint or "")
+    assert not list(tmp_path.glob(".*")), "no work folder is left"
 
 
 def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -119,16 +119,38 @@ def calibrate(
 @app.command()
 def transcribe(
     run: Annotated[Path, typer.Argument(help="The run folder, or an exported adapter.")],
-    images: Annotated[list[Path], typer.Argument(help="Line images, or folders of them.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .jsonl or .txt.")],
+    inputs: Annotated[list[Path], typer.Argument(help="Images, PDF, ALTO or PAGE files, zip archives, or folders.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A file for all, its ending says the format, or a folder.")],
+    formats: Annotated[
+        list[str] | None, typer.Option("--format", help="What to write; may be given more than once for a folder.")
+    ] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="What the model is shown: line, region or page; as it was trained if not given.")
+    ] = None,
+    shows: Annotated[
+        str | None, typer.Option("--images", help="What image files show: line or page; judged by shape if not given.")
+    ] = None,
+    segmenter: Annotated[
+        str, typer.Option(help="Who finds the lines of page images: builtin, or kraken if it is installed.")
+    ] = "builtin",
+    replace: Annotated[bool, typer.Option("--replace", help="Read lines again that have a text already.")] = False,
+    shard: Annotated[str, typer.Option(help="Read one share of the pages, as 2/5: the second of five.")] = "1/1",
+    review: Annotated[
+        Path | None, typer.Option(help="Also write a list of all lines to this file, the most doubtful first.")
+    ] = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Read images with a run's adapter."""
-    from dsocr.commands.reading import transcribe_command
+    """Read scans with a run's adapter; a run that was killed goes on where it was."""
+    from dsocr.commands.transcribe import transcribe_command
 
-    transcribe_command(Printer(quiet=quiet), run, images, out, strict=strict, overwrite=overwrite)
+    options: dict[str, Any] = {"unit": unit, "shows": shows, "segmenter": segmenter, "replace_texts": replace}
+    options |= {"strict": strict, "overwrite": overwrite, "review": review}
+    transcribe_command(
+        Printer(quiet=quiet or json), run, inputs, out, formats=formats or [], shard=shard, json=json, options=options
+    )
 
 
 @app.command()

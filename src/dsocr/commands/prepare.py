@@ -53,14 +53,14 @@ def prepare_command(
             document=document,
             split=split,
             split_by=split_by,
-            unit=_one_of("--unit", unit, "line", "region", "page"),  # type: ignore[arg-type]
+            unit=one_of("--unit", unit, "line", "region", "page"),  # type: ignore[arg-type]
             seed=seed,
             stratify=stratify,
             folds=folds,
             fixed=fixed,
             like=like,
             columns=named_columns(columns),
-            store=_one_of("--store", store, "files", "parquet"),  # type: ignore[arg-type]
+            store=one_of("--store", store, "files", "parquet"),  # type: ignore[arg-type]
             workers=workers,
             text_policy=policy,
             encoding=encoding,
@@ -71,7 +71,8 @@ def prepare_command(
     print_prepared(printer, report)
 
 
-def _one_of(option: str, name: str | None, *names: str) -> str | None:
+def one_of(option: str, name: str | None, *names: str) -> str | None:
+    """The name, which must be one of `names`, or None."""
     if name is not None and name not in names:
         raise ConfigError(f"{option}: must be {', '.join(names[:-1])} or {names[-1]}, not {name!r}")
     return name

@@ -1,7 +1,7 @@
-"""`dsocr evaluate` and `dsocr transcribe`."""
+"""`dsocr evaluate`."""
 
 import json as json_
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,23 +48,3 @@ def print_guard(printer: Printer, guard: Mapping[str, Any] | None) -> None:
     """What became of the guard set, as a warning where it fell beyond its margin; nothing where there is none."""
     if guard is not None:
         (printer.complain if guard["beyond_margin"] else printer.say)(guard["sentence"])
-
-
-def transcribe_command(
-    printer: Printer, path: Path, images: Sequence[Path], out: Path, *, strict: bool, overwrite: bool
-) -> None:
-    """`dsocr transcribe`."""
-    from dsocr.inference.transcribe import transcribe
-    from dsocr.runs import RunFolder
-
-    quiet_libraries()
-    run = RunFolder.to_read_with(path)
-    with printer.progress("reading", "images") as tell:
-        report = transcribe(run, images, out, strict=strict, overwrite=overwrite, progress=tell)
-    for refusal in report.refused:
-        printer.complain(f"refused: {refusal}")
-    counts = f"{report.images} images read, {len(report.refused)} refused"
-    printer.say(f"{counts}; {report.empty} empty, {report.truncated} cut off before their end")
-    if report.read_again:
-        printer.say(f"{report.read_again} read again alone: their sheets were answered with another number of lines")
-    printer.result(f"texts: {report.out}")

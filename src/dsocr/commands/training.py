@@ -1,11 +1,12 @@
 """`dsocr plan` and `dsocr train`."""
 
 import json as json_
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from dsocr.commands.check import print_finding
 from dsocr.commands.quiet import quiet_libraries
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from dsocr.training.train import TrainResult
     from dsocr.training.validation import ValidationReading
     from dsocr.training.vision import Stage
+
+_A_WORD_SECONDS = 3
 
 
 def plan_command(printer: Printer, path: Path, overrides: Sequence[str], *, probe: bool, json: bool) -> int:
@@ -82,7 +85,7 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
     except ConfigError:
         if first:
             raise
-        raise SystemExit(2) from None
+        _leave_the_word_to_the_first()
     printer.say(f"training {config.run} on {config.dataset} from {config.base}")
     if preflight:
         printer.say("trying first whether it learns, a few minutes at most; --no-preflight leaves the trials out")
@@ -106,13 +109,19 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
     except OthersEndedError:
         if first:
             raise
-        raise SystemExit(2) from None
+        _leave_the_word_to_the_first()
     except KeyboardInterrupt:
         printer.complain("the same command, without --overwrite, goes on from the last checkpoint")
         raise
     if first:
         print_trained(printer, result)
         printer.say(f"next:    dsocr evaluate {result.run.path}")
+
+
+def _leave_the_word_to_the_first() -> NoReturn:
+    """End as it does, but later: when one process is gone, the launcher ends all others, whatever they were saying."""
+    time.sleep(_A_WORD_SECONDS)
+    raise SystemExit(2)
 
 
 def print_trained(printer: Printer, result: "TrainResult") -> None:

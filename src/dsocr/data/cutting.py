@@ -123,6 +123,15 @@ def scaled_outline(line: SourceLine, image: SourceImage, size: tuple[int, int]) 
     return line.outline.scaled(across, down) if line.outline else None
 
 
+def scaled_line(line: SourceLine, image: SourceImage, size: tuple[int, int]) -> SourceLine:
+    """The line with its outline and its region's in pixels of the image as it is."""
+    region = line.region
+    if region and region.outline:
+        around = replace(line, outline=region.outline)
+        region = replace(region, outline=scaled_outline(around, image, size))
+    return replace(line, outline=scaled_outline(line, image, size), region=region)
+
+
 def stored_outline(line: SourceLine, image: SourceImage, size: tuple[int, int]) -> Outline | None:
     """Where the stored sample stands on its page: the outline with the box that was cut out."""
     outline = scaled_outline(line, image, size)

@@ -4,7 +4,6 @@ An SQLite database, so that memory stays flat however many samples there are. Kn
 """
 
 import json
-import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from dsocr.data.cutting import Cut, CutLine, Refusal
+from dsocr.data.database import open_alone
 from dsocr.data.sources.layout import Reason
-from dsocr.errors import DataError
 from dsocr.samples import Split
 
 _COMMIT_SECONDS = 0.5
@@ -51,7 +50,7 @@ class Journal:
     """The database in one file; only one process can have it open. What was cut stays from run to run."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = _opened(path)
+        self._connection = open_alone(path, _TABLES, "another dsocr prepare is writing this dataset")
         self._committed = time.monotonic()
 
     def close(self) -> None:
@@ -119,32 +118,6 @@ class Journal:
         if time.monotonic() - self._committed > _COMMIT_SECONDS:
             self._connection.commit()
             self._committed = time.monotonic()
-
-
-def _opened(path: Path) -> sqlite3.Connection:
-    """The database with empty tables for this run; one that is damaged is begun anew, as all in it can be redone."""
-    try:
-        return _connected(path)
-    except sqlite3.OperationalError as error:
-        if "locked" not in str(error):
-            raise DataError(f"cannot be written: {error}", where=path) from error
-        message = "another dsocr prepare is writing this dataset"
-        raise DataError(message, where=path.parent, hint="wait for it, or choose another folder") from error
-    except sqlite3.DatabaseError:
-        path.unlink()
-        return _connected(path)
-
-
-def _connected(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=0)
-    try:
-        # Held until it is closed, or its process is gone: so two cannot write one dataset.
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-        connection.executescript(f"BEGIN EXCLUSIVE; {_TABLES} COMMIT;")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 def as_json(cut: Cut | Refusal) -> dict[str, Any]:

@@ -42,6 +42,17 @@ def count_pages(path: Path) -> int:
         return len(pdf)
 
 
+def page_size(path: Path, number: int) -> tuple[float, float]:
+    """Width and height of a page in points, the first being 1, as it is shown."""
+    with _document(path) as pdf:
+        page = pdf[number - 1]
+        try:
+            width, height = page.get_size()
+        finally:
+            page.close()
+    return float(width), float(height)
+
+
 def page_image(path: Path, number: int) -> bytes:
     """An image file (JPEG or PNG) of a page, the first being 1."""
     where = f"{path}#{number}"

@@ -1,10 +1,8 @@
 """From somebody's scans and transcriptions to a dataset folder: read, name, cut, split, write."""
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 
 from dsocr import __version__
 from dsocr.data.card import Card, FixedCard, LeftOutCard, SplitCard, Store, read_card
+from dsocr.data.clock import now
 from dsocr.data.cutters import Cutters
 from dsocr.data.earlier import Earlier, read_earlier
 from dsocr.data.fixed import read_fixed
@@ -125,7 +124,7 @@ def prepare(
         work.journal.place(placing.splits, placing.folds)
         card = Card(
             dsocr_version=__version__,
-            created=_now().isoformat(timespec="seconds"),
+            created=now().isoformat(timespec="seconds"),
             source=held.name,
             source_format=chosen.name,
             unit=sample_unit,
@@ -172,12 +171,6 @@ def _told_by_notes(notes: Notes) -> dict[str, Any]:
         "unmatched": counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
         "remarks": notes.remarks,
     }
-
-
-def _now() -> datetime:
-    """The time, or the one that SOURCE_DATE_EPOCH says, with which the same source gives the same bytes."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    return datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
 
 
 def _made_alike(

@@ -8,13 +8,13 @@
 """
 
 import shutil
-import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from dsocr.data.database import full_in_sentences
 from dsocr.data.journal import Journal
 from dsocr.errors import DataError
 from dsocr.sealing import disk_in_sentences
@@ -39,24 +39,14 @@ def work_folder(out: Path) -> Iterator[Work]:
 
     When it does not, whatever was cut stays for the next try, if it took long enough to be worth a folder more.
     """
-    with disk_in_sentences(_folder(out).parent), _full_in_sentences(out), _working(out) as work:
+    with disk_in_sentences(folder_beside(out).parent), full_in_sentences(out, "cut"), _working(out) as work:
         yield work
-
-
-@contextmanager
-def _full_in_sentences(out: Path) -> Iterator[None]:
-    """SQLite has errors of its own for a disk that is full or may only be read."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        hint = "make room, then run the same command again: it goes on with what is cut"
-        raise DataError(f"cannot be written: {error}", where=out, hint=hint) from error
 
 
 @contextmanager
 def _working(out: Path) -> Iterator[Work]:
     began = time.monotonic()
-    folder = _folder(out)
+    folder = folder_beside(out)
     folder.mkdir(parents=True, exist_ok=True)
     journal = Journal(folder / "journal.sqlite")
     work = Work(journal, folder / "cut", folder / "unpacked", folder / "draft")
@@ -67,7 +57,7 @@ def _working(out: Path) -> Iterator[Work]:
         work.draft.mkdir()
         work.cut.mkdir(exist_ok=True)
         yield work
-        _exchange(work.draft, out, folder / "former")
+        exchange(work.draft, out, folder / "former")
         whole = True
     finally:
         done = whole or journal.is_empty or time.monotonic() - began < WORTH_KEEPING
@@ -78,7 +68,7 @@ def _working(out: Path) -> Iterator[Work]:
 
 def recover(out: Path) -> None:
     """Ends what a `prepare` that was killed in its last moment left half done, so that `out` is there, and alone."""
-    folder = _folder(out)
+    folder = folder_beside(out)
     former, is_moved = folder / "former", not (folder / "draft").exists()
     if not folder.exists() or not (is_moved or former.exists()):
         return
@@ -92,12 +82,14 @@ def recover(out: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _folder(out: Path) -> Path:
+def folder_beside(out: Path) -> Path:
+    """The hidden folder beside `out` that it is made in."""
     out = out.resolve()
     return out.with_name(f".{out.name}.work")
 
 
-def _exchange(draft: Path, out: Path, former: Path) -> None:
+def exchange(draft: Path, out: Path, former: Path) -> None:
+    """Puts a draft, a folder or a file, in the place of `out`; what was there is at `former` then."""
     if out.exists():
         out.rename(former)
     try:

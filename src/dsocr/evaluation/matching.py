@@ -33,6 +33,7 @@ class Text:
 
     text: str
     truncated: bool = False
+    looping: bool = False
 
 
 @dataclass(frozen=True, slots=True)

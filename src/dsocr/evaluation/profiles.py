@@ -135,9 +135,14 @@ class Rates:
 def rates_by_profile(
     lines_by_model: Mapping[str, Sequence[LineScore]], chosen: Sequence[Profile] = profiles()
 ) -> dict[str, dict[str, Rates]]:
-    """The rates of each model's lines under each profile, by profile and model."""
-    counted = {model: _Raw(lines) for model, lines in lines_by_model.items()}
-    return {profile.name: {model: raw.under(profile) for model, raw in counted.items()} for profile in chosen}
+    """The rates of each model's lines under each profile, by profile and model; all read the same lines."""
+    references = [comparable(line.reference) for line in next(iter(lines_by_model.values()))]
+    counted = {model: _Raw(references, lines) for model, lines in lines_by_model.items()}
+    rates = {}
+    for profile in chosen:
+        folded = profile.folded(references)
+        rates[profile.name] = {model: raw.under(profile, folded) for model, raw in counted.items()}
+    return rates
 
 
 Counts = tuple[int, int, int, int, int, int]
@@ -147,45 +152,43 @@ Counts = tuple[int, int, int, int, int, int]
 class _Raw:
     """The lines of a model as they are; a profile counts anew only those that it changes."""
 
-    def __init__(self, lines: Sequence[LineScore]) -> None:
-        self._references = [comparable(line.reference) for line in lines]
+    def __init__(self, references: Sequence[str], lines: Sequence[LineScore]) -> None:
+        self._references = references
         self._predictions = [comparable(line.prediction) for line in lines]
-        self._counts = _count(self._references, self._predictions)
+        self._counts = _count(references, self._predictions)
+        self._sums = [sum(column) for column in zip(*self._counts, strict=True)] or [0] * 6
 
-    def under(self, profile: Profile) -> Rates:
-        references, predictions = profile.folded(self._references), profile.folded(self._predictions)
-        changed = [
-            place
-            for place, texts in enumerate(
-                zip(references, predictions, self._references, self._predictions, strict=True)
-            )
-            if texts[:2] != texts[2:]
-        ]
-        counts = list(self._counts)
+    def under(self, profile: Profile, references: Sequence[str]) -> Rates:
+        predictions = profile.folded(self._predictions)
+        texts = zip(references, self._references, predictions, self._predictions, strict=True)
+        changed = [place for place, (a, b, c, d) in enumerate(texts) if a != b or c != d]
         anew = _count([references[place] for place in changed], [predictions[place] for place in changed])
-        for place, count in zip(changed, anew, strict=True):
-            counts[place] = count
-        sums = [sum(column) for column in zip(*counts, strict=True)] or [0] * 6
+        sums = list(self._sums)
+        for place, counts in zip(changed, anew, strict=True):
+            before = self._counts[place]
+            for column in range(6):
+                sums[column] += counts[column] - before[column]
         return Rates(ErrorRate(*sums[0:2]), ErrorRate(*sums[2:4]), ErrorRate(*sums[4:6]))
 
 
 def _count(references: Sequence[str], predictions: Sequence[str]) -> list[Counts]:
     texts = zip(references, predictions, _apart(references), _apart(predictions), strict=True)
-    return [
-        (
-            Levenshtein.distance(reference, prediction),
-            len(reference),
-            *_word_errors(reference, prediction),
-            *_word_errors(apart, predicted_apart),
-        )
-        for reference, prediction, apart, predicted_apart in texts
-    ]
+    return [_counts_of(*line) for line in texts]
+
+
+def _counts_of(reference: str, prediction: str, apart: str, predicted_apart: str) -> Counts:
+    words, words_apart = reference.split(), apart.split()
+    if reference == prediction:
+        return 0, len(reference), 0, len(words), 0, len(words_apart)
+    return (
+        Levenshtein.distance(reference, prediction),
+        len(reference),
+        Levenshtein.distance(words, prediction.split()),
+        len(words),
+        Levenshtein.distance(words_apart, predicted_apart.split()),
+        len(words_apart),
+    )
 
 
 def _apart(texts: Sequence[str]) -> list[str]:
     return with_words_apart("\n".join(texts)).split("\n") if texts else []
-
-
-def _word_errors(reference: str, prediction: str) -> tuple[int, int]:
-    words = reference.split()
-    return (0 if reference == prediction else Levenshtein.distance(words, prediction.split())), len(words)

@@ -6,7 +6,7 @@ Knows nothing about how predictions were made, nor where scores are kept.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, Literal, Protocol, Self
 
@@ -43,12 +43,17 @@ class Reference(Protocol):
 
 
 class Prediction(Protocol):
-    """The side of a line that was read; `truncated` where the model was cut off before its end."""
+    """The side of a line that was read; `truncated` where the model was cut off before its end.
+
+    `looping` where it ran into a loop, which may have been cut off since.
+    """
 
     @property
     def text(self) -> str: ...  # noqa: D102
     @property
     def truncated(self) -> bool: ...  # noqa: D102
+    @property
+    def looping(self) -> bool: ...  # noqa: D102
 
 
 FAILURES = ("empty", "truncated", "looping", "over_long", "wrong_script")
@@ -82,16 +87,23 @@ class LineScore:
 
     def as_dict(self) -> dict[str, Any]:
         """The line as JSON holds it; a rate is a pair of counts, `errors` and `length`."""
-        return asdict(self)
+        # Not `asdict`, which copies every value deeply: there may be 100,000 lines.
+        values = {name: getattr(self, name) for name in _FIELDS}
+        for name in ("cer", "wer"):
+            values[name] = {"errors": values[name].errors, "length": values[name].length}
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The line that `as_dict` wrote; TypeError where a field is missing, unknown or of another type."""
-        if missing := [name for name in cls.__slots__ if name not in values]:
+        if missing := [name for name in _FIELDS if name not in values]:
             raise TypeError(f"a line without {', '.join(missing)}")
         if not all(isinstance(values[name], str) for name in ("id", "reference", "prediction")):
             raise TypeError("a line whose texts are no texts")
         return cls(**{**values, "cer": ErrorRate(**values["cer"]), "wer": ErrorRate(**values["wer"])})
+
+
+_FIELDS = tuple(one.name for one in fields(LineScore))
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +265,7 @@ def _score(line: Reference, prediction: Prediction, hand: Hand) -> LineScore:
         exact=is_exact(line.text, prediction.text),
         empty=is_empty(prediction.text),
         truncated=prediction.truncated,
-        looping=is_caught_in_loop(line.text, prediction.text),
+        looping=prediction.looping or is_caught_in_loop(line.text, prediction.text),
         over_long=is_over_long(line.text, prediction.text),
         wrong_script=is_in_wrong_script(line.text, prediction.text),
         writer=line.writer,

@@ -1,34 +1,75 @@
-"""The recipe of a transcription: image files and folders in, a file of texts out."""
+"""The recipe of a transcription: scans, PDF, ALTO and PAGE in; texts out, in the formats that archives use."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from PIL import Image
-
-from dsocr.data.images import IMAGE_SUFFIXES, open_image
+from dsocr import __version__
+from dsocr.data.clock import now
+from dsocr.data.sources.layout import Unit
+from dsocr.data.targets.filling import Step
 from dsocr.errors import DataError
-from dsocr.inference.formats import WRITER_BY_SUFFIX
-from dsocr.inference.transcriber import Prediction, Transcriber
-from dsocr.runs import RunFolder
+from dsocr.inference.confidence import CALIBRATION
+from dsocr.inference.formats import choose_formats
+from dsocr.inference.formats.jsonl import row_of
+from dsocr.inference.inputs.finding import InputPage, Shows, find_pages
+from dsocr.inference.inputs.segmenters import BUILT_IN, choose_segmenter
+from dsocr.inference.inputs.showing import Opening
+from dsocr.inference.journal import ReadingJournal
+from dsocr.inference.outputs import Target
+from dsocr.inference.pages import ReadPage
+from dsocr.inference.reading import Reads, read_into
+from dsocr.inference.review import write_review
+from dsocr.inference.transcriber import Transcriber
+from dsocr.inference.work import recover, work_folder
+from dsocr.runs import READING, ReadingSettings, RunFolder
+from dsocr.sealing import MANIFEST
 
 Progress = Callable[[int, int], None]
-"""Told after each image: how many are done, and how many there are."""
+"""Told after pages were read: how many are done, and how many there are."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TranscribeReport:
-    """What was written, and which images could not be read, each with the reason.
+    """What was written, and what could not be read, each with the reason.
 
-    `read_again` counts the lines that were read alone after their sheet was answered with another number of lines.
+    `images` counts the pages and line images that were read, `known` those that an earlier, killed run had read. Of
+    their `lines`, `kept` had a text that was left as it stood. `read_again` were read alone after their sheet was
+    answered with another number of lines; `unmatched` regions were answered with another number than are drawn.
     """
 
     out: Path
-    images: int
-    truncated: int
-    empty: int
-    read_again: int
-    refused: list[str]
+    formats: list[str]
+    images: int = 0
+    known: int = 0
+    lines: int = 0
+    kept: int = 0
+    truncated: int = 0
+    empty: int = 0
+    looping: int = 0
+    read_again: int = 0
+    unmatched: int = 0
+    refused: list[str] = field(default_factory=list)
+
+    def count(self, page: ReadPage) -> None:
+        """Adds a page that was read."""
+        self.images += 1
+        self.refused += page.refused
+        self.unmatched += page.unmatched
+        for line in page.lines:
+            self.lines += 1
+            self.kept += line.was_there
+            self.truncated += bool(line.told.get("truncated"))
+            self.read_again += bool(line.told.get("read_again"))
+            self.looping += "looping" in line.told.get("flags", ())
+            self.empty += not line.text
+
+    def counts(self) -> dict[str, int]:
+        """All numbers but `known`, which does not change what is written; and how many were refused."""
+        names = ("images", "lines", "kept", "truncated", "empty", "looping", "read_again", "unmatched")
+        return {**{name: getattr(self, name) for name in names}, "refused": len(self.refused)}
 
 
 def transcribe(
@@ -36,62 +77,117 @@ def transcribe(
     inputs: Sequence[Path],
     out: Path,
     *,
+    formats: Sequence[str] = (),
+    unit: Unit | None = None,
+    shows: Shows | None = None,
+    segmenter: str = BUILT_IN,
+    replace_texts: bool = False,
+    shard: tuple[int, int] = (1, 1),
     strict: bool = False,
     overwrite: bool = False,
+    review: Path | None = None,
     progress: Progress | None = None,
+    reader: Reads | None = None,
 ) -> TranscribeReport:
-    """Read every image among `inputs` with a run's adapter and write the texts to `out` (.jsonl or .txt).
+    """Reads all pages of `inputs` with a run's adapter and writes the texts to `out`, a file or a folder.
 
-    An image that cannot be opened is counted and listed; `strict` makes it an error.
+    `unit` is what the model is shown, None what the adapter was trained on; `shows` what image files show, None to tell
+    it from their shape. `segmenter` finds the lines of pages that come without. Texts that ALTO and PAGE files hold are
+    kept unless `replace_texts`. `shard` (2, 5) reads the second of five shares of the pages. What cannot be read is
+    counted and listed; `strict` makes it an error. What a killed run has read is not read again. `review` is a file for
+    all lines that were read, the most doubtful first. `reader` reads in place of the run's own.
     """
-    write = WRITER_BY_SUFFIX.get(out.suffix.lower())
-    if write is None:
-        raise DataError(f"is no kind of output: give a name ending in {' or '.join(WRITER_BY_SUFFIX)}", where=out)
-    if out.exists() and not overwrite:
-        raise DataError("is there already", where=out, hint="name another file, or give --overwrite")
-    images = find_images(inputs)
-    transcriber = Transcriber.of_run(run, merged=True)
-    refused: list[str] = []
-    seen: list[Prediction] = []
-
-    def opened() -> Iterator[tuple[str, Image.Image]]:
-        for identifier, path in images:
-            try:
-                yield identifier, open_image(path)
-            except DataError as error:
-                if strict:
-                    raise
-                refused.append(str(error))
-
-    def predictions() -> Iterator[Prediction]:
-        for prediction in transcriber.read(opened()):
-            seen.append(prediction)
-            if progress is not None:
-                progress(len(seen) + len(refused), len(images))
-            yield prediction
-
-    out.parent.mkdir(parents=True, exist_ok=True)
-    written = write(predictions(), out)
-    truncated = sum(prediction.truncated for prediction in seen)
-    empty, again = sum(not prediction.text for prediction in seen), sum(prediction.read_again for prediction in seen)
-    return TranscribeReport(out, written, truncated, empty, again, refused)
-
-
-def find_images(inputs: Sequence[Path]) -> list[tuple[str, Path]]:
-    """Every image file named or lying in a named folder, with its id: the path as seen from there. Sorted by path."""
-    found: list[tuple[str, Path]] = []
-    for given in inputs:
-        if given.is_dir():
-            files = sorted(
-                path for path in given.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()
-            )
-            found += [(path.relative_to(given).as_posix(), path) for path in files]
-        elif given.is_file():
-            found.append((given.name, given))
-        else:
-            raise DataError("no such file or folder", where=given)
-    if not found:
-        raise DataError(
-            f"no image among {', '.join(map(str, inputs))}", hint=f"images end in {', '.join(sorted(IMAGE_SUFFIXES))}"
+    if review is not None and review.exists() and not overwrite:
+        raise DataError("is there already", where=review, hint="name another file, or give --overwrite")
+    recover(out)
+    settings = ReadingSettings.load(run.adapter)
+    opening = Opening(unit or settings.unit, choose_segmenter(segmenter), replace_texts)
+    with work_folder(out) as work, find_pages(inputs, work.unpacked, shows=shows) as found:
+        if not found.pages or (strict and found.refused):
+            raise DataError(_told(found.refused) or f"there is nothing to read in {', '.join(map(str, inputs))}")
+        target = Target(out, *choose_formats(out, formats, [page.kind for page in found.pages]))
+        pages = found.pages[shard[0] - 1 :: shard[1]]
+        if not pages:
+            raise DataError(f"this share of the pages is empty: there are {len(found.pages)} in all")
+        target.refuse(overwrite=overwrite, pages=len(pages))
+        job = _job(run, settings, opening, shows, segmenter, shard)
+        date = work.journal.begin(job, now().isoformat(timespec="seconds"))
+        known = read_into(
+            work.journal,
+            pages,
+            opening,
+            reader or Transcriber.of_run(run, merged=True),
+            strict=strict,
+            progress=progress,
         )
-    return found
+        report = TranscribeReport(out, [format_.name for format_ in target.formats], known=known)
+        report.refused += found.refused
+        for page in read_pages(work.journal, pages, report.refused):
+            report.count(page)
+        if not report.images:
+            raise DataError(_told(report.refused))
+        step = Step("dsocr", __version__, "handwriting read", _settings_told(job), date)
+        card = {"format": "dsocr-transcription", "dsocr_version": __version__, "date": date, **job, **report.counts()}
+        if review is not None:
+            write_review(_rows(read_pages(work.journal, pages)), review)
+        report.refused += target.write(work.draft, lambda: read_pages(work.journal, pages), step, card)
+    return report
+
+
+def read_pages(
+    journal: ReadingJournal, pages: Sequence[InputPage], refused: list[str] | None = None
+) -> Iterator[ReadPage]:
+    """What was read of each page, in order; the sentences about those that could not be go to `refused`."""
+    for page in pages:
+        row = journal.recall(page.id)
+        if "page" in row:
+            yield ReadPage.from_json(page, row["page"])
+        elif refused is not None:
+            refused.append(f"{page.id}: {row['refused']}")
+
+
+def _rows(pages: Iterable[ReadPage]) -> Iterator[dict[str, Any]]:
+    """The lines that were read, as JSON lines have them."""
+    return (row_of(page, line) for page in pages for line in page.lines if not line.was_there)
+
+
+def _told(refused: Sequence[str]) -> str:
+    """One sentence for all that could not be read."""
+    more = f", and {len(refused) - 1} more could not be read" if len(refused) > 1 else ""
+    return f"{refused[0]}{more}" if refused else ""
+
+
+def _job(
+    run: RunFolder,
+    settings: ReadingSettings,
+    opening: Opening,
+    shows: Shows | None,
+    segmenter: str,
+    shard: tuple[int, int],
+) -> dict[str, Any]:
+    """What decides the texts: another job does not go on with what this one read."""
+    return {
+        "run": run.path.name,
+        "adapter": _digest(run.adapter),
+        "base": settings.base,
+        "unit": opening.unit,
+        "shows": shows,
+        "segmenter": segmenter,
+        "replace": opening.replace_texts,
+        "shard": f"{shard[0]}/{shard[1]}" if shard[1] > 1 else None,
+    }
+
+
+def _digest(adapter: Path) -> str:
+    """A hash over the adapter's files; a sealed one's manifest names theirs, but not the settings and calibration."""
+    whole = hashlib.sha256()
+    files = sorted(adapter.iterdir())
+    if (adapter / MANIFEST).exists():
+        files = [path for path in files if path.name in (READING, MANIFEST, CALIBRATION)]
+    for path in files:
+        whole.update(hashlib.sha256(path.read_bytes()).digest())
+    return whole.hexdigest()[:16]
+
+
+def _settings_told(job: dict[str, Any]) -> str:
+    return "; ".join(f"{name} {job[name]}" for name in ("run", "adapter", "base", "unit"))

@@ -31,13 +31,18 @@ from dsocr.serving.waiting import read_images
 
 
 class Transcription(BaseModel):
-    """What was read of one image. `truncated` means that the model was cut off before its end."""
+    """What was read of one image.
+
+    `confidence` is the share of the text that is likely to be right. `flags` are reasons to look at it whatever that
+    says: empty, looping, truncated, overruled.
+    """
 
     id: str
     model: str
     text: str
     tokens: int
-    truncated: bool
+    confidence: float | None
+    flags: list[str]
 
 
 class Fault(BaseModel):
@@ -180,7 +185,8 @@ def create_app(
             model=name,
             text=prediction.text,
             tokens=prediction.tokens,
-            truncated=prediction.truncated,
+            confidence=prediction.confidence,
+            flags=list(prediction.flags),
         )
 
     @app.post("/v1/chat/completions", responses=_STATUSES, openapi_extra=_CHAT_BODY)

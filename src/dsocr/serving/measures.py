@@ -29,7 +29,7 @@ class Measures:
         self._images = Counter("dsocr_images", "Images read.", registry=registry)
         self._tokens = Counter("dsocr_tokens", "Tokens written.", registry=registry)
         self._doubtful = Counter(
-            "dsocr_doubtful_images", "Images whose text is empty or was cut off.", ["kind"], registry=registry
+            "dsocr_doubtful_images", "Images whose text is to be looked at.", ["kind"], registry=registry
         )
 
     def watch_waiting(self, count: Callable[[], int]) -> None:
@@ -54,10 +54,8 @@ class Measures:
         """An image was read."""
         self._images.inc()
         self._tokens.inc(prediction.tokens)
-        if not prediction.text:
-            self._doubtful.labels("empty").inc()
-        if prediction.truncated:
-            self._doubtful.labels("truncated").inc()
+        for flag in prediction.flags:
+            self._doubtful.labels(flag).inc()
 
     def as_text(self) -> bytes:
         """All of it, in Prometheus' text format."""

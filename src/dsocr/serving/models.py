@@ -14,6 +14,7 @@ from typing import Any
 from PIL import Image
 
 from dsocr.errors import ModelError, RunError
+from dsocr.inference.confidence import Calibration
 from dsocr.inference.decoding import Generation
 from dsocr.inference.transcriber import Prediction, Transcriber
 from dsocr.model.adapters import add_adapter
@@ -69,7 +70,7 @@ class ServedModels:
             raise ModelError(f"is of the base {settings.base}, not of {first.base}", where=folder, hint=hint)
         key = next(self._keys)
         add_adapter(self._network, folder, key)
-        transcriber = _reading_as(settings, self._network)
+        transcriber = _reading_as(folder, settings, self._network)
         former = self._served.get(name)
         self._served = {**self._served, name: _Served(transcriber, settings, key)}
         if former is not None:
@@ -100,10 +101,11 @@ class ServedModels:
         return nullcontext()
 
 
-def _reading_as(settings: ReadingSettings, network: Any) -> Transcriber:
+def _reading_as(folder: Path, settings: ReadingSettings, network: Any) -> Transcriber:
     """A transcriber with an adapter's own settings on a network that is loaded."""
     encoder = load_encoder(settings.base, settings.resolution, settings.prompt, settings.base_revision)
-    return Transcriber(network, encoder, Generation(**settings.generation), settings.text_policy)
+    generation, calibration = Generation(**settings.generation), Calibration.load(folder)
+    return Transcriber(network, encoder, generation, settings.text_policy, calibration=calibration)
 
 
 def adapter_folder(path: Path) -> Path:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dsocr.data.cutting import Cut, CutLine, CutTask, Refusal, cut_image, scaled_outline, stored_outline
+from dsocr.data.cutting import Cut, CutLine, CutTask, Refusal, cut_image, scaled_line, stored_outline
 from dsocr.data.file_names import UniqueStems
 from dsocr.data.images import decode_image, read_bytes
 from dsocr.data.sources.layout import LeftOut, Reason, SourceImage, SourceLine
@@ -40,22 +40,13 @@ def copy_image(image: SourceImage, folder: Path, stem: str) -> WholeImage | Left
         return LeftOut(Reason.BAD_IMAGE, image.where, error.message)
     size = decoded.image.size
     try:
-        lines = tuple(_scaled(line, image, size) for line in image.lines)
+        lines = tuple(scaled_line(line, image, size) for line in image.lines)
     except DataError as error:
         return LeftOut(Reason.OTHER_SIZE, image.where, error.message)
     suffix = _SUFFIXES[decoded.format] if image.content else image.image.suffix.lower()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{stem}{suffix}").write_bytes(data)
     return WholeImage(f"{stem}{suffix}", size, lines)
-
-
-def _scaled(line: SourceLine, image: SourceImage, size: tuple[int, int]) -> SourceLine:
-    """The line with its outline and its region's in pixels of the image as it is."""
-    region = line.region
-    if region and region.outline:
-        around = replace(line, outline=region.outline)
-        region = replace(region, outline=scaled_outline(around, image, size))
-    return replace(line, outline=scaled_outline(line, image, size), region=region)
 
 
 class LineCutter:

@@ -15,6 +15,11 @@ FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 """What no XML document may hold, half characters among it."""
 
 
+def without_forbidden(text: str) -> str:
+    """The text with a mark for each character that no XML document may hold."""
+    return FORBIDDEN.sub("\ufffd", text)
+
+
 class MarkupWriter:
     """An XML file for each image in a folder of that name, images one level up; splits in folders of their own."""
 

@@ -1,17 +1,31 @@
-"""Predictions as plain text: a line each, the image's name and a tab before it."""
+"""What was read as plain text.
 
-from collections.abc import Iterable
+Line images are a table, `name<TAB>text`, where line breaks inside a text become ` / `. Of pages it is the running text:
+a line a line, an empty line between regions, a form feed between pages, as `pdftotext` writes it.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 
-from dsocr.inference.transcriber import Prediction
+from dsocr.data.targets.filling import Step
+from dsocr.inference.pages import ReadPage
 from dsocr.runs import writing_whole
 
 
-def write_text(predictions: Iterable[Prediction], path: Path) -> int:
-    """`name<TAB>text`, a line an image; line breaks inside a text become ` / `. Gives the number of predictions."""
-    count = 0
+def write_text(pages: Iterable[ReadPage], path: Path, step: Step) -> None:
+    """The texts of all pages, in order."""
     with writing_whole(path) as file:
-        for prediction in predictions:
-            file.write(f"{prediction.id}\t{prediction.text.replace(chr(10), ' / ')}\n")
-            count += 1
-    return count
+        before = ""
+        for page in pages:
+            if page.page.shows == "line":
+                for line in page.lines:
+                    file.write(f"{line.id}\t{line.text.replace(chr(10), ' / ')}\n")
+                continue
+            file.write(before + "\n\n".join(_regions(page)) + "\n")
+            before = "\f"
+
+
+def _regions(page: ReadPage) -> Iterator[str]:
+    for _, lines in groupby(page.written, key=lambda line: line.region):
+        yield "\n".join(line.text for line in lines)

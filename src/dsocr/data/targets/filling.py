@@ -1,0 +1,181 @@
+"""Texts filled into an ALTO or PAGE file that is there already: every byte that is no text of a filled line stays.
+
+Works on the file's bytes, not on a tree that is written anew, so that spaces, the order of attributes, prefixes, the
+declaration and whatever no format knows are as they were.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dsocr.data.sources.layout import Box
+from dsocr.data.targets.markup import without_forbidden
+from dsocr.data.targets.spans import Edit, Marked, as_utf8, attributes_of, edited, escaped, indent_before, marked_in
+
+_BEFORE_TEXT = frozenset({"AlternativeImage", "Coords", "Baseline", "Word"})
+"""What stands before a line's text in PAGE."""
+_ALTO_TEXT = frozenset({"String", "SP", "HYP"})
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """What a line is filled with; `confidence` is 0-1, None where it is not known; `box` is where the line stands."""
+
+    text: str
+    confidence: float | None = None
+    box: Box | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How the texts came about: the program and its version, what it did, its settings, and when (ISO 8601)."""
+
+    software: str
+    version: str
+    description: str
+    settings: str
+    date: str
+
+
+def fill_markup(raw: bytes, fills: Mapping[int, Fill], step: Step | None = None) -> bytes:
+    """The file with the lines in `fills`, counted from 0 in the file's order, given these texts.
+
+    What text a filled line had goes, in PAGE with the words that it was made of. `raw` must be a file that the readers
+    of ALTO or PAGE took. The encoding stays; characters that it has not are written as references.
+    """
+    data, restored = as_utf8(raw)
+    found = marked_in(data, {"TextLine", "Description", "Metadata"})
+    is_alto = found.root == "alto"
+    lines = [element for element in found.elements if element.name == "TextLine"]
+    fill = _fill_alto if is_alto else _fill_page
+    edits = [edit for place, line in enumerate(lines) if place in fills for edit in fill(data, line, fills[place])]
+    if step and edits:
+        edits += _told(data, found.elements, found.namespace, step, is_alto=is_alto)
+    return restored(edited(data, edits))
+
+
+def _fill_alto(data: bytes, line: Marked, fill: Fill) -> list[Edit]:
+    texts = [child for child in line.children if child.name in _ALTO_TEXT]
+    if len(texts) == 1 and texts[0].name == "String" and not texts[0].children:
+        return _changed_string(data, texts[0], fill)
+    tag = line.prefix + "String"
+    string = f'<{tag} CONTENT="{_attribute(fill.text)}"{_alto_box(data, line, fill.box)}{_alto_confidence(fill)}/>'
+    if texts:
+        return [Edit(texts[0].start, texts[-1].end, string.encode())]
+    return [_inserted(data, line, [child for child in line.children if child.name == "Shape"], string)]
+
+
+def _changed_string(data: bytes, string: Marked, fill: Fill) -> list[Edit]:
+    """The one `String` of a line with another text and confidence, and all else that it says."""
+    found = attributes_of(data, string)
+    text = f'"{_attribute(fill.text)}"'.encode()
+    edits = [Edit(*found["CONTENT"].value, text)] if "CONTENT" in found else []
+    more = "" if edits else f' CONTENT="{_attribute(fill.text)}"'
+    for stale in ("WC", "CC"):
+        if stale in found:
+            edits.append(Edit(*found[stale].whole, b""))
+    more += _alto_confidence(fill)
+    return [*edits, Edit(string.name_end, string.name_end, more.encode())] if more else edits
+
+
+def _alto_confidence(fill: Fill) -> str:
+    return "" if fill.confidence is None else f' WC="{fill.confidence:.4f}"'
+
+
+def _alto_box(data: bytes, line: Marked, box: Box | None) -> str:
+    """The line's own place, as its file writes it, else the box."""
+    names = ("HPOS", "VPOS", "WIDTH", "HEIGHT")
+    found = attributes_of(data, line)
+    if all(name in found for name in names):
+        return "".join(f" {name}={data[slice(*found[name].value)].decode()}" for name in names)
+    if box is None:
+        return ""
+    left, top, right, bottom = box
+    places = zip(names, (left, top, right - left, bottom - top), strict=True)
+    return "".join(f' {name}="{number}"' for name, number in places)
+
+
+def _fill_page(data: bytes, line: Marked, fill: Fill) -> list[Edit]:
+    prefix = line.prefix
+    confidence = "" if fill.confidence is None else f' conf="{fill.confidence:.4f}"'
+    text = f"<{prefix}Unicode>{escaped(without_forbidden(fill.text))}</{prefix}Unicode>"
+    new = f"<{prefix}TextEquiv{confidence}>{text}</{prefix}TextEquiv>"
+    former = [child for child in line.children if child.name == "TextEquiv"]
+    # Words that were read before would contradict the line; those without a text say where words stand, and stay.
+    stale = [
+        child
+        for child in line.children
+        if child.name == "Word" and any(part.name == "TextEquiv" for part in child.children)
+    ]
+    edits = [_removed(data, element) for element in [*stale, *former[1:]]]
+    if former:
+        return [*edits, Edit(former[0].start, former[0].end, new.encode())]
+    before = [child for child in line.children if child.name in _BEFORE_TEXT and child not in stale]
+    return [*edits, _inserted(data, line, before, new)]
+
+
+def _removed(data: bytes, element: Marked) -> Edit:
+    return Edit(element.start - len(indent_before(data, element)), element.end, b"")
+
+
+def _inserted(data: bytes, parent: Marked, before: Sequence[Marked], new: str) -> Edit:
+    """A child put in behind the last of the children `before`, else as the first, indented as its neighbours are."""
+    if parent.is_closed:
+        tag = f"{parent.prefix}{parent.name}"
+        return Edit(parent.tag_end - 2, parent.tag_end, f">{new}</{tag}>".encode())
+    place = before[-1].end if before else parent.tag_end
+    model = before[-1] if before else parent.children[0] if parent.children else None
+    return Edit(place, place, (indent_before(data, model) if model else b"") + new.encode())
+
+
+def _told(data: bytes, elements: Sequence[Marked], namespace: str, step: Step, *, is_alto: bool) -> list[Edit]:
+    """The processing step, where the format's version has a place for one."""
+    head = next((element for element in elements if element.name == ("Description" if is_alto else "Metadata")), None)
+    if head is None:
+        return []
+    told = _alto_step(data, head, namespace, step) if is_alto else _page_step(head, namespace, step)
+    return [_inserted(data, head, head.children, told)] if told else []
+
+
+def _alto_step(data: bytes, head: Marked, namespace: str, step: Step) -> str:
+    prefix = head.prefix
+    number, id_ = 1, "dsocr"
+    while f'"{id_}"'.encode() in data:
+        number += 1
+        id_ = f"dsocr-{number}"
+    is_new = namespace.endswith(("ns-v4#", "ns-v5#"))
+    category = f"<{prefix}processingCategory>contentGeneration</{prefix}processingCategory>" if is_new else ""
+    parts = "".join(
+        f"<{prefix}{name}>{escaped(value)}</{prefix}{name}>"
+        for name, value in (
+            ("processingDateTime", step.date),
+            ("processingStepDescription", step.description),
+            ("processingStepSettings", step.settings),
+        )
+        if value
+    )
+    software = "".join(
+        f"<{prefix}{name}>{escaped(value)}</{prefix}{name}>"
+        for name, value in (("softwareName", step.software), ("softwareVersion", step.version))
+    )
+    inner = f"{category}{parts}<{prefix}processingSoftware>{software}</{prefix}processingSoftware>"
+    if is_new:
+        return f'<{prefix}Processing ID="{id_}">{inner}</{prefix}Processing>'
+    inner = f"<{prefix}ocrProcessingStep>{inner}</{prefix}ocrProcessingStep>"
+    return f'<{prefix}OCRProcessing ID="{id_}">{inner}</{prefix}OCRProcessing>'
+
+
+def _page_step(head: Marked, namespace: str, step: Step) -> str:
+    """PAGE has had a place for steps since 2018."""
+    if not namespace.endswith(("2018-07-15", "2019-07-15")):
+        return ""
+    attributes = {"type": "processingStep", "name": step.description, "value": f"{step.software} {step.version}"}
+    if step.date:
+        attributes["date"] = step.date
+    told = "".join(f' {name}="{_attribute(value)}"' for name, value in attributes.items())
+    prefix = head.prefix
+    label = f'<{prefix}Label type="settings" value="{_attribute(step.settings)}"/>'
+    return f"<{prefix}MetadataItem{told}><{prefix}Labels>{label}</{prefix}Labels></{prefix}MetadataItem>"
+
+
+def _attribute(text: str) -> str:
+    return escaped(without_forbidden(text), quotes=True)

@@ -1,0 +1,197 @@
+"""Which pages a user's files, folders and archives hold, known before any of them is read.
+
+Images, PDF files page by page, and ALTO and PAGE files with the images they name; an image that such a file names is
+no page of its own.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from dsocr.data.archives import is_archive
+from dsocr.data.images import IMAGE_SUFFIXES, read_bytes, upright_size
+from dsocr.data.opening import opened
+from dsocr.data.paths import list_files, relative
+from dsocr.data.pdf import PDF_SUFFIXES, count_pages, page_image
+from dsocr.data.sources.alto import find_alto
+from dsocr.data.sources.markup import parse_xml
+from dsocr.data.sources.page import find_page
+from dsocr.data.sources.pictures import Pictures
+from dsocr.errors import DataError
+from dsocr.inference.inputs.describing import describe
+from dsocr.inference.inputs.names import UniqueNames
+
+Kind = Literal["image", "pdf", "markup"]
+Shows = Literal["line", "page"]
+"""What an image file is a picture of."""
+
+_EXPORTS = frozenset({"page", "alto"})
+"""The folders that programs put XML files into, one level below the images."""
+
+_LOWEST_PAGE = 400
+"""Pixels; a line of writing scanned at 600 dpi is half as high."""
+_WIDEST_PAGE = 2.5
+"""Times its height; two pages that lie open are half as wide."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputPage:
+    """Something to read: an image file, a page of a PDF (`number`, the first is 1), or an ALTO or PAGE file.
+
+    `id` is where it stands in what the user named, `name` what a file of its own is called, without suffix; no two are
+    alike. `image` is the image file, which `path` is not for ALTO and PAGE. `stamp` changes when the files do.
+    """
+
+    id: str
+    name: str
+    kind: Kind
+    path: Path
+    stamp: str
+    number: int = 0
+    image: Path | None = None
+    shows: Shows = "page"
+
+    @property
+    def document(self) -> str:
+        """The name of a file for all pages of the same PDF; of anything else the page's own."""
+        return re.sub(r"_\d{4,}$", "", self.name) if self.kind == "pdf" else self.name
+
+    def content(self) -> bytes:
+        """The image, as a file holds it. Raises DataError where it cannot be had."""
+        return page_image(self.path, self.number) if self.kind == "pdf" else read_bytes(self.image or self.path)
+
+
+@dataclass(slots=True)
+class Found:
+    """The pages, in the order of their names, and what cannot be read, each with its sentence."""
+
+    pages: list[InputPage] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    def refuse(self, where: str, error: DataError) -> None:
+        """Notes a file that cannot be read."""
+        self.refused.append(f"{where}: {error.message}")
+
+
+@contextmanager
+def find_pages(inputs: Sequence[Path], unpacked: Path, *, shows: Shows | None = None) -> Iterator[Found]:
+    """The pages of all inputs; archives are unpacked below the folder `unpacked` until the block ends.
+
+    `shows` says what image files show; None tells it from their shape.
+    """
+    found = Found()
+    with ExitStack() as stack:
+        for number, given in enumerate(inputs):
+            if not given.exists():
+                raise DataError("no such file or folder", where=given)
+            try:
+                root = _root(stack, given, unpacked / str(number))
+            except DataError as error:
+                found.refuse(given.name, error)
+                continue
+            stamp = _stamp(given) if root != given and given.is_file() else None
+            _list(found, given, root, stamp)
+        taken = UniqueNames()
+        named = [replace(page, name=taken.take(page.name, page.path.suffix)) for page in found.pages]
+        found.pages = [_with_its_shape(page, shows) for page in named]
+        yield found
+
+
+def _root(stack: ExitStack, given: Path, folder: Path) -> Path:
+    if not (given.is_dir() or is_archive(given)):
+        return given
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return stack.enter_context(opened(given, folder)).path
+
+
+def _list(found: Found, given: Path, root: Path, stamp: str | None) -> None:
+    """Adds what lies at `root`, which is `given`, or what it was unpacked to."""
+    if root.is_file():
+        _list_file(found, root)
+        return
+    pages, taken = _markup_pages(found, root, [*find_alto(root), *find_page(root)], root)
+    for path in list_files(root, IMAGE_SUFFIXES | PDF_SUFFIXES):
+        where = relative(path, root)
+        if path.suffix.lower() in PDF_SUFFIXES:
+            pages += _pdf_pages(found, path, where)
+        elif path.resolve() not in taken:
+            pages.append(InputPage(where, _stem(where), "image", path, _stamp(path)))
+    pages = [replace(page, stamp=stamp) for page in pages] if stamp else pages
+    if not pages and not found.refused:
+        hint = f"images end in {', '.join(sorted(IMAGE_SUFFIXES))}; PDF, PAGE and ALTO are read too"
+        raise DataError("no image, PDF, PAGE or ALTO file is in it", where=given, hint=hint)
+    found.pages += sorted(pages, key=lambda page: (page.path.relative_to(root).as_posix(), page.number))
+
+
+def _list_file(found: Found, path: Path) -> None:
+    suffix = path.suffix.lower()
+    if suffix in PDF_SUFFIXES:
+        found.pages += _pdf_pages(found, path, path.name)
+    elif suffix == ".xml":
+        # Its image may lie one level up, where programs put it, and nowhere else outside its folder.
+        source = path.parent.parent if path.parent.name.lower() in _EXPORTS else path.parent
+        found.pages += _markup_pages(found, source, [path], path.parent)[0]
+    else:
+        found.pages.append(InputPage(path.name, path.stem, "image", path, _stamp(path)))
+
+
+def _markup_pages(found: Found, source: Path, files: Sequence[Path], root: Path) -> tuple[list[InputPage], set[Path]]:
+    """The pages that XML files describe, and the images that are theirs."""
+    pictures = Pictures(source) if files else None
+    pages: list[InputPage] = []
+    taken: set[Path] = set()
+    for file in files:
+        assert pictures is not None
+        where = relative(file, root)
+        try:
+            page = describe(parse_xml(file))
+            image = pictures.find(page.image or file.stem, near=file.parent)
+        except DataError as error:
+            found.refuse(where, error)
+            continue
+        taken.add(image.resolve())
+        stamp = f"{_stamp(file)} {_stamp(image)}"
+        pages.append(InputPage(where, _stem(where), "markup", file, stamp, image=image))
+    return pages, taken
+
+
+def _pdf_pages(found: Found, path: Path, where: str) -> list[InputPage]:
+    try:
+        count, stamp, stem = count_pages(path), _stamp(path), _stem(where)
+        if not count:
+            raise DataError("the PDF has no pages")
+    except DataError as error:
+        found.refuse(where, error)
+        return []
+    return [
+        InputPage(f"{where}#{number}", f"{stem}_{number:04d}", "pdf", path, stamp, number)
+        for number in range(1, count + 1)
+    ]
+
+
+def _with_its_shape(page: InputPage, shows: Shows | None) -> InputPage:
+    if page.kind != "image":
+        return page
+    if shows is None:
+        try:
+            width, height = upright_size(page.path)
+        except DataError:
+            # What cannot be opened is told of when its turn comes.
+            return page
+        shows = "page" if height >= _LOWEST_PAGE and width <= _WIDEST_PAGE * height else "line"
+    return replace(page, shows=shows)
+
+
+def _stem(where: str) -> str:
+    return Path(where).with_suffix("").as_posix()
+
+
+def _stamp(path: Path) -> str:
+    try:
+        told = path.stat()
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror or error}", where=path) from error
+    return f"{told.st_size} {told.st_mtime_ns}"

@@ -1,0 +1,173 @@
+"""Reading pages, some at a time, into the journal: what is known there is not read again."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Protocol
+
+from PIL import Image
+
+from dsocr.data.sources.layout import Outline, Region, SourceLine
+from dsocr.errors import DataError
+from dsocr.inference.inputs.finding import InputPage
+from dsocr.inference.inputs.showing import Opening, OpenPage, Shown
+from dsocr.inference.journal import ReadingJournal
+from dsocr.inference.pages import ReadLine, ReadPage
+from dsocr.inference.transcriber import Prediction
+from dsocr.text import is_blank
+
+_LINES_TOGETHER = 64
+"""Line images that are read together, and lost together when the process is killed."""
+_LINES_OF_A_PAGE = 16
+"""What a page counts for among them; more may be on it."""
+
+
+class Reads(Protocol):
+    """What reads images; a Transcriber does."""
+
+    def read(
+        self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]
+    ) -> Iterator[Prediction]:
+        """A prediction for every (id, image), in their order; `hand_of` says which ids are of one hand."""
+        ...
+
+
+@dataclass(slots=True)
+class _Answered:
+    """A page with the predictions that have come for it so far."""
+
+    page: OpenPage
+    predictions: list[Prediction] = field(default_factory=list)
+
+
+def read_into(
+    journal: ReadingJournal,
+    pages: Sequence[InputPage],
+    opening: Opening,
+    reader: Reads,
+    *,
+    strict: bool,
+    progress: Callable[[int, int], None] | None,
+) -> int:
+    """Reads every page that the journal does not know; gives the number of those that it knew.
+
+    A page that cannot be read is written down with the reason; `strict` makes it an error.
+    """
+    done = known = 0
+    for group in groups(pages):
+        wanted = [page for page in group if not journal.knows(page.id, page.stamp)]
+        known += len(group) - len(wanted)
+        if wanted:
+            journal.add(_read(wanted, opening, reader, strict=strict))
+        done += len(group)
+        if progress:
+            progress(done, len(pages))
+    return known
+
+
+def groups(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
+    """The pages that are read together: the same ones whatever was read before, so that batches are the same too."""
+    group: list[InputPage] = []
+    weight = 0
+    for page in pages:
+        group.append(page)
+        weight += 1 if page.shows == "line" else _LINES_OF_A_PAGE
+        if weight >= _LINES_TOGETHER:
+            yield group
+            group, weight = [], 0
+    if group:
+        yield group
+
+
+def _read(
+    pages: Sequence[InputPage], opening: Opening, reader: Reads, *, strict: bool
+) -> list[tuple[str, str, dict[str, object]]]:
+    """Rows for the journal, one a page."""
+    opened: dict[str, _Answered] = {}
+    refused: dict[str, str] = {}
+    for page in pages:
+        try:
+            opened[page.id] = _Answered(opening.open(page))
+        except DataError as error:
+            refused[page.id] = error.message
+    if strict:
+        _refuse_all(refused, opened)
+    queue = [(answered, shown) for answered in opened.values() for shown in answered.page.shown]
+    hands = {shown.id: _hand(answered.page.page) for answered, shown in queue}
+    images = ((shown.id, shown.image()) for _, shown in queue)
+    for (answered, _), prediction in zip(queue, reader.read(images, hands.get), strict=True):
+        answered.predictions.append(prediction)
+    return [
+        (
+            page.id,
+            page.stamp,
+            {"page": _assembled(opened[page.id], replace_texts=opening.replace_texts).as_json()}
+            if page.id in opened
+            else {"refused": refused[page.id]},
+        )
+        for page in pages
+    ]
+
+
+def _refuse_all(refused: dict[str, str], opened: dict[str, _Answered]) -> None:
+    for id_, message in refused.items():
+        raise DataError(message, where=id_)
+    for answered in opened.values():
+        for message in answered.page.refused:
+            raise DataError(message)
+
+
+def _hand(page: InputPage) -> str:
+    """Whose the writing is taken to be: that of a page is one hand's, line images of one folder are of one hand."""
+    return PurePosixPath(page.id).parent.as_posix() if page.shows == "line" else page.id
+
+
+def _assembled(answered: _Answered, *, replace_texts: bool) -> ReadPage:
+    """The page's lines in their order, each with its text; then what could not be given to the lines that are drawn."""
+    page = answered.page
+    texts: dict[SourceLine, ReadLine] = {}
+    more: list[ReadLine] = []
+    unmatched = 0
+    for shown, prediction in zip(page.shown, answered.predictions, strict=True):
+        parted = [prediction] if _is_one_line(shown) else prediction.parted()
+        if len(parted) == len(shown.lines):
+            read = {line: _line(line, part) for line, part in zip(shown.lines, parted, strict=True)}
+            texts |= {line: text for line, text in read.items() if replace_texts or is_blank(line.text)}
+        else:
+            unmatched += bool(shown.lines)
+            more += _slices(shown, parted, page.size)
+    lines = [texts.get(line) or _kept(line) for line in page.lines]
+    return ReadPage(page.page, page.size, (*lines, *more), page.refused, unmatched)
+
+
+def _told(prediction: Prediction) -> dict[str, object]:
+    """What a prediction says beside its id and text."""
+    told = prediction.as_dict(characters=True)
+    return {name: value for name, value in told.items() if name not in {"id", "text"}}
+
+
+def _is_one_line(shown: Shown) -> bool:
+    return len(shown.lines) == 1 and shown.outline == shown.lines[0].outline
+
+
+def _line(line: SourceLine, part: Prediction) -> ReadLine:
+    return ReadLine(line.where, part.text, line.outline, line.region, line.place, told=_told(part))
+
+
+def _kept(line: SourceLine) -> ReadLine:
+    return ReadLine(
+        line.where, line.text.strip(), line.outline, line.region, line.place, was_there=bool(line.text.strip())
+    )
+
+
+def _slices(shown: Shown, parts: Sequence[Prediction], size: tuple[int, int]) -> list[ReadLine]:
+    """Lines of which only the region is known: they share its height evenly."""
+    left, top, right, bottom = shown.outline.box if shown.outline else (0, 0, *size)
+    share = (bottom - top) / len(parts)
+    known = shown.lines[0].region if shown.lines else None
+    region = known or Region(shown.id, shown.outline)
+    lines = []
+    for number, part in enumerate(parts):
+        box = (left, round(top + number * share), right, round(top + (number + 1) * share))
+        lines.append(ReadLine(f"{shown.id}#{number + 1}", part.text, Outline(box), region, told=_told(part)))
+    return lines

@@ -1,0 +1,164 @@
+"""A workbench as its users have it: pages opened, corrected, walked and exported in a real browser."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from dsocr.data.sources.layout import SourceImage
+from dsocr.data.sources.page import read_page
+from dsocr.workbench.lines import State
+from dsocr.workbench.store import Store
+from tests.workbench.making import TEXTS, make_pages
+
+FIELD = "Text of the line"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A workbench in a process of its own, and the folder it works in."""
+    folder = tmp_path_factory.mktemp("bench")
+    source = make_pages(folder / "box")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "dsocr", "workbench", str(source), "--port", str(port), "--no-show", "--quiet"]
+    with (folder / "said.txt").open("w", encoding="utf-8") as said:
+        # NiceGUI would take it for a test of its own kind.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+        server = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=environment)
+        try:
+            until = time.monotonic() + 60
+            while time.monotonic() < until:
+                try:
+                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                    break
+                except OSError:
+                    assert server.poll() is None, (folder / "said.txt").read_text(encoding="utf-8")
+                    time.sleep(0.1)
+            yield f"http://127.0.0.1:{port}/", folder
+        finally:
+            server.terminate()
+            server.wait(30)
+    assert "Traceback" not in (folder / "said.txt").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def window(browser: Browser, address: tuple[str, Path]) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1500, "height": 900})
+    complaints: list[str] = []
+    page = context.new_page()
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(address[0])
+    expect(page.get_by_label(FIELD)).to_be_visible()
+    yield page
+    context.close()
+    assert complaints == []
+
+
+def texts(store: Store) -> list[str]:
+    return [line.text for line in store.lines()]
+
+
+@pytest.fixture
+def store(address: tuple[str, Path]) -> Iterator[Store]:
+    store = Store.open(address[1] / "box.workbench" / "corrections.sqlite")
+    yield store
+    store.close()
+
+
+def choose(window: Page, text: str) -> None:
+    window.get_by_role("list").get_by_text(text, exact=True).click()
+    expect(window.get_by_label(FIELD)).to_have_value(text)
+
+
+def test_a_line_is_corrected_accepted_and_taken_back(window: Page, store: Store) -> None:
+    field = window.get_by_label(FIELD)
+    expect(field).to_have_value(TEXTS[0][0])
+    field.fill("исправленная строка")
+    field.press("Enter")
+    expect(field).to_have_value(TEXTS[0][1])
+    expect(window.get_by_text("1 of 6 lines settled")).to_be_visible()
+    assert store.lines()[0].text == "исправленная строка"
+    assert store.lines()[0].state is State.ACCEPTED
+    window.keyboard.press("Alt+z")
+    expect(field).to_have_value(TEXTS[0][0])
+    expect(window.get_by_text("0 of 6 lines settled")).to_be_visible()
+    assert texts(store)[0] == TEXTS[0][0]
+
+
+def test_lines_are_walked_clicked_parted_joined_and_marked(window: Page, store: Store) -> None:
+    field = window.get_by_label(FIELD)
+    field.press("Alt+ArrowDown")
+    expect(field).to_have_value(TEXTS[0][1])
+    field.press("Alt+ArrowUp")
+    expect(field).to_have_value(TEXTS[0][0])
+    picture = window.locator("img[src*=\"picture/page\"]").bounding_box()
+    assert picture is not None
+    window.mouse.click(picture["x"] + picture["width"] / 2, picture["y"] + picture["height"] * 190 / 400)
+    expect(field).to_have_value(TEXTS[0][1])
+
+    field.press("Home")
+    for _ in range(7):
+        field.press("ArrowRight")
+    field.press("Alt+s")
+    expect(field).to_have_value("вторая")
+    assert texts(store)[1:3] == ["вторая", "строка"]
+    field.press("Alt+j")
+    expect(field).to_have_value("вторая строка")
+    field.press("Alt+u")
+    expect(window.get_by_text("1 of 6 lines settled")).to_be_visible()
+    for _ in range(3):
+        window.keyboard.press("Alt+z")
+        window.wait_for_timeout(200)
+    expect(window.get_by_text("0 of 6 lines settled")).to_be_visible()
+    assert texts(store) == [text for page in TEXTS for text in page]
+
+
+def test_two_windows_do_not_overwrite_each_other(window: Page, browser: Browser, address: tuple[str, Path]) -> None:
+    other = browser.new_context().new_page()
+    other.goto(address[0])
+    expect(other.get_by_label(FIELD)).to_have_value(TEXTS[0][0])
+    window.get_by_label(FIELD).fill("from here, not sent yet")
+    other.get_by_label(FIELD).fill("from the other")
+    other.get_by_label(FIELD).press("Enter")
+    expect(other.get_by_label(FIELD)).to_have_value(TEXTS[0][1])
+    window.get_by_label(FIELD).press("Enter")
+    expect(window.get_by_text("somebody changed this line meanwhile: «from the other»")).to_be_visible()
+    expect(window.get_by_label(FIELD)).to_have_value("from here, not sent yet")
+    other.keyboard.press("Alt+z")
+    expect(other.get_by_label(FIELD)).to_have_value(TEXTS[0][0])
+    other.context.close()
+
+
+def test_the_most_doubtful_comes_first_and_work_can_be_written_out(window: Page, address: tuple[str, Path]) -> None:
+    window.get_by_text("by doubt").click()
+    expect(window.get_by_label(FIELD)).to_have_value(TEXTS[0][0])
+    window.get_by_label(FIELD).fill("выгруженная строка")
+    window.get_by_label(FIELD).press("Enter")
+    window.get_by_role("button", name="Export").click()
+    window.get_by_role("button", name="Write").click()
+    expect(window.get_by_text("written: 2 pages, 1 texts")).to_be_visible()
+    out = address[1] / "box.workbench" / "export"
+    lines = [line.text for image in read_page(out) if isinstance(image, SourceImage) for line in image.lines]
+    assert sorted(lines) == ["", "", "", "", "", "выгруженная строка"]
+    window.keyboard.press("Alt+z")
+    expect(window.get_by_text("0 of 6 lines settled")).to_be_visible()
+
+
+def test_it_speaks_russian(window: Page, address: tuple[str, Path]) -> None:
+    window.get_by_text("Русский").click()
+    expect(window.get_by_label("Текст строки")).to_have_value(TEXTS[0][0])
+    expect(window.get_by_role("button", name="Принять (Enter)")).to_be_visible()
+
+
+def test_a_name_made_to_point_here_is_not_answered(address: tuple[str, Path], browser: Browser) -> None:
+    context = browser.new_context()
+    answer = context.request.get(address[0], headers={"Host": "evil.example"})
+    assert answer.status == 400
+    context.close()

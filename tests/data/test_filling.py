@@ -1,0 +1,159 @@
+"""Texts filled into files that are there: what is written, and that nothing else is."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
+
+from dsocr.data.sources import alto, page
+from dsocr.data.sources.markup import parse_xml
+from dsocr.data.targets.filling import Fill, Step, fill_markup
+from dsocr.errors import DataError
+
+STEP = Step("dsocr", "1.2", "handwriting read", "run mine; unit line", "2026-01-02T03:04:05+00:00")
+
+ALTO = """<?xml version='1.0' encoding="UTF-8"?>
+<!-- eScriptorium -->
+<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#"\t>
+  <Description><MeasurementUnit>pixel</MeasurementUnit>
+    <sourceImageInformation><fileName>p.png</fileName></sourceImageInformation>
+  </Description>
+  <Layout><Page WIDTH="100" HEIGHT="50" ID="p" PHYSICAL_IMG_NR="1"><PrintSpace><TextBlock ID="b">
+    <TextLine ID="one"
+              HPOS="10" VPOS='10' WIDTH="50" HEIGHT="20"  >
+      <Shape><Polygon POINTS="10 10 60 10 60 30 10 30"/></Shape>
+      <!-- empty -->
+    </TextLine>
+    <TextLine ID="two" HPOS="10" VPOS="10" WIDTH="50" HEIGHT="20"><Shape><Polygon POINTS="1 1 9 1 9 9"/></Shape>
+      <String WC="0.1"   CONTENT=""
+          HPOS="10"></String></TextLine>
+    <TextLine ID="three" HPOS="10" VPOS="10" WIDTH="50" HEIGHT="20"/>
+    <TextLine ID="four" HPOS="1" VPOS="1" WIDTH="9" HEIGHT="9"><String CONTENT="old"/><SP/>
+      <String CONTENT="words"/></TextLine>
+  </TextBlock></PrintSpace></Page></Layout>
+</alto>
+"""
+
+PAGE = """<?xml version="1.0" encoding="UTF-8"?>
+<pc:PcGts xmlns:pc="http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15">
+  <pc:Metadata><pc:Creator>x</pc:Creator></pc:Metadata>
+  <pc:Page imageFilename="p.png" imageWidth="100" imageHeight="50">
+    <pc:TextRegion id="r"><pc:Coords points="0,0 9,0 9,9"/>
+    <pc:TextLine id="one">
+      <pc:Coords points="10,10 60,10 60,30"/>
+      <pc:Baseline points="10,25 60,25"/>
+      <pc:TextStyle fontSize="9"/>
+    </pc:TextLine>
+    <pc:TextLine id="two"><pc:Coords points="1,1 9,1 9,9"/>
+      <pc:TextEquiv><pc:Unicode></pc:Unicode></pc:TextEquiv></pc:TextLine>
+    <pc:TextLine id="three"><pc:Coords points="1,1 9,1 9,9"/>
+      <pc:Word id="w"><pc:TextEquiv><pc:Unicode>old</pc:Unicode></pc:TextEquiv></pc:Word>
+      <pc:TextEquiv index="0"><pc:Unicode>old</pc:Unicode></pc:TextEquiv>
+      <pc:TextEquiv index="1"><pc:Unicode>older</pc:Unicode></pc:TextEquiv>
+    </pc:TextLine>
+  </pc:TextRegion></pc:Page>
+</pc:PcGts>
+"""
+
+
+def texts(raw: bytes, folder: Path) -> list[str]:
+    """The texts of the lines, in the file's order."""
+    (folder / "x.xml").write_bytes(raw)
+    root = parse_xml(folder / "x.xml")
+    describe = alto.describe_page if "alto" in etree.QName(root).localname else page.describe_page
+    return [line.text for line in sorted(describe(root).lines, key=lambda line: line.place)]
+
+
+@pytest.mark.parametrize("document", [ALTO, PAGE], ids=["alto", "page"])
+def test_texts_come_back_and_all_else_is_byte_equal(document: str, tmp_path: Path) -> None:
+    raw = document.encode()
+    fills = {0: Fill('мама & <папа> "ё"', 0.5), 1: Fill("строка", 1.0), 2: Fill("три")}
+    filled = fill_markup(raw, fills)
+    assert texts(filled, tmp_path)[:3] == [fill.text for fill in fills.values()]
+    # What was put in is taken out again by hand, and what was there is left.
+    inserted = re.compile(
+        r'\n      <String CONTENT="мама[^>]*/>|><String CONTENT="три".*?</TextLine>| WC="1.0000"'
+        r"|\n      <pc:TextEquiv conf=\"0.5000\">.*?</pc:TextEquiv>"
+    )
+    rest = inserted.sub(lambda found: "/>" if found[0].startswith(">") else "", filled.decode())
+    if document is ALTO:
+        assert rest == document.replace(' WC="0.1"', "").replace('CONTENT=""', 'CONTENT="строка"')
+    else:
+        assert rest.partition('<pc:TextLine id="two">')[0] == document.partition('<pc:TextLine id="two">')[0]
+        assert "older" not in rest
+        assert "<pc:Word" not in rest, "the words that were read before would contradict the line"
+
+
+def test_confidences_are_written(tmp_path: Path) -> None:
+    assert b'WC="0.2500"' in fill_markup(ALTO.encode(), {3: Fill("слово", 0.25)})
+    assert b'conf="0.2500"' in fill_markup(PAGE.encode(), {0: Fill("слово", 0.25)})
+
+
+def test_nothing_to_fill_leaves_the_file(tmp_path: Path) -> None:
+    for document in (ALTO, PAGE):
+        assert fill_markup(document.encode(), {}, STEP) == document.encode()
+
+
+def test_the_step_is_told_once_a_file_and_under_an_id_of_its_own() -> None:
+    once = fill_markup(ALTO.encode(), {0: Fill("а")}, STEP)
+    twice = fill_markup(once, {1: Fill("б")}, STEP)
+    assert twice.count(b"<Processing ") == 2
+    assert b'ID="dsocr"' in twice
+    assert b'ID="dsocr-2"' in twice
+    assert b"<processingStepSettings>run mine; unit line</processingStepSettings>" in twice
+    assert b'<pc:MetadataItem type="processingStep" name="handwriting read"' in fill_markup(
+        PAGE.encode(), {0: Fill("а")}, STEP
+    )
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        pytest.param("windows-1251", id="a Russian export of old"),
+        pytest.param("utf-16", id="with its mark"),
+        pytest.param("utf-8-sig", id="Windows' mark"),
+        pytest.param("iso-8859-1", id="letters that the encoding has not become references"),
+    ],
+)
+def test_the_encoding_stays(encoding: str, tmp_path: Path) -> None:
+    declared = encoding.removesuffix("-sig")
+    raw = re.sub("encoding=.UTF-8.", f'encoding="{declared}"', ALTO).encode(encoding)
+    filled = fill_markup(raw, {0: Fill("Щука")})
+    assert texts(filled, tmp_path)[0] == "Щука"
+    assert filled[:4] == raw[:4]
+
+
+def test_line_ends_stay() -> None:
+    raw = ALTO.replace("\n", "\r\n").encode()
+    filled = fill_markup(raw, {0: Fill("а")})
+    assert filled.count(b"\r\n") == raw.count(b"\r\n") + 1
+    assert b"\n" not in filled.replace(b"\r\n", b"")
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        pytest.param(b"<!DOCTYPE alto><alto/>", "document type", id="document type"),
+        pytest.param(b"<alto>", "cannot be read", id="cut off"),
+        pytest.param(
+            '<?xml version="1.0" encoding="utf-8"?><alto a="é"/>'.encode("latin-1"), "encoding", id="not UTF-8"
+        ),
+        pytest.param(b'<?xml version="1.0" encoding="none"?><alto/>', "encoding", id="unknown encoding"),
+    ],
+)
+def test_what_cannot_be_filled_is_told(raw: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        fill_markup(raw, {0: Fill("а")})
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=20))
+def test_any_text_comes_back_but_for_what_xml_cannot_hold(text: str) -> None:
+    for document in (ALTO, PAGE):
+        root = etree.fromstring(fill_markup(document.encode(), {0: Fill(text)}))
+        found = root.xpath("string((//@CONTENT | //*[local-name()='Unicode'])[1])")
+        legal = all(letter in "\t\n\r" or " " <= letter <= "\ud7ff" or letter >= "\ue000" for letter in text)
+        if legal and not {"\ufffe", "\uffff"} & set(text):
+            assert found == text

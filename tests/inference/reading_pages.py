@@ -1,0 +1,65 @@
+"""Pages to transcribe, and a reader that needs no network and gives the same text for the same pixels."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from dsocr.inference.transcriber import Prediction
+from dsocr.runs import ReadingSettings, RunFolder
+from dsocr.text import TextPolicy
+
+
+class Hashes:
+    """Reads of each image the hash of its pixels, in Cyrillic; `lines` of them under each other."""
+
+    def __init__(self, lines: int = 1) -> None:
+        self.lines = lines
+        self.read_ids: list[str] = []
+
+    def read(
+        self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]
+    ) -> Iterator[Prediction]:
+        for name, image in images:
+            self.read_ids.append(name)
+            text = text_of(image)
+            yield Prediction(
+                name, "\n".join([text] + [f"строка {number}" for number in range(1, self.lines)]), 8, False
+            )
+
+
+def text_of(image: Image.Image) -> str:
+    """What `Hashes` reads of an image."""
+    digest = hashlib.sha256(np.asarray(image.convert("RGB")).tobytes()).hexdigest()
+    return "слово " + "".join(chr(ord("а") + int(digit, 16)) for digit in digest[:12])
+
+
+def fake_run(folder: Path, unit: str = "line") -> RunFolder:
+    """A run folder that is finished as far as anybody can tell without reading its weights."""
+    run = RunFolder(folder)
+    run.adapter.mkdir(parents=True)
+    run.config.write_text("dataset: nowhere\nrun: here\n", encoding="utf-8")
+    settings = ReadingSettings("nano", None, "<image>\nFree OCR.", "fold", TextPolicy(), {}, unit=unit)  # type: ignore[arg-type]
+    settings.save(run.adapter)
+    return run
+
+
+def draw_page(path: Path, lines: int = 3, shade: int = 30) -> list[tuple[int, int, int, int]]:
+    """A page of 600 x 800 pixels with bars for lines; their boxes."""
+    image = Image.new("L", (600, 800), 245)
+    boxes = []
+    for number in range(lines):
+        top = 60 + 90 * number
+        ImageDraw.Draw(image).rectangle((50, top + 12, 300 + 40 * number, top + 30), fill=shade + number)
+        boxes.append((40, top, 560, top + 50))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.save(path)
+    return boxes
+
+
+def rows_of(path: Path) -> list[dict[str, object]]:
+    """The rows of a file of JSON lines."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

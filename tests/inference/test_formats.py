@@ -1,0 +1,193 @@
+"""The formats that a transcription is written in, each read back by something else than what wrote it."""
+
+import io
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pypdfium2
+import pytest
+from lxml import etree
+from PIL import Image
+
+from dsocr.data.sources.layout import Outline, Region
+from dsocr.data.targets.filling import Step
+from dsocr.errors import DataError
+from dsocr.inference.formats import FORMATS, choose_formats
+from dsocr.inference.formats.pdf_file import blank_font
+from dsocr.inference.inputs.finding import InputPage
+from dsocr.inference.pages import ReadLine, ReadPage
+from tests.data.making_pdf import image_object, scan, write_pdf
+from tests.inference.reading_pages import draw_page
+
+STEP = Step("dsocr", "1.2.3", "handwriting read", "run mine; unit line", "2026-01-02T03:04:05+00:00")
+SCHEMAS = Path(__file__).parents[1] / "data" / "schemas"
+TEXTS = ["Ёжик шёл — «домой»", 'и нёс <яблоко> & "грушу"', "в 1905 г. 𝔄"]
+
+
+def read_page(folder: Path, name: str = "scan.png") -> ReadPage:
+    """A page of three lines in two regions, the first with a confidence and a slanting baseline."""
+    boxes = draw_page(folder / name)
+    lines = []
+    for number, (text, box) in enumerate(zip(TEXTS, boxes, strict=True)):
+        left, top, right, bottom = box
+        corners = ((left, top), (right - 1, top), (right - 1, bottom - 1), (left, bottom - 1))
+        outline = Outline(box, corners, ((left, bottom - 12), (right, bottom - 8)) if not number else ())
+        told = {"confidence": 0.875} if not number else {}
+        lines.append(ReadLine(f"{name}#{number + 1}", text, outline, Region("r1" if number < 2 else "r2"), told=told))
+    page = InputPage(name, Path(name).stem, "image", folder / name, "stamp")
+    return ReadPage(page, (600, 800), tuple(lines))
+
+
+def found(root: Any, path: str) -> list[Any]:
+    return list(root.xpath(path))
+
+
+def text_of_pdf(path: Path, page: int = 0) -> list[str]:
+    pdf = pypdfium2.PdfDocument(path)
+    try:
+        text: str = pdf[page].get_textpage().get_text_bounded()
+        return text.split("\r\n")
+    finally:
+        pdf.close()
+
+
+@pytest.mark.parametrize(("name", "schema"), [("page", "page-2019-lines.xsd"), ("alto", "alto-4-2-lines.xsd")])
+def test_markup_is_valid_and_tells_confidence_and_step(name: str, schema: str, tmp_path: Path) -> None:
+    FORMATS[name].write([read_page(tmp_path)], tmp_path / "out.xml", STEP)
+    root = etree.parse(tmp_path / "out.xml")
+    etree.XMLSchema(etree.parse(SCHEMAS / schema)).assertValid(root)
+    told = (tmp_path / "out.xml").read_text(encoding="utf-8")
+    assert ('WC="0.8750"' if name == "alto" else 'conf="0.8750"') in told
+    assert "run mine; unit line" in told
+    assert found(root, "//@CONTENT | //*[local-name()='Unicode']/text()") == TEXTS
+
+
+def test_a_searchable_pdf_shows_the_scan_and_gives_the_text_back(tmp_path: Path) -> None:
+    page = read_page(tmp_path)
+    FORMATS["pdf"].write([page, page], tmp_path / "out.pdf", STEP)
+    assert text_of_pdf(tmp_path / "out.pdf") == text_of_pdf(tmp_path / "out.pdf", 1) == TEXTS
+    pdf = pypdfium2.PdfDocument(tmp_path / "out.pdf")
+    try:
+        assert pdf[0].get_size() == pytest.approx((600 * 72 / 300, 800 * 72 / 300), abs=0.01)
+        shown = pdf[0].render(scale=300 / 72).to_pil().convert("L")
+    finally:
+        pdf.close()
+    with Image.open(tmp_path / "scan.png") as original:
+        assert shown.size == original.size
+        difference = max(abs(a - b) for a, b in zip(shown.tobytes(), original.tobytes(), strict=True))
+    assert difference <= 2, "the text is invisible"
+
+
+def test_a_word_is_found_where_it_is_written(tmp_path: Path) -> None:
+    FORMATS["pdf"].write([read_page(tmp_path)], tmp_path / "out.pdf", STEP)
+    pdf = pypdfium2.PdfDocument(tmp_path / "out.pdf")
+    try:
+        text = pdf[0].get_textpage()
+        found = text.search("домой").get_next()
+        assert found is not None
+        left, bottom, right, top = text.get_rect(text.count_rects(*found) - 1)
+    finally:
+        pdf.close()
+    points = 72 / 300
+    assert 40 * points < left < right <= 560 * points + 0.5
+    assert 60 * points < 800 * points - top < 800 * points - bottom < 115 * points
+
+
+def test_a_jpeg_is_laid_into_the_pdf_as_it_is(tmp_path: Path) -> None:
+    page = read_page(tmp_path)
+    buffer = io.BytesIO()
+    Image.open(tmp_path / "scan.png").convert("RGB").save(buffer, "JPEG", dpi=(200, 200))
+    (tmp_path / "scan.jpg").write_bytes(buffer.getvalue())
+    jpeg = replace(page, page=replace(page.page, path=tmp_path / "scan.jpg"))
+    FORMATS["pdf"].write([jpeg], tmp_path / "out.pdf", STEP)
+    assert buffer.getvalue() in (tmp_path / "out.pdf").read_bytes()
+    pdf = pypdfium2.PdfDocument(tmp_path / "out.pdf")
+    try:
+        assert pdf[0].get_size() == pytest.approx((216, 288), abs=0.01)
+    finally:
+        pdf.close()
+
+
+def test_pages_of_a_pdf_keep_their_size(tmp_path: Path) -> None:
+    path = write_pdf(tmp_path / "in.pdf", [image_object(scan())])
+    page = InputPage("in.pdf#1", "in_0001", "pdf", path, "stamp", 1)
+    FORMATS["pdf"].write(
+        [ReadPage(page, (200, 300), (ReadLine("in.pdf#1", "слово\nи дело"),))], tmp_path / "o.pdf", STEP
+    )
+    assert text_of_pdf(tmp_path / "o.pdf") == ["слово", "и дело"]
+    pdf = pypdfium2.PdfDocument(tmp_path / "o.pdf")
+    try:
+        assert pdf[0].get_size() == pytest.approx((96, 144), abs=0.01)
+    finally:
+        pdf.close()
+
+
+def test_the_blank_font_is_a_font() -> None:
+    ttf = pytest.importorskip("fontTools.ttLib")
+    font = ttf.TTFont(io.BytesIO(blank_font()), checkChecksums=2)
+    assert font["maxp"].numGlyphs == 2
+    assert font["hmtx"][font.getGlyphName(1)] == (500, 0)
+
+
+def test_hocr_is_xhtml_with_boxes(tmp_path: Path) -> None:
+    FORMATS["hocr"].write([read_page(tmp_path)], tmp_path / "out.hocr", STEP)
+    parser = etree.XMLParser(load_dtd=False, no_network=True)
+    root = etree.parse(tmp_path / "out.hocr", parser)
+    lines = found(root, "//*[@class='ocr_line']")
+    assert ["".join(line.itertext()) for line in lines] == TEXTS
+    assert lines[0].get("title") == "bbox 40 60 560 110; baseline 0.0077 -12"
+    words = found(root, "//*[@class='ocrx_word']")
+    boxes = [list(map(int, re.findall(r"\d+", word.get("title"))[:4])) for word in words[:4]]
+    assert all(a[2] <= b[0] for a, b in pairwise(boxes[:3])), "words stand beside each other"
+    assert words[0].get("title").endswith("x_wconf 88")
+
+
+def test_tei_is_well_formed_and_points_at_its_zones(tmp_path: Path) -> None:
+    FORMATS["tei"].write([read_page(tmp_path), read_page(tmp_path)], tmp_path / "out.tei", STEP)
+    root = etree.parse(tmp_path / "out.tei")
+    ids = found(root, "//@xml:id")
+    assert len(ids) == len(set(ids)) == 8
+    pointed = [reference.removeprefix("#") for reference in found(root, "//@facs")]
+    assert set(pointed) == set(ids)
+    assert [text.strip() for text in found(root, "//*[local-name()='lb']/following-sibling::text()[1]")] == TEXTS * 2
+
+
+def test_running_text_has_regions_and_pages(tmp_path: Path) -> None:
+    page = read_page(tmp_path)
+    FORMATS["text"].write([page, page], tmp_path / "out.txt", STEP)
+    told = "\n".join(TEXTS[:2]) + "\n\n" + TEXTS[2] + "\n"
+    assert (tmp_path / "out.txt").read_text(encoding="utf-8") == f"{told}\f{told}"
+
+
+@pytest.mark.parametrize(
+    ("out", "names", "kinds", "chosen"),
+    [
+        pytest.param("a.txt", [], ["image"], (["text"], False), id="by its ending"),
+        pytest.param("a", [], ["markup"], (["filled"], True), id="ALTO and PAGE come back"),
+        pytest.param("a.xml", [], ["markup"], (["filled"], False), id="a single one"),
+        pytest.param("a.xml", ["alto"], ["image"], (["alto"], False), id="a single page"),
+        pytest.param("a", ["alto", "pdf"], ["image"], (["alto", "pdf"], True), id="two formats"),
+        pytest.param("box.1905", ["text"], ["image"], (["text"], True), id="a folder with a point in its name"),
+    ],
+)
+def test_formats_are_chosen(out: str, names: list[str], kinds: list[str], chosen: tuple[list[str], bool]) -> None:
+    formats, is_folder = choose_formats(Path("nowhere") / out, names, kinds)  # type: ignore[arg-type]
+    assert ([format_.name for format_ in formats], is_folder) == chosen
+
+
+@pytest.mark.parametrize(
+    ("out", "names", "message"),
+    [
+        pytest.param("a", [], "several formats", id="a folder says nothing"),
+        pytest.param("a.xml", [], "both PAGE and ALTO", id="XML of which kind"),
+        pytest.param("a.docx", [], "no kind of output", id="unknown ending"),
+        pytest.param("a.txt", ["text", "jsonl"], "one format", id="two formats in a file"),
+        pytest.param("a", ["word"], "unknown output format", id="unknown format"),
+    ],
+)
+def test_mistaken_formats_are_told(out: str, names: list[str], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        choose_formats(Path("nowhere") / out, names, ["image"])

@@ -1,0 +1,151 @@
+"""What can be given to a transcription, and what comes back."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dsocr.data.dataset import Dataset
+from dsocr.data.images import open_image
+from dsocr.data.prepare import prepare
+from dsocr.errors import DataError
+from dsocr.inference.inputs.names import UniqueNames
+from dsocr.inference.transcribe import transcribe
+from dsocr.runs import RunFolder
+from dsocr.samples import Split
+from tests.data.making import alto, alto_line, page_line, page_xml, write
+from tests.data.making_pdf import image_object, scan, write_pdf
+from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of, text_of
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return fake_run(tmp_path / "run")
+
+
+def alto_page(folder: Path, name: str, texts: list[str]) -> Path:
+    """An ALTO page of bars, beside its image, with these texts."""
+    boxes = draw_page(folder / f"{name}.png", len(texts))
+    lines = ""
+    for number, (text, (left, top, right, bottom)) in enumerate(zip(texts, boxes, strict=True)):
+        polygon = f"{left} {top} {right} {top + 4} {right} {bottom} {left} {bottom}"
+        string = f'<String CONTENT="{text}"/>' if text else ""
+        place = f'HPOS="{left}" VPOS="{top}" WIDTH="{right - left}" HEIGHT="{bottom - top}"'
+        lines += f'<TextLine ID="l{number}" {place}><Shape><Polygon POINTS="{polygon}"/></Shape>{string}</TextLine>\n'
+    return write(folder / f"{name}.xml", alto(lines, image=f"{name}.png", size=(600, 800)))
+
+
+def test_the_model_sees_the_pixels_that_it_was_trained_on(run: RunFolder, tmp_path: Path) -> None:
+    with_texts = tmp_path / "with"
+    alto_page(with_texts, "w1", ["раз", "два", "три"])
+    Image.open(with_texts / "w1.png").convert("RGB").save(with_texts / "w1.jpg", quality=80)
+    (with_texts / "w1.png").unlink()
+    dataset = Dataset.open(prepare(with_texts, tmp_path / "data", split="1/0/0").dataset)
+    trained = [text_of(open_image(sample.image)) for sample in dataset.samples(Split.TRAIN)]
+    without = tmp_path / "without"
+    alto_page(without, "w1", ["", "", ""])
+    (with_texts / "w1.jpg").rename(without / "w1.jpg")
+    (without / "w1.png").unlink()
+    transcribe(run, [without], tmp_path / "texts.jsonl", reader=Hashes())
+    assert [row["text"] for row in rows_of(tmp_path / "texts.jsonl")] == trained
+
+
+def test_drawn_lines_are_filled_and_texts_that_are_there_stay(run: RunFolder, tmp_path: Path) -> None:
+    raw = alto_page(tmp_path / "in", "w1", ["", "уже есть", ""]).read_bytes()
+    report = transcribe(run, [tmp_path / "in"], tmp_path / "out", reader=Hashes())
+    filled = (tmp_path / "out" / "w1.xml").read_bytes()
+    assert (report.images, report.lines, report.kept, report.refused) == (1, 3, 1, [])
+    assert filled.count("слово".encode()) == 2
+    assert '<String CONTENT="уже есть"/>'.encode() in filled
+    assert len(filled) > len(raw)
+    again = transcribe(run, [tmp_path / "in"], tmp_path / "new", replace_texts=True, reader=Hashes())
+    assert again.kept == 0
+    assert "уже" not in (tmp_path / "new" / "w1.xml").read_text(encoding="utf-8")
+
+
+def test_a_folder_of_everything_keeps_its_names_and_its_order(run: RunFolder, tmp_path: Path) -> None:
+    place = tmp_path / "in"
+    draw_page(place / "b" / "scan.png")
+    draw_page(place / "b" / "scan.jpg")
+    alto_page(place / "b", "w1", ["", ""])
+    write_pdf(place / "box.pdf", [image_object(scan()), image_object(scan(place=9))])
+    report = transcribe(run, [place], tmp_path / "out", formats=["text"], unit="page", reader=Hashes())
+    names = sorted(path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.txt"))
+    assert names == ["b/scan.txt", "b/scan_png.txt", "b/w1.txt", "box_0001.txt", "box_0002.txt"]
+    assert report.images == 5
+
+
+def test_a_zip_is_read_as_its_folder_is(run: RunFolder, tmp_path: Path) -> None:
+    alto_page(tmp_path / "in", "w1", ["", ""])
+    with zipfile.ZipFile(tmp_path / "box.zip", "w") as packed:
+        for path in sorted((tmp_path / "in").iterdir()):
+            packed.write(path, path.name)
+    for name, given in (("a", tmp_path / "in"), ("b", tmp_path / "box.zip")):
+        transcribe(run, [given], tmp_path / name, reader=Hashes())
+    assert (tmp_path / "a" / "w1.xml").read_bytes().count("слово".encode()) == 2
+    read = [(tmp_path / name / "w1.xml").read_bytes().partition(b"<Layout")[2] for name in "ab"]
+    assert read[0] == read[1]
+
+
+def test_a_page_whose_image_lies_one_level_up_is_found_by_its_file_alone(run: RunFolder, tmp_path: Path) -> None:
+    draw_page(tmp_path / "doc" / "p.png")
+    write(tmp_path / "doc" / "page" / "p.xml", page_xml(page_line("", points="40,60 560,60 560,110"), size=(600, 800)))
+    report = transcribe(run, [tmp_path / "doc" / "page" / "p.xml"], tmp_path / "out.xml", reader=Hashes())
+    assert (report.images, report.lines) == (1, 1)
+    assert "слово" in (tmp_path / "out.xml").read_text(encoding="utf-8")
+
+
+def test_every_bad_input_is_one_sentence_and_the_rest_is_read(run: RunFolder, tmp_path: Path) -> None:
+    place = tmp_path / "in"
+    alto_page(place, "good", [""])
+    write(place / "lost.xml", page_xml(page_line(""), image="nowhere.png"))
+    write(place / "cut.xml", '<alto xmlns="x"><Layout>')
+    write(place / "void.pdf", "%PDF-1.4 and nothing else")
+    (place / "broken.png").write_bytes(b"\x89PNG\r\n")
+    Image.new("1", (9000, 9000)).save(place / "huge.png")
+    outside = alto_line("", "5000 5000 5100 5000 5100 5050")
+    draw_page(place / "far.png")
+    write(place / "far.xml", alto(outside, image="far.png", size=(600, 800)))
+    report = transcribe(run, [place], tmp_path / "texts.jsonl", reader=Hashes())
+    told = {sentence.split(":")[0].split("#")[0]: sentence for sentence in report.refused}
+    assert sorted(told) == ["broken.png", "cut.xml", "far.xml", "huge.png", "lost.xml", "void.pdf"]
+    assert "no image 'nowhere.png'" in told["lost.xml"]
+    assert "too large" in told["huge.png"]
+    assert "outside the image" in told["far.xml"]
+    assert all("\n" not in sentence for sentence in report.refused)
+    assert "good.xml#l0" in [row["id"] for row in rows_of(tmp_path / "texts.jsonl")]
+
+
+@pytest.mark.parametrize("unit", ["region", "page"])
+def test_an_answer_with_as_many_lines_as_are_drawn_fills_them(unit: str, tmp_path: Path) -> None:
+    alto_page(tmp_path / "in", "w1", ["", "", ""])
+    run = fake_run(tmp_path / "run", unit)
+    report = transcribe(run, [tmp_path / "in"], tmp_path / "out", reader=Hashes(lines=3))
+    assert (report.unmatched, report.lines) == (0, 3)
+    assert 'CONTENT="строка 2"' in (tmp_path / "out" / "w1.xml").read_text(encoding="utf-8")
+    report = transcribe(run, [tmp_path / "in"], tmp_path / "other.txt", reader=Hashes(lines=2))
+    assert report.unmatched == 1
+    assert (tmp_path / "other.txt").read_text(encoding="utf-8").splitlines()[1] == "строка 1"
+
+
+def test_a_folder_that_somebody_else_filled_is_left_alone(run: RunFolder, tmp_path: Path) -> None:
+    alto_page(tmp_path / "in", "w1", [""])
+    with pytest.raises(DataError, match="no transcription made"):
+        transcribe(run, [tmp_path / "in"], tmp_path / "in", overwrite=True, reader=Hashes())
+    for _ in range(2):
+        transcribe(run, [tmp_path / "in"], tmp_path / "out", overwrite=True, reader=Hashes())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out", "run"]
+
+
+@pytest.mark.parametrize(
+    ("names", "given"),
+    [
+        pytest.param([("a", ".png"), ("a", ".jpg"), ("a", ".jpg")], ["a", "a_jpg", "a_jpg-2"], id="other suffixes"),
+        pytest.param([("b/A", ".png"), ("b/a", ".png")], ["b/A", "b/a_png"], id="Windows sees one name"),
+        pytest.param([("con", ".png"), ("x:y", ".png")], ["con_", "x_y"], id="names that Windows cannot hold"),
+    ],
+)
+def test_names_never_collide(names: list[tuple[str, str]], given: list[str]) -> None:
+    unique = UniqueNames()
+    assert [unique.take(*name) for name in names] == given

@@ -1,0 +1,149 @@
+"""Jobs that are broken off, shared out, or run out of disk."""
+
+import errno
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dsocr.errors import DataError, DsocrError
+from dsocr.inference import work
+from dsocr.inference.transcribe import transcribe
+from dsocr.inference.transcriber import Prediction
+from dsocr.runs import RunFolder
+from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of
+
+PAGES = 13
+
+
+class Falling(Hashes):
+    """Reads like Hashes until it has read so many images, and then is struck down."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.after = after
+
+    def read(
+        self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]
+    ) -> Iterator[Prediction]:
+        for prediction in super().read(images, hand_of):
+            if len(self.read_ids) > self.after:
+                raise KeyboardInterrupt
+            yield prediction
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    monkeypatch.setattr(work, "WORTH_KEEPING", 0.0)
+    for number in range(PAGES):
+        draw_page(tmp_path / "in" / f"p{number:02d}.png", lines=1 + number % 3, shade=30 + number)
+    (tmp_path / "in" / "p05.png").write_bytes(b"broken")
+    return fake_run(tmp_path / "run")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.parametrize("after", [0, 7, 16])
+def test_a_broken_job_goes_on_and_leaves_what_an_undisturbed_one_does(
+    after: int, run: RunFolder, tmp_path: Path
+) -> None:
+    whole, formats = Hashes(), ["alto", "jsonl", "pdf"]
+    calm = transcribe(run, [tmp_path / "in"], tmp_path / "calm", formats=formats, reader=whole)
+    falling, rest = Falling(after), Hashes()
+    with pytest.raises(KeyboardInterrupt):
+        transcribe(run, [tmp_path / "in"], tmp_path / "out", formats=formats, reader=falling)
+    assert not (tmp_path / "out").exists()
+    report = transcribe(run, [tmp_path / "in"], tmp_path / "out", formats=formats, reader=rest)
+    assert files(tmp_path / "out") == files(tmp_path / "calm")
+    assert report.refused == calm.refused
+    assert len(report.refused) == 1
+    # Of what was in hand when it fell at most four pages are read again, and nothing is left out.
+    read = Counter([*falling.read_ids, *rest.read_ids])
+    assert set(read) == set(whole.read_ids)
+    assert len({name.split("#")[0] for name, times in read.items() if times > 1}) <= 4
+    assert report.known == len({name.split("#")[0] for name in whole.read_ids}) + 1 - len(
+        {name.split("#")[0] for name in rest.read_ids} | ({"p05.png"} if after < 9 else set())
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["calm", "in", "out", "run"]
+
+
+def test_what_was_written_but_not_yet_in_its_place_is_put_there(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Hashes())
+    first = (tmp_path / "out.txt").read_bytes()
+
+    def struck(draft: Path, out: Path, former: Path) -> None:
+        out.rename(former)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(work, "exchange", struck)
+    with pytest.raises(KeyboardInterrupt):
+        transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", overwrite=True, reader=Hashes())
+    assert not (tmp_path / "out.txt").exists()
+    monkeypatch.undo()
+    with pytest.raises(DataError, match="there already"):
+        transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Hashes())
+    assert (tmp_path / "out.txt").read_bytes() == first
+
+
+def test_another_job_does_not_go_on_with_what_was_read(run: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Falling(20))
+    report = transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", unit="page", reader=Hashes())
+    assert report.known == 0
+
+
+def test_a_page_that_changed_meanwhile_is_read_again(run: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Falling(20))
+    draw_page(tmp_path / "in" / "p05.png", lines=2)
+    report = transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Hashes())
+    assert (report.refused, report.images) == ([], PAGES)
+
+
+def test_shards_share_the_pages_out(run: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "in" / "p05.png").unlink()
+    transcribe(run, [tmp_path / "in"], tmp_path / "all.jsonl", reader=Hashes())
+    shares = []
+    for number in (1, 2, 3):
+        out = tmp_path / f"{number}.jsonl"
+        transcribe(run, [tmp_path / "in"], out, shard=(number, 3), reader=Hashes())
+        shares.append({str(row["id"]) for row in rows_of(out)})
+    assert set.union(*shares) == {str(row["id"]) for row in rows_of(tmp_path / "all.jsonl")}
+    assert sum(map(len, shares)) == len(set.union(*shares))
+    with pytest.raises(DataError, match="share of the pages is empty"):
+        transcribe(run, [tmp_path / "in"], tmp_path / "none.txt", shard=(90, 99), reader=Hashes())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(OSError(errno.ENOSPC, "No space left on device"), id="while a file is written"),
+        pytest.param(sqlite3.OperationalError("database or disk is full"), id="while the journal is"),
+    ],
+)
+def test_a_full_disk_is_a_sentence_and_loses_nothing_that_was_read(
+    error: Exception, run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dsocr.inference.outputs.Target.write", full)
+        with pytest.raises(DsocrError, match="full"):
+            transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Hashes())
+    report = transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Hashes())
+    assert report.known == PAGES
+
+
+def test_pages_at_work_are_told(run: RunFolder, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    transcribe(run, [tmp_path / "in"], tmp_path / "o.txt", reader=Hashes(), progress=lambda *now: told.append(now))
+    assert told == [(4, 13), (8, 13), (12, 13), (13, 13)]

@@ -1,0 +1,43 @@
+"""What a terminal shows while a training gets ready and trains."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dsocr.commands.training import training_progress
+from dsocr.console import Printer, Tell
+from dsocr.training.callbacks import TrainingProgress
+
+
+class Bars(Printer):
+    """Notes what is shown, and that a bar is gone before the next one comes."""
+
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+        self.shown: list[tuple[object, ...]] = []
+
+    @contextmanager
+    def progress(self, label: str, unit: str) -> Iterator[Tell]:
+        self.shown.append(("begins", label, unit))
+        yield lambda done, total, note="": self.shown.append((label, done, total))
+        self.shown.append(("ends", label))
+
+
+def test_each_stage_before_the_first_step_has_a_bar_of_its_own() -> None:
+    bars = Bars()
+    with training_progress(bars) as (report, stage):
+        stage("looking for kept images", 300, 300)
+        stage("looking at images", 8, 300)
+        stage("looking at images", 300, 300)
+        report(TrainingProgress(1, 50, 0.5, 1e-4, None, 20.0, 60.0))
+    assert bars.shown == [
+        ("begins", "looking for kept images", "images"),
+        ("looking for kept images", 300, 300),
+        ("ends", "looking for kept images"),
+        ("begins", "looking at images", "images"),
+        ("looking at images", 8, 300),
+        ("looking at images", 300, 300),
+        ("ends", "looking at images"),
+        ("begins", "training", "steps"),
+        ("training", 1, 50),
+        ("ends", "training"),
+    ]
