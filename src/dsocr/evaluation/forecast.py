@@ -46,7 +46,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """The largest training, as the smaller ones alone would have foretold it."""
+    """The largest training, as the smaller ones alone would have foretold it for the same scored lines."""
 
     samples: int
     measured: float
@@ -92,7 +92,9 @@ class Forecast:
         curve = _fit(points, clusters)
         largest = points[-1].samples
         held_out = None
-        if (smaller := _fit(points[:-1], clusters)) is not None:
+        # It was scored on the very same lines, so other lines are no excuse: all of them are one cluster.
+        together = Clusters(clusters.unit, np.zeros(len(points[-1].scored), dtype=np.intp))
+        if (smaller := _fit(points[:-1], together)) is not None:
             held_out = HeldOut(largest, points[-1].cer, smaller.expect(largest))
         return cls(
             split=split,
