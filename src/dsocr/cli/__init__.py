@@ -16,6 +16,17 @@ from dsocr.errors import DsocrError
 
 __all__ = ["app", "main"]
 
+JOURNEY = (
+    *("doctor", "demo", "sources", "prepare", "check", "splits", "preview", "synthesize", "convert"),
+    *("plan", "preflight", "train", "curves", "forecast", "evaluate", "report", "compare", "calibrate"),
+    *("transcribe", "next", "workbench", "serve", "export"),
+)
+"""The commands in the order in which somebody meets them, as `dsocr --help` lists them."""
+
+app.registered_commands.sort(
+    key=lambda command: JOURNEY.index(command.name or getattr(command.callback, "__name__", ""))
+)
+
 
 def main() -> None:
     """Run the command line; a user's mistake prints a sentence and exits with 2, a bug keeps its traceback."""

@@ -1,0 +1,49 @@
+"""A run's confidences are fitted on its validation split and measured on its test split."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dsocr.errors import DataError
+from dsocr.evaluation.calibrate import calibrate
+from dsocr.inference.confidence import UNCALIBRATED, Calibration
+from dsocr.inference.decoding import Generation
+from dsocr.model.adapters import attach_adapter, save_adapter
+from dsocr.model.loading import load_base
+from dsocr.runs import ReadingSettings, RunFolder
+from dsocr.samples import Split
+from dsocr.text import TextPolicy
+
+
+@pytest.fixture
+def run(small_dataset: Path, tmp_path: Path) -> RunFolder:
+    """A finished run whose adapter is fresh, so it reads as the base does."""
+    run = RunFolder(tmp_path / "run")
+    run.adapter.mkdir(parents=True)
+    run.config.write_text(f"dataset: {small_dataset.as_posix()}\nrun: here\n", encoding="utf-8")
+    model = attach_adapter(load_base("nano").network, base="nano", revision=None, scope="decoder", rank=2, alpha=4)
+    save_adapter(model, run.adapter)
+    generation = Generation(max_new_tokens=16).as_dict()
+    ReadingSettings("nano", None, "<image>\nFree OCR.", "fold", TextPolicy(), generation).save(run.adapter)
+    return run
+
+
+def test_a_run_is_calibrated_on_validation_and_measured_on_test(run: RunFolder) -> None:
+    told: list[tuple[int, int]] = []
+    report = calibrate(run, progress=lambda done, total: told.append((done, total)))
+    assert told == [(done, 8) for done in range(1, 9)]
+    assert (report.split, report.lines, report.calibration.lines) == (Split.TEST, 4, 4)
+    assert Calibration.load(run.adapter) == report.calibration != UNCALIBRATED
+    kept = json.loads(run.confidence.read_text(encoding="utf-8"))
+    assert kept["kinds"].keys() == {"character", "word", "line"}
+    assert len(kept["budget"]) == 5
+    assert "4 lines of the test split" in run.confidence_page.read_text(encoding="utf-8")
+    # What was fitted before is not fitted upon.
+    assert calibrate(run).calibration == report.calibration
+
+
+def test_without_lines_to_fit_on_nothing_is_said(run: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        calibrate(run, dataset=tmp_path)
+    assert Calibration.load(run.adapter) == UNCALIBRATED
