@@ -4,6 +4,7 @@ It is not part of the project; the environment variable DSOCR_REAL_DATA says whe
 """
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from dsocr.data.prepare import PrepareReport, prepare
 from dsocr.data.sources import choose_format
 from dsocr.data.sources.layout import Outline, SourceImage
 from dsocr.evaluation.scores import hands_by_writer
+from dsocr.inference.transcribe import transcribe
 from dsocr.samples import Split
+from tests.inference.reading_pages import Hashes, fake_run
 
 PROJECT = Path(__file__).resolve().parents[2]
 COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT.parent / "shared" / "data" / "copiste")
@@ -85,3 +88,19 @@ def test_pages_come_back_the_same_from_other_formats(tmp_path: Path) -> None:
         assert (report.conversion.images, report.conversion.lines, report.left_out) == (72, 1317, [])
         place = report.out
         assert lines(place) == wanted
+
+
+def test_alto_without_texts_comes_back_with_them_and_otherwise_to_the_byte(tmp_path: Path) -> None:
+    texts, steps = re.compile(rb"\s*<String[^>]*>(?:</String>)?"), re.compile(rb"\s*<Processing .*?</Processing>")
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    for file in sorted((COPISTE / "alto").iterdir())[:6]:
+        (source / file.name).write_bytes(texts.sub(b"", file.read_bytes()))
+        image = COPISTE / "jpg" / f"{file.stem}.jpg"
+        (source / image.name).write_bytes(image.read_bytes())
+    report = transcribe(fake_run(tmp_path / "run"), [source], out, reader=Hashes())
+    assert (report.images, report.refused, report.empty) == (6, [], 0)
+    for file in sorted(source.glob("*.xml")):
+        filled = (out / file.name).read_bytes()
+        assert filled.count("слово".encode()) == filled.count(b"<TextLine ")
+        assert texts.sub(b"", steps.sub(b"", filled)) == file.read_bytes()
