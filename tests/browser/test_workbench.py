@@ -98,7 +98,7 @@ def test_lines_are_walked_clicked_parted_joined_and_marked(window: Page, store: 
     expect(field).to_have_value(TEXTS[0][1])
     field.press("Alt+ArrowUp")
     expect(field).to_have_value(TEXTS[0][0])
-    picture = window.locator("img[src*=\"picture/page\"]").bounding_box()
+    picture = window.locator('img[src*="picture/page"]').bounding_box()
     assert picture is not None
     window.mouse.click(picture["x"] + picture["width"] / 2, picture["y"] + picture["height"] * 190 / 400)
     expect(field).to_have_value(TEXTS[0][1])
