@@ -19,7 +19,9 @@ def make_pages(folder: Path) -> Path:
         lines = []
         for place, text in enumerate(texts):
             top = 40 + 110 * place
-            drawing.text((60, top + 10), text or "не прочитано", fill=(40, 40, 90), font=ImageFont.load_default(40))
+            drawing.text(
+                (60, top + 10), f"line {place + 1} of page {number}", fill=(40, 40, 90), font=ImageFont.load_default(40)
+            )
             points = f"40,{top} 640,{top} 640,{top + 80} 40,{top + 80}"
             content = f"<TextEquiv><Unicode>{text}</Unicode></TextEquiv>" if text else ""
             lines.append(f'<TextLine id="l{place}"><Coords points="{points}"/>{content}</TextLine>')

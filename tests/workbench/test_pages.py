@@ -18,6 +18,7 @@ from dsocr.workbench.lines import State
 from dsocr.workbench.opening import Shelf, fill, opened_shelf
 from dsocr.workbench.reading import Reading
 from dsocr.workbench.store import Store
+from tests.conftest import draw_line
 from tests.workbench.making import TEXTS, FakeReader, make_pages
 
 SHOWN = [text for texts in TEXTS for text in texts]
@@ -53,6 +54,22 @@ def test_pages_come_with_their_lines_and_texts_once(store: Store, shelf: Shelf) 
     assert store.counts()[State.UNREAD] == 2
     assert store.lines()[0].outline.box == (40, 40, 641, 121)
     assert fill(store, shelf, Notes(strict=True)) == 0
+
+
+def test_images_alone_come_with_the_lines_found_on_them(store: Store, tmp_path: Path) -> None:
+    folder = make_pages(tmp_path / "box")
+    shutil.rmtree(folder / "page")
+    draw_line(folder / "line.png", "one line")
+    (folder / "broken.png").write_bytes(b"no image")
+    notes = Notes(strict=False)
+    with opened_shelf(store, folder, tmp_path / "work" / "unpacked") as shelf:
+        assert fill(store, shelf, notes) == 3
+        assert [item.where for item in notes.left_out] == ["broken.png"]
+        found = {page.name: store.lines(page.number) for page in store.pages()}
+        assert {name: len(lines) for name, lines in found.items()} == {"line": 1, "scan-1": 3, "scan-2": 3}
+        assert fill(store, shelf, notes) == 0
+        page = store.pages()[1]
+        assert all(picture is not None for picture in shelf.cut(page, found[page.name]))
 
 
 def test_an_archive_is_the_same_pages(store: Store, source: Path, tmp_path: Path) -> None:

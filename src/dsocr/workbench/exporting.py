@@ -24,6 +24,10 @@ from dsocr.workbench.store import Store
 FORMATS = ("page", "page-2013", "alto", "tsv")
 """The formats that keep lines on their pages."""
 
+_SPLIT = "0.85/0.15/0"
+"""Train and validation: what a model is worth is seen in the next lines that are corrected."""
+_PAGES_TO_SPLIT = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Exported:
@@ -68,14 +72,20 @@ def export(store: Store, shelf: Shelf, out: Path, *, to: str, accepted_only: boo
 
 
 def export_dataset(store: Store, shelf: Shelf, out: Path, *, overwrite: bool = False) -> PrepareReport:
-    """Make a dataset folder of the accepted lines. DataError where there are none, or `out` is something else."""
-    if not store.counts()[State.ACCEPTED]:
+    """Make a dataset folder of the accepted lines. DataError where there are none, or `out` is something else.
+
+    Writers, else pages, stand in one split each, but from few pages lines are split: one page of three for validation
+    would leave too little to learn from.
+    """
+    accepted = [line for line in store.lines() if line.state is State.ACCEPTED]
+    if not accepted:
         raise DataError("no line is accepted yet, so there is nothing to train on", where=out)
+    split_by = "text" if len({line.page for line in accepted}) < _PAGES_TO_SPLIT else None
     out.resolve().parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".corrections-", dir=out.resolve().parent) as folder:
         pages = Path(folder) / (store.setting("source") or shelf.root.name)
         export(store, shelf, pages, to="tsv", accepted_only=True)
-        return prepare(pages, out, overwrite=overwrite, workers=1)
+        return prepare(pages, out, split=_SPLIT, split_by=split_by, overwrite=overwrite, workers=1)
 
 
 def _images(store: Store, shelf: Shelf, *, accepted_only: bool) -> Iterator[SourceImage]:

@@ -3,19 +3,22 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from PIL import Image
 
 from dsocr.data.cutting import LineFile, Refusal, cut_lines, scaled_outline
-from dsocr.data.images import decode_image, read_bytes
+from dsocr.data.images import IMAGE_SUFFIXES, decode_image, read_bytes
 from dsocr.data.notes import Notes
 from dsocr.data.opening import opened
-from dsocr.data.paths import inside, relative
-from dsocr.data.sources import choose_format
+from dsocr.data.paths import inside, list_files, relative
+from dsocr.data.sources import FORMATS, choose_format
 from dsocr.data.sources.layout import LeftOut, Outline, Reason, SourceImage, SourceLine
 from dsocr.data.writers import Names
 from dsocr.errors import DataError
+from dsocr.inference.inputs.finding import shown_by
+from dsocr.inference.inputs.segmenters import choose_segmenter
 from dsocr.workbench.lines import Line, Page, State
 from dsocr.workbench.store import Store
 
@@ -62,15 +65,13 @@ def opened_shelf(store: Store, source: Path, folder: Path) -> Iterator[Shelf]:
 def fill(store: Store, shelf: Shelf, notes: Notes, *, format: str | None = None, writer: str | None = None) -> int:
     """Put the pages that a store does not have into it, with the texts they bring; how many were new.
 
-    `writer` is a column or a pattern, as in `prepare`. What cannot be shown goes to `notes`.
+    Images that nothing is told of come with the lines found on them. `writer` is a column or a pattern, as in
+    `prepare`. What cannot be shown goes to `notes`.
     """
-    chosen = choose_format(shelf.root, format, {})
     names = Names({"writer": writer, "page": None, "document": None})
     new = 0
-    for item in notes.sifted(chosen.read(shelf.root, {})):
+    for item in chain(_told(shelf.root, format, notes), _untold(store, shelf.root, notes)):
         image = names.named(item, notes)
-        if image.content is not None:
-            raise DataError(f"the images of {chosen.name} are not files, so no page can be shown", where=shelf.root)
         try:
             page, lines = _page(image, shelf.root)
         except DataError as error:
@@ -81,6 +82,41 @@ def fill(store: Store, shelf: Shelf, notes: Notes, *, format: str | None = None,
     return new
 
 
+def _told(root: Path, format: str | None, notes: Notes) -> Iterator[SourceImage]:
+    """The pages of the format that a folder holds, if it holds any."""
+    images = list_files(root, IMAGE_SUFFIXES)
+    held = [name for name, one in FORMATS.items() if one.find(root, {})]
+    if format is None and not held and images:
+        return
+    chosen = choose_format(root, format, {})
+    for image in notes.sifted(chosen.read(root, {})):
+        if image.content is not None:
+            raise DataError(f"the images of {chosen.name} are not files, so no page can be shown", where=root)
+        if image.lines:
+            yield image
+
+
+def _untold(store: Store, root: Path, notes: Notes) -> Iterator[SourceImage]:
+    """The images that no page is of, with the lines found on them."""
+    find_lines = choose_segmenter("builtin")
+    known = {page.image.as_posix() for page in store.pages()}
+    for path in list_files(root, IMAGE_SUFFIXES):
+        name = relative(path, root)
+        if name in known:
+            continue
+        try:
+            data = read_bytes(path)
+            line = shown_by(decode_image(data, name=path).image.size) == "line"
+            lines = (SourceLine("", name),) if line else tuple(find_lines(data, name))
+        except DataError as error:
+            notes.add(LeftOut(Reason.BAD_IMAGE, name, error.message))
+            continue
+        if lines:
+            yield SourceImage(path, Path(name).with_suffix("").as_posix(), name, lines)
+        else:
+            notes.add(LeftOut(Reason.NO_TRANSCRIPTION, name, "no line was found on the image"))
+
+
 def source_image(page: Page, lines: list[Line], root: Path) -> SourceImage:
     """A page of the store as sources yield it."""
     path = inside(root, page.image.as_posix())
@@ -89,7 +125,9 @@ def source_image(page: Page, lines: list[Line], root: Path) -> SourceImage:
         for line in lines
     )
     size = (page.width, page.height)
-    return SourceImage(path, page.name, page.name, found, size, writer=page.writer, document=page.document)
+    return SourceImage(
+        path, page.name, page.name, found, size, writer=page.writer, page=page.name, document=page.document
+    )
 
 
 def _page(image: SourceImage, root: Path) -> tuple[Page, list[Line]]:

@@ -177,12 +177,17 @@ def _with_its_shape(page: InputPage, shows: Shows | None) -> InputPage:
         return page
     if shows is None:
         try:
-            width, height = upright_size(page.path)
+            shows = shown_by(upright_size(page.path))
         except DataError:
             # What cannot be opened is told of when its turn comes.
             return page
-        shows = "page" if height >= _LOWEST_PAGE and width <= _WIDEST_PAGE * height else "line"
     return replace(page, shows=shows)
+
+
+def shown_by(size: tuple[int, int]) -> Shows:
+    """Whether a picture of so many pixels across and down is taken to be of a line or of a page."""
+    width, height = size
+    return "page" if height >= _LOWEST_PAGE and width <= _WIDEST_PAGE * height else "line"
 
 
 def _stem(where: str) -> str:

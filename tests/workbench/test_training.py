@@ -1,0 +1,42 @@
+"""A training on corrections, begun from the workbench and watched from there."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from dsocr.config import RunConfig
+from dsocr.data.notes import Notes
+from dsocr.errors import DataError, RunError
+from dsocr.runs import RunFolder
+from dsocr.workbench.lines import State
+from dsocr.workbench.opening import fill, opened_shelf
+from dsocr.workbench.store import Store
+from dsocr.workbench.training import Training
+from tests.workbench.making import make_pages
+
+
+def test_a_training_runs_beside_the_workbench_and_leaves_a_run(small_config: RunConfig, tmp_path: Path) -> None:
+    # A process with torch in it takes its seconds to start; nothing shorter shows that the button works.
+    source, work = make_pages(tmp_path / "box"), tmp_path / "work"
+    schedule = small_config.training.model_copy(update={"steps": 2, "samples_per_step": 2, "samples_per_forward": 1})
+    recipe = small_config.model_copy(update={"training": schedule})
+    store = Store.open(work / "corrections.sqlite")
+    with opened_shelf(store, source, work / "unpacked") as shelf:
+        fill(store, shelf, Notes(strict=True))
+        training = Training(store, shelf, work, recipe)
+        assert training.standing() is None
+        with pytest.raises(DataError, match="no line is accepted"):
+            training.start()
+        for line in store.lines():  # with what is drawn there: a training on other texts is refused
+            store.settle(line, f"line {line.place + 1:.0f} of page {line.page}", State.ACCEPTED, who="anna")
+        run = training.start()
+        with pytest.raises(RunError, match="training already"):
+            training.start()
+        while (standing := training.standing()) and standing.is_at_work:
+            time.sleep(0.2)
+        assert standing is not None
+        assert (standing.fault, standing.steps, standing.share) == (None, 2, 1.0)
+        assert RunFolder.open(run).adapter.is_dir()
+        training.end()
+    store.close()
