@@ -21,6 +21,7 @@ from dsocr.inference.journal import ReadingJournal
 from dsocr.inference.outputs import Target
 from dsocr.inference.pages import ReadPage
 from dsocr.inference.reading import Reads, read_into
+from dsocr.inference.remote import Engine, RemoteReader
 from dsocr.inference.review import write_review
 from dsocr.inference.transcriber import Transcriber
 from dsocr.inference.work import recover, work_folder
@@ -87,6 +88,7 @@ def transcribe(
     overwrite: bool = False,
     review: Path | None = None,
     progress: Progress | None = None,
+    engine: Engine | None = None,
     reader: Reads | None = None,
 ) -> TranscribeReport:
     """Reads all pages of `inputs` with a run's adapter and writes the texts to `out`, a file or a folder.
@@ -95,7 +97,8 @@ def transcribe(
     it from their shape. `segmenter` finds the lines of pages that come without. Texts that ALTO and PAGE files hold are
     kept unless `replace_texts`. `shard` (2, 5) reads the second of five shares of the pages. What cannot be read is
     counted and listed; `strict` makes it an error. What a killed run has read is not read again. `review` is a file for
-    all lines that were read, the most doubtful first. `reader` reads in place of the run's own.
+    all lines that were read, the most doubtful first. `engine` is a server that reads, `reader` what reads, in place
+    of the run's own network.
     """
     if review is not None and review.exists() and not overwrite:
         raise DataError("is there already", where=review, hint="name another file, or give --overwrite")
@@ -110,13 +113,13 @@ def transcribe(
         if not pages:
             raise DataError(f"this share of the pages is empty: there are {len(found.pages)} in all")
         target.refuse(overwrite=overwrite, pages=len(pages))
-        job = _job(run, settings, opening, shows, segmenter, shard)
+        job = _job(run, settings, opening, shows, segmenter, shard) | (engine.told() if engine else {})
         date = work.journal.begin(job, now().isoformat(timespec="seconds"))
         known = read_into(
             work.journal,
             pages,
             opening,
-            reader or Transcriber.of_run(run, merged=True),
+            reader or _reader(run, settings, engine),
             strict=strict,
             progress=progress,
         )
@@ -132,6 +135,12 @@ def transcribe(
             write_review(_rows(read_pages(work.journal, pages)), review)
         report.refused += target.write(work.draft, lambda: read_pages(work.journal, pages), step, card)
     return report
+
+
+def _reader(run: RunFolder, settings: ReadingSettings, engine: Engine | None) -> Reads:
+    if engine is None:
+        return Transcriber.of_run(run, merged=True)
+    return RemoteReader(engine, settings)
 
 
 def read_pages(
