@@ -121,7 +121,7 @@ class Engine:
     def _work(self) -> None:
         try:
             self._read_all()
-        except Exception:
+        except Exception:  # noqa: BLE001 - there is nobody else to tell
             _LOG.exception("the thread that reads has ended by a fault")
         finally:
             self._refuse_all()
