@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, Literal, Protocol, Self
 
+from dsocr.data.grouping import page_key
 from dsocr.errors import DataError
 from dsocr.evaluation.intervals import Interval, clusters_of, interval_of
 from dsocr.evaluation.metrics import (
@@ -39,6 +40,8 @@ class Reference(Protocol):
     @property
     def page(self) -> str | None: ...  # noqa: D102
     @property
+    def document(self) -> str | None: ...  # noqa: D102
+    @property
     def source(self) -> str | None: ...  # noqa: D102
 
 
@@ -62,7 +65,10 @@ FAILURES = ("empty", "truncated", "looping", "over_long", "wrong_script")
 
 @dataclass(frozen=True, slots=True)
 class LineScore:
-    """One line as it was written and as it was read; what the failures mean is in `metrics.py`."""
+    """One line as it was written and as it was read; what the failures mean is in `metrics.py`.
+
+    `page` is the page's name in the whole dataset: two documents may each have a page 1.
+    """
 
     id: str
     reference: str
@@ -269,7 +275,7 @@ def _score(line: Reference, prediction: Prediction, hand: Hand) -> LineScore:
         over_long=is_over_long(line.text, prediction.text),
         wrong_script=is_in_wrong_script(line.text, prediction.text),
         writer=line.writer,
-        page=line.page,
+        page=page_key(line.document, line.page),
         source=line.source,
         hand=hand,
     )

@@ -9,6 +9,7 @@ from typing import Any
 from dsocr.errors import DsocrError, RunError
 from dsocr.evaluation.datasets import scored_dataset
 from dsocr.evaluation.lines import load_lines
+from dsocr.evaluation.report.asides import Aside, read_asides
 from dsocr.evaluation.report.choosing import Chapter, ReadLine, chapters_of, read_lines
 from dsocr.evaluation.report.lines import Images
 from dsocr.evaluation.scorecard import Scorecard
@@ -35,6 +36,7 @@ class Material:
     warnings: Sequence[str] = ()
     history: History | None = None
     provenance: Mapping[str, Any] | None = None
+    asides: Sequence[Aside] = ()
 
 
 def gather(run: RunFolder, dataset: Path | None = None) -> Material:
@@ -50,7 +52,9 @@ def gather(run: RunFolder, dataset: Path | None = None) -> Material:
     chapters = chapters_of(lines, list(readings))
     shown = {line.last.id: line.last.reference for chapter in chapters for line in chapter.lines}
     images, warnings = _images(run, dataset, card, shown)
-    return Material(run, card, readings, lines, chapters, images, warnings, _history(run), _provenance(run))
+    asides, told = read_asides(run, card)
+    warnings += told
+    return Material(run, card, readings, lines, chapters, images, warnings, _history(run), _provenance(run), asides)
 
 
 def _images(
