@@ -152,6 +152,12 @@ def test_what_cannot_be_read_beside_the_scores_costs_its_table_only(run: RunFold
     assert "run `dsocr calibrate RUN` again" in Page(render_page(material)).words
 
 
+def test_lines_and_a_card_of_two_evaluations_are_refused(run: RunFolder) -> None:
+    replace(Scorecard.load(run.scorecard), base=None).save(run.scorecard)
+    with pytest.raises(RunError, match="holds lines of base and adapter, and the scorecard is of adapter"):
+        gather(run)
+
+
 def test_a_dataset_that_is_gone_costs_pictures_only(run: RunFolder, tmp_path: Path) -> None:
     material = gather(run, tmp_path / "nowhere")
     (warning,) = material.warnings

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, get_args
 
 from dsocr.data.grouping import page_key
 from dsocr.errors import DataError
@@ -106,9 +106,14 @@ class LineScore:
             raise TypeError(f"a line without {', '.join(missing)}")
         if not all(isinstance(values[name], str) for name in ("id", "reference", "prediction")):
             raise TypeError("a line whose texts are no texts")
+        if not all(values[name] is None or isinstance(values[name], str) for name in ("writer", "page", "source")):
+            raise TypeError("a line whose names are no names")
+        if not all(isinstance(values[name], bool) for name in ("exact", *FAILURES)) or values["hand"] not in _HANDS:
+            raise TypeError("a line whose failures or hand are none")
         return cls(**{**values, "cer": ErrorRate(**values["cer"]), "wer": ErrorRate(**values["wer"])})
 
 
+_HANDS = frozenset(get_args(Hand))
 _FIELDS = tuple(one.name for one in fields(LineScore))
 
 

@@ -45,6 +45,10 @@ def gather(run: RunFolder, dataset: Path | None = None) -> Material:
     Raises RunError where the run was not evaluated. A dataset that is gone or was changed costs pictures only.
     """
     card, readings = Scorecard.load(run.scorecard), load_lines(run.lines)
+    scored = [model for model, score in (("base", card.base), ("adapter", card.adapter)) if score is not None]
+    if list(readings) != scored:
+        message = f"holds lines of {' and '.join(readings)}, and the scorecard is of {' and '.join(scored)}"
+        raise RunError(message, where=run.lines, hint="run `dsocr evaluate` again")
     sizes = {len(lines) for lines in readings.values()}
     if len(sizes) > 1:
         raise RunError("base and adapter have not the same lines", where=run.lines, hint="run `dsocr evaluate` again")
