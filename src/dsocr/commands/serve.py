@@ -58,7 +58,7 @@ def serve_command(
     models = ServedModels(adapters)
     hosts = _LOCAL if _is_local(host) else None
     app = create_app(lambda: models, limits=limits, token=token, hosts=hosts, shelf=shelf)
-    with _listening(host, port) as listener:
+    with listening(host, port) as listener:
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         printer.result(f"reading at {address} as {', '.join(models.names)}")
         printer.say(f"how to ask: {address}/docs")
@@ -74,7 +74,7 @@ def serve_command(
         uvicorn.Server(config).run(sockets=[listener])
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
     """A socket that listens, opened before the server starts, so that a port in use is a sentence."""
     try:
         return socket.create_server(
@@ -82,7 +82,10 @@ def _listening(host: str, port: int) -> socket.socket:
         )
     except OSError as error:
         hint = "another server may run there: give --port"
-        raise RunError(f"cannot listen at {host}:{port}: {error.strerror or error}", hint=hint) from error
+        reason = (
+            os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        )  # its own repeats the address
+        raise RunError(f"cannot listen at {host}:{port}: {reason}", hint=hint) from error
 
 
 def _is_local(host: str) -> bool:

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from dsocr.commands.quiet import quiet_libraries
+from dsocr.commands.serve import listening
 from dsocr.console import Printer
 from dsocr.errors import DataError, RunError
 
@@ -42,6 +43,8 @@ def workbench_command(
     from dsocr.workbench.window import Window, serve_pictures
 
     quiet_libraries()
+    with listening("127.0.0.1", port):  # or nothing would be said before all pages are read
+        pass
     if not source.exists():
         raise DataError("no such file or folder", where=source)
     folder = work or source.resolve().with_name(f"{source.resolve().stem}.workbench")

@@ -66,6 +66,10 @@ def gather_readings(
     what was named cannot be read, or was not made from the same lines.
     """
     named = [Given.parse(text) for text in given]
+    for one in named:
+        if not one.path.exists():
+            hint = "give run folders, or the files or folders of predictions"
+            raise DataError("no such file or folder", where=one.path, hint=hint)
     runs = [_Run.open(one) for one in named if one.is_run]
     alone = len(named) == 1 and bool(runs)
     if base and not runs:
