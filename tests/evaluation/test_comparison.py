@@ -21,6 +21,7 @@ class Line:
     text: str
     writer: str | None = None
     page: str | None = None
+    document: str | None = None
     source: str | None = None
 
 

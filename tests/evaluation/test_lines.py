@@ -37,6 +37,9 @@ def without(*names: str) -> dict[str, object]:
         pytest.param([ROW | {"model": "gpt"}], "model: must be base or adapter, not 'gpt'", id="by another"),
         pytest.param([ROW | {"prediction": None}], ":1: is no scored line", id="no prediction"),
         pytest.param([ROW | {"cer": {"errors": "1", "length": 4}}], ":1: is no scored line", id="no count"),
+        pytest.param([ROW | {"writer": 5}], ":1: is no scored line", id="a writer without a name"),
+        pytest.param([ROW | {"exact": "no"}], ":1: is no scored line", id="neither exact nor not"),
+        pytest.param([ROW | {"hand": ["new"]}], ":1: is no scored line", id="no hand"),
         pytest.param([ROW, ROW], ":2: 'a' is there twice as read by base", id="twice"),
     ],
 )

@@ -188,6 +188,14 @@ def test_what_was_not_plain_is_counted(tmp_path: Path) -> None:
     ]
 
 
+def test_half_a_character_that_json_can_write_is_counted_as_one_sign(tmp_path: Path) -> None:
+    rows = (f'{{"id": "p_000{n}", "text": "да\\ud83d"}}\n' for n in range(3))
+    write(tmp_path / "a.jsonl", "".join(rows))
+    matched = taken(tmp_path / "a.jsonl")
+    assert texts_of(matched) == ["да\ufffd"] * 3
+    assert "3 predictions with half a character, read as \ufffd" in matched.remarks
+
+
 def test_names_in_another_normal_form_are_the_same_names(tmp_path: Path) -> None:
     """macOS writes й in file names as two characters."""
     line = Sample("test/images/йод_1.png", Path("p.png"), "а", Split.TEST)

@@ -5,20 +5,30 @@ import io
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from dsocr.errors import DataError, RunError
+from dsocr.evaluation.calibration import Judged
+from dsocr.evaluation.guard import GuardReading
 from dsocr.evaluation.lines import load_lines
+from dsocr.evaluation.metrics import ErrorRate
+from dsocr.evaluation.reliability import measured
 from dsocr.evaluation.report import lines as lines_module
 from dsocr.evaluation.report.facts import commands
 from dsocr.evaluation.report.markdown import render_markdown
 from dsocr.evaluation.report.material import gather
 from dsocr.evaluation.report.page import render_page
 from dsocr.evaluation.report.writing import write_report
-from dsocr.runs import RunFolder
+from dsocr.evaluation.scorecard import Scorecard
+from dsocr.evaluation.strength import Point, Sweep
+from dsocr.inference.confidence import UNCALIBRATED
+from dsocr.inference.spans import ScoredText
+from dsocr.runs import RunFolder, to_json, write_atomically
+from dsocr.samples import Split
 from tests.evaluation.making_runs import make_evaluated_run, misread, read_better
 from tests.pages.html import Page
 
@@ -95,6 +105,57 @@ def test_what_was_scored_elsewhere_without_the_base_is_told_to_be_repeated_so(
     material = gather(run)
     assert {str(path).startswith(str(other)) for path in material.images.values()} == {True}
     assert f'dsocr evaluate runs/again --dataset "{other.as_posix()}" --split test --no-base' in commands(material)
+
+
+def with_asides(run: RunFolder, *, drop: int = 1) -> RunFolder:
+    """The run with a guard set of which so many errors more are made, a sweep, and confidences."""
+    guard = GuardReading("print <b>", 20, 1.5, ErrorRate(2, 100), ErrorRate(2 + drop, 100))
+    replace(Scorecard.load(run.scorecard), guard=guard.as_dict()).save(run.scorecard)
+    points = [
+        Point(strength, (errors,), ErrorRate(errors, 100), replace(guard, adapter=ErrorRate(2 + kept, 100)))
+        for strength, errors, kept in ((0.0, 50, 0), (0.5, 20, 1), (1.0, 10, 40))
+    ]
+    write_atomically(run.strength, to_json(Sweep("validation", points).as_dict()))
+    judged = [Judged.of(ScoredText("да", ()), reference) for reference in ("нет", "да")]
+    found = measured(UNCALIBRATED, Split.TEST, judged)
+    write_atomically(run.confidence, to_json(found.as_dict()))
+    return run
+
+
+def test_the_guard_set_the_strengths_and_the_confidences_are_shown(run: RunFolder) -> None:
+    material = gather(with_asides(run))
+    html, text = render_page(material), render_markdown(material)
+    page = Page(html)
+    assert {"guard", "strength", "confidence"} <= set(page.values("id"))
+    assert 'class="warning"' not in html
+    for told in ("print <b>", "2.00%", "3.00%", "within the margin of 1.5 points", "beyond the margin", "recommended"):
+        assert told in page.words
+        assert told in text
+    assert "0.5 is recommended: the target's CER is 20.00%" in page.words
+    assert "Check the worst 50% of the lines" in page.words
+    assert "Check the worst 50% of the lines" in text
+    assert "ECE fitted" in page.words
+
+
+def test_an_adapter_that_forgot_too_much_is_a_warning(run: RunFolder) -> None:
+    html = render_page(gather(with_asides(run, drop=40)))
+    assert '<p class="warning">The CER of the guard set' in html
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"points": []}'])
+def test_what_cannot_be_read_beside_the_scores_costs_its_table_only(run: RunFolder, content: str) -> None:
+    for path in (run.strength, run.confidence):
+        path.write_text(content, encoding="utf-8")
+    material = gather(run)
+    assert material.asides == []
+    assert [warning.split(" is nothing")[0] for warning in material.warnings] == ["strength.json", "confidence.json"]
+    assert "run `dsocr calibrate RUN` again" in Page(render_page(material)).words
+
+
+def test_lines_and_a_card_of_two_evaluations_are_refused(run: RunFolder) -> None:
+    replace(Scorecard.load(run.scorecard), base=None).save(run.scorecard)
+    with pytest.raises(RunError, match="holds lines of base and adapter, and the scorecard is of adapter"):
+        gather(run)
 
 
 def test_a_dataset_that_is_gone_costs_pictures_only(run: RunFolder, tmp_path: Path) -> None:

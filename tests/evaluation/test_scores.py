@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dsocr.errors import DataError
+from dsocr.evaluation.intervals import clusters_of
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.scores import Hand, LineScore, Score, hands_by_writer, score_lines
 from dsocr.samples import Sample, Split
@@ -34,6 +35,13 @@ def test_lines_are_scored_in_the_order_of_the_references() -> None:
         (False, True, False),
         (False, False, True),
     ]
+
+
+def test_pages_of_one_name_in_several_documents_are_several() -> None:
+    pages = [replace(line(f"{n}", "йод"), page="1", document=f"letter {n}") for n in range(6)]
+    scored = score_lines([*pages, replace(line("x", "йод"), page="1")], {name: Read("йод") for name in "012345x"})
+    assert [score.page for score in scored[-2:]] == ["letter 5/1", "1"]
+    assert (clusters_of(scored).unit, clusters_of(scored).count) == ("page", 7)
 
 
 def test_failed_lines_are_counted_and_cost_what_they_cost() -> None:

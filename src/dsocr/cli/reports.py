@@ -13,9 +13,7 @@ from dsocr.samples import Split
 @app.command()
 def report(
     run: Annotated[Path, typer.Argument(help="The run folder, evaluated.")],
-    dataset: Annotated[
-        Path | None, typer.Option(help="The dataset folder that was scored, if not the run's own.")
-    ] = None,
+    dataset: Annotated[Path | None, typer.Option(help="The dataset folder that was scored, if it has moved.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; report.html in the run.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Write Markdown instead: report.md in the run.")] = False,
     json: Json = False,

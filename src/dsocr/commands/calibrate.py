@@ -9,8 +9,8 @@ from dsocr.console import Printer
 
 def calibrate_command(printer: Printer, path: Path, *, dataset: Path | None, limit: int | None, json: bool) -> None:
     """`dsocr calibrate`."""
+    from dsocr.evaluation.budget import budget_sentence
     from dsocr.evaluation.calibrate import calibrate
-    from dsocr.evaluation.confidence_page import budget_sentence
     from dsocr.inference.confidence import CALIBRATION
     from dsocr.runs import RunFolder
 
@@ -25,7 +25,7 @@ def calibrate_command(printer: Printer, path: Path, *, dataset: Path | None, lim
     for kind, found in report.kinds.items():
         chance = "" if found.by_chance is None else f" (chance alone: {found.by_chance:.4f})"
         printer.say(f"{kind + 's:':12}calibration error {found.before:.4f}, fitted {found.after:.4f}{chance}")
-    printer.result(budget_sentence(report))
+    printer.result(budget_sentence(report.budget))
     printer.say(f"calibration: {run.adapter / CALIBRATION}")
     printer.say(f"page:        {run.confidence_page}")
     printer.say(f"next:        dsocr transcribe {path} SCANS -o texts.jsonl")

@@ -34,6 +34,23 @@ def share_for(curve: Sequence[Checked], rate: float) -> float:
     return next(point.share for point in curve if point.rest <= rate)
 
 
+def point_at(curve: Sequence[Checked], share: float) -> Checked:
+    """The point of a curve that is nearest to a share of lines."""
+    return curve[round(share * (len(curve) - 1))]
+
+
+def budget_sentence(curve: Sequence[Checked]) -> str:
+    """What it takes to halve the CER, and what a tenth of the lines brings, in words."""
+    cer = curve[0].rest
+    if not cer:
+        return "Nothing was read wrong."
+    half, tenth = cer / 2, point_at(curve, 0.1)
+    return (
+        f"Check the worst {share_for(curve, half):.0%} of the lines, and the rest is at {half:.1%} CER in place of "
+        f"{cer:.1%}; the worst {tenth.share:.0%} hold {tenth.found:.0%} of the errors."
+    )
+
+
 def best_order(lines: Sequence[Judged]) -> list[int]:
     """The order of somebody who knows the truth: the line with the highest CER first."""
     return sorted(range(len(lines)), key=lambda place: -lines[place].errors / max(lines[place].length, 1))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from dsocr.evaluation.budget import Checked, share_for
+from dsocr.evaluation.budget import Checked, budget_sentence, point_at
 from dsocr.evaluation.reliability import CalibrationReport, Reliability
 from dsocr.pages.frame import render_frame
 from dsocr.pages.plotting import Line, Plot, render_svg, style_of
@@ -14,18 +14,6 @@ _POINTS = 200
 """Points of a budget curve that are drawn."""
 
 
-def budget_sentence(report: CalibrationReport) -> str:
-    """What it takes to halve the CER, and what a tenth of the lines brings, in words."""
-    if not report.cer:
-        return "Nothing was read wrong."
-    half, tenth = report.cer / 2, _at(report.budget, 0.1)
-    share = share_for(report.budget, half)
-    return (
-        f"Check the worst {share:.0%} of the lines, and the rest is at {half:.1%} CER in place of {report.cer:.1%}; "
-        f"the worst {tenth.share:.0%} hold {tenth.found:.0%} of the errors."
-    )
-
-
 def render_confidence(report: CalibrationReport, name: str) -> str:
     """The whole page as HTML."""
     lead = f"{report.lines} lines of the {report.split.value} split, fitted on {report.calibration.lines} others."
@@ -34,7 +22,7 @@ def render_confidence(report: CalibrationReport, name: str) -> str:
     body = "\n".join(
         [
             f"<h1>Confidence of {escape(name)}</h1>",
-            f'<p class="lead">{escape(lead)} {escape(budget_sentence(report))}</p>',
+            f'<p class="lead">{escape(lead)} {escape(budget_sentence(report.budget))}</p>',
             "<h2>Does it come true?</h2>",
             "<p>Of what is said to be right with 80 %, 80 % should be right: the nearer to the diagonal, the better. "
             "The expected calibration error (ECE) is the mean distance from it.</p>",
@@ -73,7 +61,7 @@ def _budget_table(report: CalibrationReport) -> str:
     head = "<tr><th>lines checked</th><th>CER of the rest</th><th>errors found</th></tr>"
     rows = "".join(
         f"<tr><td>{point.share:.0%}</td><td>{point.rest:.2%}</td><td>{point.found:.0%}</td></tr>"
-        for point in (_at(report.budget, share) for share in (0.0, *_SHARES))
+        for point in (point_at(report.budget, share) for share in (0.0, *_SHARES))
     )
     return f'<div class="wide"><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
 
@@ -90,10 +78,6 @@ def _budget(report: CalibrationReport) -> str:
 def _points(curve: Sequence[Checked]) -> list[tuple[float, float]]:
     step = max(1, len(curve) // _POINTS)
     return [(100 * point.share, 100 * point.rest) for point in curve[::step]]
-
-
-def _at(curve: Sequence[Checked], share: float) -> Checked:
-    return curve[round(share * (len(curve) - 1))]
 
 
 def _figure(plot: Plot) -> str:

@@ -4,6 +4,7 @@ Tables and text files name their lines: by the sample's id, its file name, or th
 files are matched page by page, and on a page by where the lines stand, since tools number lines as they like.
 """
 
+import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,9 @@ Missing = Literal["refuse", "empty"]
 
 _OVERLAP = 0.5
 """The share of two boxes together that both must cover, to be one line."""
+
+_HALF = re.compile("[\ud800-\udfff]")
+"""Half a character, which JSON can write and UTF-8 cannot."""
 
 _SHOWN = 5
 
@@ -70,7 +74,8 @@ def match(predictions: Predictions, samples: Sequence[Sample], policy: TextPolic
         message = f"no prediction for {len(absent)} of {len(samples)} lines ({how}): {_some(absent)}"
         hint = "--missing empty counts them as lines of which nothing was read"
         raise DataError(message, where=predictions.path, hint=hint)
-    texts = {id_: Text(policy.apply(one.text), one.truncated) for id_, one in taken.items()}
+    whole = {id_: _HALF.sub("\ufffd", one.text) for id_, one in taken.items()}
+    texts = {id_: Text(policy.apply(whole[id_]), one.truncated) for id_, one in taken.items()}
     remarks = [*predictions.remarks, f"{how}: {len(taken)} of {len(samples)} lines"]
     used = {id(part) for _, one in found for part in (one, *one.parts)}
     extra = [one.where for one in predictions.found if id(one) not in used]
@@ -79,7 +84,8 @@ def match(predictions: Predictions, samples: Sequence[Sample], policy: TextPolic
         f"lines without a prediction, counted as empty: {_some(absent)}": len(absent),
         "predictions that stand there twice, alike": repeated,
         "empty predictions": sum(not text.text for text in texts.values()),
-        "predictions changed by the dataset's text policy": sum(texts[id_].text != taken[id_].text for id_ in texts),
+        "predictions with half a character, read as \ufffd": sum(whole[id_] != taken[id_].text for id_ in texts),
+        "predictions changed by the dataset's text policy": sum(texts[id_].text != whole[id_] for id_ in texts),
         "predictions not in the normal form NFC, as references are": sum(
             not unicodedata.is_normalized("NFC", one.text) for one in taken.values()
         ),

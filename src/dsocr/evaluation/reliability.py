@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dsocr.evaluation.budget import Checked, best_order, budget_curve
+from dsocr.evaluation.budget import Checked, best_order, budget_curve, budget_sentence
 from dsocr.evaluation.calibration import BINS, KINDS, Bin, Judged, Pairs
 from dsocr.inference.confidence import PLAIN, Calibration, line_confidence
 from dsocr.samples import Split
@@ -47,7 +47,7 @@ class CalibrationReport:
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON holds it; rates are fractions."""
-        return asdict(self) | {"split": self.split.value, "bins": BINS}
+        return asdict(self) | {"split": self.split.value, "bins": BINS, "sentence": budget_sentence(self.budget)}
 
 
 def measured(calibration: Calibration, split: Split, lines: Sequence[Judged]) -> CalibrationReport:

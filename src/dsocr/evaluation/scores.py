@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, get_args
 
+from dsocr.data.grouping import page_key
 from dsocr.errors import DataError
 from dsocr.evaluation.intervals import Interval, clusters_of, interval_of
 from dsocr.evaluation.metrics import (
@@ -39,6 +40,8 @@ class Reference(Protocol):
     @property
     def page(self) -> str | None: ...  # noqa: D102
     @property
+    def document(self) -> str | None: ...  # noqa: D102
+    @property
     def source(self) -> str | None: ...  # noqa: D102
 
 
@@ -62,7 +65,10 @@ FAILURES = ("empty", "truncated", "looping", "over_long", "wrong_script")
 
 @dataclass(frozen=True, slots=True)
 class LineScore:
-    """One line as it was written and as it was read; what the failures mean is in `metrics.py`."""
+    """One line as it was written and as it was read; what the failures mean is in `metrics.py`.
+
+    `page` is the page's name in the whole dataset: two documents may each have a page 1.
+    """
 
     id: str
     reference: str
@@ -100,9 +106,14 @@ class LineScore:
             raise TypeError(f"a line without {', '.join(missing)}")
         if not all(isinstance(values[name], str) for name in ("id", "reference", "prediction")):
             raise TypeError("a line whose texts are no texts")
+        if not all(values[name] is None or isinstance(values[name], str) for name in ("writer", "page", "source")):
+            raise TypeError("a line whose names are no names")
+        if not all(isinstance(values[name], bool) for name in ("exact", *FAILURES)) or values["hand"] not in _HANDS:
+            raise TypeError("a line whose failures or hand are none")
         return cls(**{**values, "cer": ErrorRate(**values["cer"]), "wer": ErrorRate(**values["wer"])})
 
 
+_HANDS = frozenset(get_args(Hand))
 _FIELDS = tuple(one.name for one in fields(LineScore))
 
 
@@ -269,7 +280,7 @@ def _score(line: Reference, prediction: Prediction, hand: Hand) -> LineScore:
         over_long=is_over_long(line.text, prediction.text),
         wrong_script=is_in_wrong_script(line.text, prediction.text),
         writer=line.writer,
-        page=line.page,
+        page=page_key(line.document, line.page),
         source=line.source,
         hand=hand,
     )

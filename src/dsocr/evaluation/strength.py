@@ -145,7 +145,7 @@ def sweep(
 
 def write_sweep(read: Sweep, run: RunFolder) -> tuple[Path, Path]:
     """Lay the sweep into the run folder, `strength.json` for programs and `strength.png` to look at; their paths."""
-    data, picture = run.path / "strength.json", run.path / "strength.png"
+    data, picture = run.strength, run.strength.with_suffix(".png")
     write_atomically(data, to_json(read.as_dict()))
     render_picture(_plots(read), [_TARGET, _GUARD, _BOTH]).save(picture)
     return data, picture

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
+from dsocr.data.grouping import page_key
 from dsocr.data.images import open_image
 from dsocr.data.sheets import hand_of
 from dsocr.data.subsets import training_samples
@@ -192,7 +193,7 @@ def _begun_at(run: RunFolder) -> str:
 
 def _score(sample: Sample, text: str) -> ScoredLine:
     rate = character_errors(sample.text, text)
-    return ScoredLine(sample.id, rate.errors, rate.length, sample.writer, sample.page)
+    return ScoredLine(sample.id, rate.errors, rate.length, sample.writer, page_key(sample.document, sample.page))
 
 
 def _read(run: RunFolder, samples: Sequence[Sample]) -> dict[str, str]:

@@ -33,6 +33,10 @@ def _blocks(material: Material) -> Iterator[str]:
         yield "## Writers\n"
         yield from _table(["writer", "lines", *names], map(_group, writers))
         yield ""
+    for aside in material.asides:
+        yield f"## {aside.title}\n\n{_plain(aside.sentence)}\n"
+        yield from _table(aside.head, ([code(row[0]), *map(_plain, row[1:])] for row in aside.rows))
+        yield ""
     for chapter in material.chapters:
         if chapter.key in _CHAPTERS:
             yield f"## {chapter.title}\n\n`[-not read-]` `{{+read, not written+}}`\n"

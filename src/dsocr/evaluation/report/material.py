@@ -9,6 +9,7 @@ from typing import Any
 from dsocr.errors import DsocrError, RunError
 from dsocr.evaluation.datasets import scored_dataset
 from dsocr.evaluation.lines import load_lines
+from dsocr.evaluation.report.asides import Aside, read_asides
 from dsocr.evaluation.report.choosing import Chapter, ReadLine, chapters_of, read_lines
 from dsocr.evaluation.report.lines import Images
 from dsocr.evaluation.scorecard import Scorecard
@@ -35,6 +36,7 @@ class Material:
     warnings: Sequence[str] = ()
     history: History | None = None
     provenance: Mapping[str, Any] | None = None
+    asides: Sequence[Aside] = ()
 
 
 def gather(run: RunFolder, dataset: Path | None = None) -> Material:
@@ -43,6 +45,10 @@ def gather(run: RunFolder, dataset: Path | None = None) -> Material:
     Raises RunError where the run was not evaluated. A dataset that is gone or was changed costs pictures only.
     """
     card, readings = Scorecard.load(run.scorecard), load_lines(run.lines)
+    scored = [model for model, score in (("base", card.base), ("adapter", card.adapter)) if score is not None]
+    if list(readings) != scored:
+        message = f"holds lines of {' and '.join(readings)}, and the scorecard is of {' and '.join(scored)}"
+        raise RunError(message, where=run.lines, hint="run `dsocr evaluate` again")
     sizes = {len(lines) for lines in readings.values()}
     if len(sizes) > 1:
         raise RunError("base and adapter have not the same lines", where=run.lines, hint="run `dsocr evaluate` again")
@@ -50,7 +56,9 @@ def gather(run: RunFolder, dataset: Path | None = None) -> Material:
     chapters = chapters_of(lines, list(readings))
     shown = {line.last.id: line.last.reference for chapter in chapters for line in chapter.lines}
     images, warnings = _images(run, dataset, card, shown)
-    return Material(run, card, readings, lines, chapters, images, warnings, _history(run), _provenance(run))
+    asides, told = read_asides(run, card)
+    warnings += told
+    return Material(run, card, readings, lines, chapters, images, warnings, _history(run), _provenance(run), asides)
 
 
 def _images(

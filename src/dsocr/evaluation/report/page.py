@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from html import escape
 
+from dsocr.evaluation.report.asides import render_aside
 from dsocr.evaluation.report.characters import render_characters
 from dsocr.evaluation.report.charts import verdict
 from dsocr.evaluation.report.facts import render_facts
@@ -33,6 +34,7 @@ def render_page(material: Material, tell: Callable[[int, int], None] | None = No
         "changes": changes(scores, names) + other_counts(card, names),
         "groups": render_groups(card, names),
         "characters": render_characters({name: card.characters[name] for name in names}),
+        **{aside.key: render_aside(aside) for aside in material.asides},
         "curves": curves_section(material.history),
         "lines": LEGEND + render_chapters(material.chapters, material.lines, names, material.images, tell),
         **render_facts(material),
@@ -42,7 +44,7 @@ def render_page(material: Material, tell: Callable[[int, int], None] | None = No
         verdict(names, [rate_of(score) for score in scores]),
         f'<p class="lead">{first}</p><p class="quiet">{" ".join(others)}</p>',
         *(f'<p class="warning">{escape(warning)}</p>' for warning in material.warnings),
-        render_parts(parts, _TITLES),
+        render_parts(parts, _TITLES | {aside.key: aside.title for aside in material.asides}),
     ]
     return report_frame(title_of(material), body)
 
