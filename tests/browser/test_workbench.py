@@ -120,6 +120,31 @@ def test_lines_are_walked_clicked_parted_joined_and_marked(window: Page, store: 
     assert texts(store) == [text for page in TEXTS for text in page]
 
 
+def test_what_was_written_is_not_lost_by_looking_elsewhere(window: Page, store: Store) -> None:
+    field = window.get_by_label(FIELD)
+    field.fill("ещё не принято")
+    field.press("Alt+ArrowDown")
+    expect(field).to_have_value(TEXTS[0][1])
+    field.press("Alt+ArrowUp")
+    expect(field).to_have_value("ещё не принято")
+    assert texts(store)[0] == TEXTS[0][0]
+    field.fill("𝛼𝛽 дальше")  # letters that take two places in a browser's texts
+    field.press("Home")
+    for _ in range(3):
+        field.press("ArrowRight")
+    field.press("Alt+s")
+    expect(field).to_have_value("𝛼𝛽")
+    assert texts(store)[:2] == ["𝛼𝛽", "дальше"]
+    field.fill("начало")
+    field.press("Alt+j")
+    expect(field).to_have_value("начало дальше")
+    for _ in range(2):
+        window.keyboard.press("Alt+z")
+        window.wait_for_timeout(200)
+    expect(field).to_have_value(TEXTS[0][0])
+    assert texts(store)[0] == TEXTS[0][0]
+
+
 def test_two_windows_do_not_overwrite_each_other(window: Page, browser: Browser, address: tuple[str, Path]) -> None:
     other = browser.new_context().new_page()
     other.goto(address[0])
