@@ -176,6 +176,11 @@ def test_the_most_doubtful_comes_first_and_work_can_be_written_out(window: Page,
     expect(window.get_by_text("0 of 6 lines settled")).to_be_visible()
 
 
+def test_pictures_and_pages_have_names_for_those_who_do_not_see_them(window: Page) -> None:
+    expect(window.get_by_role("img", name="Picture of the line")).to_be_visible()
+    expect(window.get_by_role("combobox", name="Page")).to_be_visible()
+
+
 def test_it_speaks_russian(window: Page, address: tuple[str, Path]) -> None:
     window.get_by_text("Русский").click()
     expect(window.get_by_label("Текст строки")).to_have_value(TEXTS[0][0])

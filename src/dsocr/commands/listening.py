@@ -1,5 +1,6 @@
 """A port to listen at, so that one in use is a sentence."""
 
+import os
 import socket
 
 from dsocr.errors import RunError
@@ -12,6 +13,7 @@ def listening(host: str, port: int) -> socket.socket:
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128
         )
     except (OSError, UnicodeError) as error:
-        said = getattr(error, "strerror", None) or error
+        number = getattr(error, "errno", None) or 0
+        said = os.strerror(number) if number > 0 else str(error)  # its own repeats the address
         hint = "another server may run there: give --port"
         raise RunError(f"cannot listen at {host}:{port}: {said}", hint=hint) from error

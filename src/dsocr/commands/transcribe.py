@@ -26,20 +26,23 @@ def transcribe_command(
     formats: Sequence[str],
     shard: str,
     json: bool,
+    served: tuple[str, str] | None,
     options: dict[str, Any],
 ) -> None:
-    """`dsocr transcribe`; `options` are those of the library's function."""
+    """`dsocr transcribe`; `served` is a server's address and model, `options` are those of the library's function."""
     for name, (option, *choices) in _CHOICES.items():
         one_of(option, options[name], *choices)
     share = _share(shard)
 
+    from dsocr.inference.remote import Engine
     from dsocr.inference.transcribe import transcribe
     from dsocr.runs import RunFolder
 
     quiet_libraries()
     with printer.progress("reading", "pages") as tell:
         run = RunFolder.to_read_with(path)
-        report = transcribe(run, inputs, out, formats=formats, shard=share, progress=tell, **options)
+        engine = None if served is None else Engine(*served)
+        report = transcribe(run, inputs, out, formats=formats, shard=share, progress=tell, engine=engine, **options)
     if json:
         printer.result(json_.dumps({**asdict(report), "out": str(report.out)}, ensure_ascii=False, indent=2))
         return

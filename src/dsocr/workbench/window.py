@@ -79,6 +79,7 @@ class Window:
             ui.label(self._bench.name).classes("text-lg font-semibold")
             pages = {number: f"{self._say('page')} {page.name}" for number, page in self._bench.pages.items()}
             self._pages = ui.select(pages, on_change=self._page_chosen).props("dense outlined").classes("w-64")
+            self._pages.props(f'aria-label="{self._say("page")}"')
             orders = {False: self._say("order_pages"), True: self._say("order_doubt")}
             ui.toggle(orders, value=False, on_change=self._order_chosen).props("dense no-caps")
             self._counts = ui.label()
@@ -96,6 +97,7 @@ class Window:
     def _editor(self) -> None:
         with ui.card().classes("w-full p-3 gap-2 sticky top-0 z-10"):
             self._shown = ui.image().classes("w-full").props('fit="contain" no-spinner').style("max-height: 9rem")
+            self._shown.props(f'alt="{self._say("line")}"')
             with ui.row().classes("w-full items-baseline gap-3 no-wrap"):
                 self._doubt = ui.html(sanitize=False).classes("text-xl grow")
                 self._state = ui.badge().props("outline")
