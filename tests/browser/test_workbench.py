@@ -120,6 +120,31 @@ def test_lines_are_walked_clicked_parted_joined_and_marked(window: Page, store: 
     assert texts(store) == [text for page in TEXTS for text in page]
 
 
+def test_what_was_written_is_not_lost_by_looking_elsewhere(window: Page, store: Store) -> None:
+    field = window.get_by_label(FIELD)
+    field.fill("ещё не принято")
+    field.press("Alt+ArrowDown")
+    expect(field).to_have_value(TEXTS[0][1])
+    field.press("Alt+ArrowUp")
+    expect(field).to_have_value("ещё не принято")
+    assert texts(store)[0] == TEXTS[0][0]
+    field.fill("𝛼𝛽 дальше")  # letters that take two places in a browser's texts
+    field.press("Home")
+    for _ in range(3):
+        field.press("ArrowRight")
+    field.press("Alt+s")
+    expect(field).to_have_value("𝛼𝛽")
+    assert texts(store)[:2] == ["𝛼𝛽", "дальше"]
+    field.fill("начало")
+    field.press("Alt+j")
+    expect(field).to_have_value("начало дальше")
+    for _ in range(2):
+        window.keyboard.press("Alt+z")
+        window.wait_for_timeout(200)
+    expect(field).to_have_value(TEXTS[0][0])
+    assert texts(store)[0] == TEXTS[0][0]
+
+
 def test_two_windows_do_not_overwrite_each_other(window: Page, browser: Browser, address: tuple[str, Path]) -> None:
     other = browser.new_context().new_page()
     other.goto(address[0])
@@ -149,6 +174,11 @@ def test_the_most_doubtful_comes_first_and_work_can_be_written_out(window: Page,
     assert sorted(lines) == ["", "", "", "", "", "выгруженная строка"]
     window.keyboard.press("Alt+z")
     expect(window.get_by_text("0 of 6 lines settled")).to_be_visible()
+
+
+def test_pictures_and_pages_have_names_for_those_who_do_not_see_them(window: Page) -> None:
+    expect(window.get_by_role("img", name="Picture of the line")).to_be_visible()
+    expect(window.get_by_role("combobox", name="Page")).to_be_visible()
 
 
 def test_it_speaks_russian(window: Page, address: tuple[str, Path]) -> None:

@@ -90,6 +90,12 @@ def test_images_of_one_request_wait_all_or_none(engine: Engine, models: FakeMode
     engine.submit([job(), job()])
 
 
+def test_more_images_than_may_ever_wait_are_not_told_to_come_back(engine: Engine) -> None:
+    with pytest.raises(RefusedError) as refused:
+        engine.submit([job() for _ in range(7)])
+    assert (refused.value.status, refused.value.code, refused.value.retry_after) == (413, "too_many_images", None)
+
+
 def test_what_nobody_waits_for_is_not_read(engine: Engine, models: FakeModels) -> None:
     held(engine, models)
     gone, late, stays = job(30), job(31, seconds=0.0), job(32)

@@ -84,10 +84,19 @@ def test_each_adapter_reads_as_it_does_alone(adapter: Adapter, image: Image.Imag
         assert read(name) == expected[name]
     served.load("two", folders["one"])
     assert read("two") == expected["one"]
+    read("vision")  # one may go that was read with last
     served.unload("vision")
     assert served.names == ["one", "two", "base"]
     with pytest.raises(ModelError, match="no model"):
         read("vision")
+    read("one")
+    served.load("one", folders["two"])
+    assert (served.default, read("one"), read("two"), read("base")) == (
+        "one",
+        expected["two"],
+        expected["one"],
+        expected["base"],
+    )
 
 
 def test_what_cannot_be_served_beside_the_others_is_refused_and_changes_nothing(

@@ -1,6 +1,7 @@
 """From a source into the store, read by a model, corrected, and out again."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from zipfile import ZipFile
@@ -12,6 +13,7 @@ from dsocr.data.notes import Notes
 from dsocr.data.sources.layout import SourceImage
 from dsocr.data.sources.page import read_page
 from dsocr.errors import DataError, DsocrError
+from dsocr.inference.transcriber import Prediction
 from dsocr.samples import Split
 from dsocr.workbench.exporting import export, export_dataset
 from dsocr.workbench.lines import State
@@ -105,6 +107,19 @@ def test_what_nobody_read_a_model_reads(store: Store, shelf: Shelf) -> None:
     read = [line for line in store.lines() if line.machine == "не точно"]
     assert [line.confidence for line in read] == [0.7, 0.7]
     assert len(read[0].characters) == len(read[0].text)
+
+
+def test_a_reader_that_fails_is_told(store: Store, shelf: Shelf) -> None:
+    class Failing(FakeReader):
+        def read(self, *_: object) -> Iterator[Prediction]:
+            raise MemoryError("no room")
+
+    fill(store, shelf, Notes(strict=True))
+    reading = Reading(store, shelf, Failing)
+    reading.start()
+    while reading.is_at_work:
+        time.sleep(0.01)
+    assert reading.fault == "MemoryError: no room"
 
 
 def test_a_page_that_is_gone_ends_the_reading_with_a_sentence(store: Store, shelf: Shelf) -> None:

@@ -128,6 +128,67 @@ def test_all_taken_back_is_as_it_was(steps: list[tuple[str, int, int]]) -> None:
     store.close()
 
 
+def test_what_stands_in_the_field_is_parted_and_joined_in_one_change(store: Store) -> None:
+    first, _, _ = store.lines()
+    with pytest.raises(DataError, match="a place inside its text"):
+        store.part(first, 99, who="anna", text="другой текст")
+    assert texts(store) == ["первая строка", "вторая", "третья"]
+    left, _ = store.part(first, 7, who="anna", text="другой текст")
+    assert texts(store)[:2] == ["другой", "текст"]
+    store.join(left, who="anna", text="иной")
+    assert texts(store)[0] == "иной текст"
+    store.undo("anna")
+    store.undo("anna")
+    assert store.lines()[0] == first
+
+
+def test_lines_are_walked_over_the_ends_of_pages(store: Store) -> None:
+    store.add_page(replace(PAGE, name="box/two"), [line(1, "пятая"), line(0, "четвёртая")])
+    lines, walked = store.lines(), [store.lines()[0]]
+    while further := store.neighbour(walked[-1]):
+        walked.append(further)
+    assert walked == lines
+    back = [lines[-1]]
+    while further := store.neighbour(back[-1], before=True):
+        back.append(further)
+    assert back == lines[::-1]
+
+
+def test_one_begins_with_the_first_that_nobody_settled(store: Store) -> None:
+    lines = store.lines()
+    assert store.first() == lines[0]
+    store.settle(lines[0], "x", State.UNREADABLE, who="anna")
+    assert store.first() == lines[1]
+    for one in lines[1:]:
+        store.settle(one, "x", State.ACCEPTED, who="anna")
+    assert store.first() == store.lines()[0]
+
+
+def test_every_change_and_every_undo_gives_another_stamp(store: Store) -> None:
+    stamps = [store.stamp()]
+    for text in ("раз", "два"):
+        store.settle(store.lines()[0], text, State.ACCEPTED, who="anna")
+        stamps.append(store.stamp())
+        store.undo("anna")
+        stamps.append(store.stamp())
+    assert len(set(stamps)) == 5
+
+
+def test_what_cannot_be_kept_is_told_and_the_next_change_is(store: Store) -> None:
+    first = store.lines()[0]
+    store._connection.execute("PRAGMA query_only = 1")
+    with pytest.raises(DataError, match="cannot be kept there"):
+        store.settle(first, "потеряно?", State.ACCEPTED, who="anna")
+    store._connection.execute("PRAGMA query_only = 0")
+    assert store.settle(first, "сохранено", State.ACCEPTED, who="anna").text == "сохранено"
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "work").write_text("a file", encoding="utf-8")
+    with pytest.raises(DataError, match="cannot be kept there"):
+        Store.open(tmp_path / "work" / "corrections.sqlite")
+
+
 def test_doubt_orders_what_nobody_settled(store: Store) -> None:
     first, second, third = store.lines()
     store.read_by_machine(first, "a", [0.9], 0.9)

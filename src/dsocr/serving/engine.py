@@ -92,6 +92,9 @@ class Engine:
         """Raise the RefusedError that `submit` would raise."""
         with self._changed:
             self._demand_life()
+            if images > self._limits.waiting:
+                most = self._limits.waiting
+                raise RefusedError(413, "too_many_images", f"{images} images at once, where {most} may wait")
             if len(self._waiting) + images > self._limits.waiting:
                 raise busy(self._wait_of(len(self._waiting)))
 

@@ -74,7 +74,7 @@ class ServedModels:
         former = self._served.get(name)
         self._served = {**self._served, name: _Served(transcriber, settings, key)}
         if former is not None:
-            self._network.delete_adapter(former.key)
+            self._delete(former, instead=key)
 
     def unload(self, name: str) -> None:
         """Forget an adapter. Raises ModelError where there is none of that name, or where it is the default."""
@@ -84,7 +84,11 @@ class ServedModels:
             raise ModelError(f"{name!r} reads where nobody names a model, so it stays")
         former = self._served[name]
         self._served = {other: served for other, served in self._served.items() if other != name}
-        self._network.delete_adapter(former.key)
+        self._delete(former, instead=self._served[self.default].key)
+
+    def _delete(self, served: _Served, *, instead: str) -> None:
+        self._network.set_adapter(instead)  # PEFT warns where the one that goes is the one it reads with
+        self._network.delete_adapter(served.key)
 
     def read(self, model: str, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         """A prediction for every (id, image), in their order, each image read by itself."""

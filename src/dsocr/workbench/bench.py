@@ -11,6 +11,7 @@ from PIL import Image
 
 from dsocr.errors import DataError
 from dsocr.workbench.lines import Line, Page
+from dsocr.workbench.measuring import Tally
 from dsocr.workbench.opening import Shelf
 from dsocr.workbench.reading import Reading
 from dsocr.workbench.store import Store
@@ -33,6 +34,8 @@ class Workbench:
     pages: dict[int, Page] = field(default_factory=dict)
     _pictures: OrderedDict[object, bytes] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _tally: tuple[int, Tally] | None = None
+    _lock_of_tally: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.pages = {page.number: page for page in self.store.pages()}
@@ -57,16 +60,13 @@ class Workbench:
 
         return self._kept(("line", number, line.outline), cut)
 
-    def first_line(self) -> Line | None:
-        """Where to begin: the first line that nobody settled, else the first of all."""
-        lines = self.store.lines()
-        return next((line for line in lines if not line.is_settled), lines[0] if lines else None)
-
-    def neighbour(self, line: Line, steps: int) -> Line | None:
-        """The line so many further on, over the ends of pages; None beyond the first or last."""
-        numbers = [one.number for one in self.store.lines()]
-        place = numbers.index(line.number) + steps if line.number in numbers else -1
-        return self.store.line(numbers[place]) if 0 <= place < len(numbers) else None
+    def tally(self) -> Tally:
+        """How far the work is; counted once for all windows after each change."""
+        stamp = self.store.stamp()
+        with self._lock_of_tally:
+            if self._tally is None or self._tally[0] != stamp:
+                self._tally = (stamp, Tally.of(self.store))
+            return self._tally[1]
 
     def next_in_doubt(self, line: Line | None) -> Line | None:
         """The most doubtful line that nobody settled, other than this one; None where all are."""

@@ -1,5 +1,6 @@
 """Lines that nobody read, read by a model while people correct others."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from itertools import groupby
@@ -12,6 +13,8 @@ from dsocr.inference.transcriber import Prediction
 from dsocr.workbench.lines import Line, Page, State
 from dsocr.workbench.opening import Shelf
 from dsocr.workbench.store import Store
+
+_LOG = logging.getLogger(__name__)
 
 
 class Reads(Protocol):
@@ -61,6 +64,9 @@ class Reading:
                 self._read_page(reader, pages[number], list(lines))
         except DsocrError as error:
             self.fault = str(error)
+        except Exception as error:  # noqa: BLE001 - no memory left, say: windows tell it, else people would wait
+            self.fault = f"{type(error).__name__}: {error}"
+            _LOG.exception("reading ended by a fault")
 
     def _read_page(self, reader: Reads, page: Page, lines: list[Line]) -> None:
         pictures = zip(lines, self._shelf.cut(page, lines), strict=True)

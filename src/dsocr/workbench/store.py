@@ -53,15 +53,22 @@ class Change:
 class Store:
     """One file of corrections, used from several threads; a change is one transaction, on the disk when it returns."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
+        self._path = path
         self._lock = threading.RLock()
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """The store in a file, made where there is none. Raises DataError where the file is something else."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
+        """The store in a file, made where there is none.
+
+        Raises DataError where it cannot be written, or where the file is something else.
+        """
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
+        except (OSError, sqlite3.Error) as error:
+            raise _not_written(path, error) from error
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
@@ -72,13 +79,16 @@ class Store:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {_VERSION}")
             connection.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            connection.close()
+            raise _not_written(path, error) from error
         except sqlite3.DatabaseError as error:
             connection.close()
             raise DataError(f"is not a file of corrections: {error}", where=path) from error
         if version not in {0, _VERSION}:
             connection.close()
             raise DataError(f"was made by another version (its layout is {version}, not {_VERSION})", where=path)
-        return cls(connection)
+        return cls(connection, path)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -118,6 +128,32 @@ class Store:
             row = self._connection.execute("SELECT * FROM line WHERE number = ?", (number,)).fetchone()
         return None if row is None else _line(row)
 
+    def first(self) -> Line | None:
+        """The first line that nobody has settled, else the first of all; None where there are none."""
+        with self._lock:
+            row = self._connection.execute(
+                "SELECT * FROM line ORDER BY state NOT IN ('unread', 'read'), page, place, number LIMIT 1"
+            ).fetchone()
+        return None if row is None else _line(row)
+
+    def neighbour(self, line: Line, *, before: bool = False) -> Line | None:
+        """The line that follows another, or stands before it, over the ends of pages; None where there is none."""
+        following = "(page, place, number) > (?, ?, ?) ORDER BY page, place, number"
+        preceding = "(page, place, number) < (?, ?, ?) ORDER BY page DESC, place DESC, number DESC"
+        with self._lock:
+            row = self._connection.execute(
+                f"SELECT * FROM line WHERE {preceding if before else following} LIMIT 1",  # noqa: S608 - one of two
+                (line.page, line.place, line.number),
+            ).fetchone()
+        return None if row is None else _line(row)
+
+    def judged(self) -> list[tuple[str, str]]:
+        """What was accepted and what a model had read there, of every accepted line that one read."""
+        with self._lock:
+            return self._connection.execute(
+                "SELECT text, machine FROM line WHERE state = 'accepted' AND machine IS NOT NULL"
+            ).fetchall()
+
     def by_doubt(self) -> list[int]:
         """The numbers of the lines that nobody has settled, the most doubtful first, then those nobody has read."""
         with self._lock:
@@ -148,11 +184,14 @@ class Store:
         """The line with a text and a state that somebody gives it. Raises StaleError where it changed meanwhile."""
         return self._change(state.value, who, [line], lambda old: [replace(old[0], text=text.strip(), state=state)])[0]
 
-    def part(self, line: Line, at: int, *, who: str) -> tuple[Line, Line]:
-        """Make two lines of one, before the character `at` of its text. Raises DataError where that cannot be."""
+    def part(self, line: Line, at: int, *, who: str, text: str | None = None) -> tuple[Line, Line]:
+        """Make two lines of one, before the character `at` of its text, or of the `text` that somebody gives it.
+
+        Raises DataError where that cannot be.
+        """
 
         def halves(old: Sequence[Line]) -> list[Line]:
-            first, second = parted(old[0], at)
+            first, second = parted(_with(old[0], text), at)
             after = self._next(old[0])
             place = old[0].place + 1 if after is None else (old[0].place + after.place) / 2
             return [first, replace(second, place=place)]
@@ -160,12 +199,15 @@ class Store:
         first, second = self._change("parted", who, [line], halves)
         return first, second
 
-    def join(self, line: Line, *, who: str) -> Line:
-        """Make one of a line and the next of its page. Raises DataError where it is the last."""
+    def join(self, line: Line, *, who: str, text: str | None = None) -> Line:
+        """Make one of a line, or of the `text` somebody gives it, and the next of its page.
+
+        Raises DataError where it is the last.
+        """
         following = self._next(line)
         if following is None:
             raise DataError("the last line of a page has none to be joined with")
-        return self._change("joined", who, [line, following], lambda old: [joined(old[0], old[1])])[0]
+        return self._change("joined", who, [line, following], lambda old: [joined(_with(old[0], text), old[1])])[0]
 
     def undo(self, who: str) -> Change | None:
         """Take back somebody's last change that still stands; None where there is none.
@@ -191,6 +233,7 @@ class Store:
             for line in change.before:  # with the versions they had, so that what was changed before can be undone, too
                 self._write(run, line)
             run("UPDATE change SET undone = 1 WHERE number = ?", (change.number,))
+            _stamp(run)
         return change
 
     def history(self, number: int | None = None, most: int = 100) -> list[Change]:
@@ -206,10 +249,8 @@ class Store:
     def stamp(self) -> int:
         """Another number after every change of a line, undone ones included."""
         with self._lock:
-            row = self._connection.execute(
-                "SELECT (SELECT COUNT(*) FROM stamp) + (SELECT COUNT(*) FROM change WHERE undone)"
-            ).fetchone()
-        return int(row[0])
+            row = self._connection.execute("SELECT MAX(number) FROM stamp").fetchone()
+        return int(row[0] or 0)
 
     def setting(self, name: str) -> str | None:
         """What was kept under a name."""
@@ -261,13 +302,25 @@ class Store:
     @contextmanager
     def _writing(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
         with self._lock:
-            self._connection.execute("BEGIN IMMEDIATE")
             try:
+                self._connection.execute("BEGIN IMMEDIATE")
                 yield self._connection.execute
-            except BaseException:
-                self._connection.execute("ROLLBACK")
+                self._connection.execute("COMMIT")
+            except BaseException as error:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                if isinstance(error, sqlite3.OperationalError):
+                    raise _not_written(self._path, error) from error
                 raise
-            self._connection.execute("COMMIT")
+
+
+def _with(line: Line, text: str | None) -> Line:
+    return line if text is None else replace(line, text=text)
+
+
+def _not_written(path: Path, error: Exception) -> DataError:
+    hint = "is the disk full, the folder read-only or on a network? --work names another"
+    return DataError(f"corrections cannot be kept there: {error}", where=path, hint=hint)
 
 
 def _stamp(run: Callable[..., sqlite3.Cursor]) -> int:

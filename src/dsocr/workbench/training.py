@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,7 @@ class Training:
         self._recipe = recipe
         self._process: subprocess.Popen[bytes] | None = None
         self._config: RunConfig | None = None
+        self._beginning = threading.Lock()
         self._said = work / "training.log"
 
     @property
@@ -58,6 +60,10 @@ class Training:
 
         Raises DataError where there are none, RunError where one is training already.
         """
+        with self._beginning:
+            return self._start()
+
+    def _start(self) -> Path:
         if self._process is not None and self._process.poll() is None:
             raise RunError("is training already", where=self._config.run if self._config else self._work)
         taken = [int(found[1]) for path in self._work.iterdir() if (found := _IN_WORK.fullmatch(path.name))]

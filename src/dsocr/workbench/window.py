@@ -1,24 +1,26 @@
 """The window of a workbench: a page with its lines, the texts beside it, and a field to correct one in."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fastapi import Response
-from nicegui import app, events, ui
+from nicegui import app, events, run, ui
 
 from dsocr.errors import DsocrError
 from dsocr.workbench.bench import Workbench
 from dsocr.workbench.drawing import drawn, tinted
 from dsocr.workbench.exporting import FORMATS, export, export_dataset
 from dsocr.workbench.lines import Line, State, line_at
-from dsocr.workbench.measuring import cer_of_machine
 from dsocr.workbench.store import StaleError
 from dsocr.workbench.words import Language, Speech
 
 _LOOK_AGAIN = 1.5
 """Seconds between two looks at what others did."""
 _DATASET = "dataset"
+_CARET = "(e) => emit([...e.target.value.slice(0, e.target.selectionStart)].length)"
+"""Where the cursor stands, in characters as Python counts them."""
 
 
 def serve_pictures(bench: Workbench) -> None:
@@ -47,7 +49,8 @@ class Window:
         self._store = bench.store
         self._say = Speech(language)
         self._who = who
-        self._line = bench.first_line()
+        self._line = bench.store.first()
+        self._drafts: dict[int, tuple[Line, str]] = {}  # texts that were not accepted when another line was chosen
         self._caret = 0
         self._by_doubt = False
         self._stamp = self._store.stamp()
@@ -76,6 +79,7 @@ class Window:
             ui.label(self._bench.name).classes("text-lg font-semibold")
             pages = {number: f"{self._say('page')} {page.name}" for number, page in self._bench.pages.items()}
             self._pages = ui.select(pages, on_change=self._page_chosen).props("dense outlined").classes("w-64")
+            self._pages.props(f'aria-label="{self._say("page")}"')
             orders = {False: self._say("order_pages"), True: self._say("order_doubt")}
             ui.toggle(orders, value=False, on_change=self._order_chosen).props("dense no-caps")
             self._counts = ui.label()
@@ -85,13 +89,15 @@ class Window:
             ui.button(self._say("undo"), on_click=self._undo, icon="undo").props("flat dense no-caps")
             ui.button(self._say("export"), on_click=self._export, icon="save_alt").props("flat dense no-caps")
             if self._bench.training is not None:
-                ui.button(self._say("train"), on_click=self._train, icon="school").props("flat dense no-caps")
+                train = ui.button(self._say("train"), icon="school").props("flat dense no-caps")
+                train.on_click(lambda: self._train(train))
             other = "en" if self._say.language == "ru" else "ru"
             ui.link("English" if other == "en" else "Русский", f"/?language={other}")
 
     def _editor(self) -> None:
         with ui.card().classes("w-full p-3 gap-2 sticky top-0 z-10"):
             self._shown = ui.image().classes("w-full").props('fit="contain" no-spinner').style("max-height: 9rem")
+            self._shown.props(f'alt="{self._say("line")}"')
             with ui.row().classes("w-full items-baseline gap-3 no-wrap"):
                 self._doubt = ui.html(sanitize=False).classes("text-xl grow")
                 self._state = ui.badge().props("outline")
@@ -100,7 +106,7 @@ class Window:
             )
             self._field.on("keydown.enter", self._accept)
             for event in ("keyup", "click"):
-                self._field.on(event, self._caret_moved, js_handler="(e) => emit(e.target.selectionStart)")
+                self._field.on(event, self._caret_moved, js_handler=_CARET)
             with ui.row().classes("gap-2"):
                 ui.button(self._say("accept"), on_click=self._accept, icon="check").props('no-caps padding="xs md"')
                 buttons = (("unreadable", self._unreadable), ("part", self._part), ("join", self._join))
@@ -140,12 +146,12 @@ class Window:
             ui.html(tinted(line.text, line.characters) or "&nbsp;", sanitize=False)
 
     def _tell(self) -> None:
-        counts = self._store.counts()
+        tally = self._bench.tally()
+        counts = tally.counts
         settled = counts[State.ACCEPTED] + counts[State.UNREADABLE]
         self._counts.set_text(self._say("counts", settled=settled, all=sum(counts.values())))
-        errors, lines = cer_of_machine(self._store.lines())
-        told = self._say("cer", cer=f"{errors.rate:.1%}", lines=lines) if lines else self._say("no_cer")
-        self._cer.set_text(told)
+        cer = f"{tally.errors.rate:.1%}"
+        self._cer.set_text(self._say("cer", cer=cer, lines=tally.judged) if tally.judged else self._say("no_cer"))
         self._work.set_text(" · ".join(filter(None, (self._told_of_reading(), self._told_of_training()))))
 
     def _told_of_reading(self) -> str:
@@ -179,7 +185,7 @@ class Window:
         now = self._store.line(self._line.number)
         if now is None:
             ui.notify(self._say("gone"), type="warning")
-            self._line = self._bench.first_line()
+            self._line = self._store.first()
             self._show()
         elif now.version == self._line.version:
             self._show(keep_text=True)
@@ -189,13 +195,28 @@ class Window:
         else:  # accepting it will say that it was changed
             self._stamp = self._store.stamp()
 
-    def _choose(self, number: int) -> None:
-        self._line = self._store.line(number) or self._bench.first_line()
-        self._show()
+    def _choose(self, number: int, *, afresh: bool = False) -> None:
+        """Go to a line; what was written and not accepted is kept aside, and there again when one comes back.
+
+        `afresh` goes to it as it stands in the store.
+        """
+        if self._line is not None and self._written_text() != self._line.text:
+            self._drafts[self._line.number] = (self._line, self._written_text())
+        draft = self._drafts.pop(number, None)
+        self._line = self._store.line(number) or self._store.first()
+        if draft is None or afresh or self._line is None or self._line.number != number:
+            self._show()
+        else:  # with the version that was seen, so that what others changed since is not overwritten
+            self._line, text = draft
+            self._show()
+            self._field.set_value(text)
         self._field.run_method("focus")
 
-    def _walk(self, steps: int) -> None:
-        further = self._bench.neighbour(self._line, steps) if self._line else None
+    def _written_text(self) -> str:
+        return str(self._field.value or "").strip()
+
+    def _walk(self, *, before: bool = False) -> None:
+        further = self._store.neighbour(self._line, before=before) if self._line else None
         if further is not None:
             self._choose(further.number)
 
@@ -207,7 +228,7 @@ class Window:
         elif self._by_doubt:
             ui.notify(self._say("all_settled"), type="positive")
             self._show()
-        elif self._line is not None and (following := self._bench.neighbour(self._line, 1)) is not None:
+        elif self._line is not None and (following := self._store.neighbour(self._line)) is not None:
             self._choose(following.number)
         else:
             self._show()
@@ -238,8 +259,8 @@ class Window:
         if not event.action.keydown or not event.modifiers.alt:
             return
         by_code: dict[str, Callable[[], Any]] = {
-            "ArrowDown": lambda: self._walk(1),
-            "ArrowUp": lambda: self._walk(-1),
+            "ArrowDown": self._walk,
+            "ArrowUp": lambda: self._walk(before=True),
             "KeyU": self._unreadable,
             "KeyS": self._part,
             "KeyJ": self._join,
@@ -256,23 +277,22 @@ class Window:
 
     def _settle(self, state: State) -> None:
         def settle(line: Line) -> None:
-            self._line = self._store.settle(line, str(self._field.value or ""), state, who=self._who)
+            self._line = self._store.settle(line, self._written_text(), state, who=self._who)
             self._go_on()
 
         self._change(settle)
 
     def _part(self) -> None:
         def part(line: Line) -> None:
-            if self._field.value != line.text:  # what is parted is what stands in the field
-                line = self._store.settle(line, str(self._field.value or ""), State.READ, who=self._who)
-            self._line, _ = self._store.part(line, self._caret, who=self._who)
+            text = str(self._field.value or "")  # what is parted is what stands in the field
+            self._line, _ = self._store.part(line, self._caret, who=self._who, text=text)
             self._show()
 
         self._change(part)
 
     def _join(self) -> None:
         def join(line: Line) -> None:
-            self._line = self._store.join(line, who=self._who)
+            self._line = self._store.join(line, who=self._who, text=self._written_text())
             self._show()
 
         self._change(join)
@@ -284,7 +304,7 @@ class Window:
                 ui.notify(self._say("nothing_to_undo"))
                 return
             ui.notify(self._say("undone"))
-            self._choose(change.before[0].number)
+            self._choose(change.before[0].number, afresh=True)
 
         self._change(undo)
 
@@ -311,33 +331,53 @@ class Window:
             kind = ui.select(kinds, value="page").classes("w-full").props("outlined")
             only = ui.checkbox(self._say("accepted_only"), value=True)
             folder = ui.input(self._say("folder"), value=str(self._bench.work / "export")).classes("w-full")
-            ui.button(self._say("write"), on_click=lambda: self._write(dialog, kind.value, only.value, folder.value))
+            button = ui.button(self._say("write"))
+
+            async def write() -> None:
+                with _disabled(button):
+                    await self._write(dialog, kind.value, only.value, folder.value)
+
+            button.on_click(write)
         dialog.open()
 
-    def _write(self, dialog: ui.dialog, kind: str, accepted_only: bool, folder: str) -> None:
-        bench, out = self._bench, Path(folder)
+    async def _write(self, dialog: ui.dialog, kind: str, accepted_only: bool, folder: str) -> None:
         try:
-            if kind == _DATASET:
-                made = export_dataset(bench.store, bench.shelf, out, overwrite=True)
-                told = str(made.dataset)
-            else:
-                done = export(
-                    bench.store, bench.shelf, out, to=kind, accepted_only=accepted_only, overwrite=out.exists()
-                )
-                told = self._say("written", pages=done.pages, texts=done.texts, out=done.out)
-                for left in done.left_out:
-                    ui.notify(f"{left.where}: {left.message}", type="warning")
+            said = await run.io_bound(self._written, kind, Path(folder), accepted_only=accepted_only)
         except DsocrError as error:
             ui.notify(f"{error}. {error.hint or ''}", type="negative", multi_line=True)
             return
+        if said is None:  # the workbench is being closed
+            return
+        for left in said[1:]:
+            ui.notify(left, type="warning")
         dialog.close()
-        ui.notify(told, type="positive", timeout=8000)
+        ui.notify(said[0], type="positive", timeout=8000)
 
-    def _train(self) -> None:
+    def _written(self, kind: str, out: Path, *, accepted_only: bool) -> list[str]:
+        """Write it out, which may take minutes: what was written, and what was left out."""
+        bench = self._bench
+        if kind == _DATASET:
+            return [str(export_dataset(bench.store, bench.shelf, out, overwrite=True).dataset)]
+        done = export(bench.store, bench.shelf, out, to=kind, accepted_only=accepted_only, overwrite=out.exists())
+        told = self._say("written", pages=done.pages, texts=done.texts, out=done.out)
+        return [told, *(f"{left.where}: {left.message}" for left in done.left_out)]
+
+    async def _train(self, button: ui.button) -> None:
         if self._bench.training is None:
             return
         try:
-            self._bench.training.start()
+            with _disabled(button):
+                await run.io_bound(self._bench.training.start)
         except DsocrError as error:
             ui.notify(f"{error}. {error.hint or ''}", type="negative", multi_line=True)
         self._tell()
+
+
+@contextmanager
+def _disabled(button: ui.button) -> Iterator[None]:
+    """While something is being made, it is not asked for again."""
+    button.disable()
+    try:
+        yield
+    finally:
+        button.enable()

@@ -15,6 +15,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "order_pages": ("in order", "по порядку"),
     "order_doubt": ("by doubt", "по сомнению"),
     "page": ("Page", "Страница"),
+    "line": ("Picture of the line", "Изображение строки"),
     "text": ("Text of the line", "Текст строки"),
     "export": ("Export", "Выгрузить"),
     "accepted_only": ("accepted lines only", "только принятые строки"),
