@@ -31,11 +31,16 @@ class RunFolder:
     path: Path
 
     @classmethod
-    def open(cls, path: Path) -> Self:
-        """A finished run, one that can transcribe; `adapter/` is written whole, so its presence says so."""
-        run = cls(path)
+    def named(cls, path: Path) -> Self:
+        """A run folder that is there, finished or not."""
         if not path.is_dir():
             raise RunError("no such run folder", where=path, hint="give the folder that `run:` names in the config")
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """A finished run, one that can transcribe; `adapter/` is written whole, so its presence says so."""
+        run = cls.named(path)
         if not run.config.is_file():
             raise RunError("is not a run folder: it has no config.yaml", where=path)
         if not run.adapter.is_dir():

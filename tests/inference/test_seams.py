@@ -260,6 +260,7 @@ def test_an_interrupted_command_says_what_is_kept(
             formats=[],
             shard="1/1",
             json=False,
+            served=None,
             options=options,
         )
     assert capsys.readouterr().err.endswith(told)

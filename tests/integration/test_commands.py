@@ -5,11 +5,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from dsocr.cli import main
+from tests.integration import calling
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -18,18 +19,7 @@ Call = Callable[..., tuple[int, str, str]]
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
     """Runs `dsocr ARGUMENTS` in this process; gives its exit code, stdout and stderr."""
 
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dsocr", *map(str, arguments)])
-        capsys.readouterr()
-        try:
-            main()
-            code = 0
-        except SystemExit as exit_:
-            code = int(exit_.code or 0)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
+    return partial(calling.call, monkeypatch, capsys)
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,14 @@
 """`dsocr export` as a person meets it."""
 
-import sys
 from pathlib import Path
 
 import pytest
 from peft.tuners.lora import LoraLayer
 
-from dsocr.cli import main
 from dsocr.inference.transcriber import Transcriber
 from dsocr.model.adapters import read_adapter_config
 from dsocr.runs import RunFolder
+from tests.integration import calling
 from tests.making_models import make_run, write_first
 
 
@@ -21,13 +20,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of `dsocr export WORDS`."""
-    monkeypatch.setattr(sys, "argv", ["dsocr", "export", *map(str, words)])
-    try:
-        main()
-        code = 0
-    except SystemExit as exit_:
-        code = int(exit_.code or 0)
-    return code, *capsys.readouterr()
+    return calling.call(monkeypatch, capsys, "export", *words)
 
 
 def test_an_export_says_what_it_made_and_what_to_run_next(

@@ -1,26 +1,14 @@
 """`dsocr prepare` with every choice of splits and texts, and `dsocr splits` on what it made."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from dsocr.cli import main
 from tests.data.making import pair, write
+from tests.integration.calling import call
 
 Texts = pytest.CaptureFixture[str]
-
-
-def call(monkeypatch: pytest.MonkeyPatch, capsys: Texts, *arguments: object) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["dsocr", *map(str, arguments)])
-    capsys.readouterr()
-    try:
-        main()
-        code = 0
-    except SystemExit as exit_:
-        code = int(exit_.code or 0)
-    return code, *capsys.readouterr()
 
 
 @pytest.fixture

@@ -133,6 +133,10 @@ def transcribe(
     segmenter: Annotated[
         str, typer.Option(help="Who finds the lines of page images: builtin, or kraken if it is installed.")
     ] = "builtin",
+    engine: Annotated[
+        str | None, typer.Option(help="A server that reads, vLLM or dsocr serve: http://HOST:PORT/v1.")
+    ] = None,
+    engine_model: Annotated[str | None, typer.Option(help="What the server calls the model; the run's name.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Read lines again that have a text already.")] = False,
     shard: Annotated[str, typer.Option(help="Read one share of the pages, as 2/5: the second of five.")] = "1/1",
     review: Annotated[
@@ -148,8 +152,17 @@ def transcribe(
 
     options: dict[str, Any] = {"unit": unit, "shows": shows, "segmenter": segmenter, "replace_texts": replace}
     options |= {"strict": strict, "overwrite": overwrite, "review": review}
+    served = None if engine is None else (engine, engine_model or run.resolve().name)
     transcribe_command(
-        Printer(quiet=quiet or json), run, inputs, out, formats=formats or [], shard=shard, json=json, options=options
+        Printer(quiet=quiet or json),
+        run,
+        inputs,
+        out,
+        formats=formats or [],
+        shard=shard,
+        json=json,
+        served=served,
+        options=options,
     )
 
 

@@ -26,14 +26,16 @@ def transcribe_command(
     formats: Sequence[str],
     shard: str,
     json: bool,
+    served: tuple[str, str] | None,
     options: dict[str, Any],
 ) -> None:
-    """`dsocr transcribe`; `options` are those of the library's function."""
+    """`dsocr transcribe`; `served` is a server's address and model, `options` are those of the library's function."""
     for name, (option, *choices) in _CHOICES.items():
         one_of(option, options[name], *choices)
     share = _share(shard)
 
     from dsocr.data.work import folder_beside
+    from dsocr.inference.remote import Engine
     from dsocr.inference.transcribe import transcribe
     from dsocr.runs import RunFolder
 
@@ -41,7 +43,8 @@ def transcribe_command(
     try:
         with printer.progress("reading", "pages") as tell:
             run = RunFolder.to_read_with(path)
-            report = transcribe(run, inputs, out, formats=formats, shard=share, progress=tell, **options)
+            engine = None if served is None else Engine(*served)
+            report = transcribe(run, inputs, out, formats=formats, shard=share, progress=tell, engine=engine, **options)
     except KeyboardInterrupt:
         kept = ": what was read is kept, and the same command goes on with it" if folder_beside(out).exists() else ""
         printer.complain(f"interrupted{kept}")

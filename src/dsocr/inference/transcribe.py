@@ -22,6 +22,7 @@ from dsocr.inference.journal import ReadingJournal
 from dsocr.inference.outputs import Target
 from dsocr.inference.pages import ReadPage
 from dsocr.inference.reading import Reads, read_into
+from dsocr.inference.remote import Engine, RemoteReader
 from dsocr.inference.review import write_review
 from dsocr.inference.transcriber import Transcriber
 from dsocr.inference.work import recover, work_folder
@@ -89,6 +90,7 @@ def transcribe(
     overwrite: bool = False,
     review: Path | None = None,
     progress: Progress | None = None,
+    engine: Engine | None = None,
     reader: Reads | None = None,
 ) -> TranscribeReport:
     """Reads all pages of `inputs` with a run's adapter and writes the texts to `out`, a file or a folder.
@@ -97,7 +99,8 @@ def transcribe(
     it from their shape. `segmenter` finds the lines of pages that come without. Texts that ALTO and PAGE files hold are
     kept unless `replace_texts`. `shard` (2, 5) reads the second of five shares of the pages. What cannot be read is
     counted and listed; `strict` makes it an error. What a killed run has read is not read again. `review` is a file for
-    all lines that were read, the most doubtful first. `reader` reads in place of the run's own.
+    all lines that were read, the most doubtful first. `engine` is a server that reads, `reader` what reads, in place
+    of the run's own network.
     """
     if review is not None:
         _refuse_review(review, out, overwrite=overwrite)
@@ -111,7 +114,7 @@ def transcribe(
         pages = found.pages[shard[0] - 1 :: shard[1]]
         if not pages:
             raise DataError(f"this share of the pages is empty: there are {len(found.pages)} in all")
-        job = _job(run, settings, opening, shows, segmenter, shard)
+        job = _job(run, settings, opening, shows, segmenter, shard) | (engine.told() if engine else {})
         target.refuse(pages, overwrite=overwrite, shard=job["shard"])
         date = work.journal.begin(job, now().isoformat(timespec="seconds"))
         with _memory_in_sentences(run, out):
@@ -119,7 +122,7 @@ def transcribe(
                 work.journal,
                 pages,
                 opening,
-                reader or Transcriber.of_run(run, merged=True),
+                reader or _reader(run, settings, engine),
                 strict=strict,
                 progress=progress,
             )
@@ -139,6 +142,12 @@ def transcribe(
             raise DataError(_told(unwritten))
         report.refused += unwritten
     return report
+
+
+def _reader(run: RunFolder, settings: ReadingSettings, engine: Engine | None) -> Reads:
+    if engine is None:
+        return Transcriber.of_run(run, merged=True)
+    return RemoteReader(engine, settings)
 
 
 @contextmanager

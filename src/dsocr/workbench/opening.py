@@ -51,7 +51,7 @@ class Shelf:
 def opened_shelf(store: Store, source: Path, folder: Path) -> Iterator[Shelf]:
     """The images of a source until the block ends; archives are unpacked into `folder` for as long.
 
-    Raises DataError where the store is of another source.
+    Raises DataError where the store is of another source, or the source is a single file.
     """
     known = store.setting(_SOURCE)
     if known is not None and known != source.resolve().name:
@@ -59,7 +59,10 @@ def opened_shelf(store: Store, source: Path, folder: Path) -> Iterator[Shelf]:
         raise DataError(f"holds corrections of {known}, not of {source.name}", where=folder.parent, hint=hint)
     store.set_setting(_SOURCE, source.resolve().name)
     with opened(source, folder) as held:
-        yield Shelf(held.path if held.path.is_dir() else held.path.parent)
+        if not held.path.is_dir():
+            hint = f"open the folder it lies in: dsocr workbench {source.parent.as_posix()}"
+            raise DataError("is a single file, and a workbench opens folders and archives", where=source, hint=hint)
+        yield Shelf(held.path)
 
 
 def fill(store: Store, shelf: Shelf, notes: Notes, *, format: str | None = None, writer: str | None = None) -> int:

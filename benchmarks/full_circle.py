@@ -1,0 +1,203 @@
+"""What an evening of corrections is worth: `python benchmarks/full_circle.py [--corrections 100] [--epochs 15]`.
+
+Pages of every fifth writer of the copiste export (DSOCR_REAL_DATA says where it lies) go through the workbench's own
+parts with their texts taken out: the base, which never saw these hands, reads them; the first lines of every page are
+corrected from the truth, in turn over the pages, until there are enough; an adapter is trained on them, from the base
+and as the workbench's button does it; and the lines that nobody corrected are read again. Those whose text was
+corrected elsewhere (the volunteers copied the same consent) are left out of the score and counted.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice, zip_longest
+from pathlib import Path
+
+from PIL import Image
+
+from dsocr.config import RunConfig, load_config
+from dsocr.data.dataset import Dataset
+from dsocr.data.notes import Notes
+from dsocr.evaluation.comparison import Comparison, NamedLines, compare
+from dsocr.evaluation.comparison_table import render_comparison
+from dsocr.evaluation.matching import Text
+from dsocr.evaluation.scores import score_lines
+from dsocr.inference.decoding import Generation
+from dsocr.inference.transcriber import Transcriber
+from dsocr.model.loading import load_base
+from dsocr.runs import RunFolder
+from dsocr.samples import Sample, Split
+from dsocr.text import TextPolicy
+from dsocr.workbench.lines import Line, Page, State
+from dsocr.workbench.opening import Shelf, fill, opened_shelf
+from dsocr.workbench.reading import Reading
+from dsocr.workbench.store import Store
+from dsocr.workbench.training import Training
+from measuring import PROJECT, append_json, machine, told
+
+COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT.parent / "shared" / "data" / "copiste")
+WRITER = r"((?:imp_)?wikitexte_\d+)"
+EVERY = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The lines that nobody corrected, before and after; how many were left out, and how the corrected were split."""
+
+    found: Comparison
+    repeated: int
+    splits: Mapping[str, int]
+    seconds: float
+
+
+def take_pages(folder: Path) -> None:
+    """Copy the pages of every fifth writer twice: to `pages` without their texts, to `truth` as they are."""
+    files = sorted((COPISTE / "alto").glob("*.xml"))
+    writer_by_file = {file: match[1] for file in files if (match := re.match(WRITER, file.stem))}
+    writers = sorted(set(writer_by_file.values()))[::EVERY]
+    for place, keeps_texts in (("pages", False), ("truth", True)):
+        for part in ("alto", "jpg"):
+            (folder / place / part).mkdir(parents=True)
+        for file in (file for file, writer in writer_by_file.items() if writer in writers):
+            markup = file.read_text(encoding="utf-8")
+            markup = markup if keeps_texts else re.sub(r'CONTENT="[^"]*"', 'CONTENT=""', markup)
+            (folder / place / "alto" / file.name).write_text(markup, encoding="utf-8", newline="\n")
+            shutil.copy(COPISTE / "jpg" / f"{file.stem}.jpg", folder / place / "jpg")
+
+
+def true_texts(folder: Path) -> dict[tuple[str, float], str]:
+    """What really stands in each line, by its page's name and its place there."""
+    with (
+        closing(Store.open(folder / "truth.sqlite")) as store,
+        opened_shelf(store, folder / "truth", folder / "unpacked-truth") as shelf,
+    ):
+        fill(store, shelf, Notes(strict=False), format="alto", writer=WRITER)
+        names = {page.number: page.name for page in store.pages()}
+        return {(names[line.page], line.place): line.text for line in store.lines()}
+
+
+def base_reader(config: RunConfig) -> Transcriber:
+    """The base alone, with the settings of the recipe."""
+    base = load_base(config.base, config.base_revision)
+    encoder = base.encoder(config.input.resolution, config.input.prompt)
+    return Transcriber(base.network, encoder, Generation(**config.generation.model_dump()), TextPolicy())
+
+
+def to_correct(lines: Sequence[Line], count: int) -> list[Line]:
+    """The first lines of every page, in turn over the pages."""
+    by_page: dict[int, list[Line]] = {}
+    for line in lines:
+        by_page.setdefault(line.page, []).append(line)
+    in_turn = (line for turn in zip_longest(*by_page.values()) for line in turn if line is not None)
+    return list(islice(in_turn, count))
+
+
+def train(training: Training) -> Path:
+    """Press the button, and wait for the adapter."""
+    run = training.start()
+    while (standing := training.standing()) is None or standing.is_at_work:
+        time.sleep(1)
+    if standing.fault:
+        sys.exit(f"the training ended: {standing.fault}")
+    return run
+
+
+def read_again(run: Path, shelf: Shelf, pages: Mapping[int, Page], lines: Sequence[Line]) -> dict[str, Text]:
+    """What the new adapter reads, by the line's number."""
+    reader = Transcriber.of_run(RunFolder(run))
+
+    def pictures() -> Iterator[tuple[str, Image.Image | None]]:
+        for page in pages.values():
+            own = [line for line in lines if line.page == page.number]
+            yield from zip((str(line.number) for line in own), shelf.cut(page, own), strict=True)
+
+    shown = ((name, picture) for name, picture in pictures() if picture is not None)
+    return {one.id: Text(one.text, one.truncated) for one in reader.read(shown)}
+
+
+def go_round(
+    store: Store, shelf: Shelf, work: Path, recipe: RunConfig, truth: Mapping[tuple[str, float], str], corrections: int
+) -> Round:
+    """Read, correct, train, read again."""
+    pages = {page.number: page for page in store.pages()}
+    reading = Reading(store, shelf, partial(base_reader, recipe))
+    reading.start()
+    while reading.is_at_work:
+        time.sleep(0.2)
+    if reading.fault:
+        sys.exit(f"the reading ended: {reading.fault}")
+    lines = [line for line in store.lines() if truth[pages[line.page].name, line.place]]
+    texts = {line.number: truth[pages[line.page].name, line.place] for line in lines}
+    corrected = to_correct(lines, corrections)
+    for line in corrected:
+        store.settle(line, texts[line.number], State.ACCEPTED, who="full circle")
+
+    training = Training(store, shelf, work, recipe)
+    started = time.monotonic()
+    run = train(training)
+    seconds = time.monotonic() - started
+
+    settled = {line.number for line in corrected}
+    known = {texts[number] for number in settled}
+    others = [line for line in lines if line.number not in settled]
+    left = [line for line in others if texts[line.number] not in known]
+    after = read_again(run, shelf, pages, left)
+    samples = [
+        Sample(
+            str(line.number),
+            shelf.root / pages[line.page].image,
+            texts[line.number],
+            Split.TEST,
+            writer=pages[line.page].writer,
+            page=pages[line.page].name,
+        )
+        for line in left
+    ]
+    before = {str(line.number): Text(line.machine or "") for line in left}
+    found = compare(
+        [NamedLines(name, score_lines(samples, read)) for name, read in (("before", before), ("after", after))]
+    )
+    splits = Dataset.open(load_config(RunFolder(run).config).dataset).card.splits
+    return Round(found, len(others) - len(left), {name.value: split.samples for name, split in splits.items()}, seconds)
+
+
+def main() -> None:
+    """Go once round, and print what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--corrections", type=int, default=100)
+    parser.add_argument("--epochs", type=float, default=15)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if not (COPISTE / "alto").is_dir():
+        sys.exit(f"the copiste pages are not at {COPISTE}; set DSOCR_REAL_DATA")
+    settings = [f"training.epochs={options.epochs}", "validation.every_steps=1000000"]
+    recipe = load_config(PROJECT / "configs" / "copiste_nano.yaml", settings)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        take_pages(folder)
+        truth = true_texts(folder)
+        with (
+            closing(Store.open(folder / "work" / "corrections.sqlite")) as store,
+            opened_shelf(store, folder / "pages", folder / "unpacked") as shelf,
+        ):
+            fill(store, shelf, Notes(strict=False), format="alto", writer=WRITER)
+            done = go_round(store, shelf, folder / "work", recipe, truth, options.corrections)
+    print(told(machine()))
+    print(f"corrected {sum(done.splits.values())} lines: {told(done.splits)}; trained for {done.seconds:.0f} s")
+    print(f"left out, their text being among the corrected: {done.repeated}")
+    print(render_comparison(done.found))
+    facts = {"repeated": done.repeated, "splits": dict(done.splits), "seconds": done.seconds}
+    chosen = {"corrections": options.corrections, "epochs": options.epochs}
+    append_json(options.json, "full_circle", chosen, [{**facts, "comparison": done.found.as_dict()}])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""The command line, called in the process of the tests."""
+
+import sys
+
+import pytest
+
+from dsocr.cli import main
+
+
+def call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object
+) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of `dsocr ARGUMENTS`."""
+    monkeypatch.setattr(sys, "argv", ["dsocr", *map(str, arguments)])
+    capsys.readouterr()
+    try:
+        main()
+        code = 0
+    except SystemExit as exit_:
+        code = int(exit_.code or 0)
+    return code, *capsys.readouterr()

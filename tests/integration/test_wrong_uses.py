@@ -1,0 +1,68 @@
+"""Wrong uses as users make them: each is one sentence and a hint, never a traceback."""
+
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dsocr.cli import main
+from tests.workbench.making import make_pages
+
+Texts = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port at which another program listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def refusal(monkeypatch: pytest.MonkeyPatch, capsys: Texts, *arguments: object) -> str:
+    monkeypatch.setattr(sys, "argv", ["dsocr", *map(str, arguments)])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    said = capsys.readouterr().err
+    assert caught.value.code == 2
+    assert "Traceback" not in said
+    assert "hint: " in said
+    return said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["evaluate", "nowhere"], "nowhere: no such run folder", id="a run that is not there"),
+        pytest.param(["report", "nowhere"], "nowhere: no such run folder", id="its report"),
+        pytest.param(["compare", "nowhere"], "nowhere: no such file or folder", id="a reading that is not there"),
+        pytest.param(["compare", "a=nowhere"], "nowhere: no such file or folder", id="one with a name"),
+        pytest.param(["serve", "nowhere"], "nowhere: no such run folder", id="a run to serve"),
+    ],
+)
+def test_what_is_not_there_is_named(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said in refusal(monkeypatch, capsys, *arguments)
+
+
+def test_a_workbench_says_that_its_port_is_taken_before_it_reads_a_page(
+    taken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    pages = make_pages(tmp_path / "box")
+    said = refusal(monkeypatch, capsys, "workbench", pages, "--port", taken, "--no-show")
+    assert f"cannot listen at 127.0.0.1:{taken}: " in said
+    assert said.count("127.0.0.1") == 1
+    assert not (tmp_path / "box.workbench").exists()
+
+
+def test_a_workbench_does_not_take_the_folder_of_a_file_for_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    page = make_pages(tmp_path / "box") / "page" / "scan-1.xml"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        free = listener.getsockname()[1]
+    said = refusal(monkeypatch, capsys, "workbench", page, "--port", free, "--no-show", "--work", tmp_path / "work")
+    assert "is a single file" in said

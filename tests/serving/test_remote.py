@@ -1,0 +1,145 @@
+"""Transcribing by a server: the same texts as by the run itself, and patience with one that is busy."""
+
+import io
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from email.message import Message
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from PIL import Image
+
+from dsocr.errors import ConfigError, RunError
+from dsocr.inference.decoding import Generation
+from dsocr.inference.remote import Engine, RemoteReader
+from dsocr.inference.transcribe import transcribe
+from dsocr.runs import ReadingSettings, RunFolder
+from dsocr.serving.app import create_app
+from dsocr.text import TextPolicy
+from tests.conftest import draw_line
+from tests.serving.making import FakeModels
+
+SETTINGS = ReadingSettings("nano", None, "<image>\nFree OCR.", "fold", TextPolicy(), Generation().as_dict())
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    models = FakeModels()
+    app = create_app(lambda: models)  # type: ignore[arg-type,return-value]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        server.should_exit = True
+        thread.join()
+
+
+def test_what_a_server_reads_is_written_in_order(address: str, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "mine")
+    run.adapter.mkdir(parents=True)
+    SETTINGS.save(run.adapter)
+    (tmp_path / "scans").mkdir()
+    for number in range(9):
+        draw_line(tmp_path / "scans" / f"{number}.png", "a" * (number + 1))
+    report = transcribe(run, [tmp_path / "scans"], tmp_path / "texts.jsonl", engine=Engine(address, "mine", together=3))
+    rows = [json.loads(line) for line in report.out.read_text(encoding="utf-8").splitlines()]
+    assert [row["text"] for row in rows] == [f"mine {26 * number + 46}" for number in range(9)]
+    assert {row["confidence"] for row in rows} == {None}
+
+
+def test_a_model_that_is_not_served_and_a_server_that_is_not_there_are_sentences(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    image = [("line", Image.new("L", (40, 10)))]
+    with pytest.raises(RunError, match="404: there is no model 'other name'"):
+        list(RemoteReader(Engine(address, "other name"), SETTINGS).read(image))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        nobody = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    with pytest.raises(RunError, match="cannot be asked"):
+        list(RemoteReader(Engine(nobody, "mine"), SETTINGS).read(image))
+    with pytest.raises(ConfigError, match="is no address"):
+        Engine("file:///etc/passwd", "mine")
+
+
+def completion(text: str, reason: str = "stop") -> bytes:
+    answer = {"choices": [{"message": {"content": text}, "finish_reason": reason}], "usage": {"completion_tokens": 7}}
+    return json.dumps(answer).encode()
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
+    """Has the server give these answers, one after the other; gives what it was asked and how long was waited."""
+
+    def prepare(*answers: object) -> list[Any]:
+        seen: list[Any] = []
+        left = iter(answers)
+
+        def answer(request: urllib.request.Request, timeout: float) -> io.BytesIO:
+            assert isinstance(request.data, bytes)
+            seen.append(json.loads(request.data) | {"headers": dict(request.header_items())})
+            said = next(left)
+            if isinstance(said, Exception):
+                raise said
+            assert isinstance(said, bytes)
+            return io.BytesIO(said)
+
+        monkeypatch.setattr(urllib.request, "urlopen", answer)
+        monkeypatch.setattr(time, "sleep", seen.append)
+        return seen
+
+    return prepare
+
+
+def refusal(status: int, after: str | None = None) -> urllib.error.HTTPError:
+    headers = Message()
+    if after is not None:
+        headers["Retry-After"] = after
+    return urllib.error.HTTPError("http://x", status, "busy", headers, io.BytesIO(b"{}"))
+
+
+def read_one() -> Any:
+    engine = Engine("http://localhost/v1/", "mine", together=1)
+    (prediction,) = RemoteReader(engine, SETTINGS).read([("line", Image.new("L", (40, 10)))])
+    return prediction
+
+
+def test_a_busy_server_is_asked_again_when_it_says(answering: Callable[..., list[Any]]) -> None:
+    seen = answering(refusal(429, "7"), refusal(503), urllib.error.URLError("away"), completion("text"))
+    assert read_one().text == "text"
+    assert [one for one in seen if isinstance(one, float)] == [7.0, 1.0, 2.0]
+
+
+def test_the_run_says_how_to_read(answering: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DSOCR_ENGINE_TOKEN", "secret")
+    asked = answering(completion("a  b", "length"))
+    prediction = read_one()
+    assert (prediction.text, prediction.tokens, prediction.flags) == ("a b", 7, ("truncated",))
+    (body,) = asked
+    assert body["messages"][0]["content"][1] == {"type": "text", "text": "Free OCR."}
+    assert body["vllm_xargs"] == {"ngram_size": 20, "window_size": 90}
+    assert (body["max_tokens"], body["temperature"], body["headers"]["Authorization"]) == (256, 0, "Bearer secret")
+
+
+def test_a_loop_is_cut_off_and_marked(answering: Callable[..., list[Any]]) -> None:
+    answering(completion("начало " + "и так далее " * 40))
+    prediction = read_one()
+    assert prediction.text == "начало"
+    assert prediction.flags == ("looping",)
+
+
+@pytest.mark.parametrize("answer", [b"<html>", b"[]", b'{"choices": []}', b'{"choices": [{"message": 3}]}'])
+def test_what_is_no_answer_is_said_to_be_none(answering: Callable[..., list[Any]], answer: bytes) -> None:
+    answering(answer)
+    with pytest.raises(RunError, match="its answer is no"):
+        read_one()
