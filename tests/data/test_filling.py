@@ -157,3 +157,9 @@ def test_any_text_comes_back_but_for_what_xml_cannot_hold(text: str) -> None:
         legal = all(letter in "\t\n\r" or " " <= letter <= "\ud7ff" or letter >= "\ue000" for letter in text)
         if legal and not {"\ufffe", "\uffff"} & set(text):
             assert found == text
+
+
+def test_a_word_that_was_parted_is_not_told_of_another_text() -> None:
+    parted = ALTO.replace('WC="0.1"', 'WC="0.1" SUBS_TYPE="HypPart1" SUBS_CONTENT="каранда"')
+    assert parted != ALTO
+    assert b"SUBS_" not in fill_markup(parted.encode(), {1: Fill("строка")})

@@ -145,6 +145,15 @@ def test_hocr_is_xhtml_with_boxes(tmp_path: Path) -> None:
     assert words[0].get("title").endswith("x_wconf 88")
 
 
+def test_hocr_tells_how_sure_each_word_is(tmp_path: Path) -> None:
+    page = read_page(tmp_path)
+    words = [{"text": "Ёжик", "start": 0, "end": 4, "confidence": 0.25}, {"text": "—", "start": 9, "confidence": 1.0}]
+    line = replace(page.lines[0], told={"confidence": 0.875, "words": words})
+    FORMATS["hocr"].write([replace(page, lines=(line,))], tmp_path / "out.hocr", STEP)
+    told = (tmp_path / "out.hocr").read_text(encoding="utf-8")
+    assert re.findall(r"x_wconf (\d+)", told) == ["25", "88", "100", "88"]
+
+
 def test_tei_is_well_formed_and_points_at_its_zones(tmp_path: Path) -> None:
     FORMATS["tei"].write([read_page(tmp_path), read_page(tmp_path)], tmp_path / "out.tei", STEP)
     root = etree.parse(tmp_path / "out.tei")

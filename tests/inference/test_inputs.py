@@ -9,7 +9,9 @@ from PIL import Image
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.data.prepare import prepare
+from dsocr.data.sources.pictures import Pictures
 from dsocr.errors import DataError
+from dsocr.inference.inputs import finding
 from dsocr.inference.inputs.names import UniqueNames
 from dsocr.inference.transcribe import transcribe
 from dsocr.runs import RunFolder
@@ -94,6 +96,21 @@ def test_a_page_whose_image_lies_one_level_up_is_found_by_its_file_alone(run: Ru
     report = transcribe(run, [tmp_path / "doc" / "page" / "p.xml"], tmp_path / "out.xml", reader=Hashes())
     assert (report.images, report.lines) == (1, 1)
     assert "слово" in (tmp_path / "out.xml").read_text(encoding="utf-8")
+
+
+def test_a_folder_is_looked_through_once_for_all_its_files_that_are_named(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [alto_page(tmp_path / "in", name, [""]) for name in ("a", "b", "c")]
+    looked: list[Path] = []
+
+    def counted(source: Path) -> Pictures:
+        looked.append(source)
+        return Pictures(source)
+
+    monkeypatch.setattr(finding, "Pictures", counted)
+    assert transcribe(run, files, tmp_path / "out", reader=Hashes()).images == 3
+    assert looked == [tmp_path / "in"]
 
 
 def test_every_bad_input_is_one_sentence_and_the_rest_is_read(run: RunFolder, tmp_path: Path) -> None:

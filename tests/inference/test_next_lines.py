@@ -128,6 +128,14 @@ def test_a_damaged_image_is_counted_and_with_strict_an_error(run: RunFolder, tmp
     assert not (tmp_path / "strict").exists()
 
 
+def test_where_nothing_can_be_written_it_is_said(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsocr.inference.next_lines._write_pages", lambda *_: {})
+    with pytest.raises(DataError, match="no line could be read"):
+        queued(run, page_source(tmp_path / "source"), tmp_path / "queue")
+
+
 @pytest.mark.parametrize("transcribed", [pytest.param(4, id="all have a text")])
 def test_where_nothing_waits_it_is_said(transcribed: int, run: RunFolder, tmp_path: Path) -> None:
     source = page_source(tmp_path / "source", transcribed=transcribed)

@@ -11,6 +11,8 @@ import torch
 from lxml import etree
 from PIL import Image
 
+from dsocr.commands.transcribe import transcribe_command
+from dsocr.console import Printer
 from dsocr.errors import DataError, RunError
 from dsocr.inference import work
 from dsocr.inference.journal import ReadingJournal
@@ -21,20 +23,22 @@ from tests.data.making import page_line, page_xml
 from tests.data.making_pdf import encrypted_pdf, image_object, scan, write_pdf
 from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of
 
+NO_MEMORY = torch.OutOfMemoryError("CUDA out of memory")
 
-class RunsOut(Hashes):
-    """Reads like Hashes until it has read so many images, and then there is no memory left."""
 
-    def __init__(self, after: int) -> None:
+class Fails(Hashes):
+    """Reads like Hashes until it has read so many images, and then fails."""
+
+    def __init__(self, after: int, error: BaseException) -> None:
         super().__init__()
-        self.after = after
+        self.after, self.error = after, error
 
     def read(
         self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]
     ) -> Iterator[Prediction]:
         for prediction in super().read(images, hand_of):
             if len(self.read_ids) > self.after:
-                raise torch.OutOfMemoryError("CUDA out of memory")
+                raise self.error
             yield prediction
 
 
@@ -210,7 +214,7 @@ def test_rows_of_another_version_are_not_gone_on_with(run: RunFolder, scans: Pat
         patched.setattr(work, "WORTH_KEEPING", 0.0)
         patched.setattr("dsocr.inference.transcribe.__version__", "0.0.1")
         with pytest.raises(RunError):
-            transcribe(run, [scans], tmp_path / "out.txt", reader=RunsOut(4))
+            transcribe(run, [scans], tmp_path / "out.txt", reader=Fails(4, NO_MEMORY))
     journal = ReadingJournal(place / "journal.sqlite")
     assert not journal.is_empty
     journal.close()
@@ -222,6 +226,41 @@ def test_the_end_of_memory_is_a_sentence_and_what_was_read_is_kept(
 ) -> None:
     monkeypatch.setattr(work, "WORTH_KEEPING", 0.0)
     with pytest.raises(RunError, match="memory") as caught:
-        transcribe(run, [scans], tmp_path / "out.txt", reader=RunsOut(4))
+        transcribe(run, [scans], tmp_path / "out.txt", reader=Fails(4, NO_MEMORY))
     assert "the same command" in (caught.value.hint or "")
     assert transcribe(run, [scans], tmp_path / "out.txt", reader=Hashes()).known == 4
+
+
+@pytest.mark.parametrize(
+    ("worth_keeping", "told"),
+    [
+        pytest.param(0.0, "interrupted: what was read is kept, and the same command goes on with it\n", id="kept"),
+        pytest.param(60.0, "interrupted\n", id="hardly begun"),
+    ],
+)
+def test_an_interrupted_command_says_what_is_kept(
+    worth_keeping: float,
+    told: str,
+    run: RunFolder,
+    scans: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(work, "WORTH_KEEPING", worth_keeping)
+    monkeypatch.setattr("dsocr.inference.transcribe.Transcriber.of_run", lambda *_, **__: Fails(4, KeyboardInterrupt()))
+    monkeypatch.setattr("dsocr.runs.RunFolder.to_read_with", lambda _: run)
+    options = {"unit": None, "shows": None, "review": None}
+    with pytest.raises(KeyboardInterrupt):
+        transcribe_command(
+            Printer(quiet=True),
+            run.path,
+            [scans],
+            tmp_path / "o.txt",
+            formats=[],
+            shard="1/1",
+            json=False,
+            served=None,
+            options=options,
+        )
+    assert capsys.readouterr().err.endswith(told)

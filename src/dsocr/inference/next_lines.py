@@ -89,10 +89,10 @@ def next_lines(
             if progress is not None:
                 progress(len(candidates), lines)
         choices = choose(candidates, known, count)
-        if not choices:
-            raise DataError(f"no line could be read{notes.told()}", where=source)
         placed = _write_pages(folder, waiting, {choice.candidate.id for choice in choices}, notes)
         choices = [choice for choice in choices if choice.candidate.id in placed]
+        if not choices:
+            raise DataError(f"no line could be read{notes.told()}", where=source)
         rows = [_row(rank, choice, placed[choice.candidate.id]) for rank, choice in enumerate(choices, 1)]
         _write_tables(folder, rows)
         _write_sheet(folder / SHEET, rows, [cutting.pictures[choice.candidate.id] for choice in choices])

@@ -16,20 +16,19 @@ _GRAVE = ("empty", "looping", "truncated", "overruled", "tried_again")
 _OPEN, _CLOSE = "⟦", "⟧"
 
 
-def in_order_of_doubt(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Lines as a prediction's `as_dict` tells them, the most doubtful first, alike ones as they came."""
-    return sorted(rows, key=_sureness)
-
-
 def write_review(rows: Iterable[Mapping[str, Any]], path: Path) -> int:
     """`confidence<TAB>flags<TAB>id<TAB>text`, the most doubtful first, doubtful words in ⟦⟧; gives their number."""
-    ordered = in_order_of_doubt(rows)
+    # Only what is written is held: the rows of many pages would not fit into memory.
+    ordered = sorted(((_sureness(row), _listed(row)) for row in rows), key=lambda pair: pair[0])
     with writing_whole(path) as file:
-        for row in ordered:
-            confidence = "" if row.get("confidence") is None else f"{row['confidence']:.3f}"
-            text = marked(str(row["text"]), row.get("words", ())).replace("\n", " / ")
-            file.write(f"{confidence}\t{','.join(row.get('flags', ()))}\t{row['id']}\t{text}\n")
+        file.writelines(listed for _, listed in ordered)
     return len(ordered)
+
+
+def _listed(row: Mapping[str, Any]) -> str:
+    confidence = "" if row.get("confidence") is None else f"{row['confidence']:.3f}"
+    text = marked(str(row["text"]), row.get("words", ())).replace("\n", " / ")
+    return f"{confidence}\t{','.join(row.get('flags', ()))}\t{row['id']}\t{text}\n"
 
 
 def marked(text: str, words: Sequence[Mapping[str, Any]]) -> str:

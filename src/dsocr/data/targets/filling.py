@@ -14,6 +14,8 @@ from dsocr.data.targets.spans import Edit, Marked, as_utf8, attributes_of, edite
 _BEFORE_TEXT = frozenset({"AlternativeImage", "Coords", "Baseline", "Word"})
 """What stands before a line's text in PAGE."""
 _ALTO_TEXT = frozenset({"String", "SP", "HYP"})
+_STALE = ("WC", "CC", "SUBS_TYPE", "SUBS_CONTENT")
+"""What an ALTO `String` says of the text that it had: how sure it was, and the whole word where it is parted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def _changed_string(data: bytes, string: Marked, fill: Fill) -> list[Edit]:
     text = f'"{_attribute(fill.text)}"'.encode()
     edits = [Edit(*found["CONTENT"].value, text)] if "CONTENT" in found else []
     more = "" if edits else f' CONTENT="{_attribute(fill.text)}"'
-    for stale in ("WC", "CC"):
+    for stale in _STALE:
         if stale in found:
             edits.append(Edit(*found[stale].whole, b""))
     more += _alto_confidence(fill)

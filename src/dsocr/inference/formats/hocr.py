@@ -1,6 +1,7 @@
 """What was read as hOCR 1.2: XHTML with the box of each page, region, line and word.
 
-Nobody knows where words stand on their line, so they share its width by their letters.
+Nobody knows where words stand on their line, so they share its width by their letters. A word of which no confidence
+is known has its line's.
 """
 
 from collections.abc import Iterable, Iterator
@@ -56,21 +57,27 @@ def _page(page: ReadPage, number: int) -> Iterator[str]:
 
 def _line(line: ReadLine, box: Box, id_: str) -> str:
     title = f"bbox {_told(box)}{_baseline(line, box)}"
-    sure = "" if line.confidence is None else f"; x_wconf {round(100 * line.confidence)}"
+    sure = {word["start"]: word["confidence"] for word in line.told.get("words", ())}
     words = " ".join(
-        f'<span class="ocrx_word" id="word_{id_}_{number}" title="bbox {_told(part)}{sure}">{escape(word)}</span>'
-        for number, (word, part) in enumerate(_words(without_forbidden(line.text), box), start=1)
+        f'<span class="ocrx_word" id="word_{id_}_{number}" title="bbox {_told(part)}'
+        f'{_sureness(sure.get(start, line.confidence))}">{escape(word)}</span>'
+        for number, (word, start, part) in enumerate(_words(without_forbidden(line.text), box), start=1)
     )
     return f'<span class="ocr_line" id="line_{id_}" title="{title}">{words}</span>\n'
 
 
-def _words(text: str, box: Box) -> Iterator[tuple[str, Box]]:
+def _sureness(confidence: float | None) -> str:
+    return "" if confidence is None else f"; x_wconf {round(100 * confidence)}"
+
+
+def _words(text: str, box: Box) -> Iterator[tuple[str, int, Box]]:
+    """Each word, its first character's place in the text, and its box."""
     left, top, right, bottom = box
     share = (right - left) / max(len(text), 1)
     at = 0
     for word in text.split():
         at = text.index(word, at)
-        yield word, (left + round(at * share), top, left + round((at + len(word)) * share), bottom)
+        yield word, at, (left + round(at * share), top, left + round((at + len(word)) * share), bottom)
         at += len(word)
 
 

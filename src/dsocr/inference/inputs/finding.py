@@ -72,6 +72,13 @@ class Found:
 
     pages: list[InputPage] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    _pictures: dict[Path, Pictures] = field(default_factory=dict)
+
+    def pictures_of(self, source: Path) -> Pictures:
+        """The images of a folder, listed once however many of its files were named."""
+        if source not in self._pictures:
+            self._pictures[source] = Pictures(source)
+        return self._pictures[source]
 
     def refuse(self, where: str, error: DataError) -> None:
         """Notes a file that cannot be read."""
@@ -180,14 +187,12 @@ def _list_file(found: Found, path: Path) -> list[InputPage]:
 
 def _markup_pages(found: Found, source: Path, files: Sequence[Path], root: Path) -> list[InputPage]:
     """The pages that XML files describe."""
-    pictures = Pictures(source) if files else None
     pages: list[InputPage] = []
     for file in files:
-        assert pictures is not None
         where = relative(file, root)
         try:
             page = describe(parse_xml(file))
-            image = pictures.find(page.image or file.stem, near=file.parent)
+            image = found.pictures_of(source).find(page.image or file.stem, near=file.parent)
         except DataError as error:
             found.refuse(where, error)
             continue
