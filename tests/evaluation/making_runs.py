@@ -26,11 +26,18 @@ Reader = Callable[[int, Sample], Read]
 """What a model makes of a sample, given its number from 0."""
 
 
-def make_evaluated_run(folder: Path, dataset: Path, readers: dict[str, Reader]) -> RunFolder:
-    """A run folder with configuration, curves, provenance, scored lines and a card of the dataset's test split."""
+def make_evaluated_run(
+    folder: Path, dataset: Path, readers: dict[str, Reader], *, trained_on: Path | None = None
+) -> RunFolder:
+    """A run folder with configuration, curves, provenance, scored lines and a card of the dataset's test split.
+
+    It was trained on the same dataset unless another is given.
+    """
     run = RunFolder(folder)
     folder.mkdir(parents=True)
-    run.config.write_text(f"dataset: {dataset.as_posix()}\nrun: {folder.as_posix()}\n", encoding="utf-8")
+    run.config.write_text(
+        f"dataset: {(trained_on or dataset).as_posix()}\nrun: {folder.as_posix()}\n", encoding="utf-8"
+    )
     opened = Dataset.open(dataset)
     samples = opened.samples(Split.TEST)
     hands = hands_by_writer({sample.writer for sample in opened.samples(Split.TRAIN)}, [s.writer for s in samples])
@@ -40,7 +47,7 @@ def make_evaluated_run(folder: Path, dataset: Path, readers: dict[str, Reader]) 
     }
     write_lines(run.lines, readings)
     digests = {name.value: part.sha256 for name, part in opened.card.splits.items()}
-    settings = {"prompt": "<image>\nFree OCR.", "limit": None}
+    settings = {"prompt": "<image>\nFree OCR.", "limit": None, "dataset": trained_on and dataset.as_posix()}
     make_scorecard("test", readings.get("base"), readings.get("adapter"), dataset=digests, settings=settings).save(
         run.scorecard
     )

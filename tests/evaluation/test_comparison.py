@@ -197,15 +197,24 @@ def test_a_comparison_is_json_without_numbers_that_are_none() -> None:
     assert written["readings"][0]["intervals"]["cer"]["unit"] == "writer"
 
 
+def test_a_writer_of_whom_no_text_is_known_does_not_stop_a_comparison() -> None:
+    empty = Line("test/empty.png", "", "w5")
+    first = [*read([9, 8, 7, 6, 5], [f"w{n}" for n in range(5)]), *score_lines([empty], {empty.id: Read("")})]
+    second = [*read([3, 3, 3, 3, 3], [f"w{n}" for n in range(5)]), *score_lines([empty], {empty.id: Read("да")})]
+    found = compare([NamedLines("base", first), NamedLines("adapter", second)])
+    assert found.differences[0].typical == pytest.approx(-4 / len(TEXT))
+    assert found.differences[0].groups == (5, 1, 0)
+
+
 def test_the_plot_is_an_image_in_which_names_are_escaped() -> None:
     plot = render_dumbbells(
-        ["<base>", "a & b"], [Row("<script>", 3, [0.5, 0.1]), Row("w\n2", 1, [None, 3.2])], "writer"
+        ["<base>", "a & b"], [Row("<script>", 3, [0.5, 0.1]), Row("w\x01\n2", 1, [None, 3.2])], "writer"
     )
     root = etree.fromstring(plot)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert not root.findall(".//{*}script")
     texts = [text for element in root.iter("{*}text") if (text := element.text)]
-    assert {"<base>", "a & b", "<script> (3)", "w?2 (1)", "320 %"} <= set(texts)
+    assert {"<base>", "a & b", "<script> (3)", "w??2 (1)", "320 %"} <= set(texts)
 
 
 def test_of_many_writers_those_are_drawn_that_changed_most_both_ways() -> None:

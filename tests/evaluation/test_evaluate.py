@@ -9,6 +9,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+import yaml
 
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
@@ -115,6 +116,18 @@ def test_another_dataset_and_split_can_be_scored(run: RunFolder, small_dataset: 
     card = evaluate(run, dataset=small_dataset, split=Split.VALIDATION, limit=2)
     assert card.split == "validation"
     assert card.remarks == ("Only the first lines of the split were read, at most 2.",)
+    assert card.settings["dataset"] == small_dataset.as_posix()
+
+
+def test_a_guard_set_that_cannot_be_read_is_told_before_any_line_is(run: RunFolder, tmp_path: Path) -> None:
+    copy = RunFolder(Path(shutil.copytree(run.path, tmp_path / "copy")))
+    settings = yaml.safe_load(copy.config.read_text(encoding="utf-8"))
+    settings["guard"]["dataset"] = (tmp_path / "nowhere").as_posix()
+    copy.config.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    told: list[int] = []
+    with pytest.raises(DataError, match="nowhere"):
+        evaluate(copy, progress=lambda done, _: told.append(done))
+    assert told == []
 
 
 def test_the_card_says_what_it_was_made_with(run: RunFolder, small_dataset: Path) -> None:

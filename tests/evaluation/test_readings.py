@@ -76,6 +76,37 @@ def test_a_run_on_another_state_of_the_dataset_is_refused(run: RunFolder, better
         gather_readings([str(run.path), str(better.path)])
 
 
+def test_runs_on_a_dataset_they_were_not_trained_on_are_compared(small_dataset: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(small_dataset, own)
+    changed = json.loads((own / "dataset.json").read_text(encoding="utf-8"))
+    changed["splits"]["test"]["sha256"] = "f" * 64
+    (own / "dataset.json").write_text(json.dumps(changed), encoding="utf-8")
+    runs = [
+        make_evaluated_run(tmp_path / name, small_dataset, {"adapter": reader}, trained_on=own)
+        for name, reader in (("a", misread), ("b", read_better))
+    ]
+    found = gather_readings([str(run.path) for run in runs])
+    assert names(found) == ["a", "b"]
+    assert (found.about["dataset"], len(found.images)) == (small_dataset.name, 4)
+
+
+def test_runs_are_compared_whose_dataset_has_changed_since_and_predictions_of_it_are_refused(
+    small_dataset: Path, table: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(small_dataset, copy)
+    runs = [make_evaluated_run(tmp_path / name, copy, {"adapter": read_better}) for name in "ab"]
+    card = json.loads((copy / "dataset.json").read_text(encoding="utf-8"))
+    scored = card["splits"]["test"]["sha256"]
+    card["splits"]["test"]["sha256"] = "f" * 64
+    (copy / "dataset.json").write_text(json.dumps(card), encoding="utf-8")
+    found = gather_readings([str(run.path) for run in runs])
+    assert (names(found), found.about["sha256"]) == (["a", "b"], scored)
+    with pytest.raises(DsocrError, match="was evaluated on another dataset"):
+        gather_readings([str(runs[0].path), str(table)])
+
+
 def test_a_run_on_another_split_is_refused_with_the_command_to_run(run: RunFolder) -> None:
     with pytest.raises(DsocrError, match="was evaluated on the test split, not on validation") as caught:
         gather_readings([str(run.path)], split=Split.VALIDATION)

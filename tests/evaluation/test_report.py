@@ -13,6 +13,7 @@ from PIL import Image
 from dsocr.errors import DataError, RunError
 from dsocr.evaluation.lines import load_lines
 from dsocr.evaluation.report import lines as lines_module
+from dsocr.evaluation.report.facts import commands
 from dsocr.evaluation.report.markdown import render_markdown
 from dsocr.evaluation.report.material import gather
 from dsocr.evaluation.report.page import render_page
@@ -83,6 +84,17 @@ def test_without_a_base_nothing_is_compared(small_dataset: Path, tmp_path: Path)
     page = Page(render_page(gather(run)))
     assert "change" not in page.words.split()
     assert "Read better than" not in page.words
+
+
+def test_what_was_scored_elsewhere_without_the_base_is_told_to_be_repeated_so(
+    small_dataset: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "a & b"
+    shutil.copytree(small_dataset, other)
+    run = make_evaluated_run(tmp_path / "run", other, {"adapter": read_better}, trained_on=small_dataset)
+    material = gather(run)
+    assert {str(path).startswith(str(other)) for path in material.images.values()} == {True}
+    assert f'dsocr evaluate runs/again --dataset "{other.as_posix()}" --split test --no-base' in commands(material)
 
 
 def test_a_dataset_that_is_gone_costs_pictures_only(run: RunFolder, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from dsocr.evaluation.report.bars import Axis
 from dsocr.evaluation.report.characters import heat_map, letter, render_characters
 from dsocr.evaluation.report.charts import Group, Rate, bars
 from dsocr.evaluation.report.choosing import chapters_of, read_lines
+from dsocr.evaluation.report.lines import render_chapters
 from dsocr.evaluation.report.markdown import code
 from dsocr.evaluation.report.marks import LONGEST, differences, shortened, visible
 from dsocr.evaluation.scores import LineScore
@@ -53,6 +54,16 @@ def test_the_fair_sample_is_the_same_each_time_and_knows_nothing_of_errors() -> 
     (drawn,) = chapters_of(good, ["adapter"])
     assert len(drawn.lines) == 30
     assert [one.number for one in drawn.lines] == [one.number for one in chapters_of(bad, ["adapter"])[0].lines]
+
+
+def test_writers_with_odd_names_can_be_chosen_and_cannot_turn_the_page_around() -> None:
+    odd = [replace(line(number, 5), writer=name) for number, name in enumerate(["A  B ", "\u202eb", "<i>"])]
+    lines = read_lines({"adapter": odd})
+    page = Page(render_chapters(chapters_of(lines, ["adapter"]), lines, ["adapter"], {}))
+    assert sorted(page.values("data-writer")) == sorted({"A  B ", "\u202eb", "<i>"}), "what the script compares with"
+    assert {"A  B ", "\u202eb", "<i>"} <= set(page.values("value"))
+    assert "\u202e" not in page.words
+    assert "<i>" in page.words
 
 
 def test_a_reading_alone_is_better_and_worse_than_nothing() -> None:

@@ -86,6 +86,9 @@ def test_a_chat_streams(client: TestClient) -> None:
         pytest.param(chat("data:image/png;base64,AAAA"), 422, "not_an_image", id="base64 of something else"),
         pytest.param(chat(), 400, "no_image", id="no image"),
         pytest.param(chat(*[data_uri(png())] * 17), 413, "too_many_images", id="too many images"),
+        pytest.param(
+            chat(data_uri(png()), data_uri(png(30)[:50])), 422, "unreadable_image", id="the second is cut off"
+        ),
         pytest.param({"model": "mine"}, 400, "not_understood", id="no messages"),
         pytest.param(chat(data_uri(png()), n=2), 400, "not_understood", id="two answers are not to be had"),
         pytest.param({**chat(data_uri(png())), "model": "gpt"}, 404, "no_such_model", id="another's model"),

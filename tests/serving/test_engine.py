@@ -1,12 +1,18 @@
 """The thread that reads: what is read together, what is let go, and that nothing waits for ever."""
 
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError
+from typing import Any
 
 import pytest
+import torch
+from PIL import Image
 
+from dsocr.data.images import DecodedImage, decode_image
 from dsocr.errors import DsocrError, ModelError
+from dsocr.inference.transcriber import Prediction
 from dsocr.serving.engine import Engine, Job
 from dsocr.serving.limits import Limits, RefusedError
 from dsocr.serving.measures import Measures
@@ -143,3 +149,80 @@ def test_closed_it_reads_to_the_end_and_refuses_what_waits(engine: Engine, model
     with pytest.raises(RefusedError, match="shutting down"):
         engine.submit([job()])
     assert not engine.is_alive
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("a bug"), MemoryError()], ids=lambda fault: type(fault).__name__)
+def test_a_decoder_that_fails_ends_no_more_than_its_own_image(
+    engine: Engine, models: FakeModels, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    decode = decode_image
+
+    def failing(data: bytes, **settings: Any) -> DecodedImage:
+        if data == png(33):
+            raise fault
+        return decode(data, **settings)
+
+    monkeypatch.setattr("dsocr.serving.engine.decode_image", failing)
+    held(engine, models)
+    jobs = [job(20), job(33), job(22)]
+    engine.submit(jobs)
+    models.gate.set()
+    assert texts([jobs[0], jobs[2]]) == ["mine 20", "mine 22"]
+    with pytest.raises((RuntimeError, RefusedError)):
+        jobs[1].answer.result(10)
+    assert engine.is_alive
+
+
+def test_what_a_batch_held_is_free_when_its_images_are_read_alone(engine: Engine, models: FakeModels) -> None:
+    class Held:
+        """Stands for the tensors of a batch that took too much memory."""
+
+    alive: list[weakref.ref[Held]] = []
+    left: list[bool] = []
+
+    def read(model: str, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+        shown = list(images)
+        tensors = Held()
+        if len(shown) > 1:
+            alive.append(weakref.ref(tensors))
+            raise torch.OutOfMemoryError("too large")
+        left.extend(one() is not None for one in alive)
+        yield Prediction("0", "read", tokens=1, truncated=False)
+
+    held(engine, models)
+    models.read = read  # type: ignore[method-assign]
+    jobs = [job(20), job(21)]
+    engine.submit(jobs)
+    models.gate.set()
+    assert texts(jobs) == ["read", "read"]
+    assert left == [False, False]
+
+
+def test_where_the_thread_ends_by_a_fault_nobody_waits(
+    engine: Engine, models: FakeModels, caplog: pytest.LogCaptureFixture
+) -> None:
+    held(engine, models)
+    waiting, call = job(), engine.call(lambda: None)
+    engine.submit([waiting])
+    call.cancel()
+    models.samples_per_batch = None  # type: ignore[assignment]
+    models.gate.set()
+    with pytest.raises(RefusedError, match="has ended"):
+        waiting.answer.result(10)
+    assert not engine.is_alive
+    for ask in (lambda: engine.submit([job()]), lambda: engine.call(lambda: None)):
+        with pytest.raises(RefusedError, match="has ended"):
+            ask()
+    assert "ended by a fault" in caplog.text
+
+
+def test_closed_it_carries_nothing_out(engine: Engine, models: FakeModels) -> None:
+    held(engine, models)
+    given_up, waiting = engine.call(lambda: None), engine.call(lambda: None)
+    given_up.cancel()
+    engine.close(patience=0)
+    models.gate.set()
+    with pytest.raises(RefusedError, match="shutting down"):
+        waiting.result(10)
+    with pytest.raises(RefusedError, match="shutting down"):
+        engine.call(lambda: None)

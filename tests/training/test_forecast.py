@@ -129,6 +129,12 @@ def test_sizes_that_are_none_are_refused(
         Pretended().forecast(small_config, **options)
 
 
+def test_several_processes_are_refused(small_config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="trains in one process"):
+        Pretended().forecast(small_config)
+
+
 def test_a_dataset_without_the_split_is_refused(small_config: RunConfig, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(small_config.dataset, copy)

@@ -1,5 +1,7 @@
 """A training on corrections, begun from the workbench and watched from there."""
 
+import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -16,6 +18,12 @@ from dsocr.workbench.training import Training
 from tests.workbench.making import make_pages
 
 
+def _process(training: Training) -> "subprocess.Popen[bytes]":
+    process = training._process
+    assert process is not None
+    return process
+
+
 def test_a_training_runs_beside_the_workbench_and_leaves_a_run(small_config: RunConfig, tmp_path: Path) -> None:
     # A process with torch in it takes its seconds to start; nothing shorter shows that the button works.
     source, work = make_pages(tmp_path / "box"), tmp_path / "work"
@@ -30,7 +38,10 @@ def test_a_training_runs_beside_the_workbench_and_leaves_a_run(small_config: Run
             training.start()
         for line in store.lines():  # with what is drawn there: a training on other texts is refused
             store.settle(line, f"line {line.place + 1:.0f} of page {line.page}", State.ACCEPTED, who="anna")
+        (work / "run-3.yaml").touch()  # of a run that somebody removed: its number is not given again
         run = training.start()
+        assert run == work / "run-4"
+        assert os.name == "nt" or os.getpgid(_process(training).pid) != os.getpgid(0)  # Ctrl-C ends it once, by `end`
         with pytest.raises(RunError, match="training already"):
             training.start()
         while (standing := training.standing()) and standing.is_at_work:

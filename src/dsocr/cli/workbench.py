@@ -1,7 +1,7 @@
 """The command that opens a workbench."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -23,7 +23,7 @@ def workbench(
     writer: Annotated[str | None, typer.Option(help="Writers: a column, or a pattern in file names.")] = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port.")] = 8080,
     show: Annotated[bool, typer.Option(help="Open the browser.")] = True,
-    language: Annotated[str, typer.Option(help="en or ru.")] = "en",
+    language: Annotated[Literal["en", "ru"], typer.Option(help="What it speaks.")] = "en",
     quiet: Quiet = False,
 ) -> None:
     """Correct texts beside their pages in a browser, and train on the corrections."""

@@ -3,10 +3,10 @@
 import ipaddress
 import logging
 import os
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+from dsocr.commands.listening import listening
 from dsocr.commands.quiet import quiet_libraries
 from dsocr.console import Printer
 from dsocr.errors import ConfigError, RunError
@@ -40,7 +40,7 @@ def serve_command(
     from dsocr.serving.models import ServedModels, adapter_folder, adapter_name
 
     quiet_libraries()
-    token = os.environ.get(TOKEN) or None
+    token = os.environ.get(TOKEN, "").strip() or None  # `set TOKEN=word ` keeps the space
     if token is None and not _is_local(host) and not public:
         raise ConfigError(
             f"anybody who reaches {host} could read with this server",
@@ -56,7 +56,7 @@ def serve_command(
         raise ConfigError("two runs have the same name", hint="their folders' names are what clients ask for")
     limits = Limits(deadline=deadline, waiting=waiting)
     models = ServedModels(adapters)
-    hosts = _LOCAL if _is_local(host) else None
+    hosts = _LOCAL | {host} if _is_local(host) else None
     app = create_app(lambda: models, limits=limits, token=token, hosts=hosts, shelf=shelf)
     with listening(host, port) as listener:
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
@@ -72,20 +72,6 @@ def serve_command(
             timeout_graceful_shutdown=30,
         )
         uvicorn.Server(config).run(sockets=[listener])
-
-
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens, opened before the server starts, so that a port in use is a sentence."""
-    try:
-        return socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128
-        )
-    except OSError as error:
-        hint = "another server may run there: give --port"
-        reason = (
-            os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        )  # its own repeats the address
-        raise RunError(f"cannot listen at {host}:{port}: {reason}", hint=hint) from error
 
 
 def _is_local(host: str) -> bool:

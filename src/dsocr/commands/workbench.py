@@ -4,11 +4,17 @@ import secrets
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from dsocr.commands.listening import listening
 from dsocr.commands.quiet import quiet_libraries
-from dsocr.commands.serve import listening
 from dsocr.console import Printer
 from dsocr.errors import DataError, RunError
+
+if TYPE_CHECKING:
+    from dsocr.workbench.words import Language
+
+_HOST = "127.0.0.1"
 
 
 def workbench_command(
@@ -22,7 +28,7 @@ def workbench_command(
     writer: str | None,
     port: int,
     show: bool,
-    language: str,
+    language: "Language",
 ) -> None:
     """`dsocr workbench`: until a signal ends it."""
     try:
@@ -43,10 +49,9 @@ def workbench_command(
     from dsocr.workbench.window import Window, serve_pictures
 
     quiet_libraries()
-    with listening("127.0.0.1", port):  # or nothing would be said before all pages are read
-        pass
     if not source.exists():
         raise DataError("no such file or folder", where=source)
+    listening(_HOST, port).close()  # before pages are looked for, and as NiceGUI has no sentence for it
     folder = work or source.resolve().with_name(f"{source.resolve().stem}.workbench")
     reads = None if run is None else RunFolder.open(run)
     recipe = recipe_of(run, config)
@@ -71,15 +76,15 @@ def workbench_command(
         store.set_setting("secret", secret)
         serve_pictures(bench)
 
-        def window(language: str = language) -> None:
+        def window(language: str = language) -> None:  # what stands in the address may be anything
             Window(bench, "ru" if language == "ru" else "en", str(app.storage.browser["id"]))
 
         ui.page("/", title=f"{bench.name} - dsocr")(window)
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1"])
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", _HOST])
         printer.say(f"{len(bench.pages)} pages, {new} of them new; corrections: {folder / 'corrections.sqlite'}")
-        printer.result(f"http://127.0.0.1:{port}/")
+        printer.result(f"http://{_HOST}:{port}/")
         ui.run(
-            host="127.0.0.1",
+            host=_HOST,
             port=port,
             show=show,
             reload=False,

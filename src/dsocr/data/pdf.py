@@ -79,7 +79,8 @@ def _document(path: Path) -> Iterator[pypdfium2.PdfDocument]:
 
 
 def _told(error: pypdfium2.PdfiumError, path: Path) -> DataError:
-    if error.err_code == pdfium.FPDF_ERR_PASSWORD:
+    # PDFium leaves the code of an earlier file's error standing where a file has no pages.
+    if error.err_code == pdfium.FPDF_ERR_PASSWORD and b"/Encrypt" in path.read_bytes():
         return DataError("the PDF is encrypted", where=path, hint="save it without a password")
     message = f"the PDF is damaged or has no pages: {error}"
     return DataError(message, where=path, hint="was it copied or downloaded whole?")

@@ -13,7 +13,7 @@ from dsocr.data.sheets import hand_of
 from dsocr.errors import DataError
 from dsocr.evaluation.calibration import Judged, fit_calibration
 from dsocr.evaluation.confidence_page import render_confidence
-from dsocr.evaluation.evaluate import dataset_of
+from dsocr.evaluation.datasets import dataset_of
 from dsocr.evaluation.reliability import CalibrationReport, measured
 from dsocr.inference.confidence import UNCALIBRATED
 from dsocr.inference.spans import ScoredText

@@ -299,7 +299,7 @@ def _difference(
         cer=difference_interval(paired, seed=seed),
         swaps=swap_test(paired, seed=seed),
         groups=(better, worse, same),
-        typical=float(np.median((changes / length)[length > 0])) if length.any() else None,
+        typical=float(np.median(changes[length > 0] / length[length > 0])) if length.any() else None,
         signs=sign_test(better, worse),
         better=[line for line in changed if line.saved > 0],
         worse=[line for line in changed if line.saved < 0],

@@ -50,7 +50,7 @@ def render_dumbbells(names: Sequence[str], rows: Sequence[Row], unit: str) -> st
     drawn.append(f'<text x="{_NAMES + room / 2:.1f}" y="{foot + 32}" text-anchor="middle">CER, %</text>')
     drawn += [_row(row, names, _TOP + _ROW * (place + 0.5), across) for place, row in enumerate(shown)]
     left_out = f" ({len(shown)} of {len(rows)}, those that changed most)" if len(shown) < len(rows) else ""
-    title = f"CER of each {unit}{left_out}: {', '.join(names)}"
+    title = _plain(f"CER of each {unit}{left_out}: {', '.join(names)}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
         f'aria-label="{escape(title)}" font-family="system-ui, sans-serif" font-size="11">'
@@ -78,7 +78,7 @@ def _legend(names: Sequence[str]) -> str:
 def _row(row: Row, names: Sequence[str], y: float, across: _Across) -> str:
     told = [f"{name} {100 * cer:.1f} %" for name, cer in zip(names, row.cers, strict=True) if cer is not None]
     lines = f"{row.lines} line{'' if row.lines == 1 else 's'}"
-    drawn = [f"<title>{escape(row.name)} ({lines}): {escape(', '.join(told))}</title>"]
+    drawn = [f"<title>{escape(_plain(row.name))} ({lines}): {escape(_plain(', '.join(told)))}</title>"]
     name = f"{escape(_cut(row.name, _LONGEST))} ({row.lines})"
     drawn.append(f'<text x="{_NAMES - 12}" y="{y + 4:.1f}" text-anchor="end">{name}</text>')
     known = [(place, cer) for place, cer in enumerate(row.cers) if cer is not None]
@@ -97,9 +97,14 @@ def _row(row: Row, names: Sequence[str], y: float, across: _Across) -> str:
 
 
 def _cut(name: str, longest: int) -> str:
-    """A name as long as there is room for, without what cannot be shown."""
-    shown = "".join(character if character.isprintable() else "?" for character in name)
+    """A name as long as there is room for."""
+    shown = _plain(name)
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+
+
+def _plain(name: str) -> str:
+    """A name without what cannot be shown, and what XML may not hold."""
+    return "".join(character if character.isprintable() else "?" for character in name)
 
 
 def _colour(place: int) -> str:

@@ -15,6 +15,7 @@ from dsocr.data.images import open_image
 from dsocr.data.sheets import hand_of
 from dsocr.data.subsets import training_samples
 from dsocr.errors import DataError
+from dsocr.evaluation.datasets import dataset_of
 from dsocr.evaluation.guard import Guard, GuardReading
 from dsocr.evaluation.lines import write_lines
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
@@ -52,6 +53,8 @@ def evaluate(
     trained = opened.samples(Split.TRAIN) if dataset else training_samples(opened, load_config(run.config))
     hands = hands_by_writer({sample.writer for sample in trained}, writers)
 
+    # First, so that a guard set that cannot be read costs no hours of reading.
+    guarded = _guarded(run, transcriber) if with_base else None
     done = 0
 
     # Lines of one hand beside each other, so that they can share a sheet.
@@ -81,11 +84,11 @@ def evaluate(
         base_seconds=base_seconds,
         adapter_seconds=adapter_seconds,
         dataset={name.value: part.sha256 for name, part in opened.card.splits.items()},
-        settings=_settings(run, transcriber, opened, len(samples), limit) | {"lines_read_again": again},
+        settings=_settings(run, transcriber, opened, len(samples), limit)
+        | {"dataset": None if dataset is None else dataset.as_posix(), "lines_read_again": again},
         remarks=remarks,
         struck_marks=transcriber.text_policy.struck_marks,
     )
-    guarded = _guarded(run, transcriber) if with_base else None
     card = replace(card, guard=None if guarded is None else guarded.as_dict())
     write_lines(run.lines, ({} if base is None else {"base": base}) | {"adapter": lines})
     card.save(run.scorecard)
@@ -101,12 +104,6 @@ def _guarded(run: RunFolder, transcriber: Transcriber) -> GuardReading | None:
     with transcriber.without_adapter():
         base = guard.read(transcriber.network, transcriber.encoder, transcriber.generation)
     return guard.compared(base, guard.read(transcriber.network, transcriber.encoder, transcriber.generation))
-
-
-def dataset_of(run: RunFolder) -> Dataset:
-    """The run's own dataset, split as it was for the training."""
-    config = load_config(run.config)
-    return Dataset.open(config.dataset, fold=config.fold)
 
 
 def _images(samples: Sequence[Sample]) -> Iterator[tuple[str, Image.Image]]:

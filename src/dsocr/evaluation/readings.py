@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dsocr.config import load_config
 from dsocr.data.dataset import Dataset
 from dsocr.data.sources.texts import text_encoding
 from dsocr.errors import DataError, DsocrError, RunError
 from dsocr.evaluation.comparison import NamedLines
+from dsocr.evaluation.datasets import scored_dataset
 from dsocr.evaluation.lines import load_lines
 from dsocr.evaluation.matching import Missing, match
 from dsocr.evaluation.predictions import read_predictions
@@ -74,10 +74,11 @@ def gather_readings(
     alone = len(named) == 1 and bool(runs)
     if base and not runs:
         raise DataError("--base asks for the base of a run, and no run folder is given")
-    opened = _dataset(dataset, runs, needed=len(runs) < len(named))
+    needed = len(runs) < len(named)
+    opened = _dataset(dataset, runs, needed=needed)
     split = split or (runs[0].split if runs else Split.TEST)
     for each in runs:
-        each.demand(split, opened, runs[0])
+        each.demand(split, opened, runs[0], as_it_is=needed or dataset is not None)
     found: list[NamedLines] = []
     if base or alone:
         found.append(runs[0].reading("base", "base"))
@@ -108,15 +109,17 @@ class _Run:
         return Split(self.card.split)
 
     def dataset(self) -> Dataset | None:
-        """The run's own dataset, where it still is in its place."""
+        """The dataset that it was evaluated on, where it still is in its place."""
         try:
-            config = load_config(RunFolder(self.given.path).config)
-            return Dataset.open(config.dataset, fold=config.fold)
+            return scored_dataset(RunFolder(self.given.path), self.card)
         except DsocrError:
             return None
 
-    def demand(self, split: Split, dataset: Dataset | None, first: "_Run") -> None:
-        """An error where the run was evaluated on another split, or on another state of it."""
+    def demand(self, split: Split, dataset: Dataset | None, first: "_Run", *, as_it_is: bool) -> None:
+        """An error where the run was evaluated on another split, or on another state of it.
+
+        That state is the first run's, or that of the dataset `as_it_is`.
+        """
         hint = f"dsocr evaluate {self.given.path.as_posix()}"
         if dataset is not None:
             hint += f" --dataset {dataset.folder.as_posix()}"
@@ -124,7 +127,7 @@ class _Run:
             message = f"was evaluated on the {self.split} split, not on {split}"
             raise RunError(message, where=self.given.path, hint=f"{hint} --split {split}")
         other = first.card.dataset.get(split)
-        if dataset is not None and split in dataset.card.splits:
+        if as_it_is and dataset is not None and split in dataset.card.splits:
             other = dataset.card.splits[split].sha256
         own = self.card.dataset.get(split)
         if own is not None and other is not None and own != other:
@@ -185,6 +188,6 @@ def _about(dataset: Dataset | None, split: Split, runs: Sequence[_Run]) -> dict[
     about: dict[str, Any] = {"split": str(split)}
     if dataset is not None and split in dataset.card.splits:
         about |= {"dataset": dataset.folder.resolve().name, "sha256": dataset.card.splits[split].sha256}
-    elif runs:
-        about |= {"sha256": runs[0].card.dataset.get(split)}
+    if runs:
+        about["sha256"] = runs[0].card.dataset.get(split)  # as it was scored, though it may have changed since
     return about

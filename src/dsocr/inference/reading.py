@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import Protocol
 
 from PIL import Image
@@ -119,7 +118,7 @@ def _refuse_all(refused: dict[str, str], opened: dict[str, _Answered]) -> None:
 
 def _hand(page: InputPage) -> str:
     """Whose the writing is taken to be: that of a page is one hand's, line images of one folder are of one hand."""
-    return PurePosixPath(page.id).parent.as_posix() if page.shows == "line" else page.id
+    return page.path.parent.as_posix() if page.shows == "line" else page.id
 
 
 def _assembled(answered: _Answered, *, replace_texts: bool) -> ReadPage:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from dsocr import __version__
 from dsocr.data.clock import now
 from dsocr.data.sources.layout import Unit
 from dsocr.data.targets.filling import Step
-from dsocr.errors import DataError
+from dsocr.errors import DataError, RunError
 from dsocr.inference.confidence import CALIBRATION
 from dsocr.inference.formats import choose_formats
 from dsocr.inference.formats.jsonl import row_of
@@ -25,6 +26,7 @@ from dsocr.inference.remote import Engine, RemoteReader
 from dsocr.inference.review import write_review
 from dsocr.inference.transcriber import Transcriber
 from dsocr.inference.work import recover, work_folder
+from dsocr.model.out_of_memory import is_out_of_memory
 from dsocr.runs import READING, ReadingSettings, RunFolder
 from dsocr.sealing import MANIFEST
 
@@ -100,29 +102,30 @@ def transcribe(
     all lines that were read, the most doubtful first. `engine` is a server that reads, `reader` what reads, in place
     of the run's own network.
     """
-    if review is not None and review.exists() and not overwrite:
-        raise DataError("is there already", where=review, hint="name another file, or give --overwrite")
+    if review is not None:
+        _refuse_review(review, out, overwrite=overwrite)
     recover(out)
     settings = ReadingSettings.load(run.adapter)
     opening = Opening(unit or settings.unit, choose_segmenter(segmenter), replace_texts)
-    with work_folder(out) as work, find_pages(inputs, work.unpacked, shows=shows) as found:
+    with work_folder(out) as work, find_pages(inputs, work.unpacked, shows=shows, out=out) as found:
         if not found.pages or (strict and found.refused):
             raise DataError(_told(found.refused) or f"there is nothing to read in {', '.join(map(str, inputs))}")
         target = Target(out, *choose_formats(out, formats, [page.kind for page in found.pages]))
         pages = found.pages[shard[0] - 1 :: shard[1]]
         if not pages:
             raise DataError(f"this share of the pages is empty: there are {len(found.pages)} in all")
-        target.refuse(overwrite=overwrite, pages=len(pages))
         job = _job(run, settings, opening, shows, segmenter, shard) | (engine.told() if engine else {})
+        target.refuse(pages, overwrite=overwrite, shard=job["shard"])
         date = work.journal.begin(job, now().isoformat(timespec="seconds"))
-        known = read_into(
-            work.journal,
-            pages,
-            opening,
-            reader or _reader(run, settings, engine),
-            strict=strict,
-            progress=progress,
-        )
+        with _memory_in_sentences(run, out):
+            known = read_into(
+                work.journal,
+                pages,
+                opening,
+                reader or _reader(run, settings, engine),
+                strict=strict,
+                progress=progress,
+            )
         report = TranscribeReport(out, [format_.name for format_ in target.formats], known=known)
         report.refused += found.refused
         for page in read_pages(work.journal, pages, report.refused):
@@ -130,10 +133,14 @@ def transcribe(
         if not report.images:
             raise DataError(_told(report.refused))
         step = Step("dsocr", __version__, "handwriting read", _settings_told(job), date)
-        card = {"format": "dsocr-transcription", "dsocr_version": __version__, "date": date, **job, **report.counts()}
+        card = {"format": "dsocr-transcription", "date": date, **job, **report.counts()}
         if review is not None:
+            review.parent.mkdir(parents=True, exist_ok=True)
             write_review(_rows(read_pages(work.journal, pages)), review)
-        report.refused += target.write(work.draft, lambda: read_pages(work.journal, pages), step, card)
+        unwritten = target.write(work.draft, lambda: read_pages(work.journal, pages), step, card)
+        if strict and unwritten:
+            raise DataError(_told(unwritten))
+        report.refused += unwritten
     return report
 
 
@@ -141,6 +148,30 @@ def _reader(run: RunFolder, settings: ReadingSettings, engine: Engine | None) ->
     if engine is None:
         return Transcriber.of_run(run, merged=True)
     return RemoteReader(engine, settings)
+
+
+@contextmanager
+def _memory_in_sentences(run: RunFolder, out: Path) -> Iterator[None]:
+    """The end of the machine's or its graphics card's memory becomes a RunError."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        hint = (
+            "what was read is kept: end other programs, then run the same command again; if that does not help, "
+            f"lower samples_per_batch in {run.adapter / READING} (all pages are read anew then)"
+        )
+        # `from None`: the traceback would keep the batch alive.
+        raise RunError("the memory ended while pages were read", where=out, hint=hint) from None
+
+
+def _refuse_review(review: Path, out: Path, *, overwrite: bool) -> None:
+    """An error where the list could not be written, or would go when `out` is replaced."""
+    if review.resolve().is_relative_to(out.resolve()):
+        raise DataError("the list cannot lie in what is written", where=review, hint="name a file beside it")
+    if review.exists() and not overwrite:
+        raise DataError("is there already", where=review, hint="name another file, or give --overwrite")
 
 
 def read_pages(
@@ -176,6 +207,7 @@ def _job(
 ) -> dict[str, Any]:
     """What decides the texts: another job does not go on with what this one read."""
     return {
+        "dsocr_version": __version__,
         "run": run.path.name,
         "adapter": _digest(run.adapter),
         "base": settings.base,

@@ -50,12 +50,14 @@ def _working(out: Path, folder: Path) -> Iterator[Work]:
     journal = ReadingJournal(folder / "journal.sqlite")
     went_on = not journal.is_empty
     work = Work(journal, folder / "unpacked", folder / "draft")
+    former = folder / "former"
     whole = False
     try:
-        _remove(work.unpacked, work.draft)
+        # What was replaced before can be here still, where somebody had it open when it was to go.
+        _remove(work.unpacked, work.draft, *([former] if out.exists() else []))
         yield work
         (folder / _WRITTEN).touch()
-        exchange(work.draft, out, folder / "former")
+        exchange(work.draft, out, former)
         whole = True
     finally:
         brief = not went_on and time.monotonic() - began < WORTH_KEEPING

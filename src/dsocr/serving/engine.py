@@ -25,6 +25,8 @@ from dsocr.serving.measures import Measures
 _LOG = logging.getLogger(__name__)
 _LONGEST_WAIT = 60
 """Seconds: the most that `Retry-After` says."""
+_CLOSING = ("closing", "the server is shutting down")
+_BROKEN = ("not_alive", "the thread that reads has ended: the server must be started again")
 
 
 class Models(Protocol):
@@ -64,7 +66,7 @@ class Engine:
         self._waiting: deque[Job] = deque()
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._changed = threading.Condition()
-        self._closing = False
+        self._ended: tuple[str, str] | None = None
         self._seconds_each = 0.5
         self._thread = threading.Thread(target=self._work, name="dsocr-engine", daemon=True)
         measures.watch_waiting(lambda: len(self._waiting))
@@ -76,7 +78,7 @@ class Engine:
     def close(self, patience: float = 30.0) -> None:
         """Read what is being read to its end, refuse what waits, and stop."""
         with self._changed:
-            self._closing = True
+            self._ended = self._ended or _CLOSING
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join(patience)
@@ -84,13 +86,12 @@ class Engine:
     @property
     def is_alive(self) -> bool:
         """True while it reads or waits for something to read."""
-        return self._thread.is_alive() and not self._closing
+        return self._thread.is_alive() and self._ended is None
 
     def demand_room(self, images: int = 1) -> None:
         """Raise the RefusedError that `submit` would raise."""
         with self._changed:
-            if self._closing:
-                raise RefusedError(503, "closing", "the server is shutting down")
+            self._demand_life()
             if len(self._waiting) + images > self._limits.waiting:
                 raise busy(self._wait_of(len(self._waiting)))
 
@@ -102,9 +103,10 @@ class Engine:
             self._changed.notify_all()
 
     def call(self, function: Callable[[], Any]) -> "Future[Any]":
-        """Have something done between two batches, in the thread that reads."""
+        """Have something done between two batches, in the thread that reads. Raises RefusedError where it has ended."""
         answer: Future[Any] = Future()
         with self._changed:
+            self._demand_life()
             self._calls.append((function, answer))
             self._changed.notify_all()
         return answer
@@ -112,13 +114,25 @@ class Engine:
     def _wait_of(self, images: int) -> int:
         return max(1, min(_LONGEST_WAIT, math.ceil(images * self._seconds_each)))
 
+    def _demand_life(self) -> None:
+        if self._ended is not None:
+            raise RefusedError(503, *self._ended)
+
     def _work(self) -> None:
+        try:
+            self._read_all()
+        except Exception:  # noqa: BLE001 - there is nobody else to tell
+            _LOG.exception("the thread that reads has ended by a fault")
+        finally:
+            self._refuse_all()
+
+    def _read_all(self) -> None:
+        """Read what waits and carry out what is called for, until it is closed."""
         while True:
             with self._changed:
-                while not (self._waiting or self._calls or self._closing):
+                while not (self._waiting or self._calls or self._ended):
                     self._changed.wait()
-                if self._closing:
-                    self._refuse_all()
+                if self._ended:
                     return
                 call = self._calls.popleft() if self._calls else None
             if call is not None:
@@ -131,20 +145,21 @@ class Engine:
                 self._measures.batch_was_read(len(batch), seconds)
 
     def _refuse_all(self) -> None:
-        for job in self._waiting:
-            if job.answer.set_running_or_notify_cancel():
-                job.answer.set_exception(RefusedError(503, "closing", "the server is shutting down"))
-        for _, answer in self._calls:
-            answer.set_exception(RefusedError(503, "closing", "the server is shutting down"))
-        self._waiting.clear()
-        self._calls.clear()
+        with self._changed:
+            self._ended = self._ended or _BROKEN
+            left: list[Future[Any]] = [*(job.answer for job in self._waiting), *(answer for _, answer in self._calls)]
+            self._waiting.clear()
+            self._calls.clear()
+            for answer in left:
+                if answer.set_running_or_notify_cancel():
+                    answer.set_exception(RefusedError(503, *self._ended))
 
     def _next_batch(self) -> list[Job]:
         """The first that waits and those behind it that can be read with it, in their order."""
         most = self._models.samples_per_batch
         until = time.monotonic() + self._limits.gather
         with self._changed:
-            while len(self._waiting) < most and (left := until - time.monotonic()) > 0 and not self._closing:
+            while len(self._waiting) < most and (left := until - time.monotonic()) > 0 and not self._ended:
                 self._changed.wait(left)
             batch: list[Job] = []
             others: deque[Job] = deque()
@@ -170,32 +185,29 @@ class Engine:
         for job in batch:
             try:
                 shown.append((job, decode_image(job.data, name="image", max_pixels=self._limits.pixels).image))
-            except DsocrError as error:
-                job.answer.set_exception(error)
+            except Exception as error:  # noqa: BLE001 - whatever it was, it is told to who asked
+                _refuse(job, error)
+        if shown and not self._answer(shown):
+            for one in shown:  # no error is at hand here any longer: what it held in memory is free
+                self._answer([one])
+
+    def _answer(self, shown: Sequence[tuple[Job, Image.Image]]) -> bool:
+        """Answer the jobs; False where several could not be read together, and have no answer yet."""
+        images = [(str(place), image) for place, (_, image) in enumerate(shown)]
         try:
-            self._answer(shown)
-        except Exception as error:  # noqa: BLE001 - whatever it was, it is told to who asked
+            predictions = list(zip(shown, self._models.read(shown[0][0].model, images), strict=True))
+        except Exception as error:  # noqa: BLE001
             if len(shown) == 1:
                 _refuse(shown[0][0], error)
-                return
-            for one in shown:
-                try:
-                    self._answer([one])
-                except Exception as alone:  # noqa: BLE001
-                    _refuse(one[0], alone)
-
-    def _answer(self, shown: Sequence[tuple[Job, Image.Image]]) -> None:
-        if not shown:
-            return
-        images = [(str(place), image) for place, (_, image) in enumerate(shown)]
-        predictions = list(self._models.read(shown[0][0].model, images))
-        for (job, _), prediction in zip(shown, predictions, strict=True):
+            return len(shown) == 1
+        for (job, _), prediction in predictions:
             self._measures.was_read(prediction)
             job.answer.set_result(prediction)
+        return True
 
 
 def _refuse(job: Job, error: Exception) -> None:
-    if isinstance(error, torch.OutOfMemoryError):
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
         error = RefusedError(503, "out_of_memory", "the image takes more memory than is free", retry_after=5)
     if not isinstance(error, DsocrError | RefusedError):
         _LOG.error("an image could not be read", exc_info=error)

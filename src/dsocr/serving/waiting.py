@@ -51,8 +51,9 @@ async def _all_of(
     waiting = set(answers)
     while waiting:
         _, waiting = await asyncio.wait(waiting, timeout=_LOOK, return_when=asyncio.FIRST_EXCEPTION)
-        if any(answer.done() and not answer.cancelled() and answer.exception() for answer in answers):
-            return
+        for answer in answers:
+            if answer.done() and not answer.cancelled() and (error := answer.exception()):
+                raise error  # the others need not be waited for
         if not waiting:
             return
         if time.monotonic() > expires:

@@ -26,6 +26,7 @@ from dsocr.training.arguments import total_steps
 from dsocr.training.beginning import is_trained
 from dsocr.training.callbacks import Report
 from dsocr.training.forecast_page import write_pictures
+from dsocr.training.ranks import launched
 from dsocr.training.resuming import Say
 from dsocr.training.train import TrainResult, train
 
@@ -86,8 +87,11 @@ def forecast(
     `sizes` are shares up to 1. Writes `forecast.json`, `forecast.html` and `forecast.png` into `forecast/` of the run
     folder. `progress` is told of steps, `finished` of each training that is scored. `overwrite` trains again on fewer
     samples where that was done with other settings; the run itself is never overwritten. Raises ConfigError for sizes
-    that are none, DataError where there is nothing to score on, RunError where a folder holds another training.
+    that are none and in one of several processes, DataError where there is nothing to score on, RunError where a folder
+    holds another training.
     """
+    if launched().count > 1:
+        raise ConfigError("a forecast trains in one process", hint="start `dsocr forecast` itself, not torchrun")
     dataset = Dataset.open(config.dataset, fold=config.fold)
     scored_on = dataset.samples(split)
     if not scored_on:

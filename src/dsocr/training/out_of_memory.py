@@ -8,6 +8,7 @@ import torch
 from dsocr.config import RunConfig
 from dsocr.errors import RunError
 from dsocr.model.loading import choose_device, choose_dtype
+from dsocr.model.out_of_memory import is_out_of_memory
 from dsocr.runs import RunFolder
 from dsocr.training.fitting import changed
 from dsocr.training.memory import spoken_bytes
@@ -26,14 +27,6 @@ def out_of_memory_spoken(config: RunConfig) -> Iterator[None]:
             raise
         # `from None`: the traceback would keep the batch alive while the estimate is made.
         raise _spoken(config) from None
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """True for what torch raises on a card and on a CPU, where its allocator has no error of its own."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    text = str(error)
-    return "DefaultCPUAllocator" in text or "out of memory" in text.lower()
 
 
 def lighter_settings(config: RunConfig) -> dict[str, object]:

@@ -1,11 +1,13 @@
 """A training on what was corrected, in a process of its own, watched from the run folder it writes."""
 
-import os
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from dsocr.config import RunConfig, load_config
 from dsocr.errors import DsocrError, RunError
@@ -17,6 +19,7 @@ from dsocr.workbench.store import Store
 
 _PATIENCE = 60
 """Seconds in which a training that is told to end writes its checkpoint."""
+_IN_WORK = re.compile(r"(?:run|dataset)-(\d+)(?:\.yaml)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,8 @@ class Training:
         """
         if self._process is not None and self._process.poll() is None:
             raise RunError("is training already", where=self._config.run if self._config else self._work)
-        number = 1 + sum(path.name.startswith("run-") for path in self._work.glob("run-*"))
+        taken = [int(found[1]) for path in self._work.iterdir() if (found := _IN_WORK.fullmatch(path.name))]
+        number = 1 + max(taken, default=0)
         dataset = self._work / f"dataset-{number}"
         export_dataset(self._store, self._shelf, dataset)
         config = self._recipe.model_copy(update={"dataset": dataset, "run": self._work / f"run-{number}", "fold": None})
@@ -65,7 +69,7 @@ class Training:
         write_atomically(path, config.to_yaml())
         command = [sys.executable, "-m", "dsocr", "train", str(path), "--quiet"]
         with self._said.open("wb") as said:
-            self._process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)  # noqa: S603
+            self._process = _begun(command, said)
         self._config = config
         return config.run
 
@@ -86,7 +90,7 @@ class Training:
         """End a training that is at work, in good order: its checkpoint stays."""
         if self._process is None or self._process.poll() is not None:
             return
-        self._process.send_signal(signal.SIGTERM if os.name != "nt" else signal.SIGINT)
+        self._process.send_signal(getattr(signal, "CTRL_BREAK_EVENT", signal.SIGTERM))
         try:
             self._process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
@@ -103,6 +107,14 @@ class Training:
     def _last_words(self) -> str:
         lines = self._said.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return "\n".join(lines[-3:]) or "it ended and said nothing"
+
+
+def _begun(command: Sequence[str], said: BinaryIO) -> subprocess.Popen[bytes]:
+    """A process that a terminal's Ctrl-C does not reach: a training that is told twice to end writes no checkpoint."""
+    apart: dict[str, Any] = {"start_new_session": True}
+    if sys.platform == "win32":
+        apart = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    return subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, **apart)  # noqa: S603
 
 
 def recipe_of(run: Path | None, config: Path | None) -> RunConfig | None:

@@ -1,5 +1,6 @@
 """What a report says was measured with what, and the commands that measure it again."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import Any
@@ -79,8 +80,9 @@ def commands(material: Material) -> list[str]:
     """The commands that train, score and report again, quoted where a path has spaces."""
     run, card = material.run, material.card
     path = _quoted(run.path.as_posix())
-    limit = card.settings.get("limit")
-    options = f" --split {card.split}" + (f" --limit {limit}" if limit else "")
+    limit, dataset = card.settings.get("limit"), card.settings.get("dataset")
+    options = f" --dataset {_quoted(dataset)}" if dataset else ""
+    options += f" --split {card.split}" + (f" --limit {limit}" if limit else "") + ("" if card.base else " --no-base")
     return [
         f"dsocr train {_quoted(run.config.as_posix())} --set run=runs/again",
         f"dsocr evaluate runs/again{options}",
@@ -89,4 +91,4 @@ def commands(material: Material) -> list[str]:
 
 
 def _quoted(path: str) -> str:
-    return f'"{path}"' if " " in path else path
+    return path if re.fullmatch(r"[\w./:\\-]+", path) else f'"{path}"'

@@ -7,7 +7,7 @@ from pathlib import Path
 from dsocr.data.thumbnails import Thumbnails
 from dsocr.evaluation.report.charts import kind_of
 from dsocr.evaluation.report.choosing import Chapter, ReadLine
-from dsocr.evaluation.report.marks import differences, shortened
+from dsocr.evaluation.report.marks import differences, shortened, visible
 from dsocr.evaluation.scores import LineScore
 from dsocr.evaluation.table import FAILED
 from dsocr.samples import PackedImage
@@ -67,7 +67,8 @@ def _filter(chapters: Iterable[Chapter], lines: Iterable[ReadLine]) -> str:
     """What the script filters by; hidden where no script runs."""
     kinds = "".join(f'<option value="{chapter.key}">{escape(chapter.title)}</option>' for chapter in chapters)
     writers = sorted({line.last.writer for line in lines if line.last.writer})
-    names = "".join(f"<option>{escape(writer)}</option>" for writer in writers)
+    # The value is what the script compares, to the last space, which a browser would take from the text.
+    names = "".join(f'<option value="{escape(writer)}">{visible(writer)}</option>' for writer in writers)
     by_writer = f'<label>of <select name="writer"><option value="">all writers</option>{names}</select></label>'
     return (
         '<form id="filter" hidden>'
@@ -81,12 +82,12 @@ def _filter(chapters: Iterable[Chapter], lines: Iterable[ReadLine]) -> str:
 
 def _article(line: ReadLine, names: Sequence[str], kinds: Sequence[str], picture: str) -> str:
     last = line.last
-    facts = [escape(fact) for fact in (last.writer, last.page if last.page != last.id else None) if fact]
+    facts = [visible(fact) for fact in (last.writer, last.page if last.page != last.id else None) if fact]
     facts += [_HANDS[last.hand]] if last.hand in _HANDS else []
     badges = "".join(f'<span class="badge">{FAILED[failure]}</span>' for failure in line.failures)
     head = (
         f'<header><a class="number" href="#l{line.number}">{line.number}</a> <span>{", ".join(facts)}</span>{badges}'
-        f"<code>{escape(last.id)}</code></header>"
+        f"<code>{visible(last.id)}</code></header>"
     )
     rows = [_row("written", "", f"{shortened(last.reference)}", "")]
     rows += [

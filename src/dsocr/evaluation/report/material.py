@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dsocr.config import load_config
-from dsocr.data.dataset import Dataset
 from dsocr.errors import DsocrError, RunError
+from dsocr.evaluation.datasets import scored_dataset
 from dsocr.evaluation.lines import load_lines
 from dsocr.evaluation.report.choosing import Chapter, ReadLine, chapters_of, read_lines
 from dsocr.evaluation.report.lines import Images
@@ -39,7 +38,7 @@ class Material:
 
 
 def gather(run: RunFolder, dataset: Path | None = None) -> Material:
-    """The material of an evaluated run; the lines' pictures come from its own dataset, or from the one that is given.
+    """The material of an evaluated run; pictures come from the dataset that was scored, or from the one that is given.
 
     Raises RunError where the run was not evaluated. A dataset that is gone or was changed costs pictures only.
     """
@@ -59,8 +58,7 @@ def _images(
 ) -> tuple[Images, list[str]]:
     """The images of the lines with these references, by id, and what is to be told of them."""
     try:
-        config = load_config(run.config)
-        dataset = Dataset.open(config.dataset, fold=config.fold) if folder is None else Dataset.open(folder)
+        dataset = scored_dataset(run, card, folder)
         samples = dataset.samples(Split(card.split), references.keys())
     except (DsocrError, ValueError) as error:
         return {}, [f"There are no pictures, because the dataset cannot be read: {error}."]

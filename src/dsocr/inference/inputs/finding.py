@@ -17,6 +17,7 @@ from dsocr.data.opening import opened
 from dsocr.data.paths import list_files, relative
 from dsocr.data.pdf import PDF_SUFFIXES, count_pages, page_image
 from dsocr.data.sources.alto import find_alto
+from dsocr.data.sources.layout import LeftOut
 from dsocr.data.sources.markup import parse_xml
 from dsocr.data.sources.page import find_page
 from dsocr.data.sources.pictures import Pictures
@@ -41,8 +42,9 @@ _WIDEST_PAGE = 2.5
 class InputPage:
     """Something to read: an image file, a page of a PDF (`number`, the first is 1), or an ALTO or PAGE file.
 
-    `id` is where it stands in what the user named, `name` what a file of its own is called, without suffix; no two are
-    alike. `image` is the image file, which `path` is not for ALTO and PAGE. `stamp` changes when the files do.
+    `id` is where it stands in what the user named, `name` what a file of its own is called, without suffix; no two
+    pages have either alike. `image` is the image file, which `path` is not for ALTO and PAGE. `stamp` changes when the
+    files do.
     """
 
     id: str
@@ -77,72 +79,109 @@ class Found:
 
 
 @contextmanager
-def find_pages(inputs: Sequence[Path], unpacked: Path, *, shows: Shows | None = None) -> Iterator[Found]:
+def find_pages(
+    inputs: Sequence[Path], unpacked: Path, *, shows: Shows | None = None, out: Path | None = None
+) -> Iterator[Found]:
     """The pages of all inputs; archives are unpacked below the folder `unpacked` until the block ends.
 
-    `shows` says what image files show; None tells it from their shape.
+    `shows` says what image files show; None tells it from their shape. What lies at `out` inside an input is none.
     """
     found = Found()
+    ids = _UniqueIds()
     with ExitStack() as stack:
         for number, given in enumerate(inputs):
             if not given.exists():
                 raise DataError("no such file or folder", where=given)
             try:
-                root = _root(stack, given, unpacked / str(number))
+                root = _root(stack, found, given, unpacked / str(number))
             except DataError as error:
                 found.refuse(given.name, error)
                 continue
             stamp = _stamp(given) if root != given and given.is_file() else None
-            _list(found, given, root, stamp)
+            found.pages += ids.given(_list(found, given, root, stamp, out), given)
         taken = UniqueNames()
-        named = [replace(page, name=taken.take(page.name, page.path.suffix)) for page in found.pages]
+        theirs = {page.image.resolve() for page in found.pages if page.image}
+        pages = [page for page in found.pages if page.kind != "image" or page.path.resolve() not in theirs]
+        named = [replace(page, name=taken.take(page.name, page.path.suffix)) for page in pages]
         found.pages = [_with_its_shape(page, shows) for page in named]
         yield found
 
 
-def _root(stack: ExitStack, given: Path, folder: Path) -> Path:
+class _UniqueIds:
+    """Ids that stay as they are, but where two inputs have one alike: then the later says all that the user named."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._known: set[tuple[Path, int]] = set()
+
+    def given(self, pages: Sequence[InputPage], given: Path) -> Iterator[InputPage]:
+        """The pages of an input; one that another input holds too is not given twice."""
+        for page in pages:
+            if (page.path, page.number) in self._known:
+                continue
+            id_ = page.id
+            if id_ in self._taken:
+                beginning = given.parent if page.path == given else given
+                id_ = free = (beginning / page.id).as_posix()
+                number = 1
+                while id_ in self._taken:
+                    number += 1
+                    id_ = f"{free}-{number}"
+            self._known.add((page.path, page.number))
+            self._taken.add(id_)
+            yield replace(page, id=id_)
+
+
+def _root(stack: ExitStack, found: Found, given: Path, folder: Path) -> Path:
     if not (given.is_dir() or is_archive(given)):
         return given
     folder.parent.mkdir(parents=True, exist_ok=True)
-    return stack.enter_context(opened(given, folder)).path
+    held = stack.enter_context(opened(given, folder))
+    found.refused += [f"{item.where}: {item.message}" for item in held.told if isinstance(item, LeftOut)]
+    return held.path
 
 
-def _list(found: Found, given: Path, root: Path, stamp: str | None) -> None:
-    """Adds what lies at `root`, which is `given`, or what it was unpacked to."""
+def _list(found: Found, given: Path, root: Path, stamp: str | None, out: Path | None) -> list[InputPage]:
+    """What lies at `root`, which is `given`, or what it was unpacked to."""
     if root.is_file():
-        _list_file(found, root)
-        return
-    pages, taken = _markup_pages(found, root, [*find_alto(root), *find_page(root)], root)
-    for path in list_files(root, IMAGE_SUFFIXES | PDF_SUFFIXES):
+        return _list_file(found, root)
+    refused = len(found.refused)
+    pages = _markup_pages(found, root, _without([*find_alto(root), *find_page(root)], root, out), root)
+    for path in _without(list_files(root, IMAGE_SUFFIXES | PDF_SUFFIXES), root, out):
         where = relative(path, root)
         if path.suffix.lower() in PDF_SUFFIXES:
             pages += _pdf_pages(found, path, where)
-        elif path.resolve() not in taken:
+        else:
             pages.append(InputPage(where, _stem(where), "image", path, _stamp(path)))
     pages = [replace(page, stamp=stamp) for page in pages] if stamp else pages
-    if not pages and not found.refused:
+    if not pages and len(found.refused) == refused:
         hint = f"images end in {', '.join(sorted(IMAGE_SUFFIXES))}; PDF, PAGE and ALTO are read too"
         raise DataError("no image, PDF, PAGE or ALTO file is in it", where=given, hint=hint)
-    found.pages += sorted(pages, key=lambda page: (page.path.relative_to(root).as_posix(), page.number))
+    return sorted(pages, key=lambda page: (page.path.relative_to(root).as_posix(), page.number))
 
 
-def _list_file(found: Found, path: Path) -> None:
+def _without(files: Sequence[Path], root: Path, out: Path | None) -> Sequence[Path]:
+    """The files but those of a transcription that lies, or is to lie, at `out` below the folder."""
+    if out is None or root.resolve() not in out.resolve().parents:
+        return files
+    return [path for path in files if not path.resolve().is_relative_to(out.resolve())]
+
+
+def _list_file(found: Found, path: Path) -> list[InputPage]:
     suffix = path.suffix.lower()
     if suffix in PDF_SUFFIXES:
-        found.pages += _pdf_pages(found, path, path.name)
-    elif suffix == ".xml":
+        return _pdf_pages(found, path, path.name)
+    if suffix == ".xml":
         # Its image may lie one level up, where programs put it, and nowhere else outside its folder.
         source = path.parent.parent if path.parent.name.lower() in _EXPORTS else path.parent
-        found.pages += _markup_pages(found, source, [path], path.parent)[0]
-    else:
-        found.pages.append(InputPage(path.name, path.stem, "image", path, _stamp(path)))
+        return _markup_pages(found, source, [path], path.parent)
+    return [InputPage(path.name, path.stem, "image", path, _stamp(path))]
 
 
-def _markup_pages(found: Found, source: Path, files: Sequence[Path], root: Path) -> tuple[list[InputPage], set[Path]]:
-    """The pages that XML files describe, and the images that are theirs."""
+def _markup_pages(found: Found, source: Path, files: Sequence[Path], root: Path) -> list[InputPage]:
+    """The pages that XML files describe."""
     pictures = Pictures(source) if files else None
     pages: list[InputPage] = []
-    taken: set[Path] = set()
     for file in files:
         assert pictures is not None
         where = relative(file, root)
@@ -152,10 +191,9 @@ def _markup_pages(found: Found, source: Path, files: Sequence[Path], root: Path)
         except DataError as error:
             found.refuse(where, error)
             continue
-        taken.add(image.resolve())
         stamp = f"{_stamp(file)} {_stamp(image)}"
         pages.append(InputPage(where, _stem(where), "markup", file, stamp, image=image))
-    return pages, taken
+    return pages
 
 
 def _pdf_pages(found: Found, path: Path, where: str) -> list[InputPage]:

@@ -1,0 +1,23 @@
+"""Which dataset a run belongs to, and which one its card scored."""
+
+from pathlib import Path
+
+from dsocr.config import load_config
+from dsocr.data.dataset import Dataset
+from dsocr.evaluation.scorecard import Scorecard
+from dsocr.runs import RunFolder
+
+
+def dataset_of(run: RunFolder) -> Dataset:
+    """The run's own dataset, split as it was for the training."""
+    config = load_config(run.config)
+    return Dataset.open(config.dataset, fold=config.fold)
+
+
+def scored_dataset(run: RunFolder, card: Scorecard, folder: Path | None = None) -> Dataset:
+    """The dataset whose lines a card scored: in the folder that is given, else that the card names, else the run's own.
+
+    Raises DsocrError where there is none.
+    """
+    named = folder or card.settings.get("dataset")
+    return dataset_of(run) if named is None else Dataset.open(Path(named), fold=card.settings.get("fold"))

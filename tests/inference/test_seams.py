@@ -1,0 +1,227 @@
+"""Where inputs, journal and outputs meet: nothing is taken for something else, and nothing falls between."""
+
+import codecs
+import json
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from lxml import etree
+from PIL import Image
+
+from dsocr.errors import DataError, RunError
+from dsocr.inference import work
+from dsocr.inference.journal import ReadingJournal
+from dsocr.inference.transcribe import transcribe
+from dsocr.inference.transcriber import Prediction
+from dsocr.runs import RunFolder
+from tests.data.making import page_line, page_xml
+from tests.data.making_pdf import encrypted_pdf, image_object, scan, write_pdf
+from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of
+
+
+class RunsOut(Hashes):
+    """Reads like Hashes until it has read so many images, and then there is no memory left."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.after = after
+
+    def read(
+        self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]
+    ) -> Iterator[Prediction]:
+        for prediction in super().read(images, hand_of):
+            if len(self.read_ids) > self.after:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            yield prediction
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return fake_run(tmp_path / "run", "page")
+
+
+@pytest.fixture
+def scans(tmp_path: Path) -> Path:
+    for number in range(5):
+        draw_page(tmp_path / "in" / f"p{number}.png", shade=30 + 20 * number)
+    return tmp_path / "in"
+
+
+def test_files_of_one_name_in_two_folders_are_each_read(run: RunFolder, tmp_path: Path) -> None:
+    for number, name in enumerate("abc"):
+        draw_page(tmp_path / name / "scan.png", shade=30 + 40 * number)
+    given = [tmp_path / "a" / "scan.png", tmp_path / "b" / "scan.png", tmp_path / "c", tmp_path / "c" / "scan.png"]
+    report = transcribe(run, given, tmp_path / "texts.jsonl", reader=Hashes())
+    rows = rows_of(tmp_path / "texts.jsonl")
+    assert report.images == 3, "the last is named twice"
+    assert len({row["text"] for row in rows}) == 3
+    assert [str(row["page"]) for row in rows] == [
+        "scan.png",
+        (tmp_path / "b" / "scan.png").as_posix(),
+        (tmp_path / "c" / "scan.png").as_posix(),
+    ]
+
+
+def test_an_image_named_beside_its_markup_is_no_page_of_its_own(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+    markup = scans / "p0.xml"
+    markup.write_text(page_xml(page_line(""), image="p0.png", size=(600, 800)), encoding="utf-8")
+    report = transcribe(run, [scans / "p0.png", markup], tmp_path / "texts.jsonl", reader=Hashes())
+    assert report.images == 1
+
+
+def test_what_lies_in_the_output_is_not_read_again(run: RunFolder, scans: Path) -> None:
+    for _ in range(2):
+        out, formats = scans / "out", ["alto", "pdf"]
+        report = transcribe(run, [scans], out, formats=formats, overwrite=True, reader=Hashes())
+        assert (report.images, report.kept) == (5, 0)
+
+
+def test_an_archive_in_an_archive_and_an_empty_folder_are_told(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "inner.zip", "w") as inner:
+        inner.write(scans / "p0.png", "q.png")
+    with zipfile.ZipFile(tmp_path / "box.zip", "w") as box:
+        box.write(scans / "p0.png", "p.png")
+        box.write(tmp_path / "inner.zip", "inner.zip")
+    report = transcribe(run, [tmp_path / "box.zip"], tmp_path / "o.txt", reader=Hashes())
+    assert ["inner.zip" in told for told in report.refused] == [True]
+    (tmp_path / "void").mkdir()
+    with pytest.raises(DataError, match="no image, PDF"):
+        transcribe(run, [tmp_path / "box.zip", tmp_path / "void"], tmp_path / "p.txt", reader=Hashes())
+
+
+def test_bad_archives_and_pdf_files_are_sentences_and_the_rest_is_read(
+    run: RunFolder, scans: Path, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as bomb:
+        bomb.writestr("p.png", bytes(70 * 2**20))
+    with zipfile.ZipFile(tmp_path / "climbing.zip", "w") as climbing:
+        climbing.write(scans / "p0.png", "../../p.png")
+    (tmp_path / "locked.pdf").write_bytes(encrypted_pdf())
+    write_pdf(tmp_path / "void.pdf", [])
+    names = ("bomb.zip", "climbing.zip", "locked.pdf", "void.pdf")
+    given = [scans, *(tmp_path / name for name in names)]
+    report = transcribe(run, given, tmp_path / "o.txt", reader=Hashes())
+    told = dict(zip(names, report.refused, strict=True))
+    assert all(sentence.startswith(name) for name, sentence in told.items()), told
+    assert "encrypted" in told["locked.pdf"]
+    assert "no pages" in told["void.pdf"]
+    assert report.images == 5
+    assert not list(tmp_path.rglob("p.png"))
+
+
+@pytest.mark.parametrize(
+    ("mark", "encoding"),
+    [
+        pytest.param(codecs.BOM_UTF8, "utf-8", id="UTF-8 with its mark"),
+        pytest.param(codecs.BOM_UTF16_LE, "utf-16-le", id="UTF-16 as Windows has it"),
+        pytest.param(codecs.BOM_UTF16_BE, "utf-16-be", id="UTF-16 the other way round"),
+    ],
+)
+def test_page_files_come_back_in_their_encoding(
+    mark: bytes, encoding: str, run: RunFolder, scans: Path, tmp_path: Path
+) -> None:
+    told = page_xml(page_line("", points="40,60 560,60 560,110"), image="p0.png", size=(600, 800))
+    told = told.replace("UTF-8", "UTF-16") if "16" in encoding else told
+    (scans / "p0.xml").write_bytes(mark + told.encode(encoding))
+    transcribe(run, [scans / "p0.xml"], tmp_path / "out.xml", unit="line", reader=Hashes())
+    filled = (tmp_path / "out.xml").read_bytes()
+    assert filled.startswith(mark)
+    assert "слово" in filled.decode(encoding)
+    assert etree.fromstring(filled).tag.endswith("PcGts")
+
+
+def test_entities_are_not_resolved(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hidden", encoding="utf-8")
+    told = page_xml(page_line("&secret;"), image="p0.png", size=(600, 800))
+    head = f'<!DOCTYPE PcGts [<!ENTITY secret SYSTEM "{(tmp_path / "secret").as_uri()}">]>'
+    begin = told.index("<PcGts")
+    (scans / "p0.xml").write_text(told[:begin] + head + told[begin:], encoding="utf-8")
+    report = transcribe(run, [scans], tmp_path / "o.jsonl", reader=Hashes())
+    assert [sentence.partition(":")[0] for sentence in report.refused] == ["p0.xml"]
+    assert "hidden" not in (tmp_path / "o.jsonl").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("ending", ["hocr", "tei", "pdf"])
+def test_a_file_is_titled_by_its_name(ending: str, run: RunFolder, scans: Path, tmp_path: Path) -> None:
+    out = tmp_path / f"letters.{ending}"
+    transcribe(run, [scans], out, reader=Hashes())
+    content = out.read_bytes()
+    assert b"<title>letters" in content or "letters".encode("utf-16-be").hex().encode() in content
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["in", "run", out.name])
+
+
+def test_markup_of_a_pdf_page_is_refused_as_a_file_of_its_own(run: RunFolder, tmp_path: Path) -> None:
+    path = write_pdf(tmp_path / "in.pdf", [image_object(scan())])
+    with pytest.raises(DataError, match="names an image"):
+        transcribe(run, [path], tmp_path / "out.xml", formats=["page"], reader=Hashes())
+    transcribe(run, [path], tmp_path / "out", formats=["page"], reader=Hashes())
+    (page,) = etree.parse(tmp_path / "out" / "in_0001.xml").iter("{*}Page")
+    assert (tmp_path / "out" / str(page.get("imageFilename"))).exists()
+
+
+def test_shares_can_be_put_together_and_one_does_not_take_the_place_of_another(
+    run: RunFolder, scans: Path, tmp_path: Path
+) -> None:
+    write_pdf(scans / "box.pdf", [image_object(scan()), image_object(scan(place=9))])
+    names: list[str] = []
+    for number in (1, 2):
+        out = tmp_path / f"out{number}"
+        transcribe(run, [scans], out, formats=["pdf", "text"], shard=(number, 2), reader=Hashes())
+        names += [path.name for path in out.iterdir()]
+    assert len(set(names)) == len(names)
+    with pytest.raises(DataError, match="other pages"):
+        transcribe(run, [scans], tmp_path / "out1", formats=["text"], shard=(2, 2), overwrite=True, reader=Hashes())
+    transcribe(run, [scans], tmp_path / "out1", formats=["text"], shard=(1, 2), overwrite=True, reader=Hashes())
+
+
+def test_what_cannot_be_written_is_in_the_card_or_fatal(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+    report = transcribe(run, [scans], tmp_path / "out", formats=["filled", "text"], reader=Hashes())
+    card = json.loads((tmp_path / "out" / "transcription.json").read_text(encoding="utf-8"))
+    assert len(report.refused) == card["refused"] == 5
+    with pytest.raises(DataError, match="could be filled"):
+        transcribe(run, [scans], tmp_path / "strict", formats=["filled"], strict=True, reader=Hashes())
+
+
+def test_a_review_lies_beside_what_is_written(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot lie in"):
+        transcribe(run, [scans], tmp_path / "o", formats=["text"], review=tmp_path / "o" / "r.txt", reader=Hashes())
+    review = tmp_path / "lists" / "review.txt"
+    transcribe(run, [scans], tmp_path / "o", formats=["text"], review=review, reader=Hashes())
+    assert len(review.read_text(encoding="utf-8").splitlines()) == 5
+
+
+def test_what_a_former_transcription_could_not_take_away_is_no_hindrance(
+    run: RunFolder, scans: Path, tmp_path: Path
+) -> None:
+    transcribe(run, [scans], tmp_path / "out", formats=["text"], reader=Hashes())
+    left = tmp_path / ".out.work" / "former" / "open.txt"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    transcribe(run, [scans], tmp_path / "out", formats=["text"], overwrite=True, reader=Hashes())
+    assert not left.exists()
+
+
+def test_rows_of_another_version_are_not_gone_on_with(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+    place = tmp_path / ".out.txt.work"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(work, "WORTH_KEEPING", 0.0)
+        patched.setattr("dsocr.inference.transcribe.__version__", "0.0.1")
+        with pytest.raises(RunError):
+            transcribe(run, [scans], tmp_path / "out.txt", reader=RunsOut(4))
+    journal = ReadingJournal(place / "journal.sqlite")
+    assert not journal.is_empty
+    journal.close()
+    assert transcribe(run, [scans], tmp_path / "out.txt", reader=Hashes()).known == 0
+
+
+def test_the_end_of_memory_is_a_sentence_and_what_was_read_is_kept(
+    run: RunFolder, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "WORTH_KEEPING", 0.0)
+    with pytest.raises(RunError, match="memory") as caught:
+        transcribe(run, [scans], tmp_path / "out.txt", reader=RunsOut(4))
+    assert "the same command" in (caught.value.hint or "")
+    assert transcribe(run, [scans], tmp_path / "out.txt", reader=Hashes()).known == 4
