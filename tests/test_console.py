@@ -16,18 +16,31 @@ def test_durations_are_said_as_people_say_them(seconds: float, text: str) -> Non
 def test_progress_without_a_terminal_is_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = iter([0.0, 5.0, 10.0, 20.0])
+    clock = iter([5.0, 10.0, 15.0, 25.0])
     monkeypatch.setattr("dsocr.console.time.monotonic", lambda: next(clock))
     with Printer().progress("reading", "lines") as tell:
         tell(5, 40)
-        tell(10, 40, "CER 5.0%")
+        tell(8, 40)
+        tell(15, 40, "CER 5.0%")
         tell(40, 40)
     out, err = capsys.readouterr()
     assert out.splitlines() == [
-        "reading: 10 of 40, 1.0 lines/s, 30 s left  CER 5.0%",
-        "reading: 40 of 40, 2.0 lines/s, 0 s left",
+        "reading: 15 of 40, 1.0 lines/s, 25 s left  CER 5.0%",
+        "reading: 40 of 40, 1.8 lines/s, 0 s left",
     ]
     assert err == ""
+
+
+def test_time_left_counts_neither_the_loading_before_the_first_nor_what_was_done_before(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([600.0, 600.0, 610.0])
+    monkeypatch.setattr("dsocr.console.time.monotonic", lambda: next(clock))
+    with Printer().progress("reading", "lines") as tell:
+        tell(1001, 1100)  # ten minutes after the start: a model was loaded, and a thousand lines were read yesterday
+        tell(1002, 1100)
+        tell(1021, 1100)
+    assert capsys.readouterr().out == "reading: 1021 of 1100, 2.0 lines/s, 40 s left\n"
 
 
 def test_quiet_leaves_results_and_complaints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,18 +120,27 @@ def tell_nobody(done: int, total: int, note: str = "") -> None:
 
 
 class _Lines:
-    """Progress where no bar can be drawn: a line every ten seconds."""
+    """Progress where no bar can be drawn: a line every ten seconds.
+
+    How fast it goes is counted from the first report: before it models are loaded, and what it brings may be of
+    another day.
+    """
 
     def __init__(self, label: str, unit: str, say: Callable[[str], None], every_seconds: float = 10) -> None:
         self._label, self._unit, self._say, self._every = label, unit, say, every_seconds
-        self._started = self._last = time.monotonic()
+        self._first: tuple[float, int] | None = None
+        self._last = 0.0
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
         now = time.monotonic()
-        if now - self._last < self._every or not done:
+        if self._first is None:
+            self._first, self._last = (now, done), now
+            return
+        started, earlier = self._first
+        if now - self._last < self._every or done <= earlier:
             return
         self._last = now
-        rate = done / (now - self._started)
+        rate = (done - earlier) / (now - started)
         left = spoken_time((total - done) / rate)
         self._say(f"{self._label}: {done} of {total}, {told_rate(rate, self._unit)}, {left} left{note and f'  {note}'}")
 

@@ -23,6 +23,8 @@ from dsocr.text import TextPolicy
 READING = "reading.json"
 """The file with the settings to read with, in an adapter's folder."""
 
+_WHICH = "give the folder that `run:` names in the config"
+
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
@@ -34,7 +36,7 @@ class RunFolder:
     def named(cls, path: Path) -> Self:
         """A run folder that is there, finished or not."""
         if not path.is_dir():
-            raise RunError("no such run folder", where=path, hint="give the folder that `run:` names in the config")
+            raise RunError("no such run folder", where=path, hint=_WHICH)
         return cls(path)
 
     @classmethod
@@ -42,7 +44,7 @@ class RunFolder:
         """A finished run, one that can transcribe; `adapter/` is written whole, so its presence says so."""
         run = cls.named(path)
         if not run.config.is_file():
-            raise RunError("is not a run folder: it has no config.yaml", where=path)
+            raise RunError("is not a run folder: it has no config.yaml", where=path, hint=_WHICH)
         if not run.adapter.is_dir():
             resume = f"run `{run.resume_command}` again to resume"
             raise RunError("is not finished: it has no adapter/", where=path, hint=resume)

@@ -176,6 +176,7 @@ def test_running_text_has_regions_and_pages(tmp_path: Path) -> None:
     [
         pytest.param("a.txt", [], ["image"], (["text"], False), id="by its ending"),
         pytest.param("a", [], ["markup"], (["filled"], True), id="ALTO and PAGE come back"),
+        pytest.param("a", [], ["image", "pdf"], (["page"], True), id="a folder of which nothing is said: PAGE"),
         pytest.param("a.xml", [], ["markup"], (["filled"], False), id="a single one"),
         pytest.param("a.xml", ["alto"], ["image"], (["alto"], False), id="a single page"),
         pytest.param("a", ["alto", "pdf"], ["image"], (["alto", "pdf"], True), id="two formats"),
@@ -190,7 +191,6 @@ def test_formats_are_chosen(out: str, names: list[str], kinds: list[str], chosen
 @pytest.mark.parametrize(
     ("out", "names", "message"),
     [
-        pytest.param("a", [], "several formats", id="a folder says nothing"),
         pytest.param("a.xml", [], "both PAGE and ALTO", id="XML of which kind"),
         pytest.param("a.docx", [], "no kind of output", id="unknown ending"),
         pytest.param("a.txt", ["text", "jsonl"], "one format", id="two formats in a file"),

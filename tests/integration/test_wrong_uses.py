@@ -35,6 +35,7 @@ def refusal(monkeypatch: pytest.MonkeyPatch, capsys: Texts, *arguments: object) 
     ("arguments", "said"),
     [
         pytest.param(["evaluate", "nowhere"], "nowhere: no such run folder", id="a run that is not there"),
+        pytest.param(["evaluate", "."], ".: is not a run folder", id="a folder that is no run"),
         pytest.param(["report", "nowhere"], "nowhere: no such run folder", id="its report"),
         pytest.param(["compare", "nowhere"], "nowhere: no such file or folder", id="a reading that is not there"),
         pytest.param(["compare", "a=nowhere"], "nowhere: no such file or folder", id="one with a name"),

@@ -41,13 +41,13 @@ def next_command(
         printer.complain(f"left out, {item.reason}: {item.where}: {item.message}")
     for remark in queue.remarks:
         printer.complain(remark)
+    rows = json_.loads((out / LIST).read_text(encoding="utf-8"))["lines"]
     if json:
-        rows = json_.loads((out / LIST).read_text(encoding="utf-8"))["lines"]
         told = {"waiting": queue.waiting, "left_out": len(queue.left_out), "lines": rows}
         printer.result(json_.dumps(told, ensure_ascii=False, indent=2))
         return
-    for rank, choice in enumerate(queue.choices[:10], 1):
-        printer.say(f"{rank:>3}. {choice.candidate.page}: {choice.reason}")
+    for row in rows[:10]:
+        printer.say(f"{row['rank']:>3}. {row['where']}: {row['reason']}")
     printer.say(f"{len(queue.choices)} of {queue.waiting} lines that wait for a transcription were chosen")
     printer.result(f"queue: {out}")
     printer.say(f"look:  {out / SHEET}, {out / TABLE}")

@@ -267,7 +267,7 @@ def _demand_the_same_lines(readings: Sequence[NamedLines]) -> None:
         hint = "name another one, such as an evaluated run; with --base a run is compared with its base"
         raise DataError("there is only one reading, and nothing to compare it with", hint=hint)
     if twice := [name for name, count in Counter(reading.name for reading in readings).items() if count > 1]:
-        raise DataError(f"two readings are called {twice[0]!r}")
+        raise DataError(f"two readings are called {twice[0]!r}", hint="give one another name: NAME=PATH")
     texts = {line.id: line.reference for line in readings[0].lines}
     if not texts:
         raise DataError("there is no line to compare")

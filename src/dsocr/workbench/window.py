@@ -60,6 +60,7 @@ class Window:
 
     def _build(self) -> None:
         ui.colors(primary="#1d4ed8")  # white on it can be read, as on the usual one it cannot
+        ui.add_css(".body--dark .text-primary { --q-primary: #93c5fd; }")  # and as letters on dark ground it cannot
         ui.query("body").classes("bg-slate-100 dark:bg-slate-900")
         ui.query(".nicegui-content").classes("p-3 gap-3")
         self._head()

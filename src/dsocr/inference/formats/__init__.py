@@ -53,8 +53,8 @@ FORMAT_BY_SUFFIX = {format_.suffix: format_ for format_ in FORMATS.values() if f
 def choose_formats(out: Path, names: Sequence[str], kinds: Sequence[Kind]) -> tuple[list[Format], bool]:
     """The formats that were asked for, else the one that the name of `out` ends in; and whether `out` is a folder.
 
-    ALTO and PAGE files come back filled where nothing else is said. A folder is what has no suffix that is known, or
-    is there.
+    Where nothing is said, ALTO and PAGE files come back filled, and a folder gets PAGE, which says most and which the
+    programs of archives read. A folder is what has no suffix that is known, or is there.
     """
     for name in names:
         if name not in FORMATS:
@@ -67,11 +67,10 @@ def choose_formats(out: Path, names: Sequence[str], kinds: Sequence[Kind]) -> tu
         asked = [FORMATS["filled"]]
     if not asked and suffix == ".xml":
         raise DataError("both PAGE and ALTO end in .xml", where=out, hint="give --format page or --format alto")
-    endings, known = ", ".join(FORMAT_BY_SUFFIX), ", ".join(FORMATS)
     if not asked and suffix:
+        endings = ", ".join(FORMAT_BY_SUFFIX)
         raise DataError(f"is no kind of output: give a folder, or a file ending in {endings}", where=out)
-    if not asked:
-        raise DataError("a folder can hold several formats", where=out, hint=f"say which with --format: {known}")
+    asked = asked or [FORMATS["page"]]
     is_folder = out.is_dir() or suffix not in {format_.suffix for format_ in asked}
     if not is_folder and len(asked) > 1:
         raise DataError("a file holds one format", where=out, hint="name a folder")
