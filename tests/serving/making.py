@@ -2,10 +2,14 @@
 
 import base64
 import io
+import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
+import uvicorn
+from fastapi import FastAPI
 from PIL import Image
 
 from dsocr.errors import ModelError
@@ -44,6 +48,20 @@ class FakeModels:
         if name not in self.names:
             raise ModelError(f"there is no adapter {name!r}")
         self.names.remove(name)
+
+
+@contextmanager
+def listening(app: FastAPI) -> Iterator[str]:
+    """The address of a server that listens at a free port of this machine until the block ends."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        while not server.started and thread.is_alive():
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
 
 
 def png(width: int = 20, height: int = 10) -> bytes:

@@ -27,7 +27,7 @@ def models() -> FakeModels:
 
 def app_of(models: FakeModels, **settings: Any) -> FastAPI:
     settings.setdefault("limits", Limits(body_bytes=100_000, pixels=1_000_000, waiting=3, deadline=0.5))
-    return create_app(lambda: models, **settings)  # type: ignore[arg-type,return-value]
+    return create_app(models, **settings)  # type: ignore[arg-type]
 
 
 @pytest.fixture

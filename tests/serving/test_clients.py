@@ -1,7 +1,6 @@
 """A server that really listens, asked by clients that others wrote: OpenAI's, and one that makes up requests."""
 
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -9,13 +8,12 @@ from typing import Any
 import openai
 import pytest
 import schemathesis
-import uvicorn
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from dsocr.serving.app import create_app
 from dsocr.serving.limits import Limits
-from tests.serving.making import FakeModels, data_uri, png
+from tests.serving.making import FakeModels, data_uri, listening, png
 
 LIMITS = Limits(body_bytes=100_000, waiting=8, deadline=5, body_seconds=0.5)
 
@@ -23,17 +21,8 @@ LIMITS = Limits(body_bytes=100_000, waiting=8, deadline=5, body_seconds=0.5)
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """A server with fake models at a free port of this machine."""
-    models = FakeModels()
-    app = create_app(lambda: models, limits=LIMITS)  # type: ignore[arg-type,return-value]
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server.should_exit = True
-        thread.join()
+    with listening(create_app(FakeModels(), limits=LIMITS)) as address:  # type: ignore[arg-type]
+        yield address
 
 
 def test_openais_client_reads_streams_and_lists(address: str) -> None:

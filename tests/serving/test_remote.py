@@ -3,7 +3,6 @@
 import io
 import json
 import socket
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from PIL import Image
 
 from dsocr.errors import ConfigError, RunError
@@ -24,24 +22,15 @@ from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.serving.app import create_app
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
-from tests.serving.making import FakeModels
+from tests.serving.making import FakeModels, listening
 
 SETTINGS = ReadingSettings("nano", None, "<image>\nFree OCR.", "fold", TextPolicy(), Generation().as_dict())
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    models = FakeModels()
-    app = create_app(lambda: models)  # type: ignore[arg-type,return-value]
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-        server.should_exit = True
-        thread.join()
+    with listening(create_app(FakeModels())) as address:  # type: ignore[arg-type]
+        yield f"{address}/v1"
 
 
 def test_what_a_server_reads_is_written_in_order(address: str, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def serve_command(
     limits = Limits(deadline=deadline, waiting=waiting)
     models = ServedModels(adapters)
     hosts = _LOCAL | {host} if _is_local(host) else None
-    app = create_app(lambda: models, limits=limits, token=token, hosts=hosts, shelf=shelf)
+    app = create_app(models, limits=limits, token=token, hosts=hosts, shelf=shelf)
     with listening(host, port) as listener:
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         printer.result(f"reading at {address} as {', '.join(models.names)}")

@@ -98,26 +98,24 @@ class _Described(FastAPI):
 
 
 def create_app(
-    open_models: Callable[[], ServedModels],
+    models: ServedModels,
     *,
     limits: Limits | None = None,
     token: str | None = None,
     hosts: Collection[str] | None = None,
     shelf: Path | None = None,
 ) -> FastAPI:
-    """The application; `open_models` is called when it starts. Without `hosts` it answers under any host name.
+    """The application, which reads from when it starts until it ends. Without `hosts` it answers under any host name.
 
     `shelf` is a folder of runs that may be taken in while the server runs, by those who have the token.
     """
     limits = limits or Limits()
     measures = Measures()
     budget = Budget(limits.held_bytes)
-    serving: dict[str, Any] = {}
+    engine = Engine(models, limits, measures)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        serving["models"] = models = open_models()
-        serving["engine"] = engine = Engine(models, limits, measures)
         engine.start()
         try:
             yield
@@ -153,17 +151,16 @@ def create_app(
         return JSONResponse(refusal_body(refusal), error.status_code, dict(error.headers or {}))
 
     def chosen(model: str | None) -> str:
-        models: ServedModels = serving["models"]
         name = model or models.default
         if name not in models.names:
             raise RefusedError(404, "no_such_model", f"there is no model {name!r}; there are {', '.join(models.names)}")
         return name
 
     async def predictions(request: Request, images: list[bytes], model: str) -> list[Prediction]:
-        return await read_images(request, images, model, serving["engine"], limits)
+        return await read_images(request, images, model, engine, limits)
 
     async def body_of(request: Request, most: int, account: Account) -> bytes:
-        serving["engine"].demand_room()
+        engine.demand_room()
         return await read_body(request, most, limits, account)
 
     @app.post(
@@ -213,20 +210,20 @@ def create_app(
     async def load_adapter(name: str) -> dict[str, list[str]]:
         """Take in the run of that name from the server's shelf, or take it in anew; answers what can be named."""
         folder = _on_shelf(shelf, name, token)
-        await _between_batches(serving["engine"], lambda: serving["models"].load(name, folder))
-        return {"models": serving["models"].names}
+        await _between_batches(engine, lambda: models.load(name, folder))
+        return {"models": models.names}
 
     @app.delete("/v1/adapters/{name}", responses=_STATUSES)
     async def unload_adapter(name: str) -> dict[str, list[str]]:
         """Forget an adapter; the default stays."""
         _on_shelf(shelf, name, token, there=False)
-        await _between_batches(serving["engine"], lambda: serving["models"].unload(name))
-        return {"models": serving["models"].names}
+        await _between_batches(engine, lambda: models.unload(name))
+        return {"models": models.names}
 
     @app.get("/v1/models", responses={status: _STATUSES[status] for status in (401, 421)})
     async def list_models() -> dict[str, Any]:
         """What can be named as a model."""
-        names = serving["models"].names
+        names = models.names
         return {
             "object": "list",
             "data": [{"id": name, "object": "model", "created": 0, "owned_by": "dsocr"} for name in names],
@@ -235,14 +232,14 @@ def create_app(
     @app.get("/healthz", responses={503: _STATUSES[503]})
     async def healthz() -> dict[str, str]:
         """Whether the server lives."""
-        if not serving["engine"].is_alive:
+        if not engine.is_alive:
             raise RefusedError(503, "not_alive", "the thread that reads has ended")
         return {"status": "alive"}
 
     @app.get("/readyz", responses={503: _STATUSES[503]})
     async def readyz() -> dict[str, str]:
         """Whether an image would be taken."""
-        serving["engine"].demand_room()
+        engine.demand_room()
         return {"status": "ready"}
 
     @app.get("/metrics", response_class=PlainTextResponse)
@@ -253,7 +250,7 @@ def create_app(
     @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
     async def docs() -> Response:
         """The paths and how to use them, as a page without scripts."""
-        return HTMLResponse(manual(app.openapi(), serving["models"].names))
+        return HTMLResponse(manual(app.openapi(), models.names))
 
     return app
 
