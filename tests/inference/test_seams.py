@@ -260,7 +260,9 @@ def test_an_interrupted_command_says_what_is_kept(
             formats=[],
             shard="1/1",
             json=False,
-            served=None,
+            engine=None,
+            engine_model=None,
+            actors=None,
             options=options,
         )
     assert capsys.readouterr().err.endswith(told)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from PIL import Image
 
@@ -31,6 +31,13 @@ class Reads(Protocol):
         ...
 
 
+Rows = list[tuple[str, str, dict[str, Any]]]
+"""What became of some pages, as the journal keeps it: id, stamp, and the page or why it was refused."""
+
+ReadGroups = Callable[[Sequence[Sequence[InputPage]]], Iterator[Rows]]
+"""Reads groups of pages; gives the rows of a group after each, in any order."""
+
+
 @dataclass(slots=True)
 class _Answered:
     """A page with the predictions that have come for it so far."""
@@ -42,23 +49,19 @@ class _Answered:
 def read_into(
     journal: ReadingJournal,
     pages: Sequence[InputPage],
-    opening: Opening,
-    reader: Reads,
+    read: ReadGroups,
     *,
-    strict: bool,
     progress: Callable[[int, int], None] | None,
 ) -> int:
-    """Reads every page that the journal does not know; gives the number of those that it knew.
-
-    A page that cannot be read is written down with the reason; `strict` makes it an error.
-    """
-    done = known = 0
-    for group in groups(pages):
-        wanted = [page for page in group if not journal.knows(page.id, page.stamp)]
-        known += len(group) - len(wanted)
-        if wanted:
-            journal.add(_read(wanted, opening, reader, strict=strict))
-        done += len(group)
+    """Has every page read that the journal does not know; gives the number of those that it knew."""
+    groups_left = [[page for page in group if not journal.knows(page.id, page.stamp)] for group in groups(pages)]
+    wanted = [group for group in groups_left if group]
+    known = done = len(pages) - sum(map(len, wanted))
+    if progress and known:
+        progress(done, len(pages))
+    for rows in read(wanted):
+        journal.add(rows)
+        done += len(rows)
         if progress:
             progress(done, len(pages))
     return known
@@ -78,10 +81,11 @@ def groups(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
         yield group
 
 
-def _read(
-    pages: Sequence[InputPage], opening: Opening, reader: Reads, *, strict: bool
-) -> list[tuple[str, str, dict[str, object]]]:
-    """Rows for the journal, one a page."""
+def read_group(pages: Sequence[InputPage], opening: Opening, reader: Reads, *, strict: bool) -> Rows:
+    """What became of pages that are read together. One that cannot be read is told of with the reason.
+
+    `strict` makes that a DataError.
+    """
     opened: dict[str, _Answered] = {}
     refused: dict[str, str] = {}
     for page in pages:

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from dsocr.data.clock import now
 from dsocr.data.sources.layout import Unit
 from dsocr.data.targets.filling import Step
 from dsocr.errors import DataError, RunError
+from dsocr.inference.cluster import Cluster
 from dsocr.inference.confidence import CALIBRATION
 from dsocr.inference.formats import choose_formats
 from dsocr.inference.formats.jsonl import row_of
@@ -21,7 +23,7 @@ from dsocr.inference.inputs.showing import Opening
 from dsocr.inference.journal import ReadingJournal
 from dsocr.inference.outputs import Target
 from dsocr.inference.pages import ReadPage
-from dsocr.inference.reading import Reads, read_into
+from dsocr.inference.reading import ReadGroups, Reads, Rows, read_group, read_into
 from dsocr.inference.remote import Engine, RemoteReader
 from dsocr.inference.review import write_review
 from dsocr.inference.transcriber import Transcriber
@@ -90,7 +92,7 @@ def transcribe(
     overwrite: bool = False,
     review: Path | None = None,
     progress: Progress | None = None,
-    engine: Engine | None = None,
+    engine: Engine | Cluster | None = None,
     reader: Reads | None = None,
 ) -> TranscribeReport:
     """Reads all pages of `inputs` with a run's adapter and writes the texts to `out`, a file or a folder.
@@ -99,8 +101,8 @@ def transcribe(
     it from their shape. `segmenter` finds the lines of pages that come without. Texts that ALTO and PAGE files hold are
     kept unless `replace_texts`. `shard` (2, 5) reads the second of five shares of the pages. What cannot be read is
     counted and listed; `strict` makes it an error. What a killed run has read is not read again. `review` is a file for
-    all lines that were read, the most doubtful first. `engine` is a server that reads, `reader` what reads, in place
-    of the run's own network.
+    all lines that were read, the most doubtful first. `engine` is a server or a cluster that reads, `reader` what
+    reads in place of the run's own network.
     """
     if review is not None:
         _refuse_review(review, out, overwrite=overwrite)
@@ -118,14 +120,8 @@ def transcribe(
         target.refuse(pages, overwrite=overwrite, shard=job["shard"])
         date = work.journal.begin(job, now().isoformat(timespec="seconds"))
         with _memory_in_sentences(run, out):
-            known = read_into(
-                work.journal,
-                pages,
-                opening,
-                reader or _reader(run, settings, engine),
-                strict=strict,
-                progress=progress,
-            )
+            read = _reads(run, settings, opening, engine, reader, strict=strict)
+            known = read_into(work.journal, pages, read, progress=progress)
         report = TranscribeReport(out, [format_.name for format_ in target.formats], known=known)
         report.refused += found.refused
         for page in read_pages(work.journal, pages, report.refused):
@@ -144,10 +140,30 @@ def transcribe(
     return report
 
 
-def _reader(run: RunFolder, settings: ReadingSettings, engine: Engine | None) -> Reads:
-    if engine is None:
-        return Transcriber.of_run(run, merged=True)
-    return RemoteReader(engine, settings)
+def _reads(
+    run: RunFolder,
+    settings: ReadingSettings,
+    opening: Opening,
+    engine: Engine | Cluster | None,
+    reader: Reads | None,
+    *,
+    strict: bool,
+) -> ReadGroups:
+    """What reads groups of pages: the cluster, or what reads images, here and one group after the other."""
+    if isinstance(engine, Cluster):
+        load = partial(_own_network, RunFolder(run.path.absolute())) if reader is None else lambda: reader
+        return partial(engine.read, opening=opening, load=load, strict=strict)
+
+    def read(groups: Sequence[Sequence[InputPage]]) -> Iterator[Rows]:
+        if groups:
+            reads = reader or (RemoteReader(engine, settings) if engine else _own_network(run))
+            yield from (read_group(group, opening, reads, strict=strict) for group in groups)
+
+    return read
+
+
+def _own_network(run: RunFolder) -> Reads:
+    return Transcriber.of_run(run, merged=True)
 
 
 @contextmanager
