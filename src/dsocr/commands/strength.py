@@ -12,11 +12,12 @@ def sweep_command(
     printer: Printer, path: Path, *, dataset: Path | None, split: Split, limit: int | None, json: bool
 ) -> None:
     """`dsocr evaluate --scale-sweep`."""
-    from dsocr.evaluation.strength import sweep, write_sweep
     from dsocr.runs import RunFolder
 
-    quiet_libraries()
     run = RunFolder.open(path)
+    from dsocr.evaluation.strength import sweep, write_sweep  # slow, and not needed to say that there is no such run
+
+    quiet_libraries()
     with printer.progress("reading", "strengths") as tell:
         read = sweep(run, dataset=dataset, split=split, limit=limit, progress=tell)
     data, picture = write_sweep(read, run)
