@@ -51,7 +51,7 @@ def _in_our_words(error: typer.BadParameter) -> str:
     from dsocr.settings import problems_in
 
     cause = error.__cause__
-    return problems_in(cause, [])[0] if isinstance(cause, ValidationError) else error.message
+    return problems_in(cause)[0] if isinstance(cause, ValidationError) else error.message
 
 
 def _kept(name: str, options: dict[str, Any]) -> str:
