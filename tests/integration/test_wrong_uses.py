@@ -41,6 +41,9 @@ def refusal(monkeypatch: pytest.MonkeyPatch, capsys: Texts, *arguments: object) 
         pytest.param(["compare", "nowhere"], "nowhere: no such file or folder", id="a reading that is not there"),
         pytest.param(["compare", "a=nowhere"], "nowhere: no such file or folder", id="one with a name"),
         pytest.param(["serve", "nowhere"], "nowhere: no such run folder", id="a run to serve"),
+        pytest.param(
+            ["evaluate", "run", "--scale-sweep", "--no-base"], "--no-base: a sweep", id="a sweep without base"
+        ),
     ],
 )
 def test_what_is_not_there_is_named(
@@ -48,6 +51,16 @@ def test_what_is_not_there_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert said in refusal(monkeypatch, capsys, *arguments)
+
+
+@pytest.mark.parametrize("command", ["prepare", "convert"])
+def test_what_was_made_before_names_the_option_that_replaces_it(
+    command: str, small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    source, to = small_dataset.parent / "source", ["--to", "tsv"] if command == "convert" else []
+    assert call(monkeypatch, capsys, command, source, "-o", tmp_path / "made", *to)[0] == 0
+    said = refusal(monkeypatch, capsys, command, source, "-o", tmp_path / "made", *to)
+    assert "hint: choose another folder, or give --overwrite\n" in said
 
 
 def test_a_workbench_says_that_its_port_is_taken_before_it_reads_a_page(
