@@ -52,10 +52,12 @@ def sweep_command(
 
 
 def _print_sweep(printer: Printer, read: "Sweep") -> None:
+    from dsocr.evaluation.metrics import spoken_points
+
     rows = []
     for point in read.points:
         rates = [f"{rate:.2%}" for rate in (point.target.rate, point.guard.adapter.rate)]
         told = "the base" if not point.strength else "beyond the margin" if point.guard.is_beyond else ""
-        rows.append(([f"{point.strength:g}", *rates, f"{point.guard.drop:+.1f}", told], ""))
+        rows.append(([f"{point.strength:g}", *rates, spoken_points(point.guard.drop), told], ""))
     printer.table(["strength", f"CER, {read.split}", "CER, guard set", "points worse", ""], rows)
     printer.result(read.sentence)

@@ -55,7 +55,7 @@ def survey_for_base(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Survey:
-    """All findings about a dataset that is to be shown to a base through `encoder`; `workers` as `survey_dataset` has."""
+    """What is found in a dataset that is to be shown to a base through `encoder`; `workers` as `survey_dataset` has."""
     return survey_dataset(
         dataset,
         unknown_characters=encoder.unknown_characters,
