@@ -64,9 +64,9 @@ def test_from_scans_to_texts(call: Call, small_dataset: Path, quick: list[str], 
     assert card["base"]["lines"] == card["adapter"]["lines"] == 4
     assert card["adapter"]["cer"] >= 0
 
-    (run / "report.html").unlink()
-    code, out, _ = call("evaluate", run, "--json", "--no-base", "--limit", 2, "--no-report")
+    code, out, err = call("evaluate", run, "--json", "--no-base", "--limit", 2, "--no-report")
     assert json.loads(out)["base"] is None
+    assert f"note: removed {run / 'report.html'}, the page of an earlier evaluation" in err
     assert not (run / "report.html").exists()
     code, out, _ = call("report", run, "--json")
     assert json.loads(out) == {
