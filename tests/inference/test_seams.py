@@ -14,6 +14,7 @@ from PIL import Image
 from dsocr.errors import DataError, RunError
 from dsocr.inference import work
 from dsocr.inference.journal import ReadingJournal
+from dsocr.inference.remote import Engine
 from dsocr.inference.transcribe import transcribe
 from dsocr.inference.transcriber import Prediction
 from dsocr.runs import RunFolder
@@ -220,14 +221,22 @@ def test_rows_of_another_version_are_not_gone_on_with(run: RunFolder, scans: Pat
     assert transcribe(run, [scans], tmp_path / "out.txt", reader=Hashes()).known == 0
 
 
+@pytest.mark.parametrize(
+    ("engine", "batches"),
+    [
+        pytest.param(None, True, id="here, in batches of a size that can be lowered"),
+        pytest.param(Engine("http://127.0.0.1:1/v1", "mine"), False, id="by a server, which has its own"),
+    ],
+)
 def test_the_end_of_memory_is_a_sentence_and_what_was_read_is_kept(
-    run: RunFolder, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine | None, batches: bool, run: RunFolder, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work, "WORTH_KEEPING", 0.0)
     with pytest.raises(RunError, match="memory") as caught:
-        transcribe(run, [scans], tmp_path / "out.txt", reader=Fails(4, NO_MEMORY))
+        transcribe(run, [scans], tmp_path / "out.txt", reader=Fails(4, NO_MEMORY), engine=engine)
     assert "the same command" in (caught.value.hint or "")
-    assert transcribe(run, [scans], tmp_path / "out.txt", reader=Hashes()).known == 4
+    assert ("samples_per_batch" in (caught.value.hint or "")) is batches
+    assert transcribe(run, [scans], tmp_path / "out.txt", reader=Hashes(), engine=engine).known == 4
 
 
 @pytest.mark.parametrize(
