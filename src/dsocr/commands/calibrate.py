@@ -15,8 +15,7 @@ def calibrate_command(printer: Printer, path: Path, *, dataset: Path | None, lim
     """`dsocr calibrate`."""
     from dsocr.evaluation.budget import budget_sentence
     from dsocr.evaluation.calibrate import calibrate
-    from dsocr.inference.confidence import CALIBRATION
-    from dsocr.runs import RunFolder
+    from dsocr.runs import CALIBRATION, RunFolder
 
     quiet_libraries()
     run = RunFolder.open(path)
