@@ -64,9 +64,9 @@ def test_from_scans_to_texts(call: Call, small_dataset: Path, quick: list[str], 
     assert card["base"]["lines"] == card["adapter"]["lines"] == 4
     assert card["adapter"]["cer"] >= 0
 
-    (run / "report.html").unlink()
-    code, out, _ = call("evaluate", run, "--json", "--no-base", "--limit", 2, "--no-report")
+    code, out, err = call("evaluate", run, "--json", "--no-base", "--limit", 2, "--no-report")
     assert json.loads(out)["base"] is None
+    assert f"note: removed {run / 'report.html'}, the page of an earlier evaluation" in err
     assert not (run / "report.html").exists()
     code, out, _ = call("report", run, "--json")
     assert json.loads(out) == {
@@ -185,6 +185,30 @@ def test_help_needs_no_torch(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "transcribe" in done.stdout
+
+
+def test_what_is_not_there_is_told_without_waiting_for_torch(tmp_path: Path) -> None:
+    commands = [
+        ["train", "nowhere.yaml"],
+        ["plan", "nowhere.yaml"],
+        ["evaluate", "nowhere"],
+        ["evaluate", "nowhere", "--scale-sweep"],
+        ["calibrate", "nowhere"],
+        ["export", "nowhere", "--merged", "out"],
+        ["transcribe", "nowhere", "scans", "-o", "out.jsonl"],
+        ["next", "nowhere", "scans", "-o", "out"],
+    ]
+    script = f"""import sys
+from dsocr.cli import main
+for command in {commands}:
+    sys.argv = ['dsocr', *command]
+    try: main()
+    except SystemExit as exit_: assert exit_.code == 2, command
+    assert not {{'torch', 'transformers'}} & set(sys.modules), command
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("error: nowhere") == len(commands)
 
 
 def test_cyrillic_is_printed_under_a_c_locale(small_dataset: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dsocr.cli.options import Json, Overwrite, Quiet, Strict, app
+from dsocr.cli.options import Encoding, Json, Overwrite, Quiet, Strict, app
 from dsocr.console import Printer
 from dsocr.samples import Split
 
@@ -60,6 +60,7 @@ def next_(
         str | None, typer.Option(help="The source's format; found out if not given; `dsocr sources` lists them.")
     ] = None,
     writer: Annotated[str | None, typer.Option(help="Who wrote it: a column, or a pattern over file names.")] = None,
+    encoding: Encoding = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -76,6 +77,7 @@ def next_(
         count=count,
         format=format,
         writer=writer,
+        encoding=encoding,
         strict=strict,
         overwrite=overwrite,
         json=json,

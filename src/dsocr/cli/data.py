@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dsocr.cli.options import Json, Overwrite, Quiet, Strict, Workers, app
+from dsocr.cli.options import Encoding, Json, Overwrite, Quiet, Strict, Workers, app
 from dsocr.console import Printer
 
 
@@ -53,9 +53,7 @@ def prepare(
     unclear: Annotated[str | None, typer.Option(help="Marks of unclear places: keep, strip or drop-line.")] = None,
     mojibake: Annotated[str | None, typer.Option(help="Texts read in a wrong encoding: keep or repair.")] = None,
     line_end_hyphens: Annotated[str | None, typer.Option(help="Words that a line's end breaks: keep or join.")] = None,
-    encoding: Annotated[
-        str | None, typer.Option(help="Of text files and tables that are not UTF-8, e.g. cp1251.")
-    ] = None,
+    encoding: Encoding = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -109,6 +107,7 @@ def convert(
     column: Annotated[
         list[str] | None, typer.Option(help="A table's column, as image=NAME, text=NAME, writer=NAME, ...")
     ] = None,
+    encoding: Encoding = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -126,6 +125,7 @@ def convert(
         page=page,
         document=document,
         columns=column or [],
+        encoding=encoding,
         strict=strict,
         overwrite=overwrite,
     )

@@ -85,7 +85,14 @@ def evaluate(
         from dsocr.commands.strength import sweep_command
 
         sweep_command(
-            Printer(quiet=quiet or json), run, dataset=dataset, split=split or Split.VALIDATION, limit=limit, json=json
+            Printer(quiet=quiet or json),
+            run,
+            dataset=dataset,
+            split=split or Split.VALIDATION,
+            limit=limit,
+            with_base=base,
+            report=report,
+            json=json,
         )
         return
     from dsocr.commands.reading import evaluate_command

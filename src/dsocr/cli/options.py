@@ -12,6 +12,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+Encoding = Annotated[str | None, typer.Option(help="Of text files and tables that are not UTF-8, e.g. cp1251.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first fault instead of counting and listing it.")]
