@@ -121,7 +121,7 @@ def transcribe(
                 work.journal,
                 pages,
                 opening,
-                reader or _reader(run, settings, engine),
+                lambda: reader or _reader(run, settings, engine),
                 strict=strict,
                 progress=progress,
             )
