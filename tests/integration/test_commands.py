@@ -191,6 +191,30 @@ def test_help_needs_no_torch(tmp_path: Path) -> None:
     assert "transcribe" in done.stdout
 
 
+def test_what_is_not_there_is_told_without_waiting_for_torch(tmp_path: Path) -> None:
+    commands = [
+        ["train", "nowhere.yaml"],
+        ["plan", "nowhere.yaml"],
+        ["evaluate", "nowhere"],
+        ["evaluate", "nowhere", "--scale-sweep"],
+        ["calibrate", "nowhere"],
+        ["export", "nowhere", "--merged", "out"],
+        ["transcribe", "nowhere", "scans", "-o", "out.jsonl"],
+        ["next", "nowhere", "scans", "-o", "out"],
+    ]
+    script = f"""import sys
+from dsocr.cli import main
+for command in {commands}:
+    sys.argv = ['dsocr', *command]
+    try: main()
+    except SystemExit as exit_: assert exit_.code == 2, command
+    assert not {{'torch', 'transformers'}} & set(sys.modules), command
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("error: nowhere") == len(commands)
+
+
 def test_cyrillic_is_printed_under_a_c_locale(small_dataset: Path, tmp_path: Path) -> None:
     """As on a console that is not UTF-8: the words must come through, in UTF-8."""
     environment = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PATH": ""}

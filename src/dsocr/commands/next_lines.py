@@ -22,13 +22,16 @@ def next_command(
     json: bool,
 ) -> None:
     """`dsocr next`."""
-    from dsocr.inference.next_lines import LIST, SHEET, TABLE, next_lines
     from dsocr.runs import RunFolder
+
+    folder = RunFolder.open(run)
+    # Slow, and not needed to say that there is no such run.
+    from dsocr.inference.next_lines import LIST, SHEET, TABLE, next_lines
 
     quiet_libraries()
     with printer.progress("reading", "lines") as tell:
         queue = next_lines(
-            RunFolder.open(run),
+            folder,
             source,
             out,
             count=count,

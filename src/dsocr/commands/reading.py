@@ -23,13 +23,14 @@ def evaluate_command(
     json: bool,
 ) -> None:
     """`dsocr evaluate`."""
-    from dsocr.evaluation.evaluate import evaluate
-    from dsocr.evaluation.report.writing import drop_reports
-    from dsocr.evaluation.table import render_table
     from dsocr.runs import RunFolder
 
-    quiet_libraries()
     run = RunFolder.open(path)
+    from dsocr.evaluation.evaluate import evaluate  # slow, and not needed to say that there is no such run
+    from dsocr.evaluation.report.writing import drop_reports
+    from dsocr.evaluation.table import render_table
+
+    quiet_libraries()
     with printer.progress("reading", "lines") as tell:
         card = evaluate(run, dataset=dataset, split=split, limit=limit, with_base=with_base, progress=tell)
     outdated = drop_reports(run, drawn=report)

@@ -34,13 +34,14 @@ def transcribe_command(
         one_of(option, options[name], *choices)
     share = _share(shard)
 
-    from dsocr.inference.remote import Engine
-    from dsocr.inference.transcribe import transcribe
     from dsocr.runs import RunFolder
+
+    run = RunFolder.to_read_with(path)
+    from dsocr.inference.remote import Engine
+    from dsocr.inference.transcribe import transcribe  # slow, and not needed to say that there is no such run
 
     quiet_libraries()
     with printer.progress("reading", "pages") as tell:
-        run = RunFolder.to_read_with(path)
         engine = None if served is None else Engine(*served)
         report = transcribe(run, inputs, out, formats=formats, shard=share, progress=tell, engine=engine, **options)
     if json:

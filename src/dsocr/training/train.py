@@ -312,7 +312,7 @@ def _validation(
         samples,
         encoder,
         Generation(**config.generation.model_dump()),
-        lines_per_sheet=config.input.lines_per_sheet,
+        lines_per_sheet=config.input.lines_read_together,
         every_steps=config.validation.every_steps,
         patience=config.validation.patience,
         folder=run.checkpoints,
@@ -337,7 +337,7 @@ def _finish(
         resolution=encoder.resolution.name,
         text_policy=dataset.card.policy(),
         generation=config.generation.model_dump(),
-        lines_per_sheet=config.input.lines_per_sheet,
+        lines_per_sheet=config.input.lines_read_together,
         unit=dataset.card.unit,
     )
     files = _best_files(run, model, validation)
