@@ -23,7 +23,7 @@ from dsocr.inference.cluster_actor import Actor, Attempts, Settings, rows_of
 from dsocr.inference.inputs.finding import InputPage, find_pages
 from dsocr.inference.inputs.segmenters import BUILT_IN, choose_segmenter
 from dsocr.inference.inputs.showing import Opening
-from dsocr.inference.reading import Reads, Rows, read_group
+from dsocr.inference.reading import Reads, Rows, read_here
 from dsocr.inference.remote import Engine
 from dsocr.inference.transcribe import TranscribeReport, transcribe
 from dsocr.inference.transcriber import Prediction
@@ -95,7 +95,7 @@ def answered(pages: list[InputPage], reader: Reads, **settings: Any) -> Rows:
 
 
 def test_an_actor_answers_what_reading_here_does(pages: list[InputPage]) -> None:
-    here = read_group(pages, OPENING, Hashes(), strict=False)
+    (here,) = read_here([pages], OPENING, Hashes, strict=False)
     assert json.dumps(answered(pages, Hashes())) == json.dumps(here)
     assert sum("refused" in row for _, _, row in here) == 1
 

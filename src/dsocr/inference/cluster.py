@@ -8,9 +8,10 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -49,26 +50,25 @@ class Cluster:
         return {}
 
     def read(
-        self, groups: Sequence[Sequence[InputPage]], *, opening: Opening, load: Callable[[], Reads], strict: bool
-    ) -> Iterator[Rows]:
-        """What became of each group's pages, in the order in which they are done.
+        self, wanted: Sequence[Sequence[InputPage]], opening: Opening, open_reader: Callable[[], Reads], *, strict: bool
+    ) -> Generator[Rows]:
+        """What became of the pages of each group, in the order in which groups are done.
 
-        `load` makes an actor's model. An actor that dies is begun anew, and its pages with it. Raises what reading
-        raises there, and RunError where the cluster is lost or pages let one actor after the other die.
+        `open_reader` gives an actor its model. An actor that dies is begun anew, and its pages with it. Raises what
+        reading raises there, and RunError where the cluster is lost or pages let one actor after the other die.
         """
-        if not groups:
+        if not wanted:
             return
-        there = [[_from_anywhere(page) for page in group] for group in groups]
+        there = [[_from_anywhere(page) for page in group] for group in wanted]
         with _connected() as ray:
             actors, needs = self._shares(ray)
             attempts = ray.remote(num_cpus=0)(Attempts).remote()
-            settings = Settings(
-                opening, load, strict, str(Path.cwd()), lambda place: ray.get(attempts.of.remote(place))
-            )
+            count = partial(_counted, attempts)
+            settings = Settings(opening, open_reader, strict=strict, folder=str(Path.cwd()), attempts=count)
             from ray.data import ActorPoolStrategy, from_items
 
             # Two groups with each actor, the one it reads and the next, so that a death costs little.
-            pool = ActorPoolStrategy(size=min(actors, len(groups)), max_tasks_in_flight_per_actor=2)
+            pool = ActorPoolStrategy(size=min(actors, len(wanted)), max_tasks_in_flight_per_actor=2)
             answered = from_items(
                 [{"place": place} for place in range(len(there))], override_num_blocks=len(there)
             ).map_batches(Actor, batch_size=1, compute=pool, fn_constructor_args=(there, settings), **needs)
@@ -86,6 +86,13 @@ class Cluster:
             return actors, {"num_cpus": 1, "num_gpus": 1 / math.ceil(actors / cards)}
         least = min(machine["CPU"] for machine in machines if machine.get("CPU"))
         return actors, {"num_cpus": max(1, int(least) // math.ceil(actors / len(machines)))}
+
+
+def _counted(attempts: Any, place: int) -> int:
+    """How often a group was begun, asked of the process that counts."""
+    import ray
+
+    return int(ray.get(attempts.of.remote(place)))
 
 
 def _ray() -> Any:

@@ -16,7 +16,7 @@ from dsocr import __version__, errors
 from dsocr.errors import DsocrError, RunError
 from dsocr.inference.inputs.finding import InputPage
 from dsocr.inference.inputs.showing import Opening
-from dsocr.inference.reading import Reads, Rows, read_group
+from dsocr.inference.reading import Reads, Rows, read_here
 from dsocr.model.out_of_memory import is_out_of_memory
 
 _MOST_TRIES = 3
@@ -37,13 +37,13 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How an actor reads: `load` makes its model, `attempts` counts each group's.
+    """How an actor reads: `open_reader` gives it its model, `attempts` counts each group's.
 
     `folder` is where the command was given, `version` that of its dsocr.
     """
 
     opening: Opening
-    load: Callable[[], Reads]
+    open_reader: Callable[[], Reads]
     strict: bool
     folder: str
     attempts: Callable[[int], int]
@@ -69,14 +69,18 @@ class Actor:
         pages = self._groups[place]
         try:
             self._demand(pages, self._settings.attempts(place))
-            self._reader = self._reader or self._settings.load()
-            return {"rows": read_group(pages, self._settings.opening, self._reader, strict=self._settings.strict)}
+            (rows,) = read_here([pages], self._settings.opening, self._opened, strict=self._settings.strict)
+            return {"rows": rows}
         except DsocrError as error:
             return {"error": [type(error).__name__, error.message, error.where, error.hint]}
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             return {"memory": platform.node()}
+
+    def _opened(self) -> Reads:
+        self._reader = self._reader or self._settings.open_reader()
+        return self._reader
 
     def _demand(self, pages: Sequence[InputPage], attempt: int) -> None:
         """A RunError where this machine has another dsocr or other files, or these pages end every process."""
@@ -91,7 +95,7 @@ class Actor:
             hint = "keep scans, run, base and what is written where all machines see them under the same path"
             raise RunError(f"does not see {pages[0].path}", where=machine, hint=hint)
         if Path(self._settings.folder).is_dir():
-            # A base, and much else, may be named by where it lies from there.
+            # A base may be named by where it lies from there.
             os.chdir(self._settings.folder)
 
 

@@ -14,7 +14,6 @@ from dsocr.data.sources.layout import Unit
 from dsocr.data.targets.filling import Step
 from dsocr.errors import DataError, RunError
 from dsocr.inference.cluster import Cluster
-from dsocr.inference.confidence import CALIBRATION
 from dsocr.inference.formats import choose_formats
 from dsocr.inference.formats.jsonl import row_of
 from dsocr.inference.inputs.finding import InputPage, Shows, find_pages
@@ -23,13 +22,13 @@ from dsocr.inference.inputs.showing import Opening
 from dsocr.inference.journal import ReadingJournal
 from dsocr.inference.outputs import Target
 from dsocr.inference.pages import ReadPage
-from dsocr.inference.reading import ReadGroups, Reads, Rows, read_group, read_into
+from dsocr.inference.reading import ReadGroups, Reads, read_here, read_into
 from dsocr.inference.remote import Engine, RemoteReader
 from dsocr.inference.review import write_review
 from dsocr.inference.transcriber import Transcriber
 from dsocr.inference.work import recover, work_folder
 from dsocr.model.out_of_memory import is_out_of_memory
-from dsocr.runs import READING, ReadingSettings, RunFolder
+from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder
 from dsocr.sealing import MANIFEST
 
 Progress = Callable[[int, int], None]
@@ -119,8 +118,14 @@ def transcribe(
         job = _job(run, settings, opening, shows, segmenter, shard) | (engine.told() if engine else {})
         target.refuse(pages, overwrite=overwrite, shard=job["shard"])
         date = work.journal.begin(job, now().isoformat(timespec="seconds"))
-        with _memory_in_sentences(run, out):
-            read = _reads(run, settings, opening, engine, reader, strict=strict)
+        with _memory_in_sentences(run, out, engine):
+            read: ReadGroups = partial(
+                engine.read if isinstance(engine, Cluster) else read_here,
+                opening=opening,
+                # Machines of a cluster may be in another folder.
+                open_reader=partial(_reader, RunFolder(run.path.absolute()), settings, engine, reader),
+                strict=strict,
+            )
             known = read_into(work.journal, pages, read, progress=progress)
         report = TranscribeReport(out, [format_.name for format_ in target.formats], known=known)
         report.refused += found.refused
@@ -140,44 +145,25 @@ def transcribe(
     return report
 
 
-def _reads(
-    run: RunFolder,
-    settings: ReadingSettings,
-    opening: Opening,
-    engine: Engine | Cluster | None,
-    reader: Reads | None,
-    *,
-    strict: bool,
-) -> ReadGroups:
-    """What reads groups of pages: the cluster, or what reads images, here and one group after the other."""
-    if isinstance(engine, Cluster):
-        load = partial(_own_network, RunFolder(run.path.absolute())) if reader is None else lambda: reader
-        return partial(engine.read, opening=opening, load=load, strict=strict)
-
-    def read(groups: Sequence[Sequence[InputPage]]) -> Iterator[Rows]:
-        if groups:
-            reads = reader or (RemoteReader(engine, settings) if engine else _own_network(run))
-            yield from (read_group(group, opening, reads, strict=strict) for group in groups)
-
-    return read
-
-
-def _own_network(run: RunFolder) -> Reads:
-    return Transcriber.of_run(run, merged=True)
+def _reader(run: RunFolder, settings: ReadingSettings, engine: Engine | Cluster | None, reader: Reads | None) -> Reads:
+    """What reads images: the given reader, the server, or the run's own network, here or on a cluster."""
+    if reader is not None:
+        return reader
+    return RemoteReader(engine, settings) if isinstance(engine, Engine) else Transcriber.of_run(run, merged=True)
 
 
 @contextmanager
-def _memory_in_sentences(run: RunFolder, out: Path) -> Iterator[None]:
+def _memory_in_sentences(run: RunFolder, out: Path, engine: Engine | Cluster | None) -> Iterator[None]:
     """The end of the machine's or its graphics card's memory becomes a RunError."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        hint = (
-            "what was read is kept: end other programs, then run the same command again; if that does not help, "
-            f"lower samples_per_batch in {run.adapter / READING} (all pages are read anew then)"
-        )
+        hint = "what was read is kept: end other programs, then run the same command again"
+        if not isinstance(engine, Engine):  # a server has batches of its own
+            lower = f"lower samples_per_batch in {run.adapter / READING} (all pages are read anew then)"
+            hint += f"; if that does not help, {lower}"
         # `from None`: the traceback would keep the batch alive.
         raise RunError("the memory ended while pages were read", where=out, hint=hint) from None
 
