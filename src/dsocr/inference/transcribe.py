@@ -12,7 +12,6 @@ from dsocr.data.clock import now
 from dsocr.data.sources.layout import Unit
 from dsocr.data.targets.filling import Step
 from dsocr.errors import DataError, RunError
-from dsocr.inference.confidence import CALIBRATION
 from dsocr.inference.formats import choose_formats
 from dsocr.inference.formats.jsonl import row_of
 from dsocr.inference.inputs.finding import InputPage, Shows, find_pages
@@ -27,7 +26,7 @@ from dsocr.inference.review import write_review
 from dsocr.inference.transcriber import Transcriber
 from dsocr.inference.work import recover, work_folder
 from dsocr.model.out_of_memory import is_out_of_memory
-from dsocr.runs import READING, ReadingSettings, RunFolder
+from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder
 from dsocr.sealing import MANIFEST
 
 Progress = Callable[[int, int], None]
