@@ -8,7 +8,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def made_ahead(groups: Iterable[Sequence[T]], make: Callable[[T], R]) -> Generator[list[R]]:
+def made_ahead(groups: Iterable[Sequence[T]], make: Callable[[T], R]) -> Generator[list[R], None, None]:
     """What `make` gives for the things of each group; those of the next one are made while one is used.
 
     `groups` is advanced here, in the thread that iterates, and `make` called in another. What it raises is raised when
