@@ -12,9 +12,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from dsocr.evaluation.guard import GuardReading
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.runs import RunFolder
+from dsocr.text import TextPolicy
 from dsocr.training.board import LINES, Board, ReadLine, lines_table
 from dsocr.training.ranks import Ranks
-from dsocr.training.validation import Validation, ValidationReading
+from dsocr.training.validation import TextsRead, Validation, ValidationReading
 from tests.training.test_train import metrics
 
 CURVES = {"loss", "learning_rate", "gradient_norm", "samples_per_second", "tokens_per_second", "memory_bytes"}
@@ -63,7 +64,8 @@ def test_a_table_marks_differences_and_lets_no_text_be_markup() -> None:
 
 def test_of_two_equal_readings_the_one_with_fewer_loops_is_the_best(tmp_path: Path) -> None:
     told: list[ValidationReading] = []
-    readings = iter([(0.5, 0, 3, 0, ()), (0.5, 0, 1, 0, ()), (0.5, 0, 2, 0, ()), (0.4, 0, 2, 0, ())])
+    rates = [(0.5, 0, 3, 0), (0.5, 0, 1, 0), (0.5, 0, 2, 0), (0.4, 0, 2, 0)]
+    readings = iter(TextsRead(*counted, (), []) for counted in rates)
 
     class Read(Validation):
         def _read_texts(self, model: Any) -> Any:
@@ -76,11 +78,11 @@ def test_of_two_equal_readings_the_one_with_fewer_loops_is_the_best(tmp_path: Pa
     validation = object.__new__(Read)
     validation._samples = [None] * 10  # type: ignore[list-item]
     validation._folder, validation._report, validation._guard = tmp_path, told.append, None
-    validation._ranks = Ranks()
+    validation._ranks, validation._text_policy = Ranks(), TextPolicy()
     validation.best_cer, validation.best_runaway = float("inf"), 0
     validation.best_step = validation.readings_without_better = 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dsocr.training.validation.save_best", lambda folder, step, model: saved.append(1))
+        patch.setattr("dsocr.training.validation.save_best", lambda *best: saved.append(1))
         for step in range(4):
             validation.read(None, step)
     assert [reading.best for reading in told] == [True, True, False, True]

@@ -11,10 +11,12 @@ from transformers.models.unlimited_ocr.modeling_unlimited_ocr import UnlimitedOc
 
 from dsocr.config import RunConfig, load_config
 from dsocr.errors import ConfigError, DataError, ModelError, RunError
+from dsocr.evaluation.calibrate import calibrate
+from dsocr.inference.confidence import Calibration
 from dsocr.inference.transcriber import Transcriber
 from dsocr.model.adapters import WEIGHTS
 from dsocr.model.loading import find_base, load_base
-from dsocr.runs import ReadingSettings, RunFolder
+from dsocr.runs import CALIBRATION, ReadingSettings, RunFolder
 from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.checkpoints import latest_checkpoint
 from dsocr.training.setup import fresh_adapter
@@ -48,6 +50,7 @@ def test_a_training_leaves_a_whole_run(small_config: RunConfig) -> None:
     assert {file.name for file in run.adapter.iterdir()} == {
         WEIGHTS,
         "adapter_config.json",
+        "calibration.json",
         "reading.json",
         "manifest.json",
     }
@@ -58,6 +61,23 @@ def test_a_training_leaves_a_whole_run(small_config: RunConfig) -> None:
     provenance = json.loads(run.provenance.read_text(encoding="utf-8"))
     assert set(provenance["dataset"]) == {"train", "validation", "test"}
     assert str(run.path.parent) not in (run.adapter / "adapter_config.json").read_text(encoding="utf-8")
+
+
+def calibration_file(run: Path) -> bytes:
+    return (RunFolder(run).adapter / CALIBRATION).read_bytes()
+
+
+def test_a_training_ends_with_confidences_fitted_on_what_the_best_adapter_read(small_config: RunConfig) -> None:
+    result = train(changed(small_config, validation={"samples": None}))
+    run = RunFolder.open(small_config.run)
+    fitted = Calibration.load(run.adapter)
+    assert result.calibrated_on == fitted.lines == 4
+    # Reading the same split with the finished run comes to the same, but for the rounding of merged weights.
+    again = calibrate(run).calibration
+    for kind in ("character", "word", "line"):
+        ours, theirs = getattr(fitted, kind), getattr(again, kind)
+        assert (ours.slope, ours.offset) == pytest.approx((theirs.slope, theirs.offset), abs=1e-3)
+    RunFolder.open(small_config.run)  # a calibration that was fitted anew is no damage
 
 
 def test_the_loss_falls(small_config: RunConfig) -> None:
@@ -94,6 +114,7 @@ def test_a_killed_training_resumes_as_if_nothing_had_happened(
     last = metrics(small_config.run, "validation")[-1], metrics(undisturbed.run, "validation")[-1]
     assert last[0]["cer"] == last[1]["cer"]
     assert last[0]["loss"] == last[1]["loss"]
+    assert calibration_file(small_config.run) == calibration_file(undisturbed.run)
 
 
 def test_the_trainer_tells_the_samples_each_epoch(small_config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,17 +104,13 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
             )
     except Interrupted as interrupted:
         if first:
-            printer.complain(f"interrupted; a checkpoint of step {interrupted.step} is written")
             launcher = "" if processes == 1 else f"torchrun --nproc-per-node {processes} -m "
-            printer.complain(f"resume:  {launcher}{interrupted.resume}")
+            print_interrupted(printer, interrupted, f"{launcher}{interrupted.resume}")
         raise SystemExit(interrupted.exit_code) from None
     except OthersEndedError:
         if first:
             raise
         _leave_the_word_to_the_first()
-    except KeyboardInterrupt:
-        printer.complain("the same command, without --overwrite, goes on from the last checkpoint")
-        raise
     if first:
         print_trained(printer, result)
         printer.say(f"next:    dsocr evaluate {result.run.path}")
@@ -124,6 +120,12 @@ def _leave_the_word_to_the_first() -> NoReturn:
     """End as it does, but later: when one process is gone, the launcher ends all others, whatever they were saying."""
     time.sleep(_A_WORD_SECONDS)
     raise SystemExit(2)
+
+
+def print_interrupted(printer: Printer, interrupted: Interrupted, resume: str) -> None:
+    """What is kept of a training that a signal ended, and how to go on."""
+    printer.complain(f"interrupted; a checkpoint of step {interrupted.step} is written")
+    printer.complain(f"resume:  {resume}")
 
 
 def print_trained(printer: Printer, result: "TrainResult") -> None:
@@ -138,6 +140,8 @@ def print_trained(printer: Printer, result: "TrainResult") -> None:
         printer.complain(f"warning: {result.guard.sentence}")
     elif result.guard is not None:
         printer.say(result.guard.sentence)
+    if result.calibrated_on:
+        printer.say(f"confidences were fitted on {result.calibrated_on} lines of the validation split")
     printer.result(f"adapter: {result.run.adapter}")
     printer.say(f"curves:  tensorboard --logdir {result.run.tensorboard}")
 
