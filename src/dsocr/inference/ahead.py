@@ -1,6 +1,6 @@
 """Things made ready while others are used: one group ahead, in a thread, in their order."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -8,7 +8,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def made_ahead(groups: Iterable[Sequence[T]], make: Callable[[T], R]) -> Iterator[list[R]]:
+def made_ahead(groups: Iterable[Sequence[T]], make: Callable[[T], R]) -> Generator[list[R], None, None]:
     """What `make` gives for the things of each group; those of the next one are made while one is used.
 
     `groups` is advanced here, in the thread that iterates, and `make` called in another. What it raises is raised when

@@ -4,10 +4,10 @@ While some are read, the next ones are opened in a thread, so that a graphics ca
 decoded, lines to be found on them, and these to be cut out.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from PIL import Image
 
@@ -37,6 +37,13 @@ class Reads(Protocol):
         ...
 
 
+Rows = list[tuple[str, str, dict[str, Any]]]
+"""What became of some pages, as the journal keeps it: id, stamp, and the page or why it was refused."""
+
+ReadGroups = Callable[[Sequence[Sequence[InputPage]]], Generator[Rows]]
+"""Reads groups of pages; gives the rows of each group when it is done, in any order."""
+
+
 @dataclass(slots=True)
 class _Answered:
     """A page with the predictions that have come for it so far."""
@@ -48,29 +55,37 @@ class _Answered:
 def read_into(
     journal: ReadingJournal,
     pages: Sequence[InputPage],
-    opening: Opening,
-    open_reader: Callable[[], Reads],
+    read: ReadGroups,
     *,
-    strict: bool,
     progress: Callable[[int, int], None] | None,
 ) -> int:
-    """Reads every page that the journal does not know; gives the number of those that it knew.
-
-    `open_reader` is called when there is something to read, if there is. A page that cannot be read is written down
-    with the reason; `strict` makes it an error.
-    """
-    done = known = 0
-    reader = _Opened(open_reader)
-    wanted = ([page for page in group if not journal.knows(page.id, page.stamp)] for group in groups(pages))
-    with closing(made_ahead(wanted, lambda page: _opened(opening, page))) as opened:
-        for group, found in zip(groups(pages), opened, strict=True):
-            known += len(group) - len(found)
-            if found:
-                journal.add(_read(found, reader, replace_texts=opening.replace_texts, strict=strict))
-            done += len(group)
+    """Has every page read that the journal does not know; gives the number of those that it knew."""
+    unknown = ([page for page in group if not journal.knows(page.id, page.stamp)] for group in groups(pages))
+    wanted = [group for group in unknown if group]
+    known = done = len(pages) - sum(map(len, wanted))
+    if progress and known:
+        progress(done, len(pages))
+    with closing(read(wanted)) as answered:
+        for rows in answered:
+            journal.add(rows)
+            done += len(rows)
             if progress:
                 progress(done, len(pages))
     return known
+
+
+def read_here(
+    wanted: Sequence[Sequence[InputPage]], opening: Opening, open_reader: Callable[[], Reads], *, strict: bool
+) -> Generator[Rows]:
+    """What became of the pages of each group, one group after the other.
+
+    `open_reader` is called when there is something to read, if there is. A page that cannot be read is told of with the
+    reason; `strict` makes it an error.
+    """
+    reader = _Opened(open_reader)
+    with closing(made_ahead(wanted, lambda page: _opened(opening, page))) as opened:
+        for found in opened:
+            yield _read(found, reader, replace_texts=opening.replace_texts, strict=strict)
 
 
 class _Opened:
@@ -113,7 +128,7 @@ def _opened(opening: Opening, page: InputPage) -> tuple[InputPage, _Answered | s
 
 def _read(
     found: Sequence[tuple[InputPage, _Answered | str]], reader: _Opened, *, replace_texts: bool, strict: bool
-) -> list[tuple[str, str, dict[str, object]]]:
+) -> Rows:
     """Rows for the journal, one a page."""
     if strict:
         _refuse_all(found)
