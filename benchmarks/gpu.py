@@ -1,13 +1,19 @@
 """How fast DeepSeek-OCR trains and reads on one GPU at its full size, and how much memory that takes.
 
     python benchmarks/gpu.py
-    python benchmarks/gpu.py --device cpu --small --batches 1,2 --lines 1 --steps 2
+    python benchmarks/gpu.py --recipes "sheets, grouped, learnt" --images 1,2,4 --checkpointing both
+    python benchmarks/gpu.py --device cpu --small --images 1,2 --read 1 --steps 2
 
-A sample is one view of 1024 x 1024 pixels (273 image slots) and 100 characters; the adapter is the decoder's, rank 16;
-everything else is bfloat16. Each batch is trained on by three recipes: logits for all positions, logits for those that
-are learnt only, and with the latter features that the vision towers gave beforehand. Weights are random and made on
-the device, so no file is needed; --folder takes those of a checkpoint. A step is forward, backward and AdamW, as the
-Trainer does them, without the preparation of images.
+A line has 45 characters: 19 tokens of the published tokenizer and the end, as the Russian lines of the sample have 2.4
+characters a token. The reference shows one line on a canvas of 1024 x 1024 pixels (273 image slots), makes logits for
+every position and loops over the experts; the other recipes change one thing or several. A sheet has as many lines as
+fit. The adapter is the decoder's, rank 16; everything else is bfloat16, weights are random and made on the device, so
+no file is needed; --folder takes those of a checkpoint. A step is forward, backward, clipping and AdamW, as the Trainer
+does them, on images that lie on the device as bytes.
+
+`floor` is the share of what the device can do: the operations of a step, counted by torch, over its seconds, against
+the rate of a large matrix product measured in the same run; for reading, the bytes that each token has to move at
+least, against a large copy.
 """
 
 import argparse
@@ -23,9 +29,10 @@ from random_checkpoint import SMALL, Numbers
 if TYPE_CHECKING:
     import torch
 
-HEAD = ["recipe", "batch", "checkpointing", "steps/s", "samples/s", "peak GB", "first loss", "last loss"]
-WIDTHS = [max(10, len(name)) for name in HEAD]
-RECIPES = ("all logits", "learnt", "cached")
+HEAD = ["recipe", "images", "lines", "ckpt", "steps/s", "lines/s", "ratio", "floor %", "peak GB", "loss", "last"]
+WIDTHS = [39, 6, 6, 5, 8, 8, 7, 8, 8, 7, 7]
+READING = ["reading", "images", "lines", "merged", "tokens/s", "lines/s", "first s", "ms/token", "floor %", "peak GB"]
+READING_WIDTHS = [15, 6, 6, 7, 9, 8, 8, 9, 8, 8]
 
 
 def main() -> None:
@@ -39,46 +46,76 @@ def main() -> None:
     found = _machine(device)
     print(told(found))
 
-    from gpu_phases import Bench
+    from gpu_floor import Ceiling
+    from gpu_phases import RECIPES, Bench
 
-    numbers, resolution = (SMALL, "tiny") if options.small else (Numbers(), "base")
-    samples = max(*options.batches, options.lines)
-    bench = Bench.prepare(options.folder, numbers, resolution, device=device, samples=samples)
+    if options.memory:
+        _limit_memory(device, options.memory)
+    ceiling = Ceiling.of(device)
+    print(f"a matrix product {ceiling.operations / 1e12:.0f} TFLOP/s, a copy {ceiling.bytes / 1e12:.2f} TB/s")
+    numbers, resolution = (SMALL, "base") if options.small else (Numbers(), "base")
+    bench = Bench.prepare(options.folder, numbers, resolution, device=device, scope=options.scope)
     weights = bench.allocated()
     if weights is not None:
         print(f"the weights take {gigabytes(weights)} GB of the device")
-    rows = [bench.read(options.lines)]
-    print("\n" + _reading_line(rows[0]))
-    print("\n" + table_line(HEAD, WIDTHS))
-    for checkpointing in {"both": (False, True), "on": (True,), "off": (False,)}[options.checkpointing]:
-        for batch in options.batches:
-            for recipe in options.recipes.split(","):
-                rows.append(bench.train(batch, options.steps, checkpointing=checkpointing, recipe=recipe))
-                print(_training_line(rows[-1]), flush=True)
-    settings = {name: getattr(options, name) for name in ("folder", "small", "steps", "lines")}
-    append_json(options.json, "gpu", {**settings, "device": found, "weight_bytes": weights}, rows)
+    rows = []
+    if options.read:
+        print("\n" + table_line(READING, READING_WIDTHS))
+    for sheets in (False, True) if options.read else ():
+        for merged in (False, True):
+            for images in options.read:
+                rows.append(bench.read(images, sheets=sheets, merged=merged))
+                rows[-1]["bytes"] = bench.bytes_read(rows[-1])
+                print(_reading_line(rows[-1], ceiling.bytes), flush=True)
+    wanted = [recipe for recipe in RECIPES if not options.recipes or recipe.name in options.recipes.split("; ")]
+    if wanted:
+        print("\n" + table_line(HEAD, WIDTHS))
+    usual = 0.0  # the most lines a second of the reference
+    for recipe in wanted:
+        operations = bench.operations(recipe)
+        for checkpointing in {"both": (False, True), "on": (True,), "off": (False,)}[options.checkpointing]:
+            for images in options.images:
+                row = bench.train(recipe, images, options.steps, checkpointing=checkpointing, trace=options.trace)
+                rows.append(row | {"operations": operations * images})
+                if recipe is RECIPES[0] and row["seconds"]:
+                    usual = max(usual, row["steps"] * row["lines"] / row["seconds"])
+                print(_training_line(rows[-1], ceiling.operations, usual), flush=True)
+                if row["seconds"] is None:
+                    break
+    settings = {name: getattr(options, name) for name in ("folder", "small", "steps", "scope", "memory")}
+    about = {**settings, "device": found, "weight_bytes": weights, "flops": ceiling.operations, "bytes": ceiling.bytes}
+    append_json(options.json, "gpu", about, rows)
     if any(row.get("falls") is False for row in rows):
         sys.exit("a loss does not fall, or is not finite")
+
+
+def _limit_memory(device: "torch.device", most: float) -> None:
+    """Let torch have so many GB of the device, as if it had no more."""
+    import torch
+
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(most * 1e9 / total, device)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, help="a checkpoint to load in place of random weights")
-    parser.add_argument("--batches", type=_counts, default="1,2,4,8,16", help="samples in a step, comma-separated")
-    parser.add_argument("--checkpointing", choices=["both", "on", "off"], default="both", help="gradient checkpointing")
-    parser.add_argument("--recipes", default=",".join(RECIPES), help="of logits and features, comma-separated")
-    parser.add_argument("--lines", type=int, default=16, help="lines that are read at once")
-    parser.add_argument("--steps", type=int, default=10, help="steps that are timed, after 2 that are not")
+    parser.add_argument("--images", type=_counts, default="2,8,16,32", help="canvases in a step, comma-separated")
+    parser.add_argument("--checkpointing", choices=["both", "on", "off"], default="off", help="gradient checkpointing")
+    parser.add_argument("--recipes", help="the names of some recipes, divided by '; '; 'none' for none")
+    parser.add_argument("--scope", default="decoder", help="which layers get an adapter")
+    parser.add_argument("--read", type=_counts, default="16,64,256", help="images that are read at once; 0 for none")
+    parser.add_argument("--steps", type=int, default=10, help="steps that are timed, after 3 that are not")
+    parser.add_argument("--memory", type=float, help="so many GB of the device's memory and no more")
+    parser.add_argument("--trace", type=Path, help="a file for what one more step of each is made of")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1, ... or cpu")
-    parser.add_argument(
-        "--small", action="store_true", help="46 million weights and a view of 512 pixels, to try this out"
-    )
+    parser.add_argument("--small", action="store_true", help="46 million weights, to try this out")
     parser.add_argument("--json", type=Path, help="a file to add a line of results to")
     return parser
 
 
 def _counts(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
+    return [int(number) for number in text.split(",") if int(number)]
 
 
 def _device(name: str) -> "torch.device":
@@ -106,20 +143,26 @@ def _machine(device: "torch.device") -> dict[str, Any]:
     return {"gpu": gpu.name, "gpu GB": gigabytes(gpu.total_memory), "cuda": torch.version.cuda, **machine()}
 
 
-def _reading_line(row: Mapping[str, Any]) -> str:
-    lines, tokens, seconds = row["lines"], row["tokens"], row["seconds"]
-    rates = f"{lines / seconds:.2f} lines/s, {tokens / seconds:.0f} tokens/s"
-    return (
-        f"reading {lines} lines at once: {tokens} tokens in {seconds:.2f} s, {rates}, {gigabytes(row['peak_bytes'])} GB"
-    )
+def _reading_line(row: Mapping[str, Any], ceiling: float) -> str:
+    names = ["sheets" if row["sheets"] else "lines", str(row["images"]), str(row["lines"])]
+    names.append("yes" if row["merged"] else "no")
+    if row["seconds"] is None:
+        return table_line([*names, "out of memory"], READING_WIDTHS)
+    seconds, steps = row["seconds"], row["tokens"] / row["images"]
+    step = (seconds - row["first_seconds"]) / max(1, steps - 1)
+    cells = [f"{row['tokens'] / seconds:.0f}", f"{row['lines'] / seconds:.1f}", f"{row['first_seconds']:.2f}"]
+    cells += [f"{1000 * step:.1f}", f"{100 * row['bytes'] / ceiling / step:.1f}", gigabytes(row["peak_bytes"])]
+    return table_line([*names, *cells], READING_WIDTHS)
 
 
-def _training_line(row: Mapping[str, Any]) -> str:
-    names = [row["recipe"], str(row["batch"]), "on" if row["checkpointing"] else "off"]
+def _training_line(row: Mapping[str, Any], ceiling: float, usual: float) -> str:
+    names = [row["recipe"], str(row["images"]), str(row["lines"]), "on" if row["checkpointing"] else "off"]
     if row["seconds"] is None:
         return table_line([*names, "out of memory"], WIDTHS)
     rate, losses = row["steps"] / row["seconds"], row["losses"]
-    speeds = [f"{rate:.2f}", f"{rate * row['batch']:.2f}", gigabytes(row["peak_bytes"])]
+    lines = rate * row["lines"]
+    speeds = [f"{rate:.2f}", f"{lines:.1f}", f"{lines / usual:.1f}" if usual else "-"]
+    speeds += [f"{100 * rate * row['operations'] / ceiling:.1f}", gigabytes(row["peak_bytes"])]
     return table_line([*names, *speeds, f"{losses[0]:.3f}", f"{losses[-1]:.3f}"], WIDTHS)
 
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -12,17 +12,21 @@ import torch
 from peft import PeftModel
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForImageTextToText, PreTrainedModel, PreTrainedTokenizerFast, logging
 
 from dsocr.inference.decoding import Generation, decode
+from dsocr.inference.sheets import encode_sheet
 from dsocr.model.adapters import adapter_tensors, attach_adapter, load_tensors
 from dsocr.model.architectures import Architecture, original_config
-from dsocr.model.encoding import Encoded, Encoder, collate, only_learnt
+from dsocr.model.encoding import Encoded, Encoder, collate, normalized, only_learnt
 from dsocr.model.loading import load_base
 from dsocr.model.prompts import find_prompt
 from dsocr.model.resolution import find_resolution
+from dsocr.model.sheets import line_height, sheet_height
 from dsocr.model.vision_cache import vision_features
-from dsocr.training.setup import checkpoint_activations
+from dsocr.training.setup import checkpoint_activations, compile_layers
+from gpu_floor import operations, wait
 from measuring import peak_resident
 from random_checkpoint import (
     BEGIN,
@@ -38,28 +42,56 @@ from random_checkpoint import (
 
 RANK = 16
 LEARNING_RATE = 1e-3
-UNTIMED = 2
-CHARACTERS = 100
+UNTIMED = 3
+LINE_TOKENS = 19
+LINE_SIZE = (1500, 120)
 NEW_TOKENS = 64
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a step is made: what is laid out together, which logits are made, how experts are computed, what is kept."""
+
+    name: str
+    sheets: bool = False
+    learnt: bool = False
+    experts: str = "eager"
+    kept: bool = False
+    compiled: bool = False
+
+
+REFERENCE = Recipe("reference")
+RECIPES = [
+    REFERENCE,
+    Recipe("experts grouped", experts="grouped_mm"),
+    Recipe("logits where learnt", learnt=True),
+    Recipe("features kept", kept=True),
+    Recipe("sheets", sheets=True),
+    Recipe("grouped, learnt", learnt=True, experts="grouped_mm"),
+    Recipe("grouped, learnt, kept", learnt=True, experts="grouped_mm", kept=True),
+    Recipe("sheets, grouped, learnt", True, True, "grouped_mm"),
+    Recipe("sheets, grouped, learnt, compiled", True, True, "grouped_mm", compiled=True),
+    Recipe("sheets, grouped, learnt, kept", True, True, "grouped_mm", kept=True),
+    Recipe("sheets, grouped, learnt, kept, compiled", True, True, "grouped_mm", kept=True, compiled=True),
+]
+
+
+@dataclass(frozen=True, slots=True)
 class Bench:
-    """A model with an adapter, as fresh as `adapter` remembers it, and the samples it is measured on."""
+    """A model with an adapter, as fresh as `adapter` remembers it, on one device."""
 
     model: PeftModel
     encoder: Encoder
-    samples: Sequence[Encoded]
     adapter: dict[str, Tensor]
     device: torch.device
 
     @classmethod
     def prepare(
-        cls, folder: Path | None, numbers: Numbers, resolution: str, *, device: torch.device, samples: int
+        cls, folder: Path | None, numbers: Numbers, resolution: str, *, device: torch.device, scope: str = "decoder"
     ) -> Self:
-        """The base of a folder or, for None, random weights of these numbers, and as many samples."""
+        """The base of a folder or, for None, random weights of these numbers."""
         logging.disable_progress_bar()
         logging.set_verbosity_error()
         torch.manual_seed(SEED)
@@ -69,54 +101,97 @@ class Bench:
             base = load_base(str(folder), dtype=torch.bfloat16, device=device)
             network, encoder = base.network, base.encoder(resolution, "free_ocr")
         network.name_or_path = "full size"
-        model = attach_adapter(network, base="full size", revision=None, scope="decoder", rank=RANK, alpha=2 * RANK)
+        model = attach_adapter(network, base="full size", revision=None, scope=scope, rank=RANK, alpha=2 * RANK)
         fresh = {name: tensor.detach().clone() for name, tensor in adapter_tensors(model).items()}
-        return cls(model, encoder, _samples(encoder, samples), fresh, device)
+        return cls(model, encoder, fresh, device)
+
+    def lines_on_sheet(self) -> int:
+        """How many of the lines that are measured fit one sheet."""
+        resolution = self.encoder.resolution
+        return max(1, sheet_height(resolution) // line_height(LINE_SIZE, resolution))
 
     def allocated(self) -> int | None:
         """The bytes of tensors on the device now; None for a CPU, which does not tell."""
         return torch.cuda.memory_allocated(self.device) if self.device.type == "cuda" else None
 
-    def read(self, lines: int) -> Row:
-        """Generate for a batch of lines, all to the last token that is allowed: a random network does not end."""
-        settings = Generation(max_new_tokens=NEW_TOKENS)
-        prompts = [Encoded(sample.prompt_ids, (), sample.views) for sample in self.samples[:lines]]
-        decode(self.model, self.encoder, prompts, Generation(max_new_tokens=2))
+    def read(self, images: int, *, sheets: bool, merged: bool) -> Row:
+        """Generate for a batch of images, all to the last token that is allowed: a random network does not end."""
+        lines = self.lines_on_sheet() if sheets else 1
+        settings = Generation(max_new_tokens=lines * (LINE_TOKENS + 1), no_repeat_ngram_size=0)
+        prompts = [replace(sample, answer_ids=()) for sample in self._samples(images, lines)]
+        row: Row = {"what": "read", "sheets": sheets, "images": images, "lines": images * lines, "merged": merged}
+        if merged:
+            self.model.merge_adapter()
         self._reset_peak()
-        start = self._now()
-        readings = decode(self.model, self.encoder, prompts, settings)
-        seconds = self._now() - start
-        tokens = sum(reading.tokens for reading in readings)
-        return {"what": "read", "lines": lines, "tokens": tokens, "seconds": seconds, "peak_bytes": self._peak()}
+        try:
+            decode(self.model, self.encoder, prompts, replace(settings, max_new_tokens=2))
+            one = self._timed(lambda: decode(self.model, self.encoder, prompts, replace(settings, max_new_tokens=1)))
+            seconds = self._timed(lambda: decode(self.model, self.encoder, prompts, settings))
+            tokens, first = images * settings.max_new_tokens, one
+        except torch.OutOfMemoryError:
+            tokens, seconds, first = 0, None, None
+        finally:
+            if merged:
+                self.model.unmerge_adapter()
+        return {**row, "tokens": tokens, "seconds": seconds, "first_seconds": first, "peak_bytes": self._peak()}
 
-    def train(self, batch: int, steps: int, *, checkpointing: bool, recipe: str) -> Row:
+    def train(self, recipe: Recipe, images: int, steps: int, *, checkpointing: bool, trace: Path | None = None) -> Row:
         """Train the adapter afresh on one batch again and again; `seconds` is None where the memory is too small.
 
-        Of the recipes, `all logits` makes them for every position, `learnt` for those that are learnt, and `cached`
-        moreover takes features that the vision towers gave beforehand.
+        A step's operations are counted once, on one image; with a trace, one more step is written down there.
         """
         load_tensors(self.model, self.adapter, where="the fresh adapter")
+        self.model.get_base_model().set_experts_implementation(recipe.experts)
         self._set_checkpointing(checkpointing)
+        lines = self.lines_on_sheet() if recipe.sheets else 1
+        row: Row = {"what": "train", "recipe": recipe.name, "images": images, "lines": images * lines, "steps": steps}
         self._reset_peak()
-        row: Row = {"what": "train", "recipe": recipe, "batch": batch, "checkpointing": checkpointing, "steps": steps}
+        if recipe.compiled:
+            compile_layers(self.model)
         try:
-            losses, seconds = self._steps(self._batch(batch, recipe), steps)
+            batch = self._batch(images, lines, recipe)
+            losses, seconds = self._steps(batch, steps)
+            if trace is not None:
+                self._trace(batch, trace)
         except torch.OutOfMemoryError:
             losses, seconds = [], None
+        finally:
+            self._forget_compiled()
         self.model.zero_grad(set_to_none=True)
         falls = all(map(math.isfinite, losses)) and losses[-1] < losses[0] if losses else None
-        return {**row, "seconds": seconds, "peak_bytes": self._peak(), "losses": losses, "falls": falls}
+        told = {"checkpointing": checkpointing, "seconds": seconds, "peak_bytes": self._peak()}
+        return {**row, **told, "losses": losses, "falls": falls}
 
-    def _batch(self, count: int, recipe: str) -> dict[str, Any]:
-        network, pad_id = self.model.get_base_model(), self.encoder.pad_id
-        samples = list(self.samples[:count])
-        if recipe == "cached":
-            seen = [vision_features(network, [sample], pad_id, torch.bfloat16)[0] for sample in samples]
-            samples = [replace(sample, features=tokens) for sample, tokens in zip(samples, seen, strict=True)]
-        batch = collate(samples, pad_id, padding="right", device=self.device, dtype=network.dtype)
-        return batch if recipe == "all logits" else only_learnt(batch)
+    def operations(self, recipe: Recipe) -> int:
+        """The operations of forward and backward for one image, with the logits that the recipe makes."""
+        # Grouped products are not counted by torch; the loop over the experts makes the same ones, one by one.
+        self.model.get_base_model().set_experts_implementation("eager")
+        self._set_checkpointing(False)
+        self.model.train()
+        batch = self._batch(1, self.lines_on_sheet() if recipe.sheets else 1, recipe)
+        counted = operations(lambda: self._loss(batch).backward())
+        self.model.zero_grad(set_to_none=True)
+        return counted
 
-    def _steps(self, batch: Mapping[str, Any], steps: int) -> tuple[list[float], float]:
+    def bytes_read(self, row: Row) -> float:
+        """The fewest bytes from memory for one token of each row of a reading: weights that are used, keys, values."""
+        network = self.model.get_base_model()
+        config, images = network.config.text_config, row["images"]
+        missed = (1 - config.num_experts_per_tok / config.num_experts) ** images
+        weights = 0.0
+        for name, parameter in network.named_parameters():
+            if "lora_" in name or not (".language_model.layers." in name or name.startswith("lm_head")):
+                continue
+            weights += parameter.nbytes * (1 - missed if ".experts." in name and "shared" not in name else 1)
+        prompt, written = len(self.encoder.prompt_ids()), row["tokens"] / images
+        position = 2 * 2 * int(config.num_hidden_layers) * int(config.hidden_size)
+        return float(weights + images * (prompt + written / 2) * position)
+
+    def _loss(self, batch: dict[str, Any]) -> Any:
+        with torch.autocast(self.device.type, torch.bfloat16):
+            return self.model(**normalized(batch)).loss
+
+    def _steps(self, batch: dict[str, Any], steps: int) -> tuple[list[float], float]:
         """The losses of all steps, and the seconds of those that are timed."""
         trainable = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         optimizer = torch.optim.AdamW(trainable, lr=LEARNING_RATE)
@@ -126,14 +201,46 @@ class Bench:
         for step in range(UNTIMED + steps):
             if step == UNTIMED:
                 start = self._now()
-            with torch.autocast(self.device.type, torch.bfloat16):
-                loss = self.model(**batch).loss
+            loss = self._loss(batch)
             loss.backward()
+            torch.nn.utils.clip_grad_norm_(trainable, 1.0)
             optimizer.step()
             optimizer.zero_grad()
             losses.append(loss.detach())
         seconds = self._now() - start
         return [float(loss) for loss in losses], seconds
+
+    def _trace(self, batch: dict[str, Any], trace: Path) -> None:
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+            self._loss(batch).backward()
+            wait(self.device)
+        by = "self_cuda_time_total" if self.device.type == "cuda" else "self_cpu_time_total"
+        table = seen.key_averages().table(sort_by=by, row_limit=60, max_name_column_width=70)
+        with trace.open("a", encoding="utf-8", newline="\n") as stream:
+            stream.write(table + "\n")
+
+    def _batch(self, images: int, lines: int, recipe: Recipe) -> dict[str, Any]:
+        network, pad_id = self.model.get_base_model(), self.encoder.pad_id
+        samples = self._samples(images, lines)
+        if recipe.kept:
+            seen = [vision_features(network, [sample], pad_id, torch.bfloat16)[0] for sample in samples]
+            samples = [replace(sample, features=tokens) for sample, tokens in zip(samples, seen, strict=True)]
+        batch = collate(samples, pad_id, padding="right", dtype=torch.uint8)
+        batch = only_learnt(batch) if recipe.learnt else batch
+        return {name: part.to(self.device) if isinstance(part, Tensor) else part for name, part in batch.items()} | {
+            name: {"image": part["image"].to(self.device)}
+            for name, part in batch.items()
+            if name == "mm_encoder_outputs"
+        }
+
+    def _samples(self, images: int, lines: int) -> list[Encoded]:
+        """Images of as many lines, each of other letters and all equally long."""
+        random = Random(SEED)
+        samples = []
+        for _ in range(images):
+            texts = ["".join(random.choices("abcdefghijklmnopqrstuvwxyz ", k=LINE_TOKENS)) for _ in range(lines)]
+            samples.append(encode_sheet(self.encoder, [_drawn(text) for text in texts], "\n".join(texts)))
+        return samples
 
     def _set_checkpointing(self, on: bool) -> None:
         network = self.model.get_base_model()
@@ -142,10 +249,18 @@ class Bench:
         else:
             network.activation_checkpointing_disable()
 
+    def _forget_compiled(self) -> None:
+        for module in self.model.modules():
+            module._compiled_call_impl = None
+
+    def _timed(self, work: Callable[[], object]) -> float:
+        start = self._now()
+        work()
+        return self._now() - start
+
     def _now(self) -> float:
         """Seconds on a clock, once the device has done what it was told."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        wait(self.device)
         return time.perf_counter()
 
     def _reset_peak(self) -> None:
@@ -177,13 +292,7 @@ def _encoder(numbers: Numbers, resolution: str) -> Encoder:
     return Encoder(tokenizer, numbers.image_token_id, chosen, find_prompt("free_ocr"))
 
 
-def _samples(encoder: Encoder, count: int) -> list[Encoded]:
-    """Lines of letters, each another and all equally long."""
-    random = Random(SEED)
-    samples = []
-    for _ in range(count):
-        text = "".join(random.choices("abcdefghijklmnopqrstuvwxyz ", k=CHARACTERS))
-        line = Image.new("RGB", (1800, 60), "white")
-        ImageDraw.Draw(line).text((10, 8), text, fill="black", font=ImageFont.load_default(36))
-        samples.append(encoder.encode(line, text))
-    return samples
+def _drawn(text: str) -> Image.Image:
+    line = Image.new("RGB", LINE_SIZE, "white")
+    ImageDraw.Draw(line).text((10, 20), text, fill="black", font=ImageFont.load_default(72))
+    return line

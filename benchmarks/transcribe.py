@@ -118,7 +118,7 @@ def _transcriber(options: argparse.Namespace) -> Transcriber:
 
         numbers, resolution = (SMALL, "tiny") if options.small else (Numbers(), "base")
         device = torch.device(options.device)
-        bench = Bench.prepare(None, numbers, resolution, device=device, samples=1)
+        bench = Bench.prepare(None, numbers, resolution, device=device)
         generation = Generation(max_new_tokens=options.new_tokens, no_repeat_ngram_size=0)
         return Transcriber(bench.model, bench.encoder, generation, TextPolicy())
     if options.run is not None:

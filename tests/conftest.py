@@ -3,18 +3,23 @@
 import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
-import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from dsocr.config import RunConfig
 from dsocr.data.prepare import prepare
-from dsocr.model.loading import BaseModel, load_base
+
+if TYPE_CHECKING:
+    from dsocr.model.loading import BaseModel
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-torch.set_num_threads(1)
+# One thread each, here and in the processes that tests start: tests run side by side. Read when torch is imported,
+# which is left to the tests that need it.
+for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"
 # The same examples every time, and no verdict on how busy the machine is.
 hypothesis.settings.register_profile("project", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("project")
@@ -66,6 +71,8 @@ def small_config(small_dataset: Path, tmp_path: Path) -> RunConfig:
 
 
 @pytest.fixture(scope="session")
-def nano() -> BaseModel:
+def nano() -> "BaseModel":
     """The embedded base; tests must not change its weights."""
+    from dsocr.model.loading import load_base
+
     return load_base("nano")

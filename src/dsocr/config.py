@@ -96,6 +96,15 @@ class InputSection(Section):
     """The name of a prompt, or the prompt itself."""
     lines_per_sheet: Annotated[int | Literal["auto"], BeforeValidator(_lines_per_sheet)] = 1
     """Lines of one writer that are shown together, one below the other: 1, at most so many, or auto: all that fit."""
+    single_lines: Fraction = 0.0
+    """Share of the lines that training shows alone although lines_per_sheet shows others together."""
+    read_sheets: bool = True
+    """Whether validation and transcription show lines together as well; false reads each alone."""
+
+    @property
+    def lines_read_together(self) -> int | Literal["auto"]:
+        """`lines_per_sheet` as validation and transcription have it."""
+        return self.lines_per_sheet if self.read_sheets else 1
 
 
 class AdapterSection(Section):

@@ -56,7 +56,7 @@ def override(settings: dict[Any, Any], text: str) -> list[str]:
     return []
 
 
-def problems_in(error: ValidationError, keys: Sequence[str]) -> list[str]:
+def problems_in(error: ValidationError, keys: Sequence[str] = ()) -> list[str]:
     """One sentence per problem that pydantic found, e.g. `adapter.rnak: unknown key; did you mean 'rank'?`.
 
     `keys` are the dotted keys that are known, for the suggestions.
@@ -77,6 +77,8 @@ def _claim(name: str, problem: Mapping[str, Any], keys: Sequence[str]) -> str:
             return f"unknown key; {_suggestion(name, keys)}"
         case "value_error":
             return str(problem["ctx"]["error"])
+        case "json_invalid":
+            return f"is not JSON: {problem['ctx']['error']}"
         case "model_type" | "dataclass_type" | "dict_type":
             claim = "must hold keys and values"
         case "path_type":

@@ -1,6 +1,7 @@
 """Texts filled into files that are there: what is written, and that nothing else is."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -217,3 +218,69 @@ def test_a_word_that_was_parted_is_not_told_of_another_text() -> None:
     parted = ALTO.replace('WC="0.1"', 'WC="0.1" SUBS_TYPE="HypPart1" SUBS_CONTENT="каранда"')
     assert parted != ALTO
     assert b"SUBS_" not in fill_markup(parted.encode(), {1: Fill("строка")})
+
+
+NESTED = (("TextRegion", "a"), ("TextRegion", "b"), ("TableCell", "c"))
+
+
+def region(text: str | None, *lines: str, orders: Sequence[int] = (), more: str = "") -> str:
+    """A PAGE file with one region that says `text`, None for nothing, around lines that say theirs."""
+    drawn = "".join(
+        f'<TextLine id="l{place}" custom="readingOrder {{index:{order};}}"><Coords points="1,1 9,1 9,9"/>'
+        f"<TextEquiv><Unicode>{line}</Unicode></TextEquiv></TextLine>"
+        for place, (line, order) in enumerate(zip(lines, orders or range(len(lines)), strict=True))
+    )
+    told = "" if text is None else f"<TextEquiv conf='0.9'><Unicode>{text}</Unicode></TextEquiv>{more}"
+    return (
+        '<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2013-07-15">'
+        '<Page imageFilename="p.png" imageWidth="100" imageHeight="50"><TextRegion id="r">'
+        f'<Coords points="0,0 9,0 9,9"/>{drawn}{told}<TextStyle fontSize="9"/></TextRegion></Page></PcGts>'
+    )
+
+
+def region_text(raw: bytes) -> list[str]:
+    """All texts of the outermost region."""
+    found = etree.fromstring(raw).findall(".//{*}Page/{*}TextRegion/{*}TextEquiv/{*}Unicode")
+    return [text.text or "" for text in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines", "fills", "becomes"),
+    [
+        pytest.param("а\nб", ["а", "б"], {1: "в"}, "а\nв", id="a line is read again"),
+        pytest.param("чужой", ["а", "б"], {1: "в"}, "а\nв", id="it contradicted its lines, one of which is read again"),
+        pytest.param("", ["", ""], {0: "а", 1: "б"}, "а\nб", id="Transkribus' empty texts"),
+        pytest.param("а б", ["а", "б", ""], {2: "в"}, "а\nб\nв", id="the rest of a page that was read in part"),
+        pytest.param("а\nб", ["а", "б"], {0: "а"}, "а\nб", id="read again alike"),
+        pytest.param("весь текст", ["", ""], {0: "а", 1: "б"}, "весь текст", id="nobody has it but the region"),
+        pytest.param("а\nв", ["а", "б"], {0: "а"}, "а\nв", id="it was corrected, and its line is read as it was"),
+        pytest.param("а &lt; б", ["", ""], {0: "а &"}, "а < б", id="signs of XML"),
+    ],
+)
+def test_a_region_says_what_its_lines_say(text: str, lines: list[str], fills: dict[int, str], becomes: str) -> None:
+    filled = fill_markup(region(text, *lines).encode(), {place: Fill(new, 0.5) for place, new in fills.items()})
+    assert region_text(filled) == [becomes]
+
+
+def test_a_region_s_lines_are_told_in_reading_order_and_its_former_readings_go() -> None:
+    more = '\n<TextEquiv index="1"><Unicode>в</Unicode></TextEquiv>'
+    raw = region("а\nб", "б", "а", orders=[1, 0], more=more).encode()
+    filled = fill_markup(raw, {0: Fill("б"), 1: Fill("<я>")})
+    assert region_text(filled) == ["<я>\nб"]
+    assert b"conf" not in filled, "how sure the former text was"
+    assert b'<TextStyle fontSize="9"/>' in filled
+
+
+def test_a_region_without_a_text_gets_none() -> None:
+    assert region_text(fill_markup(region(None, "а", "б").encode(), {0: Fill("в")})) == []
+
+
+def test_of_nested_regions_and_cells_those_around_a_filled_line_follow_it() -> None:
+    drawn = '<{0} id="{1}"><Coords points="1,1 9,1 9,9"/>{2}<TextEquiv><Unicode>{1}</Unicode></TextEquiv></{0}>'
+    regions = [drawn.format(tag, id_, drawn.format("TextLine", id_, "")) for tag, id_ in NESTED]
+    raw = region("a b", more="").replace("<TextEquiv conf", f"{''.join(regions[:2])}<TextEquiv conf")
+    raw = raw.replace("</Page>", f'<TableRegion id="t"><Coords points="1,1 9,1 9,9"/>{regions[2]}</TableRegion></Page>')
+    filled = fill_markup(raw.encode(), {1: Fill("в")})
+    assert etree.fromstring(filled).xpath("//*[local-name()='Unicode']/text()") == [*"aa", *"вв", "a\nв", *"cc"]
+    filled = fill_markup(raw.encode(), {2: Fill("г")})
+    assert etree.fromstring(filled).xpath("//*[local-name()='Unicode']/text()") == [*"aabb", "a b", *"гг"]

@@ -25,14 +25,15 @@ def test_the_lines_come_back_in_their_order(given_lines: list[SheetLine[int]]) -
     assert [line for sheet in fill_sheets(given_lines, LIMITS) for line in sheet] == given_lines
 
 
-@given(lines(), st.integers(0, 3), st.integers(0, 3))
+@given(lines(), st.integers(0, 3), st.integers(0, 3), st.sampled_from([0.0, 0.3, 0.9]))
 def test_every_epoch_has_each_line_once_on_as_many_sheets_within_the_limits(
-    given_lines: list[SheetLine[int]], seed: int, epoch: int
+    given_lines: list[SheetLine[int]], seed: int, epoch: int, alone: float
 ) -> None:
-    sheets = EpochSheets(given_lines, LIMITS, seed=seed)
+    sheets = EpochSheets(given_lines, LIMITS, seed=seed, alone=alone)
     drawn = sheets.of_epoch(epoch)
     assert sorted(place for sheet in drawn for place in sheet) == list(range(len(given_lines)))
     assert len(drawn) == len(sheets)
+    assert sum(len(sheet) == 1 for sheet in drawn) >= round(alone * len(given_lines))
     for sheet in drawn:
         on_it = [given_lines[place] for place in sheet]
         if len(sheet) == 1:
@@ -57,6 +58,15 @@ def test_lines_meet_others_in_the_next_epoch() -> None:
     first, second = ({frozenset(sheet) for sheet in sheets.of_epoch(epoch)} for epoch in (0, 1))
     assert len(first & second) < 3
     assert EpochSheets(many, LIMITS, seed=18).of_epoch(0) != sheets.of_epoch(0)
+
+
+def test_a_share_of_the_lines_stands_alone_and_others_do_in_the_next_epoch() -> None:
+    many = [SheetLine(place, "anna", 25, 1) for place in range(100)]
+    sheets = EpochSheets(many, LIMITS, seed=17, alone=0.4)
+    first, second = ([sheet[0] for sheet in sheets.of_epoch(epoch) if len(sheet) == 1] for epoch in (0, 1))
+    assert len(first) == len(second) == 40
+    assert len(sheets) == 40 + 15
+    assert set(first) != set(second)
 
 
 def test_what_is_left_fills_a_smaller_sheet() -> None:

@@ -1,6 +1,9 @@
 """Samples of a split as the Trainer gets them, in this process and in others."""
 
 import multiprocessing
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +35,14 @@ def test_worker_processes_that_are_spawned_give_the_same_batches(small_dataset: 
     assert len(here) == len(there) == 2
     for ours, theirs in zip(here, there, strict=True):
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_worker_process_starts_without_the_networks(nano: BaseModel) -> None:
+    """Of what it takes to start one on Windows, importing them would be the larger half."""
+    code = "import pickle, sys; pickle.load(sys.stdin.buffer); print('transformers.modeling_utils' in sys.modules)"
+    sent = pickle.dumps((Collator, EncodedSamples, nano.encoder(None, "free_ocr")))
+    done = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=True)
+    assert done.stdout.split() == [b"False"]
 
 
 def test_an_image_is_prepared_once_while_memory_allows(

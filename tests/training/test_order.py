@@ -9,7 +9,9 @@ from dsocr.training.order import LengthOrder
 
 
 def order(lengths: Sequence[int], batch: int, step: int, window: int, *, seed: int = 17, epoch: int = 0) -> list[int]:
-    return list(LengthOrder(lengths, batch, step=step, window=window, seed=seed, epoch=lambda: epoch))
+    return list(
+        LengthOrder(len(lengths), lambda: lengths, batch, step=step, window=window, seed=seed, epoch=lambda: epoch)
+    )
 
 
 @given(
@@ -35,7 +37,14 @@ def test_several_processes_get_as_many_whole_batches_and_the_rest_are_fillers_at
     lengths: list[int], batch: int, processes: int, window: int
 ) -> None:
     evened = LengthOrder(
-        lengths, batch, step=batch * processes, window=window, seed=17, epoch=lambda: 0, even=batch * processes
+        len(lengths),
+        lambda: lengths,
+        batch,
+        step=batch * processes,
+        window=window,
+        seed=17,
+        epoch=lambda: 0,
+        even=batch * processes,
     )
     drawn = list(evened)
     assert len(drawn) == len(evened)

@@ -28,7 +28,7 @@ from dsocr.training.collator import EncodedSamples
 from dsocr.training.fitting import changed
 from dsocr.training.lengths import measure_lengths
 from dsocr.training.plan import make_plan
-from dsocr.training.setup import encoded_samples
+from dsocr.training.setup import encoded_samples, sample_order
 from dsocr.training.sheets import SheetSamples, counted_in_sheets, lengths_on_sheets
 from dsocr.training.train import train
 
@@ -143,10 +143,35 @@ def test_training_on_sheets_learns_and_the_run_reads_sheets(sheet_config: RunCon
     assert "laid out on 8 sheets an epoch" in run.log.read_text(encoding="utf-8")
 
 
+def test_single_lines_are_mixed_in_as_they_are_without_sheets_and_each_epoch_sorts_by_its_own_lengths(
+    sheet_config: RunConfig, lines: list[Sample], nano: BaseModel
+) -> None:
+    config = changed(sheet_config, {"input.single_lines": 0.5, "training.samples_per_forward": 1})
+    mixed = encoded_samples(config, lines, nano.encoder(None, "free_ocr"))
+    assert isinstance(mixed, SheetSamples)
+    alone = [place for place, sheet in enumerate(mixed.sheets()) if len(sheet) == 1]
+    assert len(lines) // 2 <= len(alone) < len(mixed)
+    same = mixed.lines[mixed.sheets()[alone[0]][0]]
+    assert np.array_equal(mixed[alone[0]].views.whole, same.views.whole)
+    for epoch in (0, 1):
+        mixed.set_epoch(epoch)
+        assert list(mixed.lengths) == [len(mixed[place].answer_ids) for place in range(len(mixed))]
+        assert sorted(sample_order(config, mixed)) == list(range(len(mixed)))
+
+
+def test_a_run_on_sheets_may_read_single_lines(sheet_config: RunConfig) -> None:
+    config = changed(sheet_config, {"input.single_lines": 0.5, "input.read_sheets": False, "training.steps": 2})
+    run = train(config).run
+    rows = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
+    # What has not learnt sheets answers one with a single line, so all lines of a sheet would be read again.
+    assert [row["read_again"] for row in rows if row["kind"] == "validation"] == [0]
+    assert ReadingSettings.load(run.adapter).lines_per_sheet == 1
+
+
 def test_a_killed_training_on_sheets_resumes_as_if_nothing_had_happened(
     sheet_config: RunConfig, tmp_path: Path
 ) -> None:
-    config = changed(sheet_config, {"training.augmentation": 1.0, "training.steps": 6})
+    config = changed(sheet_config, {"training.augmentation": 1.0, "training.steps": 6, "input.single_lines": 0.2})
     undisturbed = config.model_copy(update={"run": tmp_path / "undisturbed"})
     train(undisturbed)
 

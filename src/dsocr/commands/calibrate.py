@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
 def calibrate_command(printer: Printer, path: Path, *, dataset: Path | None, limit: int | None, json: bool) -> None:
     """`dsocr calibrate`."""
-    from dsocr.evaluation.budget import budget_sentence
-    from dsocr.evaluation.calibrate import calibrate
     from dsocr.runs import CALIBRATION, RunFolder
 
-    quiet_libraries()
     run = RunFolder.open(path)
+    from dsocr.evaluation.budget import budget_sentence
+    from dsocr.evaluation.calibrate import calibrate  # slow, and not needed to say that there is no such run
+
+    quiet_libraries()
     with printer.progress("reading", "lines") as tell:
         report = calibrate(run, dataset=dataset, limit=limit, progress=tell)
     if json:

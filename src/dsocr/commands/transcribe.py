@@ -34,21 +34,16 @@ def transcribe_command(
         one_of(option, options[name], *choices)
     share = _share(shard)
 
-    from dsocr.data.work import folder_beside
-    from dsocr.inference.remote import Engine
-    from dsocr.inference.transcribe import transcribe
     from dsocr.runs import RunFolder
 
+    run = RunFolder.to_read_with(path)
+    from dsocr.inference.remote import Engine
+    from dsocr.inference.transcribe import transcribe  # slow, and not needed to say that there is no such run
+
     quiet_libraries()
-    try:
-        with printer.progress("reading", "pages") as tell:
-            run = RunFolder.to_read_with(path)
-            engine = None if served is None else Engine(*served)
-            report = transcribe(run, inputs, out, formats=formats, shard=share, progress=tell, engine=engine, **options)
-    except KeyboardInterrupt:
-        kept = ": what was read is kept, and the same command goes on with it" if folder_beside(out).exists() else ""
-        printer.complain(f"interrupted{kept}")
-        raise
+    with printer.progress("reading", "pages") as tell:
+        engine = None if served is None else Engine(*served)
+        report = transcribe(run, inputs, out, formats=formats, shard=share, progress=tell, engine=engine, **options)
     if json:
         printer.result(json_.dumps({**asdict(report), "out": str(report.out)}, ensure_ascii=False, indent=2))
         return

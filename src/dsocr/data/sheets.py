@@ -68,12 +68,14 @@ def fill_sheets(lines: Iterable[SheetLine[T]], limits: SheetLimits) -> Iterator[
 class EpochSheets(Generic[T]):
     """The sheets of each epoch: every line once, shuffled anew among those of its hand; a function of (seed, epoch).
 
-    All epochs have equally many sheets, so that an epoch is as many steps as the next.
+    Of all lines the share `alone` has a sheet to itself, drawn anew as well. All epochs have equally many sheets, so
+    that an epoch is as many steps as the next.
     """
 
-    def __init__(self, lines: Sequence[SheetLine[T]], limits: SheetLimits, *, seed: int) -> None:
+    def __init__(self, lines: Sequence[SheetLine[T]], limits: SheetLimits, *, seed: int, alone: float = 0.0) -> None:
         self._lines = sorted(lines, key=lambda line: (line.hand is None, line.hand or ""))
         self._limits = limits
+        self._alone = round(alone * len(lines))
         self._seed = seed
         self._first = max((self._drawn(0, draw) for draw in range(_DRAWS)), key=len)
 
@@ -91,8 +93,9 @@ class EpochSheets(Generic[T]):
         order = random.Random(f"{self._seed} {epoch} {draw}")  # noqa: S311
         # Equal hands stay beside each other, because sorting is stable.
         shuffled = order.sample(self._lines, len(self._lines))
-        shuffled.sort(key=lambda line: (line.hand is None, line.hand or ""))
-        return list(fill_sheets(shuffled, self._limits))
+        alone, together = shuffled[: self._alone], shuffled[self._alone :]
+        together.sort(key=lambda line: (line.hand is None, line.hand or ""))
+        return [*fill_sheets(together, self._limits), *([line] for line in alone)]
 
 
 def _parted(sheets: list[list[SheetLine[T]]], count: int) -> list[list[SheetLine[T]]]:

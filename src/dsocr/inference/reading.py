@@ -1,6 +1,11 @@
-"""Reading pages, some at a time, into the journal: what is known there is not read again."""
+"""Reading pages, some at a time, into the journal: what is known there is not read again.
+
+While some are read, the next ones are opened in a thread, so that a graphics card does not wait for pages to be
+decoded, lines to be found on them, and these to be cut out.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -8,6 +13,7 @@ from PIL import Image
 
 from dsocr.data.sources.layout import Outline, Region, SourceLine
 from dsocr.errors import DataError
+from dsocr.inference.ahead import made_ahead
 from dsocr.inference.inputs.finding import InputPage
 from dsocr.inference.inputs.showing import Opening, OpenPage, Shown
 from dsocr.inference.journal import ReadingJournal
@@ -43,25 +49,44 @@ def read_into(
     journal: ReadingJournal,
     pages: Sequence[InputPage],
     opening: Opening,
-    reader: Reads,
+    open_reader: Callable[[], Reads],
     *,
     strict: bool,
     progress: Callable[[int, int], None] | None,
 ) -> int:
     """Reads every page that the journal does not know; gives the number of those that it knew.
 
-    A page that cannot be read is written down with the reason; `strict` makes it an error.
+    `open_reader` is called when there is something to read, if there is. A page that cannot be read is written down
+    with the reason; `strict` makes it an error.
     """
     done = known = 0
-    for group in groups(pages):
-        wanted = [page for page in group if not journal.knows(page.id, page.stamp)]
-        known += len(group) - len(wanted)
-        if wanted:
-            journal.add(_read(wanted, opening, reader, strict=strict))
-        done += len(group)
-        if progress:
-            progress(done, len(pages))
+    reader = _Opened(open_reader)
+    wanted = ([page for page in group if not journal.knows(page.id, page.stamp)] for group in groups(pages))
+    with closing(made_ahead(wanted, lambda page: _opened(opening, page))) as opened:
+        for group, found in zip(groups(pages), opened, strict=True):
+            known += len(group) - len(found)
+            if found:
+                journal.add(_read(found, reader, replace_texts=opening.replace_texts, strict=strict))
+            done += len(group)
+            if progress:
+                progress(done, len(pages))
     return known
+
+
+class _Opened:
+    """A reader that is opened when it first has something to read."""
+
+    def __init__(self, open_reader: Callable[[], Reads]) -> None:
+        self._open_reader = open_reader
+        self._reader: Reads | None = None
+
+    def read(self, queue: "Sequence[tuple[_Answered, Shown]]") -> Iterator[Prediction]:
+        """A prediction for each image that is shown."""
+        if not queue:
+            return iter(())
+        self._reader = self._reader or self._open_reader()
+        hands = {shown.id: _hand(answered.page.page) for answered, shown in queue}
+        return self._reader.read(((shown.id, shown.image()) for _, shown in queue), hands.get)
 
 
 def groups(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
@@ -78,42 +103,40 @@ def groups(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
         yield group
 
 
+def _opened(opening: Opening, page: InputPage) -> tuple[InputPage, _Answered | str]:
+    """The page as it is shown, or why it cannot be."""
+    try:
+        return page, _Answered(opening.open(page))
+    except DataError as error:
+        return page, error.message
+
+
 def _read(
-    pages: Sequence[InputPage], opening: Opening, reader: Reads, *, strict: bool
+    found: Sequence[tuple[InputPage, _Answered | str]], reader: _Opened, *, replace_texts: bool, strict: bool
 ) -> list[tuple[str, str, dict[str, object]]]:
     """Rows for the journal, one a page."""
-    opened: dict[str, _Answered] = {}
-    refused: dict[str, str] = {}
-    for page in pages:
-        try:
-            opened[page.id] = _Answered(opening.open(page))
-        except DataError as error:
-            refused[page.id] = error.message
     if strict:
-        _refuse_all(refused, opened)
-    queue = [(answered, shown) for answered in opened.values() for shown in answered.page.shown]
-    hands = {shown.id: _hand(answered.page.page) for answered, shown in queue}
-    images = ((shown.id, shown.image()) for _, shown in queue)
-    for (answered, _), prediction in zip(queue, reader.read(images, hands.get), strict=True):
+        _refuse_all(found)
+    opened = [answered for _, answered in found if isinstance(answered, _Answered)]
+    queue = [(answered, shown) for answered in opened for shown in answered.page.shown]
+    for (answered, _), prediction in zip(queue, reader.read(queue), strict=True):
         answered.predictions.append(prediction)
-    return [
-        (
-            page.id,
-            page.stamp,
-            {"page": _assembled(opened[page.id], replace_texts=opening.replace_texts).as_json()}
-            if page.id in opened
-            else {"refused": refused[page.id]},
-        )
-        for page in pages
-    ]
+    return [(page.id, page.stamp, _row(answered, replace_texts=replace_texts)) for page, answered in found]
 
 
-def _refuse_all(refused: dict[str, str], opened: dict[str, _Answered]) -> None:
-    for id_, message in refused.items():
-        raise DataError(message, where=id_)
-    for answered in opened.values():
-        for message in answered.page.refused:
-            raise DataError(message)
+def _row(answered: _Answered | str, *, replace_texts: bool) -> dict[str, object]:
+    if isinstance(answered, str):
+        return {"refused": answered}
+    return {"page": _assembled(answered, replace_texts=replace_texts).as_json()}
+
+
+def _refuse_all(found: Sequence[tuple[InputPage, _Answered | str]]) -> None:
+    for page, answered in found:
+        if isinstance(answered, str):
+            raise DataError(answered, where=page.id)
+    for _, answered in found:
+        if isinstance(answered, _Answered) and answered.page.refused:
+            raise DataError(answered.page.refused[0])
 
 
 def _hand(page: InputPage) -> str:

@@ -116,12 +116,12 @@ def transcribe(
         job = _job(run, settings, opening, shows, segmenter, shard) | (engine.told() if engine else {})
         target.refuse(pages, overwrite=overwrite, shard=job["shard"])
         date = work.journal.begin(job, now().isoformat(timespec="seconds"))
-        with _memory_in_sentences(run, out):
+        with _memory_in_sentences(run, out, engine):
             known = read_into(
                 work.journal,
                 pages,
                 opening,
-                reader or _reader(run, settings, engine),
+                lambda: reader or _reader(run, settings, engine),
                 strict=strict,
                 progress=progress,
             )
@@ -150,17 +150,17 @@ def _reader(run: RunFolder, settings: ReadingSettings, engine: Engine | None) ->
 
 
 @contextmanager
-def _memory_in_sentences(run: RunFolder, out: Path) -> Iterator[None]:
+def _memory_in_sentences(run: RunFolder, out: Path, engine: Engine | None) -> Iterator[None]:
     """The end of the machine's or its graphics card's memory becomes a RunError."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        hint = (
-            "what was read is kept: end other programs, then run the same command again; if that does not help, "
-            f"lower samples_per_batch in {run.adapter / READING} (all pages are read anew then)"
-        )
+        hint = "what was read is kept: end other programs, then run the same command again"
+        if engine is None:  # a server has batches of its own
+            lower = f"lower samples_per_batch in {run.adapter / READING} (all pages are read anew then)"
+            hint += f"; if that does not help, {lower}"
         # `from None`: the traceback would keep the batch alive.
         raise RunError("the memory ended while pages were read", where=out, hint=hint) from None
 

@@ -1,6 +1,6 @@
 """What a training starts from: the samples that fit, and the network with the adapter that is configured."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -72,7 +72,15 @@ def encoded_samples(config: RunConfig, samples: Sequence[Sample], encoder: Encod
             "training.vision_cache: keeps what is seen of single images, and input.lines_per_sheet lays out several"
         )
         raise ConfigError(message, hint="set training.vision_cache to auto, or input.lines_per_sheet to 1")
-    sheets = SheetSamples(lines, samples, encoder, together, max_text_tokens=training.max_text_tokens, seed=config.seed)
+    sheets = SheetSamples(
+        lines,
+        samples,
+        encoder,
+        together,
+        max_text_tokens=training.max_text_tokens,
+        seed=config.seed,
+        alone=config.input.single_lines,
+    )
     if len(sheets) == len(lines):
         raise ConfigError(
             "input.lines_per_sheet: no two lines share a sheet: writers and pages are unknown, or there is no room",
@@ -87,17 +95,17 @@ def encoded_lines(config: RunConfig, samples: Sequence[Sample], encoder: Encoder
 
 
 def sample_order(config: RunConfig, samples: EncodedSamples | SheetSamples, processes: int = 1) -> LengthOrder:
-    """The order in which each epoch shows the samples; sheets, which are others every epoch, are not sorted.
+    """The order in which each epoch shows the samples; sheets, which are others every epoch, by their length in it.
 
     Several processes take its batches in turn.
     """
     training = config.training
     if isinstance(samples, SheetSamples):
-        lengths, shown = [1] * len(samples), samples.lines
+        shown, lengths = samples.lines, _lengths_in_epoch(samples)
     else:
-        lengths = [length.sequence for length in measure_lengths(samples.samples, samples.encoder)]
-        shown = samples
+        shown, lengths = samples, _lengths(samples)
     return LengthOrder(
+        len(samples),
         lengths,
         training.samples_per_forward,
         step=training.samples_per_step,
@@ -106,6 +114,15 @@ def sample_order(config: RunConfig, samples: EncodedSamples | SheetSamples, proc
         epoch=lambda: shown.epoch,
         even=1 if processes == 1 else processes * training.samples_per_forward,
     )
+
+
+def _lengths_in_epoch(sheets: SheetSamples) -> Callable[[], Sequence[int]]:
+    return lambda: sheets.lengths
+
+
+def _lengths(samples: EncodedSamples) -> Callable[[], Sequence[int]]:
+    lengths = [length.sequence for length in measure_lengths(samples.samples, samples.encoder)]
+    return lambda: lengths
 
 
 def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str | None) -> PeftModel:

@@ -21,7 +21,7 @@ class SheetSamples(Dataset[Encoded]):
     """The sheets of one epoch as model inputs; `lines` are their samples, varied as those are.
 
     A sheet's text is that of its lines, joined by line breaks; `max_text_tokens` closes it early. A line that stands
-    alone is shown as it is without sheets.
+    alone is shown as it is without sheets; the share `alone` of the lines does whatever room there is.
     """
 
     def __init__(
@@ -33,12 +33,15 @@ class SheetSamples(Dataset[Encoded]):
         *,
         max_text_tokens: int | None = None,
         seed: int = 0,
+        alone: float = 0.0,
     ) -> None:
         self.lines = lines
         self._texts = [sample.text for sample in samples]
         self._encoder = encoder
         limits = sheet_limits(encoder.resolution, lines_per_sheet, max_text_tokens)
-        self._epochs = EpochSheets(sheet_lines(samples, encoder), limits, seed=seed)
+        of_lines = sheet_lines(samples, encoder)
+        self._tokens = [line.tokens for line in of_lines]
+        self._epochs = EpochSheets(of_lines, limits, seed=seed, alone=alone)
         self._epoch = 0
         self._sheets = self._epochs.of_epoch(0)
 
@@ -58,6 +61,11 @@ class SheetSamples(Dataset[Encoded]):
             self._epoch = self.lines.epoch
             self._sheets = self._epochs.of_epoch(self._epoch)
         return self._sheets
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        """The tokens of the text on each sheet of this epoch; images take equally many."""
+        return [sum(self._tokens[line] for line in sheet) for sheet in self.sheets()]
 
     def set_epoch(self, epoch: int) -> None:
         """Group the lines, and vary their images, anew."""

@@ -35,7 +35,7 @@ from dsocr.training.epochs import EpochTeller
 from dsocr.training.interruption import Interruption
 from dsocr.training.locking import RunLock
 from dsocr.training.out_of_memory import out_of_memory_spoken
-from dsocr.training.preflight import check_for_base, demand_learning, prove
+from dsocr.training.preflight import demand_learning, prove, survey_for_base
 from dsocr.training.ranks import DrawnByStep, Ranks, joined
 from dsocr.training.resuming import Resumption, Say
 from dsocr.training.setup import Setup, sample_order, set_up, within_budget
@@ -232,7 +232,7 @@ def _is_over(steps: int, trainer: AdapterTrainer, validation: Validation | None)
 def _check(dataset: Dataset, encoder: Encoder, config: RunConfig, warn: Callable[[Finding], None] | None) -> None:
     """Refuse a dataset with errors; what is merely doubtful is passed on."""
     limit = config.training.max_text_tokens if config.training.long_text == "error" else None
-    findings = check_for_base(dataset, encoder, max_text_tokens=limit)
+    findings = survey_for_base(dataset, encoder, max_text_tokens=limit).findings
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         shown = "".join(f"\n  {finding.where}: {finding.message} ({finding.count})" for finding in errors)
@@ -316,7 +316,7 @@ def _validation(
         samples,
         encoder,
         Generation(**config.generation.model_dump()),
-        lines_per_sheet=config.input.lines_per_sheet,
+        lines_per_sheet=config.input.lines_read_together,
         every_steps=config.validation.every_steps,
         patience=config.validation.patience,
         folder=run.checkpoints,
@@ -342,7 +342,7 @@ def _finish(
         resolution=encoder.resolution.name,
         text_policy=dataset.card.policy(),
         generation=config.generation.model_dump(),
-        lines_per_sheet=config.input.lines_per_sheet,
+        lines_per_sheet=config.input.lines_read_together,
         unit=dataset.card.unit,
     )
     files = _best_files(run, model, validation)
