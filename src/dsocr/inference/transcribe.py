@@ -91,6 +91,7 @@ def transcribe(
     progress: Progress | None = None,
     engine: Engine | None = None,
     reader: Reads | None = None,
+    workers: int | None = None,
 ) -> TranscribeReport:
     """Reads all pages of `inputs` with a run's adapter and writes the texts to `out`, a file or a folder.
 
@@ -99,7 +100,7 @@ def transcribe(
     kept unless `replace_texts`. `shard` (2, 5) reads the second of five shares of the pages. What cannot be read is
     counted and listed; `strict` makes it an error. What a killed run has read is not read again. `review` is a file for
     all lines that were read, the most doubtful first. `engine` is a server that reads, `reader` what reads, in place
-    of the run's own network.
+    of the run's own network. `workers` is how many processes open pages: 1 for this one alone.
     """
     if review is not None:
         _refuse_review(review, out, overwrite=overwrite)
@@ -122,6 +123,7 @@ def transcribe(
                 pages,
                 opening,
                 lambda: reader or _reader(run, settings, engine),
+                workers=workers,
                 strict=strict,
                 progress=progress,
             )
