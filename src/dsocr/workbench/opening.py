@@ -16,7 +16,7 @@ from dsocr.data.paths import inside, list_files, relative
 from dsocr.data.sources import FORMATS, choose_format
 from dsocr.data.sources.layout import LeftOut, Outline, Reason, SourceImage, SourceLine
 from dsocr.data.writers import Names
-from dsocr.errors import DataError
+from dsocr.errors import DataError, typed
 from dsocr.inference.inputs.finding import shown_by
 from dsocr.inference.inputs.segmenters import choose_segmenter
 from dsocr.workbench.lines import Line, Page, State
@@ -60,7 +60,7 @@ def opened_shelf(store: Store, source: Path, folder: Path) -> Iterator[Shelf]:
     store.set_setting(_SOURCE, source.resolve().name)
     with opened(source, folder) as held:
         if not held.path.is_dir():
-            hint = f"open the folder it lies in: dsocr workbench {source.parent.as_posix()}"
+            hint = f"open the folder it lies in: dsocr workbench {typed(source.parent.as_posix())}"
             raise DataError("is a single file, and a workbench opens folders and archives", where=source, hint=hint)
         yield Shelf(held.path)
 
