@@ -22,6 +22,8 @@ from dsocr.text import TextPolicy
 
 READING = "reading.json"
 """The file with the settings to read with, in an adapter's folder."""
+CALIBRATION = "calibration.json"
+"""The file with what makes confidences come true, in an adapter's folder; not sealed, as another may be fitted."""
 
 _WHICH = "give the folder that `run:` names in the config"
 

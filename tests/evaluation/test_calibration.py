@@ -14,8 +14,9 @@ from dsocr.evaluation.calibration import KINDS, Judged, Pairs, fit_calibration, 
 from dsocr.evaluation.confidence_page import render_confidence
 from dsocr.evaluation.metrics import character_errors
 from dsocr.evaluation.reliability import errors_by_chance, measured
-from dsocr.inference.confidence import CALIBRATION, PLAIN, Calibration, Scale
+from dsocr.inference.confidence import PLAIN, Calibration, Scale
 from dsocr.inference.spans import ScoredText, TokenScore
+from dsocr.runs import CALIBRATION
 from dsocr.samples import Split
 
 

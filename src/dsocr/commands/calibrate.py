@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 
 def calibrate_command(printer: Printer, path: Path, *, dataset: Path | None, limit: int | None, json: bool) -> None:
     """`dsocr calibrate`."""
-    from dsocr.runs import RunFolder
+    from dsocr.runs import CALIBRATION, RunFolder
 
     run = RunFolder.open(path)
     from dsocr.evaluation.budget import budget_sentence
     from dsocr.evaluation.calibrate import calibrate  # slow, and not needed to say that there is no such run
-    from dsocr.inference.confidence import CALIBRATION
 
     quiet_libraries()
     with printer.progress("reading", "lines") as tell:

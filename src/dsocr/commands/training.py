@@ -142,6 +142,8 @@ def print_trained(printer: Printer, result: "TrainResult") -> None:
         printer.complain(f"warning: {result.guard.sentence}")
     elif result.guard is not None:
         printer.say(result.guard.sentence)
+    if result.calibrated_on:
+        printer.say(f"confidences were fitted on {result.calibrated_on} lines of the validation split")
     printer.result(f"adapter: {result.run.adapter}")
     printer.say(f"curves:  tensorboard --logdir {result.run.tensorboard}")
 

@@ -25,10 +25,10 @@ def render_confidence(report: CalibrationReport, name: str) -> str:
             f'<p class="lead">{escape(lead)} {escape(budget_sentence(report.budget))}</p>',
             "<h2>Does it come true?</h2>",
             "<p>Of what is said to be right with 80 %, 80 % should be right: the nearer to the diagonal, the better. "
-            "The expected calibration error (ECE) is the mean distance from it. What comes true is drawn, so that few "
-            "words show an error even where every confidence is perfect: the last column says how large, on average and "
-            "at most in 39 of 40 such tests.</p>",
+            "The expected calibration error (ECE) is the mean distance from it.</p>",
             _errors(report),
+            "<p>What comes true is drawn, so that few words show an error even where every confidence is perfect: the "
+            "last column says how large, on average and at most in 39 of 40 such tests.</p>",
             '<div class="charts">',
             *(_reliability(kind, found) for kind, found in report.kinds.items()),
             "</div>",

@@ -37,6 +37,9 @@ class Pace:
 
     def seconds_of(self, images: int) -> float:
         """How long it should take to read the rest of the batch that is under way, and so many images behind it."""
-        each = self._seconds / self._images
-        rest = max(0.0, self._under_way * each - (time.monotonic() - self._since)) if self._under_way else 0.0
+        each, rest = self._seconds / self._images, 0.0
+        if self._under_way:
+            passed = time.monotonic() - self._since
+            each = max(each, passed / self._under_way)  # it takes longer than expected already
+            rest = self._under_way * each - passed
         return rest + images * each
