@@ -21,6 +21,7 @@ from unittest.mock import patch
 import torch
 from PIL import Image
 
+from dsocr.data.processes import Workers
 from dsocr.inference.inputs.finding import InputPage, find_pages
 from dsocr.inference.inputs.segmenters import BUILT_IN, choose_segmenter
 from dsocr.inference.inputs.showing import Opening
@@ -50,8 +51,10 @@ class Waiting:
             yield from (Prediction(name, "слово", 8, truncated=False) for name, _ in batch)
 
 
-def in_turn(groups: Iterable[Sequence[InputPage]], make: Callable[[InputPage], object]) -> Iterator[list[object]]:
-    """What `made_ahead` gives, made when it is asked for."""
+def in_turn(
+    groups: Iterable[Sequence[InputPage]], _: Workers, make: Callable[[InputPage], object]
+) -> Iterator[list[object]]:
+    """What `made_ahead` gives, made here when it is asked for."""
     for group in groups:
         yield [make(page) for page in group]
 

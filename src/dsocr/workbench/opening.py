@@ -16,7 +16,7 @@ from dsocr.data.opening import opened
 from dsocr.data.paths import inside
 from dsocr.data.pdf import PDF_SUFFIXES, page_image
 from dsocr.data.sources.layout import SourceImage, SourceLine
-from dsocr.errors import DataError
+from dsocr.errors import DataError, typed
 from dsocr.workbench.lines import Line, Page, State
 from dsocr.workbench.store import Store
 
@@ -121,7 +121,7 @@ def opened_shelf(store: Store, source: Path, folder: Path) -> Iterator[Shelf]:
         elif held.path.suffix.lower() in PDF_SUFFIXES:
             yield Shelf(held.path.parent, held.path)
         else:
-            hint = f"open the folder it lies in: dsocr workbench {source.parent.as_posix()}"
+            hint = f"open the folder it lies in: dsocr workbench {typed(source.parent.as_posix())}"
             raise DataError("is a single file, and no PDF and no archive", where=source, hint=hint)
 
 
