@@ -1,16 +1,18 @@
 """Reading pages, some at a time, into the journal: what is known there is not read again.
 
-While some are read, the next ones are opened in a thread, so that a graphics card does not wait for pages to be
-decoded, lines to be found on them, and these to be cut out.
+While some are read, the next ones are opened in other processes, so that a graphics card does not wait for pages to be
+decoded, lines to be found on them, and these to be cut out. A thread would not do: to find lines takes the interpreter
+for itself, and then the network's next step waits for it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from PIL import Image
 
+from dsocr.data.processes import cores, worker_processes
 from dsocr.data.sources.layout import Outline, Region, SourceLine
 from dsocr.errors import DataError
 from dsocr.inference.ahead import made_ahead
@@ -37,6 +39,13 @@ class Reads(Protocol):
         ...
 
 
+Rows = list[tuple[str, str, dict[str, Any]]]
+"""What became of some pages, as the journal keeps it: id, stamp, and the page or why it was refused."""
+
+ReadGroups = Callable[[Sequence[Sequence[InputPage]]], Generator[Rows]]
+"""Reads groups of pages; gives the rows of each group when it is done, in any order."""
+
+
 @dataclass(slots=True)
 class _Answered:
     """A page with the predictions that have come for it so far."""
@@ -48,29 +57,46 @@ class _Answered:
 def read_into(
     journal: ReadingJournal,
     pages: Sequence[InputPage],
+    read: ReadGroups,
+    *,
+    progress: Callable[[int, int], None] | None,
+) -> int:
+    """Has every page read that the journal does not know; gives the number of those that it knew."""
+    unknown = ([page for page in group if not journal.knows(page.id, page.stamp)] for group in groups(pages))
+    wanted = [group for group in unknown if group]
+    known = done = len(pages) - sum(map(len, wanted))
+    if progress and known:
+        progress(done, len(pages))
+    with closing(read(wanted)) as answered:
+        for rows in answered:
+            journal.add(rows)
+            done += len(rows)
+            if progress:
+                progress(done, len(pages))
+    return known
+
+
+def read_here(
+    wanted: Sequence[Sequence[InputPage]],
     opening: Opening,
     open_reader: Callable[[], Reads],
     *,
     strict: bool,
-    progress: Callable[[int, int], None] | None,
-) -> int:
-    """Reads every page that the journal does not know; gives the number of those that it knew.
+    workers: int | None = None,
+) -> Generator[Rows]:
+    """What became of the pages of each group, one group after the other.
 
-    `open_reader` is called when there is something to read, if there is. A page that cannot be read is written down
-    with the reason; `strict` makes it an error.
+    `open_reader` is called when there is something to read, if there is. `workers` is how many processes open pages: 1
+    for this one alone, None for as many as a group of pages can use. A page that cannot be read is told of with the
+    reason; `strict` makes it an error.
     """
-    done = known = 0
+    if not wanted:
+        return
     reader = _Opened(open_reader)
-    wanted = ([page for page in group if not journal.knows(page.id, page.stamp)] for group in groups(pages))
-    with closing(made_ahead(wanted, lambda page: _opened(opening, page))) as opened:
-        for group, found in zip(groups(pages), opened, strict=True):
-            known += len(group) - len(found)
-            if found:
-                journal.add(_read(found, reader, replace_texts=opening.replace_texts, strict=strict))
-            done += len(group)
-            if progress:
-                progress(done, len(pages))
-    return known
+    with worker_processes(workers or _processes()) as crew:
+        for opened in made_ahead(wanted, crew, opening.attempt):
+            found = [(page, _Answered(one) if isinstance(one, OpenPage) else one) for page, one in opened]
+            yield _read(found, reader, replace_texts=opening.replace_texts, strict=strict)
 
 
 class _Opened:
@@ -103,17 +129,14 @@ def groups(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
         yield group
 
 
-def _opened(opening: Opening, page: InputPage) -> tuple[InputPage, _Answered | str]:
-    """The page as it is shown, or why it cannot be."""
-    try:
-        return page, _Answered(opening.open(page))
-    except DataError as error:
-        return page, error.message
+def _processes() -> int:
+    """As many as there are cores, but no more than there are pages in a group; one beside this in any case."""
+    return min(max(2, cores()), _LINES_TOGETHER // _LINES_OF_A_PAGE)
 
 
 def _read(
     found: Sequence[tuple[InputPage, _Answered | str]], reader: _Opened, *, replace_texts: bool, strict: bool
-) -> list[tuple[str, str, dict[str, object]]]:
+) -> Rows:
     """Rows for the journal, one a page."""
     if strict:
         _refuse_all(found)
