@@ -12,6 +12,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -26,7 +27,7 @@ from dsocr.inference.inputs.segmenters import BUILT_IN, choose_segmenter
 from dsocr.inference.inputs.showing import Opening
 from dsocr.inference.journal import ReadingJournal
 from dsocr.inference.prediction import Prediction
-from dsocr.inference.reading import Reads, read_into
+from dsocr.inference.reading import Reads, read_here, read_into
 from dsocr.inference.transcriber import Transcriber
 from dsocr.runs import RunFolder
 from measuring import machine, told
@@ -62,7 +63,8 @@ def seconds_of(pages: Sequence[InputPage], opening: Opening, reader: Reads, fold
     """How long it takes to read the pages into a new journal."""
     journal = ReadingJournal(folder / f"{time.monotonic_ns()}.sqlite")
     start = time.perf_counter()
-    read_into(journal, pages, opening, lambda: reader, strict=False, progress=None)
+    read = partial(read_here, opening=opening, open_reader=lambda: reader, strict=False)
+    read_into(journal, pages, read, progress=None)
     seconds = time.perf_counter() - start
     journal.close()
     return seconds

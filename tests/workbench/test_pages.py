@@ -3,20 +3,22 @@
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from PIL import Image
 
 from dsocr.data.dataset import Dataset
 from dsocr.data.notes import Notes
-from dsocr.data.sources.layout import SourceImage
+from dsocr.data.sources.layout import Outline, SourceImage
 from dsocr.data.sources.page import read_page
 from dsocr.errors import DataError, DsocrError
 from dsocr.inference.transcriber import Prediction
 from dsocr.samples import Split
 from dsocr.workbench.exporting import export, export_dataset
-from dsocr.workbench.lines import State
+from dsocr.workbench.lines import Line, State
 from dsocr.workbench.opening import Shelf, fill, opened_shelf
 from dsocr.workbench.reading import Reading
 from dsocr.workbench.store import Store
@@ -71,7 +73,7 @@ def test_images_alone_come_with_the_lines_found_on_them(store: Store, tmp_path: 
         assert {name: len(lines) for name, lines in found.items()} == {"line": 1, "scan-1": 3, "scan-2": 3}
         assert fill(store, shelf, notes) == 0
         page = store.pages()[1]
-        assert all(picture is not None for picture in shelf.cut(page, found[page.name]))
+        assert all(isinstance(picture, Image.Image) for picture in shelf.cut(page, found[page.name]))
 
 
 def test_an_archive_is_the_same_pages(store: Store, source: Path, tmp_path: Path) -> None:
@@ -122,14 +124,20 @@ def test_a_reader_that_fails_is_told(store: Store, shelf: Shelf) -> None:
     assert reading.fault == "MemoryError: no room"
 
 
-def test_a_page_that_is_gone_ends_the_reading_with_a_sentence(store: Store, shelf: Shelf) -> None:
+def test_lines_without_a_picture_are_told_and_the_others_read(store: Store, shelf: Shelf) -> None:
     (shelf.root / "scan-1.png").unlink()
+    beyond = Line(0, 0, 0, Outline((9000, 10, 9400, 90)))
+    store.add_page(replace(store.pages()[1], name="again"), [beyond])
     reading = Reading(store, shelf, FakeReader)
     reading.start()
     while reading.is_at_work:
-        pass
-    assert reading.fault is not None
-    assert "scan-1" in reading.fault
+        time.sleep(0.01)
+    assert reading.fault is None
+    gone, outside = reading.left_out
+    assert gone.startswith("scan-1: ")
+    assert outside == "again: the line lies outside the image"
+    assert [line.text for line in store.lines() if line.machine] == ["не точно"], "the one on the page that is there"
+    assert reading.done == reading.total == 3
 
 
 @pytest.mark.parametrize("to", ["page", "alto", "tsv"])

@@ -144,10 +144,13 @@ def transcribe(
         str, typer.Option(help="Who finds the lines of page images: builtin, or kraken if it is installed.")
     ] = "builtin",
     engine: Annotated[
-        str | None, typer.Option(help="A server that reads, vLLM or dsocr serve: http://HOST:PORT/v1.")
+        str | None, typer.Option(help="Who reads: the address of a server, http://HOST:PORT/v1, or ray for a cluster.")
     ] = None,
     engine_model: Annotated[
         str | None, typer.Option(help="What the server calls the model; the run's name if not given.")
+    ] = None,
+    actors: Annotated[
+        int | None, typer.Option(help="With --engine ray: how many read; one a graphics card or machine if not given.")
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Read lines again that have a text already.")] = False,
     shard: Annotated[str, typer.Option(help="Read one share of the pages, as 2/5: the second of five.")] = "1/1",
@@ -155,7 +158,7 @@ def transcribe(
         Path | None, typer.Option(help="Also write a list of all lines to this file, the most doubtful first.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that open pages; four where there are as many cores.")
+        int | None, typer.Option(min=1, help="Processes that open pages, here; four where there are as many cores.")
     ] = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
@@ -167,7 +170,6 @@ def transcribe(
 
     options: dict[str, Any] = {"unit": unit, "shows": shows, "segmenter": segmenter, "replace_texts": replace}
     options |= {"strict": strict, "overwrite": overwrite, "review": review, "workers": workers}
-    served = None if engine is None else (engine, engine_model or run.resolve().name)
     transcribe_command(
         Printer(quiet=quiet or json),
         run,
@@ -176,7 +178,9 @@ def transcribe(
         formats=formats or [],
         shard=shard,
         json=json,
-        served=served,
+        engine=engine,
+        engine_model=engine_model,
+        actors=actors,
         options=options,
     )
 

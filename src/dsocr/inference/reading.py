@@ -5,9 +5,10 @@ decoded, lines to be found on them, and these to be cut out. A thread would not 
 for itself, and then the network's next step waits for it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from PIL import Image
 
@@ -38,6 +39,13 @@ class Reads(Protocol):
         ...
 
 
+Rows = list[tuple[str, str, dict[str, Any]]]
+"""What became of some pages, as the journal keeps it: id, stamp, and the page or why it was refused."""
+
+ReadGroups = Callable[[Sequence[Sequence[InputPage]]], Generator[Rows]]
+"""Reads groups of pages; gives the rows of each group when it is done, in any order."""
+
+
 @dataclass(slots=True)
 class _Answered:
     """A page with the predictions that have come for it so far."""
@@ -49,32 +57,44 @@ class _Answered:
 def read_into(
     journal: ReadingJournal,
     pages: Sequence[InputPage],
-    opening: Opening,
-    open_reader: Callable[[], Reads],
+    read: ReadGroups,
     *,
-    workers: int | None = None,
-    strict: bool,
     progress: Callable[[int, int], None] | None,
 ) -> int:
-    """Reads every page that the journal does not know; gives the number of those that it knew.
-
-    `open_reader` is called when there is something to read, if there is. `workers` is how many processes open pages: 1
-    for this one alone, None for as many as a group of pages can use. A page that cannot be read is written down with
-    the reason; `strict` makes it an error.
-    """
-    done = known = 0
-    reader = _Opened(open_reader)
-    wanted = ([page for page in group if not journal.knows(page.id, page.stamp)] for group in groups(pages))
-    with worker_processes(workers or _processes()) as crew:
-        for group, opened in zip(groups(pages), made_ahead(wanted, crew, opening.attempt), strict=True):
-            found = [(page, _Answered(one) if isinstance(one, OpenPage) else one) for page, one in opened]
-            known += len(group) - len(found)
-            if found:
-                journal.add(_read(found, reader, replace_texts=opening.replace_texts, strict=strict))
-            done += len(group)
+    """Has every page read that the journal does not know; gives the number of those that it knew."""
+    unknown = ([page for page in group if not journal.knows(page.id, page.stamp)] for group in groups(pages))
+    wanted = [group for group in unknown if group]
+    known = done = len(pages) - sum(map(len, wanted))
+    if progress and known:
+        progress(done, len(pages))
+    with closing(read(wanted)) as answered:
+        for rows in answered:
+            journal.add(rows)
+            done += len(rows)
             if progress:
                 progress(done, len(pages))
     return known
+
+
+def read_here(
+    wanted: Sequence[Sequence[InputPage]],
+    opening: Opening,
+    open_reader: Callable[[], Reads],
+    *,
+    strict: bool,
+    workers: int | None = None,
+) -> Generator[Rows]:
+    """What became of the pages of each group, one group after the other.
+
+    `open_reader` is called when there is something to read, if there is. `workers` is how many processes open pages: 1
+    for this one alone, None for as many as can be of use. A page that cannot be read is told of with the reason;
+    `strict` makes it an error.
+    """
+    reader = _Opened(open_reader)
+    with worker_processes(workers or _processes(wanted)) as crew:
+        for opened in made_ahead(wanted, crew, opening.attempt):
+            found = [(page, _Answered(one) if isinstance(one, OpenPage) else one) for page, one in opened]
+            yield _read(found, reader, replace_texts=opening.replace_texts, strict=strict)
 
 
 class _Opened:
@@ -107,14 +127,14 @@ def groups(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
         yield group
 
 
-def _processes() -> int:
-    """As many as there are cores, but no more than there are pages in a group; one beside this in any case."""
-    return min(max(2, cores()), _LINES_TOGETHER // _LINES_OF_A_PAGE)
+def _processes(wanted: Sequence[Sequence[InputPage]]) -> int:
+    """As many as there are cores, but no more than a group has pages; this one alone where there is no next group."""
+    return min(max(2, cores()), _LINES_TOGETHER // _LINES_OF_A_PAGE) if len(wanted) > 1 else 1
 
 
 def _read(
     found: Sequence[tuple[InputPage, _Answered | str]], reader: _Opened, *, replace_texts: bool, strict: bool
-) -> list[tuple[str, str, dict[str, object]]]:
+) -> Rows:
     """Rows for the journal, one a page."""
     if strict:
         _refuse_all(found)

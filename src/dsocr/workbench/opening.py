@@ -39,8 +39,11 @@ class Shelf:
         """The picture of a page, upright."""
         return decode_image(self.content(page), name=page.name).image
 
-    def cut(self, page: Page, lines: list[Line]) -> list[Image.Image | None]:
-        """The pictures of lines, with the pixels that `prepare` would cut and training would see; None without any."""
+    def cut(self, page: Page, lines: list[Line]) -> list[Image.Image | Refusal]:
+        """The pictures of lines, with the pixels that `prepare` would cut and training would see, or why there is none.
+
+        Raises DataError where the page has no picture.
+        """
         found = cut_lines(source_image(page, lines, self.root), self.content(page))
         if isinstance(found, Refusal):
             raise DataError(found.message, where=page.name)
@@ -145,5 +148,5 @@ def _line(place: int, line: SourceLine, image: SourceImage, size: tuple[int, int
     return Line(0, 0, place, outline, text, State.READ if text else State.UNREAD)
 
 
-def _picture(file: LineFile | Refusal, page: Page) -> Image.Image | None:
-    return None if isinstance(file, Refusal) else decode_image(file.content, name=page.name).image
+def _picture(file: LineFile | Refusal, page: Page) -> Image.Image | Refusal:
+    return file if isinstance(file, Refusal) else decode_image(file.content, name=page.name).image
