@@ -39,6 +39,10 @@ def transcribe_command(
     for name, (option, *choices) in _CHOICES.items():
         one_of(option, options[name], *choices)
     share = _share(shard)
+    if engine == "ray" and options["workers"] is not None:
+        raise ConfigError(
+            "--workers is for pages that this machine opens; with --engine ray, --actors says how many read"
+        )
 
     from dsocr.runs import RunFolder
 
