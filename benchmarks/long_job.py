@@ -66,12 +66,12 @@ def main() -> None:
 
 
 def draw(folder: Path, pages: int, lines: int) -> None:
-    """Images of one line, or pages of several, with strokes in the place of words, no two alike."""
+    """Images of one line, 200 to 900 pixels wide, or pages of several; strokes in the place of words."""
     random = np.random.default_rng(17)
     folder.mkdir()
     for number in range(pages):
         height = 48 if lines == 1 else 60 + 60 * lines
-        pixels = np.full((height, 320 if lines == 1 else 500), 235, np.uint8)
+        pixels = np.full((height, random.integers(200, 900) if lines == 1 else 500), 235, np.uint8)
         for line in range(lines):
             top = 12 if lines == 1 else 40 + 60 * line
             for left in range(20, pixels.shape[1] - 60, 50):

@@ -80,6 +80,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             server.terminate()
             server.wait(30)
     assert "Traceback" not in (folder / "said.txt").read_text(encoding="utf-8")
+    if os.name == "posix":  # elsewhere a process that is ended is not asked
+        assert [path.name for path in served.work.glob("corrections.sqlite*")] == ["corrections.sqlite"]
 
 
 @pytest.fixture
@@ -244,6 +246,183 @@ def test_what_was_typed_before_the_connection_is_what_is_accepted(new_window: Op
     expect(field).to_have_value(TEXTS[0][1])
     assert texts(store)[0] == "раньше соединения"
     assert [line.state for line in store.lines()].count(State.ACCEPTED) == 1
+
+
+def test_what_was_written_is_there_when_the_page_is_loaded_again(window: Page, store: Store) -> None:
+    field = window.get_by_label(FIELD)
+    field.press("Alt+ArrowDown")
+    expect(field).to_have_value(TEXTS[0][1])
+    field.fill("не принято")
+    window.reload()
+    expect(field).to_have_value("не принято")
+    window.get_by_text("Русский").click()
+    field = window.get_by_label("Текст строки")
+    expect(field).to_have_value("не принято")
+    expect(window.locator("html")).to_have_attribute("lang", "ru")
+    field.press("Enter")
+    expect(field).to_have_value("")
+    assert texts(store)[:3] == [TEXTS[0][0], "не принято", ""]
+
+
+def test_what_was_written_on_the_next_line_is_joined_with_it(window: Page, store: Store) -> None:
+    field = window.get_by_label(FIELD)
+    field.press("Alt+ArrowDown")
+    expect(field).to_have_value(TEXTS[0][1])
+    field.fill("конец")
+    field.press("Alt+ArrowUp")
+    expect(field).to_have_value(TEXTS[0][0])
+    field.fill("начало")
+    field.press("Alt+j")
+    expect(field).to_have_value("начало конец")
+    assert texts(store)[0] == "начало конец"
+    window.keyboard.press("Alt+z")
+    expect(field).to_have_value(TEXTS[0][0])
+
+
+def test_what_was_written_stays_where_another_window_removed_the_line(window: Page, store: Store) -> None:
+    field = window.get_by_label(FIELD)
+    field.press("Alt+ArrowDown")
+    expect(field).to_have_value(TEXTS[0][1])
+    field.fill("написано напрасно")
+    store.join(store.lines()[0], who="another")
+    expect(window.get_by_text("somebody removed this line meanwhile")).to_be_visible()
+    field.press("Enter")
+    expect(window.locator(".q-notification__badge")).to_have_text("2")  # told again
+    expect(field).to_have_value("написано напрасно")
+    field.fill("вторая строка")  # as it was: nothing is written there
+    field.press("Alt+ArrowDown")
+    expect(field).to_have_value("")
+    store.undo("another")
+
+
+def test_from_a_removed_line_where_nothing_was_written_one_goes_on(window: Page, store: Store) -> None:
+    field = window.get_by_label(FIELD)
+    field.press("Alt+ArrowDown")
+    expect(field).to_have_value(TEXTS[0][1])
+    store.join(store.lines()[0], who="another")
+    expect(field).to_have_value("")
+
+
+def test_letters_typed_before_the_next_line_is_there_belong_to_it(new_window: OpenWindow, store: Store) -> None:
+    window = new_window()
+    held: list[Callable[[], None]] = []
+    is_slow = False
+
+    def connect(route: WebSocketRoute) -> None:
+        server = route.connect_to_server()
+        server.on_message(lambda said: held.append(lambda: route.send(said)) if is_slow else route.send(said))
+
+    window.route_web_socket("**/*", connect)
+    window.goto("/")
+    field = window.get_by_label(FIELD)
+    field.press("Alt+ArrowDown")
+    expect(field).to_have_value(TEXTS[0][1])
+    is_slow = True
+    field.press("Enter")
+    window.keyboard.type("дальше")
+    field.press("Enter")  # nobody has seen yet what it would accept
+    expect(field).to_have_value(TEXTS[0][1])
+    while not held:
+        window.wait_for_timeout(10)
+    is_slow = False
+    for send in held:
+        send()
+    expect(field).to_have_value("дальше")
+    assert texts(store)[:3] == [TEXTS[0][0], TEXTS[0][1], ""]
+    assert [line.state for line in store.lines()].count(State.ACCEPTED) == 1
+
+
+def test_what_was_lost_on_its_way_is_told_again_and_done_once(new_window: OpenWindow, store: Store) -> None:
+    """Takes three seconds, after which the window says again what nobody answered."""
+    window = new_window()
+    lost: list[str | bytes] = []
+
+    def connect(route: WebSocketRoute) -> None:
+        server = route.connect_to_server()
+
+        def pass_on(said: str | bytes) -> None:
+            is_act = "turn" in str(said)
+            if is_act and not lost:
+                lost.append(said)
+            else:
+                for _ in range(2 if is_act else 1):
+                    server.send(said)
+
+        route.on_message(pass_on)
+
+    window.route_web_socket("**/*", connect)
+    window.goto("/")
+    field = window.get_by_label(FIELD)
+    field.fill("дважды сказано")
+    field.press("Enter")
+    expect(field).to_have_value(TEXTS[0][1])
+    assert lost
+    assert [change.what for change in store.history()] == ["accepted"]
+    assert texts(store)[0] == "дважды сказано"
+
+
+def test_a_key_that_is_held_accepts_one_line(window: Page, store: Store) -> None:
+    field = window.get_by_label(FIELD)
+    for _ in range(5):
+        window.keyboard.down("Enter")
+    expect(field).to_have_value(TEXTS[0][1])
+    for _ in range(5):
+        window.keyboard.down("Enter")
+    window.keyboard.up("Enter")
+    field.press("Alt+ArrowDown")
+    expect(field).to_have_value("")
+    assert [line.state for line in store.lines()].count(State.ACCEPTED) == 1
+
+
+def test_letters_that_a_keyboard_writes_with_control_and_alt_are_no_commands(window: Page, store: Store) -> None:
+    field = window.get_by_label(FIELD)
+    field.press("Control+Alt+u")
+    field.press("Alt+ArrowDown")
+    expect(field).to_have_value(TEXTS[0][1])
+    assert store.history() == []
+
+
+def test_each_tab_takes_back_what_was_changed_in_it(window: Page, store: Store) -> None:
+    field = window.get_by_label(FIELD)
+    field.press("Enter")
+    expect(field).to_have_value(TEXTS[0][1])
+    beside = window.context.new_page()
+    beside.goto("/")
+    expect(beside.get_by_label(FIELD)).to_have_value(TEXTS[0][1])
+    beside.keyboard.press("Alt+z")
+    expect(beside.get_by_text("nothing was changed in this window")).to_be_visible()
+    assert store.lines()[0].state is State.ACCEPTED
+    window.reload()
+    window.keyboard.press("Alt+z")
+    expect(window.get_by_text("0 of 6 lines settled")).to_be_visible()
+    assert store.lines()[0].state is State.READ
+
+
+def test_a_line_without_a_picture_says_why(window: Page, served: Served, store: Store) -> None:
+    with closing(sqlite3.connect(served.corrections)) as connection, connection:
+        connection.execute("UPDATE line SET outline = '[[9000, 1, 9100, 9], [], []]' WHERE number = 2")
+    window.get_by_label(FIELD).press("Alt+ArrowDown")
+    expect(window.get_by_text("no picture of this line: the line lies outside the image")).to_be_visible()
+    window.get_by_label(FIELD).press("Alt+ArrowUp")
+    expect(window.get_by_text("no picture of this line")).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        pytest.param(390, 1, id="telephone"),
+        pytest.param(800, 1, id="half of a screen"),
+        pytest.param(1100, 2, id="small screen"),
+    ],
+)
+def test_page_and_text_stand_where_there_is_room(window: Page, width: int, columns: int) -> None:
+    window.set_viewport_size({"width": width, "height": 900})
+    page = window.get_by_role("img", name="Page").bounding_box()
+    field = window.get_by_label(FIELD).bounding_box()
+    assert page is not None
+    assert field is not None
+    assert (field["x"] > page["x"] + page["width"]) == (columns == 2)
+    assert window.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_the_most_doubtful_comes_first_and_work_can_be_written_out(window: Page, served: Served) -> None:

@@ -11,7 +11,8 @@ from lxml import etree
 
 from dsocr.data.sources import alto, page
 from dsocr.data.sources.markup import parse_xml
-from dsocr.data.targets.filling import Fill, Step, fill_markup
+from dsocr.data.targets.alto_text import Fill
+from dsocr.data.targets.filling import Step, fill_markup
 from dsocr.errors import DataError
 
 STEP = Step("dsocr", "1.2", "handwriting read", "run mine; unit line", "2026-01-02T03:04:05+00:00")
@@ -91,6 +92,59 @@ def test_texts_come_back_and_all_else_is_byte_equal(document: str, tmp_path: Pat
 def test_confidences_are_written(tmp_path: Path) -> None:
     assert b'WC="0.2500"' in fill_markup(ALTO.encode(), {3: Fill("слово", 0.25)})
     assert b'conf="0.2500"' in fill_markup(PAGE.encode(), {0: Fill("слово", 0.25)})
+
+
+SURE = Fill("да нет", 0.9, None, {0: 0.75}, (1.0, 0.94, 0.9, 0.85, 0.31, 0.02))
+
+
+def test_a_string_of_a_whole_line_says_how_sure_the_line_is_and_each_character() -> None:
+    told = fill_markup(ALTO.encode(), {1: SURE}).decode()
+    assert '<String WC="0.9000" CC="0 0 1 1 6 9"   CONTENT="да нет"\n          HPOS="10"></String>' in told
+
+
+def test_a_line_that_was_written_in_words_is_written_in_words_again(tmp_path: Path) -> None:
+    filled = fill_markup(ALTO.encode(), {3: SURE})
+    assert (
+        '<String CONTENT="да" HPOS="1" VPOS="1" WIDTH="3" HEIGHT="9" WC="0.7500" CC="0 0"/>'
+        '<SP HPOS="4" VPOS="1" WIDTH="1" HEIGHT="9"/>'
+        '<String CONTENT="нет" HPOS="5" VPOS="1" WIDTH="5" HEIGHT="9" WC="0.9000" CC="1 6 9"/>'
+    ) in filled.decode()
+    assert texts(filled, tmp_path)[3] == "да нет"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("да  нет", id="two spaces"),
+        pytest.param(" да", id="a space before"),
+        pytest.param("да\u00a0нет", id="a space that does not break"),
+    ],
+)
+def test_white_space_that_words_would_lose_stays(text: str, tmp_path: Path) -> None:
+    filled = fill_markup(ALTO.encode(), {2: Fill(text)}, in_words=True)
+    assert etree.fromstring(filled).xpath("string(//*[@ID='three']/*/@CONTENT)") == text
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param('HPOS="1"', id="half of it"),
+        pytest.param('HPOS="x" VPOS="1" WIDTH="9" HEIGHT="9"', id="no number"),
+        pytest.param('HPOS="1e999" VPOS="1" WIDTH="9" HEIGHT="9"', id="beyond all numbers"),
+    ],
+)
+def test_words_of_a_line_without_a_place_have_none(place: str) -> None:
+    raw = ALTO.replace('HPOS="1" VPOS="1" WIDTH="9" HEIGHT="9"', place).encode()
+    assert '<String CONTENT="да"/><SP/><String CONTENT="нет"/>'.encode() in fill_markup(raw, {3: Fill("да нет")})
+
+
+@given(st.text("аб <&", min_size=1, max_size=20))
+def test_words_are_read_back_as_the_text_they_were(text: str) -> None:
+    tidy = " ".join(text.split())
+    root = etree.fromstring(fill_markup(ALTO.encode(), {place: Fill(tidy, 0.5) for place in range(4)}, in_words=True))
+    for line in root.iter("{*}TextLine") if tidy else ():
+        parts = line.iterchildren("{*}String", "{*}SP")
+        assert "".join(str(part.get("CONTENT", " ")) for part in parts) == tidy
 
 
 def test_nothing_to_fill_leaves_the_file(tmp_path: Path) -> None:

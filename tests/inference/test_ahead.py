@@ -1,11 +1,18 @@
 """What is made one group ahead."""
 
-import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from dsocr.data import processes
+from dsocr.data.processes import Workers, worker_processes
+from dsocr.errors import DataError
 from dsocr.inference.ahead import made_ahead
+from dsocr.inference.inputs.finding import find_pages
+from dsocr.inference.inputs.segmenters import choose_segmenter
+from dsocr.inference.inputs.showing import Opening
+from tests.inference.reading_pages import draw_page
 
 
 @pytest.mark.parametrize(
@@ -14,52 +21,55 @@ from dsocr.inference.ahead import made_ahead
         pytest.param([[1, 2], [3], [4, 5]], id="groups"),
         pytest.param([[], [1], [], []], id="empty ones among them"),
         pytest.param([[1]], id="one"),
+        pytest.param([], id="nothing"),
     ],
 )
 def test_results_come_in_order_and_by_group(groups: list[list[int]]) -> None:
-    assert list(made_ahead(groups, lambda number: -number)) == [[-number for number in group] for group in groups]
+    made = made_ahead(groups, Workers(1), lambda number: -number)
+    assert list(made) == [[-number for number in group] for group in groups]
 
 
-def test_nothing_comes_of_nothing() -> None:
-    assert list(made_ahead([], abs)) == []
-
-
-def test_the_next_group_is_made_while_one_is_used_and_no_more_than_that() -> None:
+def test_one_group_is_begun_ahead_and_no_more_than_that() -> None:
     made: list[int] = []
-    second = threading.Event()
-
-    def make(number: int) -> int:
-        made.append(number)
-        if number == 2:
-            second.set()
-        return number
-
-    coming = made_ahead([[1], [2], [3], [4]], make)
-    assert next(coming) == [1]
-    assert second.wait(10)
-    coming.close()
+    coming = made_ahead([[1], [2], [3], [4]], Workers(1), made.append)
+    next(coming)
     assert made == [1, 2]
+    next(coming)
+    assert made == [1, 2, 3]
 
 
 def test_an_error_is_raised_when_its_turn_comes() -> None:
-    def make(number: int) -> int:
-        return 1 // number
-
-    coming = made_ahead([[1], [0], [1]], make)
+    coming = made_ahead([[1], [0], [1]], Workers(1), lambda number: 1 // number)
     assert next(coming) == [1]
     with pytest.raises(ZeroDivisionError):
         next(coming)
 
 
-def test_groups_are_asked_for_in_the_thread_that_takes_them() -> None:
-    asking: set[int] = set()
+# Two processes are started, which takes a second or two.
+def test_other_processes_open_pages_as_this_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        draw_page(tmp_path / "in" / f"p{number}.png", lines=number + 1)
+    (tmp_path / "in" / "p3.png").write_bytes(b"broken")
+    opening = Opening("line", choose_segmenter("builtin"))
+    monkeypatch.setattr(processes, "PATIENCE", 0.0)
+    with find_pages([tmp_path / "in"], tmp_path / "unpacked") as found:
+        groups = [found.pages[:2], found.pages[2:]]
 
-    def groups() -> Iterator[list[int]]:
-        for number in range(3):
-            asking.add(threading.get_ident())
-            yield [number]
+        def by(count: int) -> Iterator[object]:
+            with worker_processes(count) as crew:
+                yield from made_ahead(groups, crew, opening.attempt)
 
-    makers = {thread for group in made_ahead(groups(), lambda _: threading.get_ident()) for thread in group}
-    assert asking == {threading.get_ident()}
-    assert len(makers) == 1
-    assert not makers & asking
+        here, elsewhere = list(by(1)), list(by(2))
+    assert here == elsewhere
+    assert [len(group) for group in here] == [2, 2]  # type: ignore[arg-type]
+
+
+def test_a_kraken_can_be_sent_to_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kraken = tmp_path / "kraken"
+    kraken.write_text("#!/bin/sh\nexit 3\n", encoding="utf-8")
+    kraken.chmod(0o755)
+    draw_page(tmp_path / "page.png")
+    monkeypatch.setattr(processes, "PATIENCE", 0.0)
+    find_lines = choose_segmenter(str(kraken))
+    with worker_processes(2) as crew, pytest.raises(DataError, match="kraken could not find its lines"):
+        crew.result(crew.submit(find_lines, (tmp_path / "page.png").read_bytes(), "page"))

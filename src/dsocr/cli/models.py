@@ -157,6 +157,13 @@ def transcribe(
     review: Annotated[
         Path | None, typer.Option(help="Also write a list of all lines to this file, the most doubtful first.")
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Processes that open pages; four where there are as many cores. Actors of --engine ray need none.",
+        ),
+    ] = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -166,7 +173,7 @@ def transcribe(
     from dsocr.commands.transcribe import transcribe_command
 
     options: dict[str, Any] = {"unit": unit, "shows": shows, "segmenter": segmenter, "replace_texts": replace}
-    options |= {"strict": strict, "overwrite": overwrite, "review": review}
+    options |= {"strict": strict, "overwrite": overwrite, "review": review, "workers": workers}
     transcribe_command(
         Printer(quiet=quiet or json),
         run,

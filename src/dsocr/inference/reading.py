@@ -1,7 +1,8 @@
 """Reading pages, some at a time, into the journal: what is known there is not read again.
 
-While some are read, the next ones are opened in a thread, so that a graphics card does not wait for pages to be
-decoded, lines to be found on them, and these to be cut out.
+While some are read, the next ones are opened in other processes, so that a graphics card does not wait for pages to be
+decoded, lines to be found on them, and these to be cut out. A thread would not do: to find lines takes the interpreter
+for itself, and then the network's next step waits for it.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Any, Protocol
 
 from PIL import Image
 
+from dsocr.data.processes import cores, worker_processes
 from dsocr.data.sources.layout import Outline, Region, SourceLine
 from dsocr.errors import DataError
 from dsocr.inference.ahead import made_ahead
@@ -75,16 +77,25 @@ def read_into(
 
 
 def read_here(
-    wanted: Sequence[Sequence[InputPage]], opening: Opening, open_reader: Callable[[], Reads], *, strict: bool
+    wanted: Sequence[Sequence[InputPage]],
+    opening: Opening,
+    open_reader: Callable[[], Reads],
+    *,
+    strict: bool,
+    workers: int | None = None,
 ) -> Generator[Rows]:
     """What became of the pages of each group, one group after the other.
 
-    `open_reader` is called when there is something to read, if there is. A page that cannot be read is told of with the
+    `open_reader` is called when there is something to read, if there is. `workers` is how many processes open pages: 1
+    for this one alone, None for as many as a group of pages can use. A page that cannot be read is told of with the
     reason; `strict` makes it an error.
     """
+    if not wanted:
+        return
     reader = _Opened(open_reader)
-    with closing(made_ahead(wanted, lambda page: _opened(opening, page))) as opened:
-        for found in opened:
+    with worker_processes(workers or _processes()) as crew:
+        for opened in made_ahead(wanted, crew, opening.attempt):
+            found = [(page, _Answered(one) if isinstance(one, OpenPage) else one) for page, one in opened]
             yield _read(found, reader, replace_texts=opening.replace_texts, strict=strict)
 
 
@@ -118,12 +129,9 @@ def groups(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
         yield group
 
 
-def _opened(opening: Opening, page: InputPage) -> tuple[InputPage, _Answered | str]:
-    """The page as it is shown, or why it cannot be."""
-    try:
-        return page, _Answered(opening.open(page))
-    except DataError as error:
-        return page, error.message
+def _processes() -> int:
+    """As many as there are cores, but no more than there are pages in a group; one beside this in any case."""
+    return min(max(2, cores()), _LINES_TOGETHER // _LINES_OF_A_PAGE)
 
 
 def _read(

@@ -93,6 +93,7 @@ def transcribe(
     progress: Progress | None = None,
     engine: Engine | Cluster | None = None,
     reader: Reads | None = None,
+    workers: int | None = None,
 ) -> TranscribeReport:
     """Reads all pages of `inputs` with a run's adapter and writes the texts to `out`, a file or a folder.
 
@@ -101,7 +102,8 @@ def transcribe(
     kept unless `replace_texts`. `shard` (2, 5) reads the second of five shares of the pages. What cannot be read is
     counted and listed; `strict` makes it an error. What a killed run has read is not read again. `review` is a file for
     all lines that were read, the most doubtful first. `engine` is a server or a cluster that reads, `reader` what
-    reads in place of the run's own network.
+    reads in place of the run's own network. `workers` is how many processes open pages, where no cluster does: 1 for
+    this one alone.
     """
     if review is not None:
         _refuse_review(review, out, overwrite=overwrite)
@@ -120,7 +122,7 @@ def transcribe(
         date = work.journal.begin(job, now().isoformat(timespec="seconds"))
         with _memory_in_sentences(run, out, engine):
             read: ReadGroups = partial(
-                engine.read if isinstance(engine, Cluster) else read_here,
+                engine.read if isinstance(engine, Cluster) else partial(read_here, workers=workers),
                 opening=opening,
                 # Machines of a cluster may be in another folder.
                 open_reader=partial(_reader, RunFolder(run.path.absolute()), settings, engine, reader),

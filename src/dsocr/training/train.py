@@ -15,7 +15,7 @@ from dsocr.config import RunConfig, load_config
 from dsocr.data.checks import Finding
 from dsocr.data.dataset import Dataset
 from dsocr.data.subsets import training_samples
-from dsocr.errors import DataError, Interrupted, RunError
+from dsocr.errors import DataError, Interrupted, RunError, typed
 from dsocr.evaluation.guard import NO_GUARD, Guard, GuardReading
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.decoding import Generation
@@ -237,7 +237,7 @@ def _check(dataset: Dataset, encoder: Encoder, config: RunConfig, warn: Callable
     if errors:
         shown = "".join(f"\n  {finding.where}: {finding.message} ({finding.count})" for finding in errors)
         raise DataError(
-            f"the dataset has errors{shown}", where=dataset.folder, hint=f"see `dsocr check {dataset.folder}`"
+            f"the dataset has errors{shown}", where=dataset.folder, hint=f"see `dsocr check {typed(dataset.folder)}`"
         )
     if warn is not None:
         for finding in findings:

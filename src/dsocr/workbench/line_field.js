@@ -37,6 +37,7 @@ export default {
   },
   mounted() {
     document.addEventListener("keydown", this.pressed);
+    this.$refs.input.nativeEl.addEventListener("beforeinput", this.writes);
     this.show(this.shown);
     if (this.cameBackTo !== undefined && this.cameBackTo !== this.line.number) this.act("go", this.cameBackTo);
   },
@@ -93,18 +94,20 @@ export default {
     },
     pressed(event) {
       if (event.isComposing || document.querySelector(".q-dialog")) return;
-      const input = this.$refs.input.nativeEl;
       const plain = !event.ctrlKey && !event.metaKey; // Ctrl+Alt is how some keyboards write letters
-      const isEnter = event.target === input && event.key === "Enter";
+      const isEnter = event.target === this.$refs.input.nativeEl && event.key === "Enter";
       const action = event.altKey && plain ? ACTION_BY_CODE[event.code] : isEnter ? "accept" : undefined;
       if (action !== undefined) {
         event.preventDefault();
         const walks = action === "next" || action === "previous";
         if (!event.repeat || (walks && !this.sent)) this.act(action);
-      } else if (this.sent && event.target === input && plain && !event.altKey && event.key !== "Tab") {
-        event.preventDefault();
-        if ([...event.key].length === 1) this.ahead += event.key;
       }
+    },
+    writes(event) {
+      // what stands in the field is on its way; what is a composition cannot be kept back, and stays a draft
+      if (!this.sent || !event.cancelable) return;
+      event.preventDefault();
+      this.ahead += event.data ?? "";
     },
     act(action, to) {
       if (this.sent) {
@@ -127,9 +130,6 @@ export default {
     tell() {
       this.$emit("act", this.sent);
       this.telling = setTimeout(() => this.tell(), PATIENCE);
-    },
-    focus() {
-      this.$refs.input.focus();
     },
   },
 };

@@ -318,6 +318,25 @@ class Store:
                 raise
 
 
+@contextmanager
+def kept_in(path: Path) -> Iterator[Store]:
+    """The store in a file until the block ends; one that never held a page leaves nothing behind.
+
+    Raises DataError as opening it does.
+    """
+    folder_was_there = path.parent.exists()
+    store = Store.open(path)
+    try:
+        yield store
+    finally:
+        is_empty = not store.pages()
+        store.close()
+        if is_empty:
+            path.unlink(missing_ok=True)
+            if not folder_was_there and not any(path.parent.iterdir()):
+                path.parent.rmdir()
+
+
 def _with(line: Line, text: str | None) -> Line:
     return line if text is None else replace(line, text=text)
 

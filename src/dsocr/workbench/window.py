@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fastapi import Response
-from nicegui import app, events, run, ui
+from nicegui import events, run, ui
 
 from dsocr.errors import DsocrError
 from dsocr.workbench.bench import Workbench
@@ -23,50 +22,39 @@ _LOOK_AGAIN = 1.5
 _DATASET = "dataset"
 
 
-def serve_pictures(bench: Workbench) -> None:
-    """Answer for the pictures of pages and lines."""
-
-    def picture(make: Callable[[int], bytes], number: int) -> Response:
-        try:
-            return Response(make(number), media_type="image/jpeg")
-        except DsocrError as error:
-            return Response(str(error), status_code=404, media_type="text/plain")
-
-    @app.get("/picture/page/{number}")
-    def page_picture(number: int) -> Response:
-        return picture(bench.page_picture, number)
-
-    @app.get("/picture/line/{number}")
-    def line_picture(number: int) -> Response:
-        return picture(bench.line_picture, number)
-
-
 class Window:
-    """What one visitor sees; `who` stands in the history beside what they change."""
+    """What a tab of a visitor's browser shows. Each tab takes back what was changed in it, and no other's changes."""
 
-    def __init__(self, bench: Workbench, language: Language, who: str) -> None:
+    def __init__(self, bench: Workbench, language: Language, visitor: str) -> None:
         self._bench = bench
         self._store = bench.store
         self._say = Speech(language)
-        self._who = who
+        self._visitor = visitor
         self._line = bench.store.first()
         self._by_doubt = False
         self._stamp = self._store.stamp()
         self._build()
 
+    @property
+    def _who(self) -> str:
+        """Whose changes stand in the history: the tab's, which keeps its name when its page is loaded again."""
+        return f"{self._visitor}/{self._field.client.tab_id}"
+
     # What is seen
 
     def _build(self) -> None:
         ui.colors(primary="#1d4ed8")  # white on it can be read, as on the usual one it cannot
-        ui.add_css(".body--dark .text-primary { --q-primary: #93c5fd; }")  # and as letters on dark ground it cannot
+        # and as letters on dark ground it cannot
+        ui.add_css(".body--dark :is(.text-primary, .q-field, .nicegui-link) { --q-primary: #93c5fd; color: #93c5fd; }")
         ui.query("body").classes("bg-slate-100 dark:bg-slate-900")
         ui.query(".nicegui-content").classes("p-3 gap-3")
         self._head()
-        with ui.row().classes("w-full no-wrap gap-3 items-start"):
-            with ui.card().classes("w-1/2 p-2").style("max-height: calc(100vh - 6.5rem); overflow: auto"):
+        # two columns where there is room for them
+        with ui.row().classes("w-full gap-3 items-start lg:flex-nowrap"):
+            with ui.card().classes("w-full lg:w-1/2 p-2 overflow-auto max-h-[40vh] lg:max-h-[calc(100vh-6.5rem)]"):
                 self._picture = ui.interactive_image(on_mouse=self._clicked, events=["click"]).classes("w-full")
-                self._picture.props(f'alt="{self._say("page")}"')
-            with ui.column().classes("w-1/2 gap-3").style("max-height: calc(100vh - 6.5rem); overflow: auto"):
+                self._picture.props(f'role="img" aria-label="{self._say("page")}"')
+            with ui.column().classes("w-full lg:w-1/2 gap-3 lg:overflow-auto lg:max-h-[calc(100vh-6.5rem)]"):
                 self._editor()
                 self._list = ui.column().classes("w-full gap-0").props('role="list"')
         ui.timer(_LOOK_AGAIN, self._look_again)
@@ -90,12 +78,14 @@ class Window:
                 train = ui.button(self._say("train"), icon="school").props("flat dense no-caps")
                 train.on_click(lambda: self._train(train))
             other = "en" if self._say.language == "ru" else "ru"
-            ui.link("English" if other == "en" else "Русский", f"/?language={other}")
+            ui.link("English" if other == "en" else "Русский", f"/{other}")
 
     def _editor(self) -> None:
         with ui.card().classes("w-full p-3 gap-2 sticky top-0 z-10"):
             self._shown = ui.image().classes("w-full").props('fit="contain" no-spinner').style("max-height: 9rem")
             self._shown.props(f'alt="{self._say("line")}"')
+            self._shown.on("error", self._explain)
+            self._unshown = ui.label().classes("text-amber-700 dark:text-amber-400")
             with ui.row().classes("w-full items-baseline gap-3 no-wrap"):
                 self._doubt = ui.html(sanitize=False).classes("text-xl grow")
                 self._state = ui.badge().props("outline")
@@ -120,7 +110,10 @@ class Window:
         self._pages.set_value(line.page)
         self._picture.set_source(f"/picture/page/{line.page}")
         self._picture.set_content(drawn(lines, line.number))
-        self._shown.set_source(f"/picture/line/{line.number}?{line.version}")
+        self._bring_to_sight(line)
+        if self._shown.source != (source := f"/picture/line/{line.number}?{line.version}"):
+            self._unshown.set_text("")
+            self._shown.set_source(source)
         self._doubt.set_content(tinted(line.text, line.characters))
         self._state.set_text(self._say(f"state_{line.state}"))
         self._field.show(line, told=told, gone=gone)
@@ -128,6 +121,15 @@ class Window:
         with self._list:
             for one in lines:
                 self._row(one)
+
+    def _bring_to_sight(self, line: Line) -> None:
+        """Scroll the page, where it is higher than its place, so that a line stands in the middle."""
+        _, top, _, bottom = line.outline.box
+        share = (top + bottom) / 2 / self._bench.pages[line.page].height
+        ui.run_javascript(
+            f"const page = getHtmlElement({self._picture.id}), place = page.parentElement;"
+            f"place.scrollTop = page.clientHeight * {share:.4f} - place.clientHeight / 2"
+        )
 
     def _row(self, line: Line) -> None:
         chosen = line.number == self._line.number if self._line else False
@@ -153,7 +155,10 @@ class Window:
             return ""
         if reading.fault:
             return self._say("reading_failed", fault=reading.fault)
-        return self._say("reading", done=reading.done, total=reading.total) if reading.is_at_work else ""
+        told = [self._say("reading", done=reading.done, total=reading.total)] if reading.is_at_work else []
+        if left := reading.left_out:
+            told.append(self._say("left_out", lines=len(left), first=left[0]))
+        return " · ".join(told)
 
     def _told_of_training(self) -> str:
         standing = self._bench.training.standing() if self._bench.training else None
@@ -167,6 +172,12 @@ class Window:
             told = self._say("trained", run=self._bench.training.run)
         cer = "" if standing.cer is None else self._say("validation_cer", cer=f"{standing.cer:.1%}")
         return " · ".join(filter(None, (told, cer)))
+
+    async def _explain(self) -> None:
+        """Say why the chosen line has no picture."""
+        line = self._line
+        if line is not None and (why := await run.io_bound(self._bench.why_not_shown, line.number)):
+            self._unshown.set_text(self._say("not_shown", why=why))
 
     # What is done
 
