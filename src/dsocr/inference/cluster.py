@@ -129,7 +129,8 @@ def _connected() -> Iterator[Any]:
         raise  # A mistake of ours in an actor: its traceback is worth more than a sentence.
     except ray.exceptions.RayError as error:
         hint = "what was read is kept: the same command goes on with it, also without --engine ray"
-        raise RunError(f"the Ray cluster was lost: {str(error).splitlines()[0]}", hint=hint) from error
+        # The last line is the error itself, those before it are Ray's traceback.
+        raise RunError(f"the Ray cluster failed: {str(error).strip().splitlines()[-1]}", hint=hint) from error
     finally:
         if not was_connected:
             ray.shutdown()
