@@ -29,7 +29,14 @@ from dsocr.errors import DataError
 from dsocr.model.encoding import Encoded, Encoder, collate
 from dsocr.model.resolution import Grid
 
-_CODE = ("model/encoding.py", "model/folding.py", "model/resolution.py", "model/views.py", "model/vision_cache.py")
+_CODE = (
+    "model/encoding.py",
+    "model/folding.py",
+    "model/resolution.py",
+    "model/sheets.py",
+    "model/views.py",
+    "model/vision_cache.py",
+)
 _PACKAGES = ("numpy", "Pillow", "torch", "transformers")
 _SUFFIX = ".safetensors"
 _ELSEWHERE = "set DSOCR_CACHE to a folder with room, or training.vision_cache=false"
@@ -222,7 +229,9 @@ def vision_features(
 
 def fingerprint(network: PreTrainedModel) -> str:
     """A hash of everything in the network but its decoder: names, shapes, types and values, and the kind of device."""
-    found = hashlib.sha256(f"{network.device.type} {network.config._attn_implementation}\n".encode())
+    products = torch.get_float32_matmul_precision()  # who multiplies on a CPU: see training/processor.py
+    computed = (network.device.type, str(network.config._attn_implementation), products)
+    found = hashlib.sha256(" ".join(computed).encode() + b"\n")
     for name, tensor in sorted(network.state_dict().items()):
         if ".language_model." in name or name.startswith("lm_head") or ".lora_" in name:
             continue

@@ -17,9 +17,10 @@ from dsocr.config import RunConfig
 from dsocr.model.loading import choose_device
 from dsocr.samples import Sample
 from dsocr.training.arguments import steps_per_epoch, total_steps
-from dsocr.training.collator import REMEMBERED_BYTES, Collator, EncodedSamples
+from dsocr.training.collator import REMEMBERED_BYTES, Collator
 from dsocr.training.gradients import pass_through
 from dsocr.training.lengths import SampleLength
+from dsocr.training.processor import quick_processor
 from dsocr.training.setup import encoded_samples, set_up
 from dsocr.training.vision import keep_features_in_memory
 
@@ -62,7 +63,7 @@ def run_probe(config: RunConfig, samples: Sequence[Sample], lengths: Sequence[Sa
     longest = by_length[-together:]
     # Evenly over the lengths, so that it is as long as a batch drawn at random is on average.
     typical = [by_length[(2 * place + 1) * len(lengths) // (2 * together)] for place in range(together)]
-    with torch.random.fork_rng(), _peak(device) as peak:
+    with torch.random.fork_rng(), quick_processor(device), _peak(device) as peak:
         training = _Training(config, samples, device)
         training.look(longest)
         looking = training.look(typical) / together
@@ -91,16 +92,15 @@ class _Training:
         )
         self._config, self._samples = config, samples
         self.images = 0
-        if isinstance(self._data, EncodedSamples):
-            count = len(self._data)
-            epochs = total_steps(config, count) / steps_per_epoch(config, count)
-            self.images = keep_features_in_memory(config, self._model, self._data, dtype=self._dtype, epochs=epochs)
+        count = len(self._data)
+        epochs = total_steps(config, count) / steps_per_epoch(config, count)
+        self.images = keep_features_in_memory(config, self._model, self._data, dtype=self._dtype, epochs=epochs)
         if self.images:
             self._workers = 0  # reading features is quicker than handing them over
 
     def look(self, indices: Sequence[int]) -> float:
         """The seconds in which the vision towers look at images that are to be kept; none where none are."""
-        if not self.images or not isinstance(self._data, EncodedSamples):
+        if not self.images:
             return 0.0
         started = time.perf_counter()
         self._data.look(indices)

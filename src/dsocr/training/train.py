@@ -20,7 +20,7 @@ from dsocr.evaluation.guard import NO_GUARD, Guard, GuardReading
 from dsocr.inference.decoding import Generation
 from dsocr.model.adapters import CONFIG, WEIGHTS, adapter_files
 from dsocr.model.encoding import Encoder
-from dsocr.model.loading import load_encoder
+from dsocr.model.loading import choose_device, load_encoder
 from dsocr.model.sheets import demand_sheets
 from dsocr.runs import READING, ReadingSettings, RunFolder
 from dsocr.samples import Sample, Split
@@ -29,12 +29,13 @@ from dsocr.training.arguments import steps_per_epoch, total_steps, training_argu
 from dsocr.training.beginning import begin_run, pinned, refuse_other_settings, refuse_run
 from dsocr.training.callbacks import Recorder, Report, close_training_log, silent_log, training_log
 from dsocr.training.checkpoints import best_path
-from dsocr.training.collator import Collator, EncodedSamples, WithFillers
+from dsocr.training.collator import Collator, WithFillers
 from dsocr.training.epochs import EpochTeller
 from dsocr.training.interruption import Interruption
 from dsocr.training.locking import RunLock
 from dsocr.training.out_of_memory import out_of_memory_spoken
 from dsocr.training.preflight import check_for_base, demand_learning, prove
+from dsocr.training.processor import quick_processor
 from dsocr.training.ranks import DrawnByStep, Ranks, joined
 from dsocr.training.resuming import Resumption, Say
 from dsocr.training.setup import Setup, sample_order, set_up, within_budget
@@ -93,7 +94,7 @@ def train(
     """
     started = time.monotonic()
     run = RunFolder(config.run)
-    with joined() as ranks, disk_in_sentences(run.path), ExitStack() as held:
+    with joined() as ranks, disk_in_sentences(run.path), quick_processor(choose_device()), ExitStack() as held:
         told = _Told(report, warn, say or _Told().say, stage) if ranks.first else _Told()
         lock = RunLock(run)
         checkpoint = ranks.from_first(lambda: _taken_up(run, held, lock, told.say, overwrite=overwrite))
@@ -264,11 +265,11 @@ def _trainer(
         callbacks.append(DrawnByStep(config.seed, ranks))
     interruption = Interruption(told.say, ranks)
     callbacks.append(interruption)
-    if isinstance(setup.samples, EncodedSamples) and keep_features(
+    if keep_features(
         config,
         setup.model,
         setup.samples,
-        validation.encoded if validation else None,
+        validation.encoded if validation and config.input.lines_read_together == 1 else None,
         dtype=setup.dtype,
         epochs=total_steps(config, len(setup.samples)) / steps_per_epoch(config, len(setup.samples)),
         tell=log.info,
