@@ -17,7 +17,7 @@ from dsocr.data.subsets import training_samples
 from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, RunError
 from dsocr.inference.decoding import Generation
 from dsocr.model.encoding import Encoded, Encoder, collate
-from dsocr.model.loading import choose_device, load_encoder
+from dsocr.model.loading import load_encoder
 from dsocr.runs import RunFolder
 from dsocr.samples import Sample, Split
 from dsocr.training.arguments import total_steps
@@ -38,7 +38,6 @@ from dsocr.training.pairs import (
     unclear,
 )
 from dsocr.training.plan import Plan, make_plan
-from dsocr.training.processor import quick_processor
 from dsocr.training.setup import Setup, set_up, within_budget
 from dsocr.training.undisturbed import undisturbed
 from dsocr.training.verdicts import Check, Preflight
@@ -94,7 +93,7 @@ def preflight(config: RunConfig, *, progress: Progress | None = None) -> Preflig
         checks.append(_check_memory(plan))
         if checks[-1].verdict == "refused":
             return Preflight(checks)
-        with out_of_memory_spoken(config), quick_processor(choose_device()):
+        with out_of_memory_spoken(config):
             setup = set_up(config, samples)
             checks.append(Check("gradients", "ok", f"they reach every layer of the adapter ({config.adapter.scope})"))
             checks += prove(setup, samples, config, thorough=True, progress=progress)

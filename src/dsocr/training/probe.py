@@ -20,7 +20,6 @@ from dsocr.training.arguments import steps_per_epoch, total_steps
 from dsocr.training.collator import REMEMBERED_BYTES, Collator
 from dsocr.training.gradients import pass_through
 from dsocr.training.lengths import SampleLength
-from dsocr.training.processor import quick_processor
 from dsocr.training.setup import encoded_samples, set_up
 from dsocr.training.vision import keep_features_in_memory
 
@@ -63,7 +62,7 @@ def run_probe(config: RunConfig, samples: Sequence[Sample], lengths: Sequence[Sa
     longest = by_length[-together:]
     # Evenly over the lengths, so that it is as long as a batch drawn at random is on average.
     typical = [by_length[(2 * place + 1) * len(lengths) // (2 * together)] for place in range(together)]
-    with torch.random.fork_rng(), quick_processor(device), _peak(device) as peak:
+    with torch.random.fork_rng(), _peak(device) as peak:
         training = _Training(config, samples, device)
         training.look(longest)
         looking = training.look(typical) / together

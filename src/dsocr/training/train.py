@@ -20,7 +20,7 @@ from dsocr.evaluation.guard import NO_GUARD, Guard, GuardReading
 from dsocr.inference.decoding import Generation
 from dsocr.model.adapters import CONFIG, WEIGHTS, adapter_files
 from dsocr.model.encoding import Encoder
-from dsocr.model.loading import choose_device, load_encoder
+from dsocr.model.loading import load_encoder
 from dsocr.model.sheets import demand_sheets
 from dsocr.runs import READING, ReadingSettings, RunFolder
 from dsocr.samples import Sample, Split
@@ -35,7 +35,6 @@ from dsocr.training.interruption import Interruption
 from dsocr.training.locking import RunLock
 from dsocr.training.out_of_memory import out_of_memory_spoken
 from dsocr.training.preflight import check_for_base, demand_learning, prove
-from dsocr.training.processor import quick_processor
 from dsocr.training.ranks import DrawnByStep, Ranks, joined
 from dsocr.training.resuming import Resumption, Say
 from dsocr.training.setup import Setup, sample_order, set_up, within_budget
@@ -94,7 +93,7 @@ def train(
     """
     started = time.monotonic()
     run = RunFolder(config.run)
-    with joined() as ranks, disk_in_sentences(run.path), quick_processor(choose_device()), ExitStack() as held:
+    with joined() as ranks, disk_in_sentences(run.path), ExitStack() as held:
         told = _Told(report, warn, say or _Told().say, stage) if ranks.first else _Told()
         lock = RunLock(run)
         checkpoint = ranks.from_first(lambda: _taken_up(run, held, lock, told.say, overwrite=overwrite))
