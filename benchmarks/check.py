@@ -53,7 +53,7 @@ if __name__ == "__main__":
     from dsocr.data.dataset import Dataset
     from dsocr.model.loading import load_encoder
     from dsocr.training.preflight import survey_for_base
-    for name in [name for name in vars(checks) if name.startswith("check_") and name != "check_dataset"]:
+    for name in [name for name in vars(checks) if name.startswith("check_")]:
         setattr(checks, name, timed(name, getattr(checks, name)))
     checks._read_all = timed("reading and looking", checks._read_all)
     encoder = load_encoder("nano", None, "free_ocr", None)

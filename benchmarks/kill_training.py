@@ -95,7 +95,7 @@ def train_recorded(config: RunConfig, record: Path) -> None:
             file.write(f"{self.state.global_step + 1} {whole.hexdigest()}\n")
         return inner(self, model, inputs, *rest, **others)
 
-    AdapterTrainer.training_step = recorded
+    AdapterTrainer.training_step = recorded  # type: ignore[method-assign]
     train(config)
 
 

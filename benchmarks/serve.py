@@ -1,6 +1,6 @@
 """What `dsocr serve` bears: many times more requests than it can read, some of them hostile.
 
-    python benchmarks/serve.py RUN IMAGE_FOLDER [--seconds 120] [--times 10]
+    python benchmarks/serve.py RUN IMAGE_FOLDER [--seconds 300] [--times 10]
 
 The server is a process of its own at a free port of this machine. First its capacity: clients that ask again as soon as
 they are answered. Then requests come at `--times` that rate for so many seconds, whether answered or not, one in twenty
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
 from pathlib import Path
-from statistics import quantiles
+from statistics import mean, quantiles
 
 import psutil
 
@@ -132,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("images", type=Path)
-    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--times", type=float, default=10)
     options = parser.parse_args()
     images = [path.read_bytes() for path in sorted(options.images.rglob("*.jpg"))[:64]]
@@ -163,9 +163,8 @@ def measure(port: int, images: list[bytes], seconds: float, times: float, server
     seen = asyncio.run(flood(port, images, times * most, seconds, watch))
     cut = sorted(seen.seconds)
     p50, p99 = quantiles(cut, n=100)[49], quantiles(cut, n=100)[98]
-    early, late = (
-        max(size for _, size in part) / 1e6 for part in (memory[: len(memory) // 4], memory[-len(memory) // 4 :])
-    )
+    sizes = [size / 1e6 for _, size in memory]
+    quarters = [sizes[len(sizes) * place // 4 : len(sizes) * (place + 1) // 4] for place in range(4)]
     after = asyncio.run(ask(port, images[0]))
     row = {
         "images_a_second_at_capacity": round(most, 1),
@@ -176,8 +175,7 @@ def measure(port: int, images: list[bytes], seconds: float, times: float, server
         "statuses": dict(seen.statuses),
         "hostile": dict(seen.hostile),
         "unsent": seen.unsent,
-        "rss_mb_first_quarter": round(early),
-        "rss_mb_last_quarter": round(late),
+        "rss_mb_by_quarter": ", ".join(f"{mean(quarter):.0f} (at most {max(quarter):.0f})" for quarter in quarters),
         "after": after,
     }
     print(machine())

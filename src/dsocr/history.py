@@ -36,7 +36,7 @@ def read_history(folder: Path, name: str | None = None) -> History:
     history = _history(path)
     if not history.training:
         raise RunError("holds no step of a training", where=path)
-    return replace(history, name=name or folder.name)
+    return replace(history, name=name or folder.resolve().name)
 
 
 def _history(path: Path) -> History:

@@ -15,13 +15,15 @@ from uuid import uuid4
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from dsocr.errors import RunError
+from dsocr.errors import RunError, typed
 from dsocr.sealing import MANIFEST, damage, sync_folder
 from dsocr.settings import problems_in
 from dsocr.text import TextPolicy
 
 READING = "reading.json"
 """The file with the settings to read with, in an adapter's folder."""
+CALIBRATION = "calibration.json"
+"""The file with what makes confidences come true, in an adapter's folder; not sealed, as another may be fitted."""
 
 _WHICH = "give the folder that `run:` names in the config"
 
@@ -61,8 +63,7 @@ class RunFolder:
     @property
     def resume_command(self) -> str:
         """The command that goes on with this run where it was interrupted."""
-        config = self.config.as_posix()
-        return f'dsocr train "{config}"' if " " in config else f"dsocr train {config}"
+        return f"dsocr train {typed(self.config.as_posix())}"
 
     @property
     def config(self) -> Path:

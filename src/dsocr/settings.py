@@ -24,8 +24,9 @@ def read_yaml(path: Path) -> dict[Any, Any]:
         settings = yaml.safe_load(text)
     except FileNotFoundError as error:
         raise ConfigError("no such file", where=path, hint="configs/ holds recipes to start from") from error
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", where=path) from error
+    except OSError as error:  # of a folder Windows says that access is denied
+        why = "is a folder, not a YAML file" if path.is_dir() else f"cannot be read: {error.strerror}"
+        raise ConfigError(why, where=path, hint="configs/ holds recipes to start from") from error
     except UnicodeDecodeError as error:
         raise ConfigError("is not UTF-8 text", where=path, hint="save it with the encoding UTF-8") from error
     except yaml.YAMLError as error:
@@ -56,7 +57,7 @@ def override(settings: dict[Any, Any], text: str) -> list[str]:
     return []
 
 
-def problems_in(error: ValidationError, keys: Sequence[str]) -> list[str]:
+def problems_in(error: ValidationError, keys: Sequence[str] = ()) -> list[str]:
     """One sentence per problem that pydantic found, e.g. `adapter.rnak: unknown key; did you mean 'rank'?`.
 
     `keys` are the dotted keys that are known, for the suggestions.
@@ -77,6 +78,8 @@ def _claim(name: str, problem: Mapping[str, Any], keys: Sequence[str]) -> str:
             return f"unknown key; {_suggestion(name, keys)}"
         case "value_error":
             return str(problem["ctx"]["error"])
+        case "json_invalid":
+            return f"is not JSON: {problem['ctx']['error']}"
         case "model_type" | "dataclass_type" | "dict_type":
             claim = "must hold keys and values"
         case "path_type":

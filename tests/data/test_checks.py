@@ -11,7 +11,7 @@ from PIL import Image
 
 from dsocr.data import checking
 from dsocr.data.checking.findings import FIXES
-from dsocr.data.checks import Finding, check_dataset
+from dsocr.data.checks import Finding, survey_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.samples import Split
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def found(folder: Path, **options: object) -> dict[str, Finding]:
-    findings = check_dataset(Dataset.open(folder), **options)  # type: ignore[arg-type]
+    findings = survey_dataset(Dataset.open(folder), **options).findings  # type: ignore[arg-type]
     assert len({finding.code for finding in findings}) == len(findings)
     return {finding.code: finding for finding in findings if finding.code not in OF_ITS_SIZE}
 
@@ -162,7 +162,7 @@ def test_a_change_after_the_card_is_noticed(folder: Path, change: Callable[[Path
 def test_errors_come_first(folder: Path) -> None:
     edit(folder, TRAIN, lambda rows: rows[0].update(writer=None))
     edit(folder, TEST, lambda rows: rows[0].update(text=""))
-    severities = [finding.severity for finding in check_dataset(Dataset.open(folder))]
+    severities = [finding.severity for finding in survey_dataset(Dataset.open(folder)).findings]
     assert set(severities) == {"error", "warning", "note"}
     assert severities == sorted(severities, key=["error", "warning", "note"].index)
 

@@ -11,6 +11,7 @@ from dsocr.data.sources.texts import read_text, text_encoding
 from dsocr.errors import DataError
 from dsocr.samples import Split
 from tests.data.making import picture, write
+from tests.integration.calling import call
 
 RUSSIAN = [
     "Съешь ещё этих мягких французских булок, да выпей чаю",
@@ -64,6 +65,21 @@ def test_a_table_is_read_in_the_encoding_that_is_named(tmp_path: Path, encoding:
     out = prepare(tmp_path / "s", tmp_path / "out", split="1/0/0", encoding=encoding).dataset
     texts = [sample.text for sample in Dataset.open(out).samples(Split.TRAIN)]
     assert texts == ["Крестьяне пахали землю", "Ярмарка в селе"]
+
+
+def test_a_conversion_reads_the_encoding_that_its_refusal_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture(tmp_path / "s/1.png")
+    picture(tmp_path / "s/2.png")
+    write(tmp_path / "s/lines.tsv", RUSSIAN[-1], encoding="cp1251")
+    arguments = ["convert", tmp_path / "s", "-o", tmp_path / "out", "--to", "tsv", "--format", "table"]
+    code, _, err = call(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert "it looks like cp1251, which --encoding cp1251 reads" in err
+    assert call(monkeypatch, capsys, *arguments, "--encoding", "cp1251")[0] == 0
+    (table,) = (tmp_path / "out").rglob("*.tsv")
+    assert "Крестьяне пахали землю" in table.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("encoding", ["cp1251", "utf-16"])

@@ -1,6 +1,7 @@
 """Texts filled into files that are there: what is written, and that nothing else is."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from lxml import etree
 
 from dsocr.data.sources import alto, page
 from dsocr.data.sources.markup import parse_xml
-from dsocr.data.targets.filling import Fill, Step, fill_markup
+from dsocr.data.targets.alto_text import Fill
+from dsocr.data.targets.filling import Step, fill_markup
 from dsocr.errors import DataError
 
 STEP = Step("dsocr", "1.2", "handwriting read", "run mine; unit line", "2026-01-02T03:04:05+00:00")
@@ -92,6 +94,59 @@ def test_confidences_are_written(tmp_path: Path) -> None:
     assert b'conf="0.2500"' in fill_markup(PAGE.encode(), {0: Fill("слово", 0.25)})
 
 
+SURE = Fill("да нет", 0.9, None, {0: 0.75}, (1.0, 0.94, 0.9, 0.85, 0.31, 0.02))
+
+
+def test_a_string_of_a_whole_line_says_how_sure_the_line_is_and_each_character() -> None:
+    told = fill_markup(ALTO.encode(), {1: SURE}).decode()
+    assert '<String WC="0.9000" CC="0 0 1 1 6 9"   CONTENT="да нет"\n          HPOS="10"></String>' in told
+
+
+def test_a_line_that_was_written_in_words_is_written_in_words_again(tmp_path: Path) -> None:
+    filled = fill_markup(ALTO.encode(), {3: SURE})
+    assert (
+        '<String CONTENT="да" HPOS="1" VPOS="1" WIDTH="3" HEIGHT="9" WC="0.7500" CC="0 0"/>'
+        '<SP HPOS="4" VPOS="1" WIDTH="1" HEIGHT="9"/>'
+        '<String CONTENT="нет" HPOS="5" VPOS="1" WIDTH="5" HEIGHT="9" WC="0.9000" CC="1 6 9"/>'
+    ) in filled.decode()
+    assert texts(filled, tmp_path)[3] == "да нет"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("да  нет", id="two spaces"),
+        pytest.param(" да", id="a space before"),
+        pytest.param("да\u00a0нет", id="a space that does not break"),
+    ],
+)
+def test_white_space_that_words_would_lose_stays(text: str, tmp_path: Path) -> None:
+    filled = fill_markup(ALTO.encode(), {2: Fill(text)}, in_words=True)
+    assert etree.fromstring(filled).xpath("string(//*[@ID='three']/*/@CONTENT)") == text
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param('HPOS="1"', id="half of it"),
+        pytest.param('HPOS="x" VPOS="1" WIDTH="9" HEIGHT="9"', id="no number"),
+        pytest.param('HPOS="1e999" VPOS="1" WIDTH="9" HEIGHT="9"', id="beyond all numbers"),
+    ],
+)
+def test_words_of_a_line_without_a_place_have_none(place: str) -> None:
+    raw = ALTO.replace('HPOS="1" VPOS="1" WIDTH="9" HEIGHT="9"', place).encode()
+    assert '<String CONTENT="да"/><SP/><String CONTENT="нет"/>'.encode() in fill_markup(raw, {3: Fill("да нет")})
+
+
+@given(st.text("аб <&", min_size=1, max_size=20))
+def test_words_are_read_back_as_the_text_they_were(text: str) -> None:
+    tidy = " ".join(text.split())
+    root = etree.fromstring(fill_markup(ALTO.encode(), {place: Fill(tidy, 0.5) for place in range(4)}, in_words=True))
+    for line in root.iter("{*}TextLine") if tidy else ():
+        parts = line.iterchildren("{*}String", "{*}SP")
+        assert "".join(str(part.get("CONTENT", " ")) for part in parts) == tidy
+
+
 def test_nothing_to_fill_leaves_the_file(tmp_path: Path) -> None:
     for document in (ALTO, PAGE):
         assert fill_markup(document.encode(), {}, STEP) == document.encode()
@@ -163,3 +218,69 @@ def test_a_word_that_was_parted_is_not_told_of_another_text() -> None:
     parted = ALTO.replace('WC="0.1"', 'WC="0.1" SUBS_TYPE="HypPart1" SUBS_CONTENT="каранда"')
     assert parted != ALTO
     assert b"SUBS_" not in fill_markup(parted.encode(), {1: Fill("строка")})
+
+
+NESTED = (("TextRegion", "a"), ("TextRegion", "b"), ("TableCell", "c"))
+
+
+def region(text: str | None, *lines: str, orders: Sequence[int] = (), more: str = "") -> str:
+    """A PAGE file with one region that says `text`, None for nothing, around lines that say theirs."""
+    drawn = "".join(
+        f'<TextLine id="l{place}" custom="readingOrder {{index:{order};}}"><Coords points="1,1 9,1 9,9"/>'
+        f"<TextEquiv><Unicode>{line}</Unicode></TextEquiv></TextLine>"
+        for place, (line, order) in enumerate(zip(lines, orders or range(len(lines)), strict=True))
+    )
+    told = "" if text is None else f"<TextEquiv conf='0.9'><Unicode>{text}</Unicode></TextEquiv>{more}"
+    return (
+        '<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2013-07-15">'
+        '<Page imageFilename="p.png" imageWidth="100" imageHeight="50"><TextRegion id="r">'
+        f'<Coords points="0,0 9,0 9,9"/>{drawn}{told}<TextStyle fontSize="9"/></TextRegion></Page></PcGts>'
+    )
+
+
+def region_text(raw: bytes) -> list[str]:
+    """All texts of the outermost region."""
+    found = etree.fromstring(raw).findall(".//{*}Page/{*}TextRegion/{*}TextEquiv/{*}Unicode")
+    return [text.text or "" for text in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines", "fills", "becomes"),
+    [
+        pytest.param("а\nб", ["а", "б"], {1: "в"}, "а\nв", id="a line is read again"),
+        pytest.param("чужой", ["а", "б"], {1: "в"}, "а\nв", id="it contradicted its lines, one of which is read again"),
+        pytest.param("", ["", ""], {0: "а", 1: "б"}, "а\nб", id="Transkribus' empty texts"),
+        pytest.param("а б", ["а", "б", ""], {2: "в"}, "а\nб\nв", id="the rest of a page that was read in part"),
+        pytest.param("а\nб", ["а", "б"], {0: "а"}, "а\nб", id="read again alike"),
+        pytest.param("весь текст", ["", ""], {0: "а", 1: "б"}, "весь текст", id="nobody has it but the region"),
+        pytest.param("а\nв", ["а", "б"], {0: "а"}, "а\nв", id="it was corrected, and its line is read as it was"),
+        pytest.param("а &lt; б", ["", ""], {0: "а &"}, "а < б", id="signs of XML"),
+    ],
+)
+def test_a_region_says_what_its_lines_say(text: str, lines: list[str], fills: dict[int, str], becomes: str) -> None:
+    filled = fill_markup(region(text, *lines).encode(), {place: Fill(new, 0.5) for place, new in fills.items()})
+    assert region_text(filled) == [becomes]
+
+
+def test_a_region_s_lines_are_told_in_reading_order_and_its_former_readings_go() -> None:
+    more = '\n<TextEquiv index="1"><Unicode>в</Unicode></TextEquiv>'
+    raw = region("а\nб", "б", "а", orders=[1, 0], more=more).encode()
+    filled = fill_markup(raw, {0: Fill("б"), 1: Fill("<я>")})
+    assert region_text(filled) == ["<я>\nб"]
+    assert b"conf" not in filled, "how sure the former text was"
+    assert b'<TextStyle fontSize="9"/>' in filled
+
+
+def test_a_region_without_a_text_gets_none() -> None:
+    assert region_text(fill_markup(region(None, "а", "б").encode(), {0: Fill("в")})) == []
+
+
+def test_of_nested_regions_and_cells_those_around_a_filled_line_follow_it() -> None:
+    drawn = '<{0} id="{1}"><Coords points="1,1 9,1 9,9"/>{2}<TextEquiv><Unicode>{1}</Unicode></TextEquiv></{0}>'
+    regions = [drawn.format(tag, id_, drawn.format("TextLine", id_, "")) for tag, id_ in NESTED]
+    raw = region("a b", more="").replace("<TextEquiv conf", f"{''.join(regions[:2])}<TextEquiv conf")
+    raw = raw.replace("</Page>", f'<TableRegion id="t"><Coords points="1,1 9,1 9,9"/>{regions[2]}</TableRegion></Page>')
+    filled = fill_markup(raw.encode(), {1: Fill("в")})
+    assert etree.fromstring(filled).xpath("//*[local-name()='Unicode']/text()") == [*"aa", *"вв", "a\nв", *"cc"]
+    filled = fill_markup(raw.encode(), {2: Fill("г")})
+    assert etree.fromstring(filled).xpath("//*[local-name()='Unicode']/text()") == [*"aabb", "a b", *"гг"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dsocr.data.checks import check_dataset
+from dsocr.data.checks import survey_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.fixing import fix_dataset
 from dsocr.data.images import read_bytes
@@ -45,7 +45,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def codes(folder: Path) -> set[str]:
-    return {finding.code for finding in check_dataset(Dataset.open(folder), workers=1)}
+    return {finding.code for finding in survey_dataset(Dataset.open(folder), workers=1).findings}
 
 
 def plant(folder: Path) -> None:

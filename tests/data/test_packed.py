@@ -6,7 +6,7 @@ import datasets
 import pytest
 
 from dsocr.data import packed, shards, work
-from dsocr.data.checks import check_dataset
+from dsocr.data.checks import survey_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image, read_bytes
 from dsocr.data.packed import read_packed, shard_files
@@ -42,7 +42,9 @@ def test_samples_images_and_hashes_are_the_same(pages: Path, tmp_path: Path) -> 
             assert read_bytes(one.image) == read_bytes(other.image)
             assert open_image(one.image) == open_image(other.image)
     assert not list((tmp_path / "packed").rglob("*.png"))
-    assert {finding.code for finding in check_dataset(shards_)} == {finding.code for finding in check_dataset(files)}
+    assert {finding.code for finding in survey_dataset(shards_).findings} == {
+        finding.code for finding in survey_dataset(files).findings
+    }
 
 
 def test_other_programs_read_the_shards(pages: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from dsocr.data.checks import Finding, check_dataset
+from dsocr.data.checks import Finding, survey_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from tests.data.hands import clean_dataset
@@ -34,14 +34,14 @@ def folder(clean: Path, tmp_path: Path) -> Path:
 
 
 def check(folder: Path) -> list[Finding]:
-    return check_dataset(
+    return survey_dataset(
         Dataset.open(folder),
         unknown_characters=lambda text: "".join(letter for letter in text if letter == "☃"),
         count_tokens=lambda text: sum(3 if letter in "ქართულია" else 1 for letter in text),
         max_text_tokens=100,
         distortion=lambda width, height: 2.0 if height == 62 else 1.0,
         workers=1,
-    )
+    ).findings
 
 
 def places(findings: list[Finding]) -> set[tuple[str, str]]:

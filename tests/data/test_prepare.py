@@ -353,7 +353,7 @@ def test_a_dataset_that_cannot_be_read_can_be_overwritten(pages: Path, tmp_path:
     prepare(pages, tmp_path / "out", writer="(.+)_")
     write(tmp_path / "out/train/metadata.jsonl", "{cut off")
     report = prepare(pages, tmp_path / "out", writer="(.+)_", overwrite=True)
-    assert report.card.remarks[0].startswith("what is overwritten cannot be read, so all is placed anew: invalid json")
+    assert report.card.remarks[0].startswith("what is overwritten cannot be read, so all is placed anew: is not JSON")
 
 
 def test_a_list_of_fixed_names_is_recorded(pages: Path, tmp_path: Path) -> None:

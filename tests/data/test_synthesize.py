@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import ImageFont
 
-from dsocr.data.checks import check_dataset
+from dsocr.data.checks import survey_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image, read_bytes
 from dsocr.data.synthesis.drawing import draw_line
@@ -62,7 +62,9 @@ def test_neither_a_font_nor_a_text_stands_in_two_splits(fonts: Path, text: Path,
 
 def test_the_dataset_passes_its_own_checks(fonts: Path, text: Path, tmp_path: Path) -> None:
     drawn(fonts, text, tmp_path / "out")
-    assert [finding for finding in check_dataset(Dataset.open(tmp_path / "out")) if finding.severity == "error"] == []
+    assert [
+        finding for finding in survey_dataset(Dataset.open(tmp_path / "out")).findings if finding.severity == "error"
+    ] == []
 
 
 def test_the_same_seed_gives_the_same_dataset_and_another_another(fonts: Path, text: Path, tmp_path: Path) -> None:
@@ -154,9 +156,26 @@ def test_a_folder_without_fonts_says_what_is_read(text: Path, tmp_path: Path) ->
 
 def test_too_few_fonts_for_the_splits_say_how_to_go_on(text: Path, tmp_path: Path) -> None:
     font(tmp_path / "fonts" / "one.otf")
-    with pytest.raises(DataError, match="1 font family cannot fill 3 splits") as caught:
+    with pytest.raises(DataError, match=r"1 font family \(Aileron\) cannot fill 3 splits") as caught:
         drawn(tmp_path / "fonts", text, tmp_path / "out")
-    assert "1/0/0" in str(caught.value.hint)
+    assert caught.value.hint == "add fonts of another family, or leave splits out, e.g. --split 1/0/0"
+    with pytest.raises(DataError, match="is a file, not a folder of fonts"):
+        drawn(tmp_path / "fonts" / "one.otf", text, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        pytest.param("one\none", "1 line of text leaves none for validation and test", id="the same line twice"),
+        pytest.param("one\ntwo", "2 different lines of text leave none for test", id="two lines"),
+    ],
+)
+def test_too_little_text_for_the_splits_says_how_to_go_on(
+    lines: str, sentence: str, fonts: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=sentence) as caught:
+        drawn(fonts, write(tmp_path / "few.txt", lines), tmp_path / "out")
+    assert caught.value.hint == "add text, or leave splits out, e.g. --split 1/0/0"
 
 
 def test_a_font_with_a_wild_name_gives_file_names_that_every_system_takes(text: Path, tmp_path: Path) -> None:

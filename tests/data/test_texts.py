@@ -90,7 +90,7 @@ def test_a_card_whose_policy_was_spoilt_is_said(tmp_path: Path) -> None:
     pair(tmp_path / "s", "a", "а")
     prepare(tmp_path / "s", tmp_path / "out", split="1/0/0")
     spoilt = read_card(tmp_path / "out").model_copy(update={"text_policy": {"struck": "erase"}})
-    with pytest.raises(DataError, match=r"text_policy\.struck: input should be 'keep'"):
+    with pytest.raises(DataError, match=r"text_policy: struck: must be 'keep'"):
         spoilt.policy()
 
 
@@ -99,3 +99,11 @@ def test_an_older_card_has_the_policy_it_tells(tmp_path: Path) -> None:
     prepare(tmp_path / "s", tmp_path / "out", split="1/0/0")
     older = read_card(tmp_path / "out").model_copy(update={"text_policy": {"unicode": "keep", "spaces": "collapse"}})
     assert older.policy() == TextPolicy(unicode="keep")
+
+
+def test_a_card_whose_marks_were_spoilt_is_said_in_our_words(tmp_path: Path) -> None:
+    pair(tmp_path / "s", "a", "а")
+    prepare(tmp_path / "s", tmp_path / "out", split="1/0/0")
+    spoilt = read_card(tmp_path / "out").model_copy(update={"text_policy": {"struck_marks": [[" ", "]"]]}})
+    with pytest.raises(DataError, match=r"text_policy: a mark must not be empty or white space$"):
+        spoilt.policy()

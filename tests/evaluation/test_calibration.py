@@ -13,9 +13,10 @@ from dsocr.evaluation.budget import best_order, budget_curve, share_for
 from dsocr.evaluation.calibration import KINDS, Judged, Pairs, fit_calibration, fit_scale
 from dsocr.evaluation.confidence_page import render_confidence
 from dsocr.evaluation.metrics import character_errors
-from dsocr.evaluation.reliability import by_chance, measured
-from dsocr.inference.confidence import CALIBRATION, PLAIN, Calibration, Scale
+from dsocr.evaluation.reliability import errors_by_chance, measured
+from dsocr.inference.confidence import PLAIN, Calibration, Scale
 from dsocr.inference.spans import ScoredText, TokenScore
+from dsocr.runs import CALIBRATION
 from dsocr.samples import Split
 
 
@@ -68,7 +69,7 @@ def test_a_fitted_scale_makes_confidences_come_true(scale: Scale) -> None:
     fitted = fit_scale(pairs)
     assert fitted.slope == pytest.approx(scale.slope, abs=0.15)
     assert fitted.offset == pytest.approx(scale.offset, abs=0.2)
-    assert pairs.scaled(fitted).calibration_error() <= 1.6 * by_chance(pairs.scaled(fitted))
+    assert pairs.scaled(fitted).calibration_error() <= 1.6 * errors_by_chance(pairs.scaled(fitted)).mean()
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,39 @@ def test_a_scale_keeps_the_order(slope: float, offset: float, one: float, other:
     scale = Scale(slope, offset)
     low, high = sorted((one, other))
     assert 0 <= scale(low) <= scale(high) <= 1
+
+
+def test_few_words_move_a_scale_less_than_many() -> None:
+    """A free fit on a dozen words is worse than none; see docs/experiments.md."""
+    moved = []
+    for count in (3, 12, 400):
+        scale = fit_scale(Pairs.of([(0.9, 0.0)] * count))
+        moved.append(0.9 - scale(0.9))
+    assert moved == sorted(moved)
+    assert moved[0] < 0.5
+    assert moved[-1] > 0.85
+    assert fit_scale(Pairs.of([(0.9, 0.0)] * 3), prior=1e-2)(0.9) < 0.1, "unless it is let"
+
+
+@pytest.mark.parametrize("scale", [PLAIN, Scale(0.8, -0.2)], ids=["perfect", "too sure"])
+def test_the_debiased_error_is_nearer_to_the_truth(scale: Scale) -> None:
+    draw = np.random.default_rng(11)
+    many = draw.beta(4, 1, 5000)
+    error = Pairs(many, np.array([scale(one) for one in many])).calibration_error()
+    plain, debiased = [], []
+    for _ in range(100):
+        said = draw.beta(4, 1, 300)
+        true = np.array([draw.random() < scale(one) for one in said], dtype=float)
+        plain.append(Pairs(said, true).calibration_error())
+        debiased.append(Pairs(said, true).debiased_error())
+    assert np.mean(plain) > error
+    assert abs(np.mean(debiased) - error) < 0.7 * (np.mean(plain) - error)
+
+
+def test_bins_that_say_0_or_1_are_taken_at_their_word() -> None:
+    pairs = Pairs.of([(1.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
+    assert pairs.debiased_error() == pytest.approx(pairs.calibration_error()) == pytest.approx(1 / 3)
+    assert Pairs.of([]).debiased_error() == 0
 
 
 def test_the_calibration_error_is_the_mean_distance() -> None:

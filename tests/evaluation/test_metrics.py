@@ -14,6 +14,7 @@ from dsocr.evaluation.metrics import (
     is_exact,
     is_in_wrong_script,
     is_runaway,
+    spoken_points,
     with_words_apart,
     word_errors,
 )
@@ -144,3 +145,18 @@ def test_a_loop_counts_only_where_the_text_has_none() -> None:
 def test_words_with_punctuation_apart(text: str, words: list[str]) -> None:
     assert with_words_apart(text).split() == words
     assert apart_word_errors(text, "") == ErrorRate(len(words), len(words))
+
+
+@pytest.mark.parametrize(
+    ("points", "digits", "told"),
+    [
+        pytest.param(-11.24, 1, "-11.2", id="as many digits as are asked for"),
+        pytest.param(0.04, 1, "+0.04", id="more, so that it is not told as none"),
+        pytest.param(-0.0004, 2, "-0.0004", id="many more"),
+        pytest.param(0.0, 2, "+0.00", id="none"),
+        pytest.param(-1e-15, 1, "+0.0", id="the noise of computing"),
+        pytest.param(math.inf, 1, "+inf", id="against an empty reference"),
+    ],
+)
+def test_a_difference_is_told_from_none(points: float, digits: int, told: str) -> None:
+    assert spoken_points(points, digits) == told

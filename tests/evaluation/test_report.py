@@ -7,10 +7,13 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
+from dsocr.commands.strength import sweep_command
+from dsocr.console import Printer
 from dsocr.errors import DataError, RunError
 from dsocr.evaluation.calibration import Judged
 from dsocr.evaluation.guard import GuardReading
@@ -22,7 +25,7 @@ from dsocr.evaluation.report.facts import commands
 from dsocr.evaluation.report.markdown import render_markdown
 from dsocr.evaluation.report.material import gather
 from dsocr.evaluation.report.page import render_page
-from dsocr.evaluation.report.writing import write_report
+from dsocr.evaluation.report.writing import drop_reports, write_report
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.strength import Point, Sweep
 from dsocr.inference.confidence import UNCALIBRATED
@@ -203,6 +206,52 @@ def test_a_report_takes_its_place_in_the_run_or_where_it_is_wanted(run: RunFolde
     assert write_report(run, out=tmp_path / "r.html")[0].is_file()
     with pytest.raises(DataError, match="no such folder"):
         write_report(run, out=tmp_path / "nowhere" / "r.html")
+
+
+@pytest.mark.parametrize(
+    ("is_scored", "report", "drawn"),
+    [
+        pytest.param(True, True, True, id="the report shows the sweep"),
+        pytest.param(True, False, False, id="no report is wanted"),
+        pytest.param(False, True, False, id="there are no scores to report"),
+    ],
+)
+def test_a_sweep_is_put_into_the_report_of_a_run_that_was_scored(
+    is_scored: bool, report: bool, drawn: bool, run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard = GuardReading("print", 20, 1.5, ErrorRate(2, 100), ErrorRate(2, 100))
+    points = [Point(strength, (4,), ErrorRate(4, 100), guard) for strength in (0.0, 1.0)]
+    monkeypatch.setattr("dsocr.evaluation.strength.sweep", lambda *_, **__: Sweep("validation", points))
+    run.adapter.mkdir()
+    if not is_scored:
+        run.scorecard.unlink()
+    wanted: dict[str, Any] = {"dataset": None, "split": Split.VALIDATION, "limit": None, "with_base": True}
+    sweep_command(Printer(quiet=True), run.path, **wanted, report=report, json=False)
+    assert run.strength.is_file()
+    assert run.report.is_file() == drawn
+    assert not drawn or "At other strengths" in run.report.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("drawn", [True, False])
+def test_no_report_contradicts_a_newer_scorecard(drawn: bool, run: RunFolder) -> None:
+    assert drop_reports(run, drawn=drawn) == []
+    for name in ("report.html", "report.md"):
+        (run.path / name).write_text("old", encoding="utf-8")
+    told = drop_reports(run, drawn=drawn)
+    assert run.report.exists() == drawn
+    assert [sentence.partition(" ")[0] for sentence in told[:-1]] == ([] if drawn else ["removed"])
+    assert f'`dsocr report "{run.path}" --markdown`' in told[-1]
+    assert (run.path / "report.md").exists(), "it may stand in somebody's repository"
+
+
+def test_a_page_that_cannot_be_removed_is_named(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "it is open in another program")
+
+    run.report.write_text("old", encoding="utf-8")
+    monkeypatch.setattr(Path, "unlink", refuse)
+    (told,) = drop_reports(run, drawn=False)
+    assert told.endswith("cannot be removed: it is open in another program")
 
 
 def test_a_run_that_was_not_evaluated_has_no_report(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from dsocr.evaluation.report.choosing import chapters_of, read_lines
 from dsocr.evaluation.report.lines import render_chapters
 from dsocr.evaluation.report.markdown import code
 from dsocr.evaluation.report.marks import LONGEST, differences, shortened, visible
-from dsocr.evaluation.scores import LineScore
+from dsocr.evaluation.report.sections import changes
+from dsocr.evaluation.scores import LineScore, Score
 from dsocr.text import comparable
 from tests.pages.html import Page
 
@@ -163,3 +164,16 @@ def test_without_an_error_there_is_no_map() -> None:
 )
 def test_a_code_span_ends_where_it_should(text: str, drawn: str) -> None:
     assert code(text) == drawn
+
+
+@pytest.mark.parametrize(
+    ("errors", "told"),
+    [
+        pytest.param(2_010, "-0.0005\N{NO-BREAK SPACE}points better", id="in digits that tell it from none"),
+        pytest.param(2_025, "+0.001\N{NO-BREAK SPACE}points worse", id="the other way"),
+        pytest.param(2_015, "same", id="none"),
+    ],
+)
+def test_a_tiny_change_is_not_told_as_none(errors: int, told: str) -> None:
+    first, second = (Score.of([replace(line(0, 0), cer=ErrorRate(wrong, 1_000_000))]) for wrong in (2_015, errors))
+    assert told in changes([first, second], ["base", "adapter"])

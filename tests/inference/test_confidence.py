@@ -85,6 +85,9 @@ def prediction(text: str, confidence: float | None) -> Prediction:
         pytest.param({"text": " "}, ("empty",), id="nothing read"),
         pytest.param({"truncated": True}, ("truncated",), id="no end"),
         pytest.param({"looping": True, "tried_again": True}, ("looping", "tried_again"), id="a loop twice"),
+        pytest.param(
+            {"tried_again": True, "other_resolution": True}, ("tried_again", "other_resolution"), id="the third try"
+        ),
         pytest.param({"overruled": 2}, ("overruled",), id="the guard interfered"),
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 from lxml import etree
 from PIL import Image
 
+from dsocr.data.sources import alto, page
 from dsocr.data.sources.layout import Outline, Region
 from dsocr.data.targets.filling import Step
 from dsocr.errors import DataError
@@ -60,9 +61,30 @@ def test_markup_is_valid_and_tells_confidence_and_step(name: str, schema: str, t
     root = etree.parse(tmp_path / "out.xml")
     etree.XMLSchema(etree.parse(SCHEMAS / schema)).assertValid(root)
     told = (tmp_path / "out.xml").read_text(encoding="utf-8")
+    assert [line.text for line in (alto if name == "alto" else page).describe_page(root.getroot()).lines] == TEXTS
     assert ('WC="0.8750"' if name == "alto" else 'conf="0.8750"') in told
     assert "run mine; unit line" in told
-    assert found(root, "//@CONTENT | //*[local-name()='Unicode']/text()") == TEXTS
+
+
+def test_alto_tells_how_sure_each_word_and_character_is(tmp_path: Path) -> None:
+    page = read_page(tmp_path)
+    words = [{"text": "Ёжик", "start": 0, "end": 4, "confidence": 0.25}, {"text": "—", "start": 9, "confidence": 1.0}]
+    characters = [0.5, *[1.0] * (len(TEXTS[0]) - 1)]
+    line = replace(page.lines[0], told={"confidence": 0.875, "words": words, "characters": characters})
+    FORMATS["alto"].write([replace(page, lines=(line,))], tmp_path / "out.xml", STEP)
+    root = etree.parse(tmp_path / "out.xml")
+    etree.XMLSchema(etree.parse(SCHEMAS / "alto-4-2-lines.xsd")).assertValid(root)
+    strings = found(root, "//*[local-name()='String']")
+    assert [(string.get("CONTENT"), string.get("WC")) for string in strings] == [
+        ("Ёжик", "0.2500"),
+        ("шёл", "0.8750"),
+        ("—", "1.0000"),
+        ("«домой»", "0.8750"),
+    ]
+    assert [string.get("CC") for string in strings[:2]] == ["5 0 0 0", "0 0 0"]
+    places = [(int(string.get("HPOS")), int(string.get("WIDTH"))) for string in strings]
+    assert all(left + width <= then for (left, width), (then, _) in pairwise(places))
+    assert (places[0][0], sum(places[-1])) == (40, 560)
 
 
 def test_a_searchable_pdf_shows_the_scan_and_gives_the_text_back(tmp_path: Path) -> None:

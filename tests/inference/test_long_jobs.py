@@ -147,3 +147,17 @@ def test_pages_at_work_are_told(run: RunFolder, tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     transcribe(run, [tmp_path / "in"], tmp_path / "o.txt", reader=Hashes(), progress=lambda *now: told.append(now))
     assert told == [(4, 13), (8, 13), (12, 13), (13, 13)]
+
+
+def test_what_was_all_read_is_written_without_loading_the_model(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def struck(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dsocr.inference.outputs.Target.write", struck)
+        with pytest.raises(KeyboardInterrupt):
+            transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Hashes())
+    # The run has no weights: to load them would fail.
+    assert transcribe(run, [tmp_path / "in"], tmp_path / "out.txt").known == PAGES

@@ -85,6 +85,19 @@ def test_lines_without_a_text_are_ranked_and_written_with_their_outlines(run: Ru
     assert not (out / ".cut").exists()
 
 
+def test_a_table_that_is_not_utf8_is_read_in_the_encoding_that_is_named(run: RunFolder, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("1.png", "2.png"):
+        Image.new("L", (400, 60), 240).save(source / name)
+    (source / "lines.tsv").write_text(
+        "image\ttext\n1.png\tЯ пришёл домой в 5 часов вечера, и никого не было\n2.png\t\n", encoding="cp1251"
+    )
+    with pytest.raises(DataError, match="which --encoding cp1251 reads"):
+        queued(run, source, tmp_path / "queue")
+    assert queued(run, source, tmp_path / "queue", encoding="cp1251").waiting == 1
+
+
 def test_the_same_source_gives_the_same_queue_and_only_a_queue_is_replaced(run: RunFolder, tmp_path: Path) -> None:
     source, out = page_source(tmp_path / "source"), tmp_path / "queue"
 

@@ -11,17 +11,17 @@ import torch
 from lxml import etree
 from PIL import Image
 
-from dsocr.commands.transcribe import transcribe_command
-from dsocr.console import Printer
 from dsocr.errors import DataError, RunError
 from dsocr.inference import work
 from dsocr.inference.journal import ReadingJournal
+from dsocr.inference.remote import Engine
 from dsocr.inference.transcribe import transcribe
 from dsocr.inference.transcriber import Prediction
 from dsocr.runs import RunFolder
 from tests.data.making import page_line, page_xml
 from tests.data.making_pdf import encrypted_pdf, image_object, scan, write_pdf
 from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of
+from tests.integration.calling import call
 
 NO_MEMORY = torch.OutOfMemoryError("CUDA out of memory")
 
@@ -221,21 +221,29 @@ def test_rows_of_another_version_are_not_gone_on_with(run: RunFolder, scans: Pat
     assert transcribe(run, [scans], tmp_path / "out.txt", reader=Hashes()).known == 0
 
 
+@pytest.mark.parametrize(
+    ("engine", "batches"),
+    [
+        pytest.param(None, True, id="here, in batches of a size that can be lowered"),
+        pytest.param(Engine("http://127.0.0.1:1/v1", "mine"), False, id="by a server, which has its own"),
+    ],
+)
 def test_the_end_of_memory_is_a_sentence_and_what_was_read_is_kept(
-    run: RunFolder, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine | None, batches: bool, run: RunFolder, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work, "WORTH_KEEPING", 0.0)
     with pytest.raises(RunError, match="memory") as caught:
-        transcribe(run, [scans], tmp_path / "out.txt", reader=Fails(4, NO_MEMORY))
+        transcribe(run, [scans], tmp_path / "out.txt", reader=Fails(4, NO_MEMORY), engine=engine)
     assert "the same command" in (caught.value.hint or "")
-    assert transcribe(run, [scans], tmp_path / "out.txt", reader=Hashes()).known == 4
+    assert ("samples_per_batch" in (caught.value.hint or "")) is batches
+    assert transcribe(run, [scans], tmp_path / "out.txt", reader=Hashes(), engine=engine).known == 4
 
 
 @pytest.mark.parametrize(
     ("worth_keeping", "told"),
     [
-        pytest.param(0.0, "interrupted: what was read is kept, and the same command goes on with it\n", id="kept"),
-        pytest.param(60.0, "interrupted\n", id="hardly begun"),
+        pytest.param(0.0, "what was read is kept, and the same command goes on with it", id="kept"),
+        pytest.param(60.0, "nothing half-made is left; the same command begins again", id="hardly begun"),
     ],
 )
 def test_an_interrupted_command_says_what_is_kept(
@@ -250,17 +258,5 @@ def test_an_interrupted_command_says_what_is_kept(
     monkeypatch.setattr(work, "WORTH_KEEPING", worth_keeping)
     monkeypatch.setattr("dsocr.inference.transcribe.Transcriber.of_run", lambda *_, **__: Fails(4, KeyboardInterrupt()))
     monkeypatch.setattr("dsocr.runs.RunFolder.to_read_with", lambda _: run)
-    options = {"unit": None, "shows": None, "review": None}
-    with pytest.raises(KeyboardInterrupt):
-        transcribe_command(
-            Printer(quiet=True),
-            run.path,
-            [scans],
-            tmp_path / "o.txt",
-            formats=[],
-            shard="1/1",
-            json=False,
-            served=None,
-            options=options,
-        )
-    assert capsys.readouterr().err.endswith(told)
+    code, _, err = call(monkeypatch, capsys, "transcribe", run.path, scans, "-o", tmp_path / "o.txt", "--quiet")
+    assert (code, err) == (130, f"interrupted: {told}\n")

@@ -1,5 +1,7 @@
-"""Lines that run into a loop are read once more; what loops then too is cut off and never unmarked."""
+"""Lines that run into a loop are read again; what always loops is cut off and never unmarked."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,13 +11,19 @@ from dsocr.inference.decoding import Generation
 from dsocr.inference.transcriber import Prediction, Transcriber
 from dsocr.loops import is_looping
 from dsocr.model.loading import BaseModel
+from dsocr.model.resolution import Resolution
 from dsocr.text import TextPolicy
 from tests.inference.test_decoding import bent
 
+SMALLER = Resolution("smaller", 192, "fold", 32, tallest_row=48)
+"""One that nano's network takes, though it has not learnt to read at it."""
 
-def read(network: Any, nano: BaseModel, guard: int, lines_per_sheet: int = 1) -> list[Prediction]:
+
+def read(
+    network: Any, nano: BaseModel, guard: int, lines_per_sheet: int = 1, others: tuple[Resolution, ...] = ()
+) -> list[Prediction]:
     generation = Generation(max_new_tokens=96, no_repeat_ngram_size=guard, samples_per_batch=4)
-    encoder = nano.encoder(None, "free_ocr")
+    encoder = replace(nano.encoder(None, "free_ocr"), others=others)
     images = [(f"{place}.png", Image.effect_noise((400 + 90 * place, 40), 60)) for place in range(4)]
     return list(Transcriber(network, encoder, generation, TextPolicy(), lines_per_sheet).read(images))
 
@@ -44,3 +52,68 @@ def test_a_loop_that_no_guard_breaks_is_cut_off_where_it_begins(
         assert prediction.flags == ("empty", "looping", "truncated", "tried_again")
         assert prediction.text == ""
         assert prediction.confidence is None
+
+
+Batches = list[tuple[int, int]]
+"""How many image slots each image of a batch had, and how many images it held; a pair for every batch so far."""
+
+
+def bent_while(loops: Callable[[Batches], bool], nano: BaseModel) -> tuple[Any, Batches]:
+    """A network that loops in batches of which `loops` says so, and else writes two letters and the end."""
+    encoder = nano.encoder(None, "free_ocr")
+    network, (well, done) = bent("слон, ", encoder), encoder.text_ids("ну")
+    following = {well: done, done: encoder.end_id}
+    batches: Batches = []
+
+    def end(module: Any, arguments: Any, kwargs: Any, output: Any) -> Any:
+        ids = kwargs["input_ids"]
+        if ids.shape[1] > 1:
+            batches.append((int((ids[0] == encoder.image_token_id).sum()), len(ids)))
+        if not loops(batches):
+            for row, token in enumerate(ids[:, -1].tolist()):
+                output.logits[row, -1, following.get(token, well)] = 90.0
+        return output
+
+    network.register_forward_hook(end, with_kwargs=True)
+    return network, batches
+
+
+def at_its_own_resolution(batches: Batches) -> bool:
+    return batches[-1][0] == 73
+
+
+def test_what_a_second_try_reads_is_not_read_a_third_time(nano: BaseModel) -> None:
+    network, batches = bent_while(lambda batches: len(batches) == 1, nano)
+    read_ = read(network, nano, 0, others=(SMALLER,))
+    assert {(prediction.text, prediction.flags) for prediction in read_} == {("ну", ("tried_again",))}
+    assert batches == [(73, 4), (73, 4)]
+
+
+@pytest.mark.parametrize("lines_per_sheet", [1, 2])
+def test_what_loops_twice_is_read_at_another_resolution_and_says_so(
+    lines_per_sheet: int, nano: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsocr.inference.second_try.stricter", lambda generation: generation)
+    network, _ = bent_while(at_its_own_resolution, nano)
+    for prediction in read(network, nano, 0, lines_per_sheet, (SMALLER,)):
+        assert prediction.text == "ну"
+        assert prediction.flags == ("tried_again", "other_resolution")
+
+
+def test_what_loops_at_every_resolution_keeps_the_beginning_of_its_first_text(
+    nano: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsocr.inference.second_try.stricter", lambda generation: generation)
+    network, batches = bent_while(lambda _: True, nano)
+    for prediction in read(network, nano, 0, others=(SMALLER,)):
+        assert prediction.flags == ("empty", "looping", "truncated", "tried_again")
+    assert batches == [(73, 4), (73, 4), (43, 4)]
+
+
+def test_no_more_image_slots_are_read_at_once_at_a_larger_resolution(
+    nano: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsocr.inference.second_try.stricter", lambda generation: generation)
+    network, batches = bent_while(at_its_own_resolution, nano)
+    read(network, nano, 0, others=(replace(SMALLER, size=384, tallest_row=64),))
+    assert batches == [(73, 4), (73, 4), *[(157, 1)] * 4]

@@ -7,9 +7,13 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
 
+from dsocr.cli import JOURNEY, app
 from tests.integration import calling
 
 Call = Callable[..., tuple[int, str, str]]
@@ -32,9 +36,10 @@ def quick() -> list[str]:
         "training.samples_per_forward": 4,
         "validation.every_steps": 2,
         "validation.samples": 2,
+        "guard.lines": 4,
         "generation.max_new_tokens": 16,
     }
-    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    return ["--no-preflight", *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))]
 
 
 def test_from_scans_to_texts(call: Call, small_dataset: Path, quick: list[str], tmp_path: Path) -> None:
@@ -64,9 +69,9 @@ def test_from_scans_to_texts(call: Call, small_dataset: Path, quick: list[str], 
     assert card["base"]["lines"] == card["adapter"]["lines"] == 4
     assert card["adapter"]["cer"] >= 0
 
-    (run / "report.html").unlink()
-    code, out, _ = call("evaluate", run, "--json", "--no-base", "--limit", 2, "--no-report")
+    code, out, err = call("evaluate", run, "--json", "--no-base", "--limit", 2, "--no-report")
     assert json.loads(out)["base"] is None
+    assert f"note: removed {run / 'report.html'}, the page of an earlier evaluation" in err
     assert not (run / "report.html").exists()
     code, out, _ = call("report", run, "--json")
     assert json.loads(out) == {
@@ -187,6 +192,30 @@ def test_help_needs_no_torch(tmp_path: Path) -> None:
     assert "transcribe" in done.stdout
 
 
+def test_what_is_not_there_is_told_without_waiting_for_torch(tmp_path: Path) -> None:
+    commands = [
+        ["train", "nowhere.yaml"],
+        ["plan", "nowhere.yaml"],
+        ["evaluate", "nowhere"],
+        ["evaluate", "nowhere", "--scale-sweep"],
+        ["calibrate", "nowhere"],
+        ["export", "nowhere", "--merged", "out"],
+        ["transcribe", "nowhere", "scans", "-o", "out.jsonl"],
+        ["next", "nowhere", "scans", "-o", "out"],
+    ]
+    script = f"""import sys
+from dsocr.cli import main
+for command in {commands}:
+    sys.argv = ['dsocr', *command]
+    try: main()
+    except SystemExit as exit_: assert exit_.code == 2, command
+    assert not {{'torch', 'transformers'}} & set(sys.modules), command
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("error: nowhere") == len(commands)
+
+
 def test_cyrillic_is_printed_under_a_c_locale(small_dataset: Path, tmp_path: Path) -> None:
     """As on a console that is not UTF-8: the words must come through, in UTF-8."""
     environment = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PATH": ""}
@@ -194,3 +223,19 @@ def test_cyrillic_is_printed_under_a_c_locale(small_dataset: Path, tmp_path: Pat
     done = subprocess.run(command, capture_output=True, env=environment, check=False)
     assert done.returncode == 2, done.stderr.decode()
     assert "not a dataset folder" in done.stderr.decode("utf-8")
+
+
+def test_each_command_is_listed_with_a_whole_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    _, _, listed = CliRunner().invoke(app, ["--help"]).output.partition("Commands:\n")
+    lines = listed.splitlines()
+    assert len(lines) == len(app.registered_commands)
+    assert [line for line in lines if not line.endswith(".") or line.endswith("...")] == []
+
+
+@pytest.mark.parametrize("name", JOURNEY)
+def test_every_option_is_explained(name: str) -> None:
+    group: Any = get_command(app)
+    for parameter in group.commands[name.rstrip("_")].params:
+        assert parameter.help, parameter.name
+        assert parameter.help.endswith("."), parameter.name

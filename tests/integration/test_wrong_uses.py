@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from dsocr.cli import main
+from tests.data.making import picture, write
+from tests.integration.calling import call
 from tests.workbench.making import make_pages
 
 Texts = pytest.CaptureFixture[str]
@@ -40,6 +42,9 @@ def refusal(monkeypatch: pytest.MonkeyPatch, capsys: Texts, *arguments: object) 
         pytest.param(["compare", "nowhere"], "nowhere: no such file or folder", id="a reading that is not there"),
         pytest.param(["compare", "a=nowhere"], "nowhere: no such file or folder", id="one with a name"),
         pytest.param(["serve", "nowhere"], "nowhere: no such run folder", id="a run to serve"),
+        pytest.param(
+            ["evaluate", "run", "--scale-sweep", "--no-base"], "--no-base: a sweep", id="a sweep without base"
+        ),
     ],
 )
 def test_what_is_not_there_is_named(
@@ -47,6 +52,46 @@ def test_what_is_not_there_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert said in refusal(monkeypatch, capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(
+            "prepare lines -o out", "letters.tsv: no column is known to hold: image, text", id="other columns"
+        ),
+        pytest.param("prepare lines/a.png -o out", "is an image, without a transcription", id="an image as source"),
+        pytest.param("check lines", "not a dataset folder: it has no dataset.json", id="scans as dataset"),
+        pytest.param("check lines/a.png", "not a dataset folder: it is a file", id="a file as dataset"),
+        pytest.param("check nowhere", "not a dataset folder: it is not there", id="no dataset"),
+        pytest.param("train lines", "is a folder, not a YAML file", id="a folder as configuration"),
+    ],
+)
+def test_what_is_something_else_is_told_for_what_it_is(
+    arguments: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    picture(tmp_path / "lines" / "a.png")
+    write(tmp_path / "lines" / "letters.tsv", "scan\twords\na.png\tмир\n")
+    monkeypatch.chdir(tmp_path)
+    assert said in refusal(monkeypatch, capsys, *arguments.split())
+
+
+def test_the_next_command_can_be_typed_where_a_path_has_spaces(
+    small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    out = tmp_path / "мои данные"
+    _, said, _ = call(monkeypatch, capsys, "prepare", small_dataset.parent / "source", "-o", out)
+    assert f'next:    dsocr check "{out}"\n' in said
+
+
+@pytest.mark.parametrize("command", ["prepare", "convert"])
+def test_what_was_made_before_names_the_option_that_replaces_it(
+    command: str, small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    source, to = small_dataset.parent / "source", ["--to", "tsv"] if command == "convert" else []
+    assert call(monkeypatch, capsys, command, source, "-o", tmp_path / "made", *to)[0] == 0
+    said = refusal(monkeypatch, capsys, command, source, "-o", tmp_path / "made", *to)
+    assert "hint: choose another folder, or give --overwrite\n" in said
 
 
 def test_a_workbench_says_that_its_port_is_taken_before_it_reads_a_page(
@@ -67,3 +112,23 @@ def test_a_workbench_does_not_take_the_folder_of_a_file_for_the_file(
         free = listener.getsockname()[1]
     said = refusal(monkeypatch, capsys, "workbench", page, "--port", free, "--no-show", "--work", tmp_path / "work")
     assert "is a single file" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param("evaluate run --split train2", "'train2' is not one of 'train', 'validation', 'test'", id="split"),
+        pytest.param("compare a --missing x", "'x' is not one of 'refuse', 'empty'", id="choice"),
+        pytest.param("check d --max-text-tokens x", "must be a valid integer, not 'x'", id="no number"),
+        pytest.param("serve run --port 99999", "must be less than or equal to 65535, not '99999'", id="too large"),
+        pytest.param("forecast c --more 1.5", "must be a valid integer, not '1.5'", id="one of several"),
+    ],
+)
+def test_a_value_that_an_option_cannot_have_is_refused_in_our_words(
+    arguments: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    code, _, err = call(monkeypatch, capsys, *arguments.split())
+    assert code == 2
+    assert said in err
+    assert "Value error" not in err
+    assert "Input should" not in err

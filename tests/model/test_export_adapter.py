@@ -13,7 +13,7 @@ from dsocr.errors import ConfigError, ModelError
 from dsocr.model.adapters import CONFIG, WEIGHTS, adapter_tensors, load_adapter, scope_of, variant_of
 from dsocr.model.export_adapter import config_for_vllm, export_adapter
 from dsocr.model.loading import load_base
-from dsocr.runs import ReadingSettings, RunFolder
+from dsocr.runs import CALIBRATION, ReadingSettings, RunFolder
 from tests.making_models import make_run, write_first, write_second
 
 BASES = ["deepseek_ocr", "deepseek_ocr_2", "nano"]
@@ -53,6 +53,16 @@ def test_every_tensor_comes_back_through_dsocr_and_peft(
     assert config_in(tmp_path / "out") == config_in(run.adapter)
     assert ReadingSettings.load(tmp_path / "out") == ReadingSettings.load(run.adapter)
     demand_all_back(bases[kind], tmp_path / "out", load_file(run.adapter / WEIGHTS))
+
+
+@pytest.mark.parametrize(("strength", "is_told"), [(1.0, True), (0.5, False)])
+def test_confidences_come_along_at_the_strength_they_were_fitted_at(
+    strength: float, is_told: bool, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", "nano", "decoder")
+    (run.adapter / CALIBRATION).write_text('{"lines": 3}', encoding="utf-8")
+    export_adapter(run, tmp_path / "out", "peft", strength=strength)
+    assert (tmp_path / "out" / CALIBRATION).is_file() is is_told
 
 
 @pytest.mark.parametrize("scope", ["decoder", QUERY_OF_LAYER_1])

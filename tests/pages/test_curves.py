@@ -73,6 +73,15 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert len({history.name for history in found}) == 2
 
 
+@pytest.mark.parametrize("given", [".", "../письма", "checkpoints/.."])
+def test_a_run_has_its_name_however_it_is_given(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path / "письма")
+    (run / "checkpoints").mkdir()
+    monkeypatch.chdir(run)
+    (history,) = write_curves([Path(given)], tmp_path / "curves.html")
+    assert history.name == "письма"
+
+
 def test_a_flat_curve_is_drawn(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     row = {"kind": "train", "step": 1, "loss": 0.0, "learning_rate": 0.0}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.checks import check_dataset
+from dsocr.data.checks import survey_dataset
 from dsocr.data.convert import convert
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import PrepareReport, prepare
@@ -66,7 +66,7 @@ def test_what_is_found_is_true(report: PrepareReport) -> None:
 
     The last line of page wikitexte_0007 has the text of the line before.
     """
-    findings = {finding.code: finding for finding in check_dataset(Dataset.open(report.dataset))}
+    findings = {finding.code: finding for finding in survey_dataset(Dataset.open(report.dataset)).findings}
     assert {code: (found.severity, found.count) for code, found in findings.items()} == {
         "text-repeats": ("warning", 1),
         "text-too-short": ("warning", 2),

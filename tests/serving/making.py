@@ -17,7 +17,9 @@ from dsocr.inference.transcriber import Prediction
 
 
 class FakeModels:
-    """Reads of an image how wide it is. `gate` holds it back; `seen` are the batches it was shown."""
+    """Reads of an image how wide it is. `gate` holds it back, `asked` says that it was asked to read; `seen` are the
+    batches it was shown.
+    """
 
     default = "mine"
 
@@ -26,10 +28,12 @@ class FakeModels:
         self.samples_per_batch = most
         self.gate = threading.Event()
         self.gate.set()
+        self.asked = threading.Event()
         self.seen: list[tuple[str, list[int]]] = []
         self._seconds = seconds
 
     def read(self, model: str, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+        self.asked.set()
         self.gate.wait(10)
         shown = list(images)
         self.seen.append((model, [image.width for _, image in shown]))

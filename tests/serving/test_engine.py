@@ -232,3 +232,27 @@ def test_closed_it_carries_nothing_out(engine: Engine, models: FakeModels) -> No
         waiting.result(10)
     with pytest.raises(RefusedError, match="shutting down"):
         engine.call(lambda: None)
+
+
+def test_what_would_wait_too_long_is_refused_before_the_queue_is_full(models: FakeModels) -> None:
+    engine = Engine(models, Limits(waiting=60, deadline=2.0), Measures())
+    engine.start()
+    try:
+        held(engine, models)
+        engine.submit([job()])  # half a second each is the first guess, and half the deadline may be waited
+        with pytest.raises(RefusedError) as refused:
+            engine.submit([job() for _ in range(3)])
+        assert refused.value.status == 429
+        models.gate.set()
+    finally:
+        engine.close()
+
+
+def test_an_idle_server_takes_an_image_however_slow_it_is(models: FakeModels) -> None:
+    engine = Engine(models, Limits(deadline=0.1), Measures())
+    engine.start()
+    try:
+        engine.submit([one := job()])
+        assert texts([one]) == ["mine 20"]
+    finally:
+        engine.close()

@@ -35,8 +35,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def frozen(small_config: RunConfig) -> RunConfig:
     """Three steps with frozen vision towers."""
-    sections = {"adapter": {"scope": "decoder"}, "training": {"steps": 3}, "validation": {"every_steps": 3}}
-    return changed(small_config, **sections)
+    return changed(small_config, training={"steps": 3}, validation={"every_steps": 3})
 
 
 def files(cache: Path) -> list[Path]:
@@ -211,7 +210,7 @@ def test_a_limit_that_is_too_low_is_an_error_where_the_cache_is_demanded(frozen:
 
 def test_towers_that_are_trained_cannot_be_kept(small_config: RunConfig) -> None:
     with pytest.raises(ConfigError, match="the adapter changes the vision towers"):
-        train(changed(small_config, training={"vision_cache": True}))
+        train(changed(small_config, adapter={"scope": "decoder+vision"}, training={"vision_cache": True}))
 
 
 def test_a_training_from_features_resumes_as_if_nothing_had_happened(frozen: RunConfig, tmp_path: Path) -> None:

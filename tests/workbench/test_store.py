@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dsocr.data.sources.layout import Outline
 from dsocr.errors import DataError
 from dsocr.workbench.lines import Line, Page, State, joined, line_at, parted
-from dsocr.workbench.store import StaleError, Store
+from dsocr.workbench.store import StaleError, Store, kept_in
 
 PAGE = Page(0, "box/one", Path("one.jpg"), 1000, 800, "anna", "letters")
 
@@ -252,3 +252,16 @@ def test_parts_joined_cover_the_line(at: int, with_polygon: bool) -> None:
     again = joined(first, second)
     assert again.outline.box == (0, 0, 501, 61)
     assert again.text.replace(" ", "") == whole.text
+
+
+def test_a_store_that_never_held_a_page_leaves_nothing_behind(tmp_path: Path) -> None:
+    with kept_in(tmp_path / "wrong.workbench" / "corrections.sqlite") as store:
+        store.set_setting("source", "wrong")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "work").mkdir()
+    with kept_in(tmp_path / "work" / "corrections.sqlite"):
+        pass
+    assert list(tmp_path.rglob("*")) == [tmp_path / "work"], "a folder that was there stays"
+    with kept_in(tmp_path / "work" / "corrections.sqlite") as store:
+        store.add_page(Page(0, "a", Path("a.png"), 100, 100), [])
+    assert [path.name for path in tmp_path.rglob("*.*")] == ["corrections.sqlite"], "closed, it is one file"

@@ -10,6 +10,7 @@ import typer
 
 from dsocr import __version__
 from dsocr.cli import collecting, data, models, reports, serving, workbench  # noqa: F401 - they register their commands
+from dsocr.cli.command import Command
 from dsocr.cli.options import app
 from dsocr.console import Printer, make_output_utf8
 from dsocr.errors import DsocrError
@@ -26,6 +27,8 @@ JOURNEY = (
 app.registered_commands.sort(
     key=lambda command: JOURNEY.index(command.name or getattr(command.callback, "__name__", ""))
 )
+for command in app.registered_commands:
+    command.cls = Command
 
 
 def main() -> None:
@@ -39,9 +42,6 @@ def main() -> None:
         if error.hint:
             printer.complain(f"  hint: {error.hint}")
         sys.exit(2)
-    except KeyboardInterrupt:
-        Printer().complain("interrupted")
-        sys.exit(130)
 
 
 def _version(wanted: bool) -> None:
@@ -52,6 +52,8 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
     """Teach DeepSeek-OCR to read a particular handwriting."""

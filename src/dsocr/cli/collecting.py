@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dsocr.cli.options import Json, Overwrite, Quiet, Strict, app
+from dsocr.cli.options import Encoding, Format, Json, Overwrite, Quiet, Settings, Strict, Writer, app
 from dsocr.console import Printer
 from dsocr.samples import Split
 
@@ -13,7 +13,7 @@ from dsocr.samples import Split
 @app.command()
 def forecast(
     config: Annotated[Path, typer.Argument(help="The YAML file; configs/ holds recipes.")],
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting: section.key=value.")] = None,
+    set_: Settings = None,
     more: Annotated[
         list[int] | None, typer.Option(min=1, help="So many more lines: what would they bring? May come several times.")
     ] = None,
@@ -25,14 +25,18 @@ def forecast(
     ] = None,
     sizes: Annotated[
         list[float] | None,
-        typer.Option(min=0, max=1, help="A share of the training split; once for each, 0.125 0.25 0.5 1 if not given."),
+        typer.Option(
+            min=0,
+            max=1,
+            help="A share of the training split; may come several times; 0.125 0.25 0.5 1 if not given.",
+        ),
     ] = None,
     split: Annotated[Split, typer.Option(help="The split to score on.")] = Split.VALIDATION,
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say how many more lines would help: trains on ever more of them and follows the learning curve."""
+    """Say how many more lines would help. Trains on ever more of them and follows the learning curve."""
     from dsocr.commands.forecast import forecast_command
 
     forecast_command(
@@ -56,16 +60,15 @@ def next_(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write the queue to.")],
     count: Annotated[int, typer.Option(min=1, help="How many lines to choose.")] = 100,
-    format: Annotated[
-        str | None, typer.Option(help="The source's format; found out if not given; `dsocr sources` lists them.")
-    ] = None,
-    writer: Annotated[str | None, typer.Option(help="Who wrote it: a column, or a pattern over file names.")] = None,
+    format: Format = None,
+    writer: Writer = None,
+    encoding: Encoding = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Choose the lines that are worth transcribing next: unsure readings, new writers, rare characters."""
+    """Choose the lines that are worth transcribing next. Unsure readings, new writers, rare characters come first."""
     from dsocr.commands.next_lines import next_command
 
     next_command(
@@ -76,6 +79,7 @@ def next_(
         count=count,
         format=format,
         writer=writer,
+        encoding=encoding,
         strict=strict,
         overwrite=overwrite,
         json=json,

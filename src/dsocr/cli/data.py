@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dsocr.cli.options import Json, Overwrite, Quiet, Strict, Workers, app
+from dsocr.cli.options import Encoding, Format, Json, Overwrite, Quiet, Strict, Workers, Writer, app
 from dsocr.console import Printer
 
 
@@ -16,10 +16,8 @@ def prepare(
         Path, typer.Argument(help="A folder of scans with transcriptions, a zip of it, a table, or hf:owner/name.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The dataset folder to make.")],
-    format: Annotated[
-        str | None, typer.Option(help="The source's format; found out if not given; `dsocr sources` lists them.")
-    ] = None,
-    writer: Annotated[str | None, typer.Option(help="Who wrote it: a column, or a pattern over file names.")] = None,
+    format: Format = None,
+    writer: Writer = None,
     page: Annotated[str | None, typer.Option(help="The page: a column, or a pattern over file names.")] = None,
     document: Annotated[
         str | None, typer.Option(help="What the page belongs to: a column, or a pattern over file names.")
@@ -27,7 +25,9 @@ def prepare(
     split: Annotated[str, typer.Option(help="Fractions of train/validation/test.")] = "0.8/0.1/0.1",
     split_by: Annotated[
         str | None,
-        typer.Option(help="What no two splits share: writer, document, page or text, or writer+text; the fairest."),
+        typer.Option(
+            help="What no two splits share: writer, document, page, text, writer+text, ...; the fairest if not given."
+        ),
     ] = None,
     unit: Annotated[
         str | None, typer.Option(help="What a sample is: line, region or page; what is transcribed if not given.")
@@ -36,7 +36,8 @@ def prepare(
     stratify: Annotated[bool, typer.Option(help="Draw splits that are alike in lengths and scripts.")] = True,
     folds: Annotated[int | None, typer.Option(help="Make so many folds; a configuration says which one tests.")] = None,
     fixed: Annotated[
-        Path | None, typer.Option(help="A list of writers, pages or images, and after a tab the split; else test.")
+        Path | None,
+        typer.Option(help="A list, a writer, page or image a line, and after a tab its split; test if there is none."),
     ] = None,
     like: Annotated[
         Path | None, typer.Option(help="An earlier dataset: what it knows stays in its split, only the new is placed.")
@@ -53,9 +54,7 @@ def prepare(
     unclear: Annotated[str | None, typer.Option(help="Marks of unclear places: keep, strip or drop-line.")] = None,
     mojibake: Annotated[str | None, typer.Option(help="Texts read in a wrong encoding: keep or repair.")] = None,
     line_end_hyphens: Annotated[str | None, typer.Option(help="Words that a line's end breaks: keep or join.")] = None,
-    encoding: Annotated[
-        str | None, typer.Option(help="Of text files and tables that are not UTF-8, e.g. cp1251.")
-    ] = None,
+    encoding: Encoding = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -102,13 +101,16 @@ def convert(
     to: Annotated[
         str, typer.Option(help="The format: page, page-2013, alto, tsv, parquet, ms-swift, llama-factory or unsloth.")
     ],
-    format: Annotated[str | None, typer.Option(help="The source's format; found out if not given.")] = None,
-    writer: Annotated[str | None, typer.Option(help="Who wrote it: a column, or a pattern over file names.")] = None,
+    format: Format = None,
+    writer: Writer = None,
     page: Annotated[str | None, typer.Option(help="The page: a column, or a pattern over file names.")] = None,
-    document: Annotated[str | None, typer.Option(help="The document: a column, or a pattern.")] = None,
+    document: Annotated[
+        str | None, typer.Option(help="What the page belongs to: a column, or a pattern over file names.")
+    ] = None,
     column: Annotated[
         list[str] | None, typer.Option(help="A table's column, as image=NAME, text=NAME, writer=NAME, ...")
     ] = None,
+    encoding: Encoding = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -126,6 +128,7 @@ def convert(
         page=page,
         document=document,
         columns=column or [],
+        encoding=encoding,
         strict=strict,
         overwrite=overwrite,
     )
@@ -142,12 +145,12 @@ def sources(quiet: Quiet = False) -> None:
 @app.command()
 def splits(
     dataset: Annotated[Path, typer.Argument(help="A dataset folder.")],
-    fold: Annotated[int | None, typer.Option(help="Report the splits of this fold.")] = None,
+    fold: Annotated[int | None, typer.Option(min=1, help="Report the splits of this fold.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a page of Markdown.")] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say how a dataset is split, what crosses, and what of the test was seen in train, in words to quote."""
+    """Say how a dataset is split, in words to quote. What crosses, and what of the test was seen in train."""
     from dsocr.commands.splits import splits_command
 
     splits_command(Printer(quiet=quiet), dataset, fold=fold, json=json, markdown=markdown)
@@ -157,9 +160,9 @@ def splits(
 def check(
     dataset: Annotated[Path, typer.Argument(help="A dataset folder, or a configuration that names one.")],
     base: Annotated[str, typer.Option(help="The base whose tokenizer must know the characters.")] = "nano",
-    max_text_tokens: Annotated[int, typer.Option(help="The longest transcription, in tokens.")] = 512,
+    max_text_tokens: Annotated[int, typer.Option(min=1, help="The longest transcription, in tokens.")] = 512,
     html: Annotated[Path | None, typer.Option(help="Write the findings with their images to this page.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes that look at images; one a core.")] = None,
+    workers: Workers = None,
     fix: Annotated[
         bool, typer.Option("--fix", help="Put right what is certain, in a new dataset; then check it.")
     ] = False,
@@ -168,7 +171,7 @@ def check(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Look for what would spoil a training; exits with 1 if there are errors."""
+    """Look for what would spoil a training. Exits with 1 if there are errors."""
     from dsocr.commands.check import check_command
 
     code = check_command(

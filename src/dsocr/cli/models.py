@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dsocr.cli.options import Json, Overwrite, Quiet, Strict, app
+from dsocr.cli.options import Json, Overwrite, Quiet, Settings, Strict, app
 from dsocr.console import Printer
 from dsocr.samples import Split
 
@@ -14,12 +14,12 @@ from dsocr.samples import Split
 @app.command()
 def plan(
     config: Annotated[Path, typer.Argument(help="The YAML file; configs/ holds recipes.")],
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting: section.key=value.")] = None,
+    set_: Settings = None,
     probe: Annotated[bool, typer.Option(help="Train a few batches to tell the time; nothing is kept.")] = True,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say what a training will take in tokens, memory, steps and time; exits with 1 if it will not fit."""
+    """Say what a training takes: tokens, memory, steps, time. Exits with 1 if it will not fit."""
     from dsocr.commands.training import plan_command
 
     sys.exit(plan_command(Printer(quiet=quiet or json), config, set_ or [], probe=probe, json=json))
@@ -28,11 +28,11 @@ def plan(
 @app.command()
 def preflight(
     config: Annotated[Path, typer.Argument(help="The YAML file; configs/ holds recipes.")],
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting: section.key=value.")] = None,
+    set_: Settings = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Prove that a training would learn, in seconds to minutes; exits with 1 and the reason where it would not."""
+    """Prove that a training would learn, in seconds to minutes. Exits with 1, and the reason, where it would not."""
     from dsocr.commands.preflight import preflight_command
 
     sys.exit(preflight_command(Printer(quiet=quiet or json), config, set_ or [], json=json))
@@ -41,7 +41,7 @@ def preflight(
 @app.command()
 def train(
     config: Annotated[Path, typer.Argument(help="The YAML file; configs/ holds recipes.")],
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting: section.key=value.")] = None,
+    set_: Settings = None,
     overwrite: Overwrite = False,
     preflight: Annotated[bool, typer.Option(help="Try first whether it learns; cheap looks are always taken.")] = True,
     quiet: Quiet = False,
@@ -58,7 +58,7 @@ def curves(
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .html or .png.")] = Path("curves.html"),
     quiet: Quiet = False,
 ) -> None:
-    """Draw the curves of runs over each other: loss, CER, learning rate, over steps and over time."""
+    """Draw the curves of runs over each other. Loss, CER and learning rate, over steps and over time."""
     from dsocr.commands.curves import curves_command
 
     curves_command(Printer(quiet=quiet), runs, out)
@@ -69,7 +69,7 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="The run folder.")],
     dataset: Annotated[Path | None, typer.Option(help="Another dataset folder than the run's own.")] = None,
     split: Annotated[
-        Split | None, typer.Option(help="The split to score; test if not given, of a sweep validation.")
+        Split | None, typer.Option(help="The split to score; test if not given, and for a sweep validation.")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Score the first so many samples only.")] = None,
     base: Annotated[bool, typer.Option(help="Score the base beside the adapter.")] = True,
@@ -80,12 +80,19 @@ def evaluate(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score a run's adapter beside its base on lines it was not trained on."""
+    """Score an adapter beside its base, on lines it never saw. Writes a scorecard into the run, and a report."""
     if scale_sweep:
         from dsocr.commands.strength import sweep_command
 
         sweep_command(
-            Printer(quiet=quiet or json), run, dataset=dataset, split=split or Split.VALIDATION, limit=limit, json=json
+            Printer(quiet=quiet or json),
+            run,
+            dataset=dataset,
+            split=split or Split.VALIDATION,
+            limit=limit,
+            with_base=base,
+            report=report,
+            json=json,
         )
         return
     from dsocr.commands.reading import evaluate_command
@@ -110,7 +117,7 @@ def calibrate(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make a run's confidences come true: fit them on the validation split and measure them on the test split."""
+    """Make a run's confidences come true. They are fitted on the validation split and measured on the test split."""
     from dsocr.commands.calibrate import calibrate_command
 
     calibrate_command(Printer(quiet=quiet or json), run, dataset=dataset, limit=limit, json=json)
@@ -120,9 +127,12 @@ def calibrate(
 def transcribe(
     run: Annotated[Path, typer.Argument(help="The run folder, or an exported adapter.")],
     inputs: Annotated[list[Path], typer.Argument(help="Images, PDF, ALTO or PAGE files, zip archives, or folders.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="A file for all, its ending says the format, or a folder.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="A file for all, whose ending says the format, or a folder.")
+    ],
     formats: Annotated[
-        list[str] | None, typer.Option("--format", help="What to write; may be given more than once for a folder.")
+        list[str] | None,
+        typer.Option("--format", help="What to write into a folder: text, jsonl, page, ...; may come several times."),
     ] = None,
     unit: Annotated[
         str | None, typer.Option(help="What the model is shown: line, region or page; as it was trained if not given.")
@@ -134,25 +144,36 @@ def transcribe(
         str, typer.Option(help="Who finds the lines of page images: builtin, or kraken if it is installed.")
     ] = "builtin",
     engine: Annotated[
-        str | None, typer.Option(help="A server that reads, vLLM or dsocr serve: http://HOST:PORT/v1.")
+        str | None, typer.Option(help="Who reads: the address of a server, http://HOST:PORT/v1, or ray for a cluster.")
     ] = None,
-    engine_model: Annotated[str | None, typer.Option(help="What the server calls the model; the run's name.")] = None,
+    engine_model: Annotated[
+        str | None, typer.Option(help="What the server calls the model; the run's name if not given.")
+    ] = None,
+    actors: Annotated[
+        int | None, typer.Option(help="With --engine ray: how many read; one a graphics card or machine if not given.")
+    ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Read lines again that have a text already.")] = False,
     shard: Annotated[str, typer.Option(help="Read one share of the pages, as 2/5: the second of five.")] = "1/1",
     review: Annotated[
         Path | None, typer.Option(help="Also write a list of all lines to this file, the most doubtful first.")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Processes that open pages; four where there are as many cores. Actors of --engine ray need none.",
+        ),
     ] = None,
     strict: Strict = False,
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Read scans with a run's adapter; a run that was killed goes on where it was."""
+    """Read scans with a run's adapter. A transcription that was killed goes on where it was."""
     from dsocr.commands.transcribe import transcribe_command
 
     options: dict[str, Any] = {"unit": unit, "shows": shows, "segmenter": segmenter, "replace_texts": replace}
-    options |= {"strict": strict, "overwrite": overwrite, "review": review}
-    served = None if engine is None else (engine, engine_model or run.resolve().name)
+    options |= {"strict": strict, "overwrite": overwrite, "review": review, "workers": workers}
     transcribe_command(
         Printer(quiet=quiet or json),
         run,
@@ -161,7 +182,9 @@ def transcribe(
         formats=formats or [],
         shard=shard,
         json=json,
-        served=served,
+        engine=engine,
+        engine_model=engine_model,
+        actors=actors,
         options=options,
     )
 
@@ -180,7 +203,7 @@ def export(
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write what a run learnt for other programs: merged weights for a server, or the adapter."""
+    """Write what a run learnt for other programs. Merged weights for a server, or the adapter alone."""
     from dsocr.commands.export import export_command
 
     export_command(
@@ -190,7 +213,7 @@ def export(
 
 @app.command()
 def doctor(json: Json = False, quiet: Quiet = False) -> None:
-    """Say what this machine has for dsocr and what is missing; exits with 1 if dsocr cannot work here."""
+    """Say what this machine has for dsocr and what is missing. Exits with 1 if dsocr cannot work here."""
     from dsocr.commands.doctor import doctor_command
 
     sys.exit(doctor_command(Printer(quiet=quiet), json=json))
@@ -201,7 +224,7 @@ def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="The run folder.")] = Path("runs/demo"),
     quiet: Quiet = False,
 ) -> None:
-    """Train on the shipped handwriting and score it: the whole of dsocr in a few minutes, without a GPU."""
+    """Train on the shipped handwriting and score it. The whole of dsocr in a few minutes, without a GPU."""
     from dsocr.commands.demo import demo_command
 
     demo_command(Printer(quiet=quiet), out)

@@ -14,12 +14,16 @@ from dsocr.samples import Split
 def report(
     run: Annotated[Path, typer.Argument(help="The run folder, evaluated.")],
     dataset: Annotated[Path | None, typer.Option(help="The dataset folder that was scored, if it has moved.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; report.html in the run.")] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Write Markdown instead: report.md in the run.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The file to write; report.html in the run if not given.")
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Write Markdown, to report.md in the run if no file is given.")
+    ] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show an evaluation as one page: scores, writers, curves, and the lines with their pictures."""
+    """Show an evaluation as one page. Scores, writers, curves, and the lines with their pictures."""
     from dsocr.commands.report import report_command
 
     report_command(Printer(quiet=quiet or json), run, dataset=dataset, out=out, markdown=markdown, json=json)
@@ -36,12 +40,14 @@ def compare(
     dataset: Annotated[
         Path | None, typer.Option(help="The dataset that predictions are of, if not the first run's own.")
     ] = None,
-    split: Annotated[Split | None, typer.Option(help="Its split; the first run's, else test.")] = None,
+    split: Annotated[
+        Split | None, typer.Option(help="The split that they are of; the first run's if not given, else test.")
+    ] = None,
     missing: Annotated[
         Literal["refuse", "empty"], typer.Option(help="What a line without a prediction is: a fault, or read as empty.")
     ] = "refuse",
     column: Annotated[list[str] | None, typer.Option(help="A table's column: id=NAME or text=NAME.")] = None,
-    encoding: Annotated[str | None, typer.Option(help="What predictions are in that are not UTF-8.")] = None,
+    encoding: Annotated[str | None, typer.Option(help="Of predictions that are not UTF-8, e.g. cp1251.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="A page.html, or a folder for page, numbers and lines.")
     ] = None,
@@ -49,7 +55,7 @@ def compare(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say which reading of the same lines is better, and whether one can tell; a run alone is its base and adapter."""
+    """Say which reading is better, and whether one can tell. Of the same lines; a run alone is its base and adapter."""
     from dsocr.commands.compare import compare_command
 
     compare_command(

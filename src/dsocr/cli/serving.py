@@ -16,13 +16,13 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8000,
     deadline: Annotated[float, typer.Option(min=1, help="Seconds that a request may take.")] = 60.0,
     waiting: Annotated[int, typer.Option(min=1, help="Images that may wait; more are answered 429.")] = 64,
-    public: Annotated[bool, typer.Option(help="Answer anybody, without a token.")] = False,
+    public: Annotated[bool, typer.Option("--public", help="Answer anybody, without a token.")] = False,
     shelf: Annotated[
         Path | None, typer.Option(help="A folder of runs that may be taken in while it runs, by those with the token.")
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Read images for other programs over HTTP, also for clients of OpenAI; DSOCR_TOKEN holds the token to demand."""
+    """Read images for other programs over HTTP. Also for clients of OpenAI; DSOCR_TOKEN holds the token to demand."""
     from dsocr.commands.serve import serve_command
 
     serve_command(

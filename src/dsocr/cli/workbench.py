@@ -5,13 +5,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from dsocr.cli.options import Quiet, app
+from dsocr.cli.options import Format, Quiet, Writer, app
 from dsocr.console import Printer
 
 
 @app.command()
 def workbench(
-    source: Annotated[Path, typer.Argument(help="Pages with lines: PAGE, ALTO or any other source, or an archive.")],
+    source: Annotated[
+        Path, typer.Argument(help="Pages with lines: PAGE, ALTO or any other source, images, PDF, or an archive.")
+    ],
     run: Annotated[Path | None, typer.Option(help="The run that reads what has no text yet.")] = None,
     config: Annotated[
         Path | None, typer.Option(help="How to train on corrections; as the run was, if not given.")
@@ -19,14 +21,14 @@ def workbench(
     work: Annotated[
         Path | None, typer.Option(help="Where corrections are kept; NAME.workbench beside the source if not given.")
     ] = None,
-    format_: Annotated[str | None, typer.Option("--format", help="The format, where it cannot be told.")] = None,
-    writer: Annotated[str | None, typer.Option(help="Writers: a column, or a pattern in file names.")] = None,
+    format_: Format = None,
+    writer: Writer = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port.")] = 8080,
     show: Annotated[bool, typer.Option(help="Open the browser.")] = True,
     language: Annotated[Literal["en", "ru"], typer.Option(help="What it speaks.")] = "en",
     quiet: Quiet = False,
 ) -> None:
-    """Correct texts beside their pages in a browser, and train on the corrections."""
+    """Correct texts in a browser, and train on the corrections. Each stands beside its page, the doubtful first."""
     from dsocr.commands.workbench import workbench_command
 
     workbench_command(

@@ -2,20 +2,25 @@
 
 import json as json_
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dsocr.commands.quiet import quiet_libraries
 from dsocr.console import Printer
+from dsocr.errors import typed
+
+if TYPE_CHECKING:
+    from dsocr.evaluation.reliability import Reliability
 
 
 def calibrate_command(printer: Printer, path: Path, *, dataset: Path | None, limit: int | None, json: bool) -> None:
     """`dsocr calibrate`."""
+    from dsocr.runs import CALIBRATION, RunFolder
+
+    run = RunFolder.open(path)
     from dsocr.evaluation.budget import budget_sentence
-    from dsocr.evaluation.calibrate import calibrate
-    from dsocr.inference.confidence import CALIBRATION
-    from dsocr.runs import RunFolder
+    from dsocr.evaluation.calibrate import calibrate  # slow, and not needed to say that there is no such run
 
     quiet_libraries()
-    run = RunFolder.open(path)
     with printer.progress("reading", "lines") as tell:
         report = calibrate(run, dataset=dataset, limit=limit, progress=tell)
     if json:
@@ -23,9 +28,14 @@ def calibrate_command(printer: Printer, path: Path, *, dataset: Path | None, lim
         return
     printer.say(f"fitted on {report.calibration.lines} lines, measured on {report.lines} of the {report.split} split")
     for kind, found in report.kinds.items():
-        chance = "" if found.by_chance is None else f" (chance alone: {found.by_chance:.4f})"
-        printer.say(f"{kind + 's:':12}calibration error {found.before:.4f}, fitted {found.after:.4f}{chance}")
+        printer.say(f"{kind + 's:':12}calibration error {found.before:.4f}, fitted {found.after:.4f}{_chance(found)}")
     printer.result(budget_sentence(report.budget))
     printer.say(f"calibration: {run.adapter / CALIBRATION}")
     printer.say(f"page:        {run.confidence_page}")
-    printer.say(f"next:        dsocr transcribe {path} SCANS -o texts.jsonl")
+    printer.say(f"next:        dsocr transcribe {typed(path)} SCANS -o texts.jsonl")
+
+
+def _chance(found: "Reliability") -> str:
+    if found.by_chance is None:
+        return ""
+    return f" ({found.debiased:.4f} without what chance adds; perfect ones by chance: {found.by_chance:.4f})"

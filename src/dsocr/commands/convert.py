@@ -22,6 +22,7 @@ def convert_command(
     page: str | None,
     document: str | None,
     columns: Sequence[str],
+    encoding: str | None,
     strict: bool,
     overwrite: bool,
 ) -> None:
@@ -38,6 +39,7 @@ def convert_command(
             page=page,
             document=document,
             columns=named_columns(columns),
+            encoding=encoding,
             strict=strict,
             overwrite=overwrite,
             progress=tell,

@@ -5,8 +5,9 @@ from pathlib import Path
 from dsocr.commands.quiet import quiet_libraries
 from dsocr.commands.reading import print_guard
 from dsocr.commands.report import draw_report
-from dsocr.commands.training import print_trained, training_progress
+from dsocr.commands.training import print_interrupted, print_trained, training_progress
 from dsocr.console import Printer
+from dsocr.errors import Interrupted, typed
 
 
 def demo_command(printer: Printer, out: Path) -> None:
@@ -21,8 +22,12 @@ def demo_command(printer: Printer, out: Path) -> None:
     settings = {"run": out, "dataset": shipped("examples/handwriting")}
     config = load_config(shipped("configs/demo.yaml")).model_copy(update=settings)
     printer.say("The demo trains a small DeepSeek-OCR network (`nano`) on 330 shipped lines in three hands.")
-    with training_progress(printer) as (report, stage):
-        trained = train(config, overwrite=True, report=report, stage=stage)
+    try:
+        with training_progress(printer) as (report, stage):
+            trained = train(config, overwrite=True, report=report, stage=stage)
+    except Interrupted as interrupted:
+        print_interrupted(printer, interrupted, interrupted.resume)
+        raise SystemExit(interrupted.exit_code) from None
     print_trained(printer, trained)
     with printer.progress("reading", "lines") as tell:
         card = evaluate(trained.run, progress=tell)
@@ -31,5 +36,5 @@ def demo_command(printer: Printer, out: Path) -> None:
     print_guard(printer, card.guard)
     printer.say(f"scorecard: {trained.run.scorecard}")
     printer.say(f"report:    {drawn}   (open it in a browser)")
-    printer.say(f"next:      dsocr transcribe {out} examples/handwriting/test -o {out / 'texts.txt'}")
+    printer.say(f"next:      dsocr transcribe {typed(out)} examples/handwriting/test -o {typed(out / 'texts.txt')}")
     printer.say("           dsocr prepare YOUR_SCANS -o data/yours   (the README has the whole way)")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsocr.commands.quiet import quiet_libraries
+from dsocr.commands.training import print_interrupted
 from dsocr.console import Printer
 from dsocr.errors import Interrupted
 from dsocr.samples import Split
@@ -53,8 +54,7 @@ def forecast_command(
                 say=printer.complain,
             )
     except Interrupted as interrupted:
-        printer.complain(f"interrupted; a checkpoint of step {interrupted.step} is written")
-        printer.complain("resume: the same command goes on, without --overwrite")
+        print_interrupted(printer, interrupted, "the same command goes on, without --overwrite")
         raise SystemExit(interrupted.exit_code) from None
     folder = RunFolder(config.run).forecast
     if json:

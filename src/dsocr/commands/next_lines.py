@@ -16,23 +16,28 @@ def next_command(
     count: int,
     format: str | None,
     writer: str | None,
+    encoding: str | None,
     strict: bool,
     overwrite: bool,
     json: bool,
 ) -> None:
     """`dsocr next`."""
-    from dsocr.inference.next_lines import LIST, SHEET, TABLE, next_lines
     from dsocr.runs import RunFolder
+
+    folder = RunFolder.open(run)
+    # Slow, and not needed to say that there is no such run.
+    from dsocr.inference.next_lines import LIST, SHEET, TABLE, next_lines
 
     quiet_libraries()
     with printer.progress("reading", "lines") as tell:
         queue = next_lines(
-            RunFolder.open(run),
+            folder,
             source,
             out,
             count=count,
             format=format,
             writer=writer,
+            encoding=encoding,
             strict=strict,
             overwrite=overwrite,
             progress=tell,

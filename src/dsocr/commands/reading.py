@@ -8,6 +8,7 @@ from typing import Any
 from dsocr.commands.quiet import quiet_libraries
 from dsocr.commands.report import draw_report
 from dsocr.console import Printer
+from dsocr.errors import typed
 from dsocr.samples import Split
 
 
@@ -23,15 +24,20 @@ def evaluate_command(
     json: bool,
 ) -> None:
     """`dsocr evaluate`."""
-    from dsocr.evaluation.evaluate import evaluate
-    from dsocr.evaluation.table import render_table
     from dsocr.runs import RunFolder
 
-    quiet_libraries()
     run = RunFolder.open(path)
+    from dsocr.evaluation.evaluate import evaluate  # slow, and not needed to say that there is no such run
+    from dsocr.evaluation.report.writing import drop_reports
+    from dsocr.evaluation.table import render_table
+
+    quiet_libraries()
     with printer.progress("reading", "lines") as tell:
         card = evaluate(run, dataset=dataset, split=split, limit=limit, with_base=with_base, progress=tell)
+    outdated = drop_reports(run, drawn=report)
     drawn = draw_report(printer, path, dataset=dataset)[0] if report else None
+    for sentence in outdated:
+        printer.complain(f"note: {sentence}")
     if json:
         printer.result(json_.dumps(card.as_dict(), ensure_ascii=False, indent=2))
         return
@@ -41,7 +47,7 @@ def evaluate_command(
     printer.say(f"lines:     {run.lines}")
     if drawn is not None:
         printer.say(f"report:    {drawn}")
-    printer.say(f"next:      dsocr transcribe {path} SCANS -o texts.jsonl")
+    printer.say(f"next:      dsocr transcribe {typed(path)} SCANS -o texts.jsonl")
 
 
 def print_guard(printer: Printer, guard: Mapping[str, Any] | None) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from dsocr.commands.check import print_finding
 from dsocr.commands.quiet import quiet_libraries
 from dsocr.console import Printer, Tell, spoken_time, tell_nobody
-from dsocr.errors import ConfigError, Interrupted
+from dsocr.errors import ConfigError, Interrupted, typed
 
 if TYPE_CHECKING:
     from dsocr.training.callbacks import Report, TrainingProgress
@@ -38,7 +38,9 @@ def plan_command(printer: Printer, path: Path, overrides: Sequence[str], *, prob
         return 0 if plan.fits else 1
     _print_plan(printer, plan)
     if plan.fits:
-        printer.say(f"next: dsocr train {path.as_posix()}{''.join(f' --set {text}' for text in overrides)}")
+        printer.say(
+            f"next: dsocr train {typed(path.as_posix())}{''.join(f' --set {typed(text)}' for text in overrides)}"
+        )
     return 0 if plan.fits else 1
 
 
@@ -73,12 +75,10 @@ def _print_plan(printer: Printer, plan: "Plan") -> None:
 def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, overwrite: bool, preflight: bool) -> None:
     """`dsocr train`."""
     from dsocr.config import load_config
-    from dsocr.training.ranks import OthersEndedError, launched
-    from dsocr.training.train import train
+    from dsocr.training.launching import rank_and_count
 
-    quiet_libraries()
-    ranks = launched()
-    first = ranks.first
+    rank, processes = rank_and_count()
+    first = rank == 0
     printer = printer if first else Printer(quiet=True)
     try:
         config = load_config(path, overrides)
@@ -86,6 +86,10 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
         if first:
             raise
         _leave_the_word_to_the_first()
+    from dsocr.training.ranks import OthersEndedError  # slow, and not needed to say what is wrong with a configuration
+    from dsocr.training.train import train
+
+    quiet_libraries()
     printer.say(f"training {config.run} on {config.dataset} from {config.base}")
     if preflight:
         printer.say("trying first whether it learns, a few minutes at most; --no-preflight leaves the trials out")
@@ -102,26 +106,28 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
             )
     except Interrupted as interrupted:
         if first:
-            printer.complain(f"interrupted; a checkpoint of step {interrupted.step} is written")
-            launcher = "" if ranks.count == 1 else f"torchrun --nproc-per-node {ranks.count} -m "
-            printer.complain(f"resume:  {launcher}{interrupted.resume}")
+            launcher = "" if processes == 1 else f"torchrun --nproc-per-node {processes} -m "
+            print_interrupted(printer, interrupted, f"{launcher}{interrupted.resume}")
         raise SystemExit(interrupted.exit_code) from None
     except OthersEndedError:
         if first:
             raise
         _leave_the_word_to_the_first()
-    except KeyboardInterrupt:
-        printer.complain("the same command, without --overwrite, goes on from the last checkpoint")
-        raise
     if first:
         print_trained(printer, result)
-        printer.say(f"next:    dsocr evaluate {result.run.path}")
+        printer.say(f"next:    dsocr evaluate {typed(result.run.path)}")
 
 
 def _leave_the_word_to_the_first() -> NoReturn:
     """End as it does, but later: when one process is gone, the launcher ends all others, whatever they were saying."""
     time.sleep(_A_WORD_SECONDS)
     raise SystemExit(2)
+
+
+def print_interrupted(printer: Printer, interrupted: Interrupted, resume: str) -> None:
+    """What is kept of a training that a signal ended, and how to go on."""
+    printer.complain(f"interrupted; a checkpoint of step {interrupted.step} is written")
+    printer.complain(f"resume:  {resume}")
 
 
 def print_trained(printer: Printer, result: "TrainResult") -> None:
@@ -136,6 +142,8 @@ def print_trained(printer: Printer, result: "TrainResult") -> None:
         printer.complain(f"warning: {result.guard.sentence}")
     elif result.guard is not None:
         printer.say(result.guard.sentence)
+    if result.calibrated_on:
+        printer.say(f"confidences were fitted on {result.calibrated_on} lines of the validation split")
     printer.result(f"adapter: {result.run.adapter}")
     printer.say(f"curves:  tensorboard --logdir {result.run.tensorboard}")
 

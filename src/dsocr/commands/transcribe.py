@@ -5,12 +5,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dsocr.commands.prepare import one_of
 from dsocr.commands.quiet import quiet_libraries
 from dsocr.console import Printer
-from dsocr.errors import DataError
+from dsocr.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from dsocr.inference.cluster import Cluster
+    from dsocr.inference.remote import Engine
 
 _CHOICES = {"unit": ("--unit", "line", "region", "page"), "shows": ("--images", "line", "page")}
 _SHOWN = 20
@@ -26,29 +30,25 @@ def transcribe_command(
     formats: Sequence[str],
     shard: str,
     json: bool,
-    served: tuple[str, str] | None,
+    engine: str | None,
+    engine_model: str | None,
+    actors: int | None,
     options: dict[str, Any],
 ) -> None:
-    """`dsocr transcribe`; `served` is a server's address and model, `options` are those of the library's function."""
+    """`dsocr transcribe`; `options` are those of the library's function."""
     for name, (option, *choices) in _CHOICES.items():
         one_of(option, options[name], *choices)
     share = _share(shard)
 
-    from dsocr.data.work import folder_beside
-    from dsocr.inference.remote import Engine
-    from dsocr.inference.transcribe import transcribe
     from dsocr.runs import RunFolder
 
+    run = RunFolder.to_read_with(path)
+    from dsocr.inference.transcribe import transcribe  # slow, and not needed to say that there is no such run
+
     quiet_libraries()
-    try:
-        with printer.progress("reading", "pages") as tell:
-            run = RunFolder.to_read_with(path)
-            engine = None if served is None else Engine(*served)
-            report = transcribe(run, inputs, out, formats=formats, shard=share, progress=tell, engine=engine, **options)
-    except KeyboardInterrupt:
-        kept = ": what was read is kept, and the same command goes on with it" if folder_beside(out).exists() else ""
-        printer.complain(f"interrupted{kept}")
-        raise
+    with printer.progress("reading", "pages") as tell:
+        chosen = choose_engine(engine, engine_model or run.path.resolve().name, actors)
+        report = transcribe(run, inputs, out, formats=formats, shard=share, progress=tell, engine=chosen, **options)
     if json:
         printer.result(json_.dumps({**asdict(report), "out": str(report.out)}, ensure_ascii=False, indent=2))
         return
@@ -69,6 +69,18 @@ def transcribe_command(
     if options["review"] is not None:
         printer.say(f"the most doubtful lines first: {options['review']}")
     printer.result(f"texts: {report.out}")
+
+
+def choose_engine(told: str | None, model: str, actors: int | None) -> "Engine | Cluster | None":
+    """What reads in place of this process: a Ray cluster, or a server at an address that calls the model so."""
+    from dsocr.inference.cluster import Cluster
+    from dsocr.inference.remote import Engine
+
+    if actors is not None and told != "ray":
+        raise ConfigError("--actors is for --engine ray")
+    if told == "ray":
+        return Cluster(actors)
+    return Engine(told, model) if told else None
 
 
 def _share(told: str) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from dsocr.data.paths import CARD_FILE
 from dsocr.data.sources.layout import Unit
 from dsocr.errors import DataError
 from dsocr.samples import Split
+from dsocr.settings import problems_in
 from dsocr.text import TextPolicy
 
 METADATA_FILE = "metadata.jsonl"
@@ -97,9 +98,8 @@ class Card(_Part):
         try:
             return TypeAdapter(TextPolicy).validate_python(self.text_policy)
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, ("text_policy", *first["loc"])))
-            raise DataError(f"the card of the dataset cannot be used: {place}: {first['msg'].lower()}") from error
+            message = f"the card of the dataset cannot be used: text_policy: {problems_in(error)[0]}"
+            raise DataError(message) from error
 
     def write(self, folder: Path) -> None:
         """Writes `dataset.json`."""
@@ -111,9 +111,8 @@ def read_card(folder: Path) -> Card:
     """The card of a dataset folder; an error says what is wrong with it, or that there is none."""
     path = folder / CARD_FILE
     if not path.is_file():
-        raise DataError(
-            "not a dataset folder: it has no dataset.json", where=folder, hint="make one with dsocr prepare"
-        )
+        why = "it has no dataset.json" if folder.is_dir() else "it is a file" if folder.exists() else "it is not there"
+        raise DataError(f"not a dataset folder: {why}", where=folder, hint="make one with dsocr prepare")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -125,9 +124,7 @@ def read_card(folder: Path) -> Card:
     try:
         return Card.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the card"
-        raise DataError(f"not a card of a dataset: {place}: {first['msg'].lower()}", where=path) from error
+        raise DataError(f"not a card of a dataset: {problems_in(error)[0]}", where=path) from error
 
 
 def split_hash(metadata: bytes, digests: Iterable[str]) -> str:

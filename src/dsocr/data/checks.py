@@ -21,7 +21,7 @@ from dsocr.data.checking.texts import check_characters, check_empty, check_token
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import Progress
 
-__all__ = ["Finding", "Survey", "check_dataset", "survey_dataset"]
+__all__ = ["Finding", "Survey", "survey_dataset"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,34 +30,6 @@ class Survey:
 
     findings: list[Finding]
     samples: list[Checked]
-
-
-def check_dataset(
-    dataset: Dataset,
-    *,
-    unknown_characters: Callable[[str], str] | None = None,
-    count_tokens: Callable[[str], int] | None = None,
-    max_text_tokens: int | None = None,
-    distortion: Callable[[int, int], float] | None = None,
-    workers: int | None = None,
-    progress: Progress | None = None,
-) -> list[Finding]:
-    """All findings about a dataset, errors first; none means that nothing doubtful was found.
-
-    `unknown_characters` gives the characters of a text that the base's tokenizer cannot write; `count_tokens` a text's
-    length in tokens, which `max_text_tokens` limits; `distortion` how much taller than true the letters of an image of
-    some width and height are shown to the model. `workers` is how many processes look at images: 1 for this one alone,
-    None for as many as there are cores if the dataset is worth it.
-    """
-    return survey_dataset(
-        dataset,
-        unknown_characters=unknown_characters,
-        count_tokens=count_tokens,
-        max_text_tokens=max_text_tokens,
-        distortion=distortion,
-        workers=workers,
-        progress=progress,
-    ).findings
 
 
 def survey_dataset(
@@ -70,7 +42,13 @@ def survey_dataset(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Survey:
-    """As `check_dataset`, with the samples beside the findings."""
+    """All findings about a dataset, none where nothing doubtful was found, and its samples.
+
+    `unknown_characters` gives the characters of a text that the base's tokenizer cannot write; `count_tokens` a text's
+    length in tokens, which `max_text_tokens` limits; `distortion` how much taller than true the letters of an image of
+    some width and height are shown to the model. `workers` is how many processes look at images: 1 for this one alone,
+    None for as many as there are cores if the dataset is worth it.
+    """
     findings = Findings()
     checked = _read_all(dataset, findings, workers, progress)
     check_empty(checked, findings)

@@ -61,7 +61,7 @@ def refuse_conversion(out: Path, source: Path, *, overwrite: bool) -> None:
         refuse_output(out, source, overwrite=False)
         return
     if not overwrite:
-        hint = "ask for it to be overwritten, or choose another folder"
+        hint = "choose another folder, or give --overwrite"
         raise DataError("there is a conversion already", where=out, hint=hint)
     own = {CONVERSION_FILE, *card.files}
     strange = [name for name in files_of(out) if name not in own and not is_of_the_system(Path(name))]

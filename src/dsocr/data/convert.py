@@ -20,10 +20,11 @@ from dsocr.data.prepare import Progress, counted
 from dsocr.data.sources import choose_format
 from dsocr.data.sources.datasets import read_dataset
 from dsocr.data.sources.layout import Item, LeftOut, SourceImage
+from dsocr.data.sources.texts import text_encoding
 from dsocr.data.targets import choose_target
 from dsocr.data.targets.layout import Writer
 from dsocr.data.writers import Names
-from dsocr.errors import DataError
+from dsocr.errors import DataError, typed
 from dsocr.runs import writing_folder
 
 
@@ -47,6 +48,7 @@ def convert(
     page: str | None = None,
     document: str | None = None,
     columns: Mapping[str, str] | None = None,
+    encoding: str | None = None,
     strict: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -54,13 +56,18 @@ def convert(
     """Writes into the folder `out`, in the target format `to`, what the source holds.
 
     Texts stay as they are but for white space at their ends, which no format keeps. The same source gives the same
-    bytes. `format`, `writer`, `page`, `document`, `columns` and `strict` are those of `prepare`.
+    bytes. `format`, `writer`, `page`, `document`, `columns`, `encoding` and `strict` are those of
+    `prepare`.
     """
     target = choose_target(to)
     refuse_conversion(out, source, overwrite=overwrite)
     asked = columns or {}
     notes = Notes(strict)
-    with writing_folder(out) as folder, opened(source, folder.with_name(f"{folder.name}-unpacked")) as held:
+    with (
+        text_encoding(encoding),
+        writing_folder(out) as folder,
+        opened(source, folder.with_name(f"{folder.name}-unpacked")) as held,
+    ):
         reading = _Reads(held, format, asked)
         names = Names({"writer": writer, "page": page, "document": document})
         fitting = Fitting(reading, names, target)
@@ -85,7 +92,7 @@ def convert(
             files=files_of(folder),
         )
         card.write(folder)
-    return ConvertReport(out, card, notes.left_out, target.next.format(out=out.as_posix()))
+    return ConvertReport(out, card, notes.left_out, target.next.format(out=typed(out.as_posix())))
 
 
 class _Reads:

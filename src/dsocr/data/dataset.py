@@ -13,6 +13,7 @@ from dsocr.data.sources.layout import points
 from dsocr.data.splits import split_of_fold
 from dsocr.errors import DataError
 from dsocr.samples import PackedImage, Sample, Split
+from dsocr.settings import problems_in
 
 _FOLDS_HINT = "prepare it with --folds, or take `fold` out of the configuration"
 
@@ -136,6 +137,4 @@ def _read_row(line: str, where: str) -> _Row:
     try:
         return _Row.model_validate_json(line)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise DataError(f"{place}: {first['msg'].lower()}" if place else first["msg"].lower(), where=where) from error
+        raise DataError(problems_in(error)[0], where=where) from error

@@ -29,7 +29,7 @@ class Workers:
     """Calls functions here, and in other processes once that has taken some time; answers are futures."""
 
     def __init__(self, count: int | None) -> None:
-        self.count = count or _cores()
+        self.count = count or cores()
         self._spent = 0.0
         self._pool: ProcessPoolExecutor | None = None
 
@@ -89,7 +89,7 @@ def _told_of_a_death() -> Iterator[None]:
         raise DataError("a worker process died", hint=hint) from error
 
 
-def _cores() -> int:
+def cores() -> int:
     """The cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
 

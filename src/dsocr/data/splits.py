@@ -79,7 +79,7 @@ def assign_groups(
     wanted = {label: share for label, share in fractions.items() if share > 0}
     if len(sizes) < len(wanted):
         counted = f"1 {unit}" if len(sizes) == 1 else f"{len(sizes)} {unit}s"
-        hint = "split by a smaller unit (page or text), or leave splits out, e.g. 1/0/0"
+        hint = "split by something smaller (--split-by page, or text), or leave splits out, e.g. --split 1/0/0"
         raise DataError(f"{counted} cannot fill {len(wanted)} splits without standing in two of them", hint=hint)
     kept = Counter(dict.fromkeys(wanted, 0))
     for group, label in held.items():

@@ -43,7 +43,7 @@ def _refuse_overwriting(out: Path, overwrite: bool) -> None:
     if not is_dataset(out):
         raise DataError("the folder is not empty and not a dataset, so it is not touched", where=out, hint=hint)
     if not overwrite:
-        raise DataError("there is a dataset already", where=out, hint="ask for it to be overwritten, or " + hint)
+        raise DataError("there is a dataset already", where=out, hint=f"{hint}, or give --overwrite")
     strange = sorted({path.name for path in out.iterdir() if not _is_of_a_dataset(path)})
     if strange:
         raise DataError(f"the dataset folder holds other files too: {', '.join(strange[:5])}", where=out, hint=hint)

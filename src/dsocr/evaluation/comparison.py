@@ -16,7 +16,7 @@ from dsocr import __version__
 from dsocr.errors import DataError
 from dsocr.evaluation.dumbbells import Row, render_dumbbells
 from dsocr.evaluation.intervals import FEWEST, Clusters, Interval, Numbers, Unit, clusters_of
-from dsocr.evaluation.metrics import ErrorRate
+from dsocr.evaluation.metrics import ErrorRate, spoken_points
 from dsocr.evaluation.paired import Paired, SwapTest, difference_interval, sign_test, swap_test
 from dsocr.evaluation.scores import LineScore, Score, finite, pooled
 from dsocr.samples import PackedImage
@@ -146,10 +146,11 @@ class Difference:
         else:
             told = f"not enough {unit}s to tell: {self.second.name} is better on {better} of {total}, worse on {worse}"
         sides = (f"{100 * reading.score.cer.rate:.1f}" for reading in (self.first, self.second))
-        told += f"; CER {' -> '.join(sides)} %, {100 * self.points:+.1f} points"
+        told += f"; CER {' -> '.join(sides)} %, {spoken_points(100 * self.points)} points"
         if self.cer.low is None or self.cer.high is None:
             return f"{told}, without an interval: {self.cer.reason}"
-        return f"{told}, {100 * self.cer.level:.0f} % CI {100 * self.cer.low:+.1f} to {100 * self.cer.high:+.1f}"
+        low, high = (spoken_points(100 * bound) for bound in (self.cer.low, self.cer.high))
+        return f"{told}, {100 * self.cer.level:.0f} % CI {low} to {high}"
 
     @property
     def chances(self) -> list[str]:
@@ -159,7 +160,7 @@ class Difference:
         unit, kind = self.cer.unit, "all swaps tried" if self.swaps.exact else "random swaps"
         told = [f"by chance, whole {unit}s swapped: p = {self.swaps.p:.2g} ({kind})"]
         if self.typical is not None:
-            middle = f"on the middle {unit}: {100 * self.typical:+.1f} points"
+            middle = f"on the middle {unit}: {spoken_points(100 * self.typical)} points"
             told.append(f"{middle}; as one-sided by chance: p = {self.signs:.2g} (sign test)")
         return told
 
@@ -232,17 +233,9 @@ def compare(
 
     `about` is what to keep with the result, such as the dataset's hash.
     """
-    _demand_the_same_lines(readings)
-    places = {line.id: place for place, line in enumerate(readings[0].lines)}
-    readings = [
-        NamedLines(reading.name, sorted(reading.lines, key=lambda line: places[line.id]), reading.remarks)
-        for reading in readings
-    ]
+    readings = _in_one_order(readings)
     clusters = clusters_of(readings[0].lines)
-    scores = [
-        ReadingScore(reading.name, Score.of(reading.lines, intervals=True), tuple(reading.remarks))
-        for reading in readings
-    ]
+    scores = [_scored(reading) for reading in readings]
     groups = _groups(readings, clusters)
     rows = [Row(group.name, group.lines, [finite(cer.rate) for cer in group.cers]) for group in groups]
     return Comparison(
@@ -260,6 +253,26 @@ def compare(
         images=images or {},
         about=about or {},
     )
+
+
+def difference_between(first: NamedLines, second: NamedLines, *, seed: int = 0) -> Difference:
+    """The second reading beside the first, as `compare` has it."""
+    first, second = _in_one_order([first, second])
+    return _difference((_scored(first), first), (_scored(second), second), clusters_of(first.lines), seed)
+
+
+def _in_one_order(readings: Sequence[NamedLines]) -> list[NamedLines]:
+    """The readings, which must be of the same lines, with their lines in the order of the first."""
+    _demand_the_same_lines(readings)
+    places = {line.id: place for place, line in enumerate(readings[0].lines)}
+    return [
+        NamedLines(reading.name, sorted(reading.lines, key=lambda line: places[line.id]), reading.remarks)
+        for reading in readings
+    ]
+
+
+def _scored(reading: NamedLines) -> ReadingScore:
+    return ReadingScore(reading.name, Score.of(reading.lines, intervals=True), tuple(reading.remarks))
 
 
 def _demand_the_same_lines(readings: Sequence[NamedLines]) -> None:
@@ -296,7 +309,7 @@ def _difference(
     return Difference(
         first=first[0],
         second=second[0],
-        cer=difference_interval(paired, seed=seed),
+        cer=difference_interval(paired),
         swaps=swap_test(paired, seed=seed),
         groups=(better, worse, same),
         typical=float(np.median(changes[length > 0] / length[length > 0])) if length.any() else None,

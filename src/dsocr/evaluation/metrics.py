@@ -40,6 +40,17 @@ class ErrorRate:
         return math.inf if self.errors else 0.0
 
 
+def spoken_points(points: float, digits: int = 1) -> str:
+    """A difference of two rates in points, e.g. `-0.4`: with more digits where so few would say that there is none.
+
+    What is less than a millionth is no difference but the noise of computing.
+    """
+    if abs(points) < 1e-6:
+        return f"{0.0:+.{digits}f}"
+    told = f"{points:+.{digits}f}"
+    return told if float(told) else f"{points:+.{-math.floor(math.log10(abs(points)))}f}"
+
+
 def character_errors(reference: str, prediction: str) -> ErrorRate:
     """Insertions, deletions and substitutions of code points, spaces counted; its rate is the CER."""
     reference, prediction = comparable(reference), comparable(prediction)

@@ -5,27 +5,32 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dsocr.evaluation.budget import Checked, best_order, budget_curve, budget_sentence
 from dsocr.evaluation.calibration import BINS, KINDS, Bin, Judged, Pairs
 from dsocr.inference.confidence import PLAIN, Calibration, line_confidence
 from dsocr.samples import Split
 
-_DRAWS = 200
+_DRAWS = 400
+_MOST = 0.975
 
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
     """How far one kind of confidence comes true: the expected calibration error before and after fitting, and the bins.
 
-    `by_chance` is the error that perfect confidences would show among so many, on average, because what comes true is
-    drawn; none can be told to be better than that. It is None for lines, of which a share comes true.
+    What comes true is drawn, so perfect confidences would show an error too among so many: `by_chance` on average, and
+    below `by_chance_most` 39 times of 40; none can be told to be better than that. `debiased` is the error after
+    fitting without what chance adds to it. The three are None for lines, of which a share comes true.
     """
 
     count: int
     before: float
     after: float
+    debiased: float | None
     by_chance: float | None
+    by_chance_most: float | None
     bins_before: list[Bin]
     bins_after: list[Bin]
 
@@ -56,13 +61,16 @@ def measured(calibration: Calibration, split: Split, lines: Sequence[Judged]) ->
     kinds = {}
     for kind, pairs in KINDS.items():
         before, after = pairs(lines, PLAIN), pairs(lines, scales[kind])
+        drawn = None if kind == "line" else errors_by_chance(after)
         kinds[kind] = Reliability(
-            len(after.said),
-            before.calibration_error(),
-            after.calibration_error(),
-            None if kind == "line" else by_chance(after),
-            before.bins(),
-            after.bins(),
+            count=len(after.said),
+            before=before.calibration_error(),
+            after=after.calibration_error(),
+            debiased=None if drawn is None else after.debiased_error(),
+            by_chance=None if drawn is None else float(drawn.mean()),
+            by_chance_most=None if drawn is None else float(np.quantile(drawn, _MOST)),
+            bins_before=before.bins(),
+            bins_after=after.bins(),
         )
     sureness = [_sureness(line, calibration) for line in lines]
     budget = budget_curve(lines, sorted(range(len(lines)), key=sureness.__getitem__))
@@ -70,11 +78,11 @@ def measured(calibration: Calibration, split: Split, lines: Sequence[Judged]) ->
     return CalibrationReport(calibration, split, len(lines), cer, kinds, budget, budget_curve(lines, best_order(lines)))
 
 
-def by_chance(pairs: Pairs) -> float:
-    """The calibration error of perfect confidences as many as these, on average over drawn outcomes."""
+def errors_by_chance(pairs: Pairs) -> NDArray[np.float64]:
+    """Calibration errors of perfect confidences as many as these, over drawn outcomes."""
     draw = np.random.default_rng(0)
     drawn = (Pairs(pairs.said, (draw.random(len(pairs.said)) < pairs.said).astype(float)) for _ in range(_DRAWS))
-    return float(np.mean([one.calibration_error() for one in drawn]))
+    return np.array([one.calibration_error() for one in drawn])
 
 
 def _sureness(line: Judged, calibration: Calibration) -> float:

@@ -18,11 +18,8 @@ from pydantic.dataclasses import dataclass as checked
 
 from dsocr.errors import RunError
 from dsocr.inference.spans import ScoredText, TokenScore
-from dsocr.runs import to_json, write_atomically
+from dsocr.runs import CALIBRATION, to_json, write_atomically
 from dsocr.settings import problems_in
-
-CALIBRATION = "calibration.json"
-"""The file with a run's calibration, in its adapter's folder; it is not sealed, as it comes after the training."""
 
 _WORD = re.compile(r"\S+")
 _SUREST = 1e-7
@@ -70,7 +67,11 @@ class Calibration:
 
     def save(self, adapter: Path) -> None:
         """Lay the calibration into an adapter's folder."""
-        write_atomically(adapter / CALIBRATION, to_json(asdict(self)))
+        write_atomically(adapter / CALIBRATION, self.to_json())
+
+    def to_json(self) -> str:
+        """The calibration as an indented JSON object, which `load` reads."""
+        return to_json(asdict(self))
 
 
 UNCALIBRATED = Calibration()

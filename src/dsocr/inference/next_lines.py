@@ -22,6 +22,7 @@ from dsocr.data.notes import Notes
 from dsocr.data.opening import opened
 from dsocr.data.prepare import counted
 from dsocr.data.sources.layout import LeftOut, Reason
+from dsocr.data.sources.texts import text_encoding
 from dsocr.data.subsets import training_samples
 from dsocr.data.targets.page import write_page
 from dsocr.data.untranscribed import Untranscribed
@@ -58,6 +59,7 @@ def next_lines(
     count: int = 100,
     format: str | None = None,
     writer: str | None = None,
+    encoding: str | None = None,
     strict: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -66,22 +68,29 @@ def next_lines(
     """Read every untranscribed line of a source with a run's adapter, and write the `count` best to `out`.
 
     The source is what `prepare` reads (there, lines without a text are those that wait), or a folder of line images.
-    `writer` is a column or a pattern over file names. Raises DataError where no line waits.
+    `writer` is a column or a pattern over file names, `encoding` that of texts that are not UTF-8. Raises DataError
+    where no line waits.
     """
     refuse_conversion(out, source, overwrite=overwrite)
     known, remarks = _known(run)
     notes = Notes(strict)
-    with writing_folder(out) as folder, opened(source, folder.with_name(f"{folder.name}-unpacked")) as held:
+    with (
+        text_encoding(encoding),
+        writing_folder(out) as folder,
+        opened(source, folder.with_name(f"{folder.name}-unpacked")) as held,
+    ):
         waiting = Untranscribed.of(held.path, format, {"writer": writer})
         for item in held.told:
             if isinstance(item, LeftOut):
                 notes.add(item)
             else:
                 notes.remark(item.message)
-        lines = sum(len(image.lines) for image in waiting.images(Notes(strict=False)))
+        counting = Notes(strict=False)
+        lines = sum(len(image.lines) for image in waiting.images(counting))
         waiting.names.demand_matches()
         if not lines:
-            raise DataError("no line waits for a transcription", where=source, hint="all lines have a text already")
+            why, hint = (counting.told(), None) if counting.left_out else ("", "all lines have a text already")
+            raise DataError(f"no line waits for a transcription{why}", where=source, hint=hint)
         cutting = _Cutting(waiting, notes, folder / ".cut")
         candidates: list[Candidate] = []
         for candidate in (reader or _reader(run))(cutting.images(), cutting.hand_of):

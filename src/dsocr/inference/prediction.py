@@ -14,11 +14,12 @@ class Prediction:
     """The transcription of one image. `tokens` counts the end token; `truncated` means that none came.
 
     `read_again` is a line that was read alone after its sheet was answered with another number of lines, `tried_again`
-    one that ran into a loop and was read a second time. `looping` is one that ran into a loop then too: its text is cut
-    off where that begins. `overruled` counts the tokens
-    at which the guard forbade what the model would have written. `confidence` is the share of the text that is likely
-    to be right, `words` has the likelihood of each word, `characters` of each character, `lines` that share for each
-    line of the text, and `scores` what all was told from; None and empty where nothing is known.
+    one that ran into a loop and was read a second time, and where that looped too a third time at another resolution;
+    `other_resolution` says that its text comes from there. `looping` is one that always ran into a loop: its first text
+    is cut off where that begins. `overruled` counts the tokens at which the guard forbade what the model would have
+    written. `confidence` is the share of the text that is likely to be right, `words` has the likelihood of each word,
+    `characters` of each character, `lines` that share for each line of the text, and `scores` what all was told from;
+    None and empty where nothing is known.
     """
 
     id: str
@@ -27,6 +28,7 @@ class Prediction:
     truncated: bool
     read_again: bool = False
     tried_again: bool = False
+    other_resolution: bool = False
     looping: bool = False
     overruled: int = 0
     confidence: float | None = None
@@ -37,13 +39,14 @@ class Prediction:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Why to look at it whatever its confidence: "empty", "looping", "truncated", "overruled", "tried_again"."""
+        """Why to look at it whatever its confidence; docs/guide/confidence.md says what each means."""
         told = {
             "empty": is_blank(self.text),
             "looping": self.looping,
             "truncated": self.truncated,
             "overruled": self.overruled > 0,
             "tried_again": self.tried_again,
+            "other_resolution": self.other_resolution,
         }
         return tuple(name for name, true in told.items() if true)
 

@@ -1,13 +1,21 @@
-"""Reading pages, some at a time, into the journal: what is known there is not read again."""
+"""Reading pages, some at a time, into the journal: what is known there is not read again.
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+While some are read, the next ones are opened in other processes, so that a graphics card does not wait for pages to be
+decoded, lines to be found on them, and these to be cut out. A thread would not do: to find lines takes the interpreter
+for itself, and then the network's next step waits for it.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from PIL import Image
 
+from dsocr.data.processes import cores, worker_processes
 from dsocr.data.sources.layout import Outline, Region, SourceLine
 from dsocr.errors import DataError
+from dsocr.inference.ahead import made_ahead
 from dsocr.inference.inputs.finding import InputPage
 from dsocr.inference.inputs.showing import Opening, OpenPage, Shown
 from dsocr.inference.journal import ReadingJournal
@@ -31,6 +39,13 @@ class Reads(Protocol):
         ...
 
 
+Rows = list[tuple[str, str, dict[str, Any]]]
+"""What became of some pages, as the journal keeps it: id, stamp, and the page or why it was refused."""
+
+ReadGroups = Callable[[Sequence[Sequence[InputPage]]], Generator[Rows]]
+"""Reads groups of pages; gives the rows of each group when it is done, in any order."""
+
+
 @dataclass(slots=True)
 class _Answered:
     """A page with the predictions that have come for it so far."""
@@ -42,26 +57,62 @@ class _Answered:
 def read_into(
     journal: ReadingJournal,
     pages: Sequence[InputPage],
-    opening: Opening,
-    reader: Reads,
+    read: ReadGroups,
     *,
-    strict: bool,
     progress: Callable[[int, int], None] | None,
 ) -> int:
-    """Reads every page that the journal does not know; gives the number of those that it knew.
-
-    A page that cannot be read is written down with the reason; `strict` makes it an error.
-    """
-    done = known = 0
-    for group in groups(pages):
-        wanted = [page for page in group if not journal.knows(page.id, page.stamp)]
-        known += len(group) - len(wanted)
-        if wanted:
-            journal.add(_read(wanted, opening, reader, strict=strict))
-        done += len(group)
-        if progress:
-            progress(done, len(pages))
+    """Has every page read that the journal does not know; gives the number of those that it knew."""
+    unknown = ([page for page in group if not journal.knows(page.id, page.stamp)] for group in groups(pages))
+    wanted = [group for group in unknown if group]
+    known = done = len(pages) - sum(map(len, wanted))
+    if progress and known:
+        progress(done, len(pages))
+    with closing(read(wanted)) as answered:
+        for rows in answered:
+            journal.add(rows)
+            done += len(rows)
+            if progress:
+                progress(done, len(pages))
     return known
+
+
+def read_here(
+    wanted: Sequence[Sequence[InputPage]],
+    opening: Opening,
+    open_reader: Callable[[], Reads],
+    *,
+    strict: bool,
+    workers: int | None = None,
+) -> Generator[Rows]:
+    """What became of the pages of each group, one group after the other.
+
+    `open_reader` is called when there is something to read, if there is. `workers` is how many processes open pages: 1
+    for this one alone, None for as many as a group of pages can use. A page that cannot be read is told of with the
+    reason; `strict` makes it an error.
+    """
+    if not wanted:
+        return
+    reader = _Opened(open_reader)
+    with worker_processes(workers or _processes()) as crew:
+        for opened in made_ahead(wanted, crew, opening.attempt):
+            found = [(page, _Answered(one) if isinstance(one, OpenPage) else one) for page, one in opened]
+            yield _read(found, reader, replace_texts=opening.replace_texts, strict=strict)
+
+
+class _Opened:
+    """A reader that is opened when it first has something to read."""
+
+    def __init__(self, open_reader: Callable[[], Reads]) -> None:
+        self._open_reader = open_reader
+        self._reader: Reads | None = None
+
+    def read(self, queue: "Sequence[tuple[_Answered, Shown]]") -> Iterator[Prediction]:
+        """A prediction for each image that is shown."""
+        if not queue:
+            return iter(())
+        self._reader = self._reader or self._open_reader()
+        hands = {shown.id: _hand(answered.page.page) for answered, shown in queue}
+        return self._reader.read(((shown.id, shown.image()) for _, shown in queue), hands.get)
 
 
 def groups(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
@@ -78,42 +129,37 @@ def groups(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
         yield group
 
 
+def _processes() -> int:
+    """As many as there are cores, but no more than there are pages in a group; one beside this in any case."""
+    return min(max(2, cores()), _LINES_TOGETHER // _LINES_OF_A_PAGE)
+
+
 def _read(
-    pages: Sequence[InputPage], opening: Opening, reader: Reads, *, strict: bool
-) -> list[tuple[str, str, dict[str, object]]]:
+    found: Sequence[tuple[InputPage, _Answered | str]], reader: _Opened, *, replace_texts: bool, strict: bool
+) -> Rows:
     """Rows for the journal, one a page."""
-    opened: dict[str, _Answered] = {}
-    refused: dict[str, str] = {}
-    for page in pages:
-        try:
-            opened[page.id] = _Answered(opening.open(page))
-        except DataError as error:
-            refused[page.id] = error.message
     if strict:
-        _refuse_all(refused, opened)
-    queue = [(answered, shown) for answered in opened.values() for shown in answered.page.shown]
-    hands = {shown.id: _hand(answered.page.page) for answered, shown in queue}
-    images = ((shown.id, shown.image()) for _, shown in queue)
-    for (answered, _), prediction in zip(queue, reader.read(images, hands.get), strict=True):
+        _refuse_all(found)
+    opened = [answered for _, answered in found if isinstance(answered, _Answered)]
+    queue = [(answered, shown) for answered in opened for shown in answered.page.shown]
+    for (answered, _), prediction in zip(queue, reader.read(queue), strict=True):
         answered.predictions.append(prediction)
-    return [
-        (
-            page.id,
-            page.stamp,
-            {"page": _assembled(opened[page.id], replace_texts=opening.replace_texts).as_json()}
-            if page.id in opened
-            else {"refused": refused[page.id]},
-        )
-        for page in pages
-    ]
+    return [(page.id, page.stamp, _row(answered, replace_texts=replace_texts)) for page, answered in found]
 
 
-def _refuse_all(refused: dict[str, str], opened: dict[str, _Answered]) -> None:
-    for id_, message in refused.items():
-        raise DataError(message, where=id_)
-    for answered in opened.values():
-        for message in answered.page.refused:
-            raise DataError(message)
+def _row(answered: _Answered | str, *, replace_texts: bool) -> dict[str, object]:
+    if isinstance(answered, str):
+        return {"refused": answered}
+    return {"page": _assembled(answered, replace_texts=replace_texts).as_json()}
+
+
+def _refuse_all(found: Sequence[tuple[InputPage, _Answered | str]]) -> None:
+    for page, answered in found:
+        if isinstance(answered, str):
+            raise DataError(answered, where=page.id)
+    for _, answered in found:
+        if isinstance(answered, _Answered) and answered.page.refused:
+            raise DataError(answered.page.refused[0])
 
 
 def _hand(page: InputPage) -> str:

@@ -52,11 +52,21 @@ class Engine:
 
     def __post_init__(self) -> None:
         if not self.address.startswith(("http://", "https://")):
-            raise ConfigError(f"--engine {self.address}: is no address", hint="it begins with http:// and ends in /v1")
+            raise ConfigError(f"--engine {self.address}: is no address", hint=_hint(self.address))
 
     def told(self) -> dict[str, str]:
         """What of it decides the texts."""
         return {"engine": self.address, "engine_model": self.model}
+
+
+def _hint(given: str) -> str:
+    """What to give in place of what is no address."""
+    if given.lower() != "vllm":
+        return "it begins with http:// and ends in /v1; or it is ray"
+    return (
+        "start vLLM, then name its server: dsocr export RUN --merged DIR; vllm serve DIR --served-model-name mine; and "
+        "here --engine http://HOST:8000/v1 --engine-model mine"
+    )
 
 
 class RemoteReader:

@@ -11,7 +11,7 @@ from dsocr.runs import writing_whole
 
 DOUBTFUL = 0.5
 """A word is marked that is likelier wrong than right."""
-_GRAVE = ("empty", "looping", "truncated", "overruled", "tried_again")
+_GRAVE = ("empty", "looping", "truncated", "overruled", "other_resolution", "tried_again")
 """Flags, the gravest first."""
 _OPEN, _CLOSE = "⟦", "⟧"
 

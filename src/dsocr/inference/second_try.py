@@ -1,6 +1,6 @@
-"""What becomes of lines that ran into a loop: each is read once more, and what loops then too is cut off and marked."""
+"""What becomes of lines that ran into a loop: they are read again, and what always loops is cut off and marked."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +10,11 @@ from dsocr.inference.decoding import Generation, Reading, decode
 from dsocr.inference.sheets import LineReading, batches
 from dsocr.loops import loop_start
 from dsocr.model.encoding import Encoder
+from dsocr.model.other_resolution import another_resolution
+from dsocr.model.resolution import Resolution
 
 _STRICT = 10
-"""Tokens in a row that may not come twice in a second try, however far back."""
+"""Tokens in a row that may not come twice in another try, however far back."""
 
 
 def without_loops(
@@ -20,19 +22,46 @@ def without_loops(
 ) -> list[LineReading]:
     """The readings of some lines, those that loop replaced; `images` are the lines', one each.
 
-    A second try is greedy, alone and under a stricter guard. If it loops too, the first reading is kept up to where
-    its loop begins, and stays `looping`.
+    A second try is greedy, alone and under a stricter guard, a third so at another resolution of the base, if it has
+    one that shows the line well. If all loop, the first reading is kept up to where its loop begins, and stays
+    `looping`.
     """
     settled = list(lines)
     looping = [place for place, line in enumerate(lines) if line.reading.looping]
     strict = stricter(generation)
-    for places in batches(looping, generation.samples_per_batch):
-        again = decode(network, encoder, [encoder.encode(images[place]) for place in places], strict)
-        for place, second in zip(places, again, strict=True):
-            first = lines[place].reading
-            kept = second if not (second.looping or second.truncated) else cut_off(first)
-            settled[place] = replace(lines[place], reading=kept, tried_again=True)
+    left = []
+    for place, reading in _read(network, encoder, strict, images, looping):
+        is_good = not (reading.looping or reading.truncated)
+        kept = reading if is_good else cut_off(lines[place].reading)
+        settled[place] = replace(lines[place], reading=kept, tried_again=True)
+        left += [] if is_good else [place]
+    for resolution, places in _other_looks(encoder, images, left).items():
+        other = replace(encoder, resolution=resolution)
+        # No more image slots at once than are read at the own resolution.
+        fewer = generation.samples_per_batch * encoder.resolution.slots() // resolution.slots()
+        bounded = replace(strict, samples_per_batch=max(1, min(fewer, generation.samples_per_batch)))
+        for place, reading in _read(network, other, bounded, images, places):
+            if not (reading.looping or reading.truncated):
+                settled[place] = replace(settled[place], reading=reading, other_resolution=True)
     return settled
+
+
+def _read(
+    network: Any, encoder: Encoder, generation: Generation, images: Sequence[Image.Image], places: Sequence[int]
+) -> Iterator[tuple[int, Reading]]:
+    """The readings of the images at these places."""
+    for batch in batches(places, generation.samples_per_batch):
+        readings = decode(network, encoder, [encoder.encode(images[place]) for place in batch], generation)
+        yield from zip(batch, readings, strict=True)
+
+
+def _other_looks(encoder: Encoder, images: Sequence[Image.Image], places: Sequence[int]) -> dict[Resolution, list[int]]:
+    """The places of images by another resolution that shows them; those for which there is none are not among them."""
+    looks: dict[Resolution, list[int]] = {}
+    for place in places:
+        if resolution := another_resolution(images[place].size, encoder.resolution, encoder.others):
+            looks.setdefault(resolution, []).append(place)
+    return looks
 
 
 def stricter(generation: Generation) -> Generation:

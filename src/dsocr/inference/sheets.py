@@ -27,12 +27,14 @@ T = TypeVar("T")
 class LineReading:
     """What was read of one line; `read_again` alone, because its sheet was answered with another number of lines.
 
-    `tried_again` is one that ran into a loop and was read a second time under a stricter guard.
+    `tried_again` is one that ran into a loop and was read again under a stricter guard, `other_resolution` one whose
+    text was read so at another resolution, because it looped then too.
     """
 
     reading: Reading
     read_again: bool = False
     tried_again: bool = False
+    other_resolution: bool = False
 
 
 def sheet_limits(resolution: Resolution, lines_per_sheet: LinesPerSheet, tokens: int | None = None) -> SheetLimits:

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from dsocr.data.clock import now
 from dsocr.data.sources.layout import Unit
 from dsocr.data.targets.filling import Step
 from dsocr.errors import DataError, RunError
-from dsocr.inference.confidence import CALIBRATION
+from dsocr.inference.cluster import Cluster
 from dsocr.inference.formats import choose_formats
 from dsocr.inference.formats.jsonl import row_of
 from dsocr.inference.inputs.finding import InputPage, Shows, find_pages
@@ -21,13 +22,13 @@ from dsocr.inference.inputs.showing import Opening
 from dsocr.inference.journal import ReadingJournal
 from dsocr.inference.outputs import Target
 from dsocr.inference.pages import ReadPage
-from dsocr.inference.reading import Reads, read_into
+from dsocr.inference.reading import ReadGroups, Reads, read_here, read_into
 from dsocr.inference.remote import Engine, RemoteReader
 from dsocr.inference.review import write_review
 from dsocr.inference.transcriber import Transcriber
 from dsocr.inference.work import recover, work_folder
 from dsocr.model.out_of_memory import is_out_of_memory
-from dsocr.runs import READING, ReadingSettings, RunFolder
+from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder
 from dsocr.sealing import MANIFEST
 
 Progress = Callable[[int, int], None]
@@ -90,8 +91,9 @@ def transcribe(
     overwrite: bool = False,
     review: Path | None = None,
     progress: Progress | None = None,
-    engine: Engine | None = None,
+    engine: Engine | Cluster | None = None,
     reader: Reads | None = None,
+    workers: int | None = None,
 ) -> TranscribeReport:
     """Reads all pages of `inputs` with a run's adapter and writes the texts to `out`, a file or a folder.
 
@@ -99,8 +101,9 @@ def transcribe(
     it from their shape. `segmenter` finds the lines of pages that come without. Texts that ALTO and PAGE files hold are
     kept unless `replace_texts`. `shard` (2, 5) reads the second of five shares of the pages. What cannot be read is
     counted and listed; `strict` makes it an error. What a killed run has read is not read again. `review` is a file for
-    all lines that were read, the most doubtful first. `engine` is a server that reads, `reader` what reads, in place
-    of the run's own network.
+    all lines that were read, the most doubtful first. `engine` is a server or a cluster that reads, `reader` what
+    reads in place of the run's own network. `workers` is how many processes open pages, where no cluster does: 1 for
+    this one alone.
     """
     if review is not None:
         _refuse_review(review, out, overwrite=overwrite)
@@ -117,15 +120,15 @@ def transcribe(
         job = _job(run, settings, opening, shows, segmenter, shard) | (engine.told() if engine else {})
         target.refuse(pages, overwrite=overwrite, shard=job["shard"])
         date = work.journal.begin(job, now().isoformat(timespec="seconds"))
-        with _memory_in_sentences(run, out):
-            known = read_into(
-                work.journal,
-                pages,
-                opening,
-                reader or _reader(run, settings, engine),
+        with _memory_in_sentences(run, out, engine):
+            read: ReadGroups = partial(
+                engine.read if isinstance(engine, Cluster) else partial(read_here, workers=workers),
+                opening=opening,
+                # Machines of a cluster may be in another folder.
+                open_reader=partial(_reader, RunFolder(run.path.absolute()), settings, engine, reader),
                 strict=strict,
-                progress=progress,
             )
+            known = read_into(work.journal, pages, read, progress=progress)
         report = TranscribeReport(out, [format_.name for format_ in target.formats], known=known)
         report.refused += found.refused
         for page in read_pages(work.journal, pages, report.refused):
@@ -144,24 +147,25 @@ def transcribe(
     return report
 
 
-def _reader(run: RunFolder, settings: ReadingSettings, engine: Engine | None) -> Reads:
-    if engine is None:
-        return Transcriber.of_run(run, merged=True)
-    return RemoteReader(engine, settings)
+def _reader(run: RunFolder, settings: ReadingSettings, engine: Engine | Cluster | None, reader: Reads | None) -> Reads:
+    """What reads images: the given reader, the server, or the run's own network, here or on a cluster."""
+    if reader is not None:
+        return reader
+    return RemoteReader(engine, settings) if isinstance(engine, Engine) else Transcriber.of_run(run, merged=True)
 
 
 @contextmanager
-def _memory_in_sentences(run: RunFolder, out: Path) -> Iterator[None]:
+def _memory_in_sentences(run: RunFolder, out: Path, engine: Engine | Cluster | None) -> Iterator[None]:
     """The end of the machine's or its graphics card's memory becomes a RunError."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        hint = (
-            "what was read is kept: end other programs, then run the same command again; if that does not help, "
-            f"lower samples_per_batch in {run.adapter / READING} (all pages are read anew then)"
-        )
+        hint = "what was read is kept: end other programs, then run the same command again"
+        if not isinstance(engine, Engine):  # a server has batches of its own
+            lower = f"lower samples_per_batch in {run.adapter / READING} (all pages are read anew then)"
+            hint += f"; if that does not help, {lower}"
         # `from None`: the traceback would keep the batch alive.
         raise RunError("the memory ended while pages were read", where=out, hint=hint) from None
 

@@ -124,6 +124,7 @@ class Transcriber:
             reading.truncated,
             line.read_again,
             line.tried_again,
+            line.other_resolution,
             reading.looping,
             reading.overruled,
             line_confidence(scored, scales.line),

@@ -61,12 +61,16 @@ class ImageFeatures:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Turns images and texts into `Encoded`, for one base at one resolution with one prompt."""
+    """Turns images and texts into `Encoded`, for one base at one resolution with one prompt.
+
+    `others` are the resolutions that the base has beside.
+    """
 
     tokenizer: PreTrainedTokenizerBase
     image_token_id: int
     resolution: Resolution
     prompt: str
+    others: tuple[Resolution, ...] = ()
 
     @property
     def pad_id(self) -> int:

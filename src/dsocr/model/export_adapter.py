@@ -14,7 +14,7 @@ from dsocr.model.exported import Exported
 from dsocr.model.loading import EMBEDDED, find_base
 from dsocr.model.serving import VLLM_RANKS
 from dsocr.model.weights import heads_in
-from dsocr.runs import ReadingSettings, RunFolder, to_json, writing_folder
+from dsocr.runs import CALIBRATION, ReadingSettings, RunFolder, to_json, writing_folder
 
 _MERGE = "export merged weights instead, with --merged"
 
@@ -52,6 +52,9 @@ def export_adapter(
     with writing_folder(out) as draft:
         shutil.copyfile(run.adapter / WEIGHTS, draft / WEIGHTS)
         (draft / CONFIG).write_text(to_json(config), encoding="utf-8", newline="\n")
+        # At another strength confidences are others, too.
+        if strength == 1 and (run.adapter / CALIBRATION).is_file():
+            shutil.copyfile(run.adapter / CALIBRATION, draft / CALIBRATION)
         write_beside(draft, export, out)
     return export
 

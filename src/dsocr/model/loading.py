@@ -17,7 +17,7 @@ from dsocr.model.architectures import UNUSED_TENSORS, Architecture, original_con
 from dsocr.model.encoding import Encoder
 from dsocr.model.hub import fetch
 from dsocr.model.prompts import IMAGE, find_prompt
-from dsocr.model.resolution import Family, find_resolution
+from dsocr.model.resolution import Family, find_resolution, resolutions
 from dsocr.model.weights import tensor_shapes
 
 EMBEDDED = "nano"
@@ -189,7 +189,9 @@ def _encoder(
     tokenizer: PreTrainedTokenizerBase, family: Family, folder: Path, resolution: str | None, prompt: str
 ) -> Encoder:
     image_token_id = _image_token_id(tokenizer, folder)
-    return Encoder(tokenizer, image_token_id, find_resolution(family, resolution), find_prompt(prompt))
+    chosen = find_resolution(family, resolution)
+    others = tuple(other for other in resolutions(family) if other != chosen)
+    return Encoder(tokenizer, image_token_id, chosen, find_prompt(prompt), others)
 
 
 def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:

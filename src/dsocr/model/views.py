@@ -61,7 +61,7 @@ def shrunk(image: Image.Image, resolution: Resolution) -> Image.Image:
 
     For work on the image that comes before `show`. An image whose tiles would be others at that size stays as it is.
     """
-    scale = SPARE * _shown_scale(image, resolution)
+    scale = SPARE * shown_scale(image.size, resolution)
     height = math.ceil(image.height * scale)
     # From the height, because it is a line's shorter side: rounding both would change its shape.
     size = (round(image.width * height / image.height), height)
@@ -70,9 +70,9 @@ def shrunk(image: Image.Image, resolution: Resolution) -> Image.Image:
     return image.resize(size, Image.Resampling.BICUBIC)
 
 
-def _shown_scale(image: Image.Image, resolution: Resolution) -> float:
+def shown_scale(image_size: tuple[int, int], resolution: Resolution) -> float:
     """By how much the view with the most detail scales an image, in the direction that it scales less down."""
-    width, height = image.size
+    width, height = image_size
     side = resolution.size
     if resolution.layout == "fold":
         rows, _ = folded_size(width, height, side, resolution.tallest_row)

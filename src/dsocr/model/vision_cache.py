@@ -16,18 +16,21 @@ from dataclasses import dataclass
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save_file
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from dsocr.errors import DataError
 from dsocr.model.encoding import Encoded, Encoder, collate
 from dsocr.model.resolution import Grid
+
+if TYPE_CHECKING:
+    # Worker processes that prepare batches import this, and importing networks takes longer than torch itself.
+    from transformers import PreTrainedModel
 
 _CODE = (
     "model/encoding.py",
@@ -211,7 +214,7 @@ class VisionCache:
 
 @torch.no_grad()
 def vision_features(
-    network: PreTrainedModel, samples: Sequence[Encoded], pad_id: int, autocast: torch.dtype | None
+    network: "PreTrainedModel", samples: Sequence[Encoded], pad_id: int, autocast: torch.dtype | None
 ) -> list[Tensor]:
     """What the vision towers say of each sample, (n, D) on the CPU: what the decoder gets in its image slots."""
     device = network.device
@@ -227,7 +230,7 @@ def vision_features(
     return [tokens.to("cpu", copy=True) for tokens in seen]
 
 
-def fingerprint(network: PreTrainedModel) -> str:
+def fingerprint(network: "PreTrainedModel") -> str:
     """A hash of everything in the network but its decoder: names, shapes, types and values, and the kind of device."""
     found = hashlib.sha256(f"{network.device.type} {network.config._attn_implementation}\n".encode())
     for name, tensor in sorted(network.state_dict().items()):

@@ -26,7 +26,7 @@ def write_curves(folders: Sequence[Path], out: Path) -> list[History]:
         raise DataError("curves are .html or .png", where=out, hint=f"for example {out.with_suffix('.html').name}")
     if not out.absolute().parent.is_dir():
         raise DataError("there is no such folder", where=out.absolute().parent, hint="make it first")
-    names = [folder.name for folder in folders]
+    names = [folder.resolve().name for folder in folders]
     if len(set(names)) < len(names):
         names = [folder.as_posix() for folder in folders]
     histories = [read_history(folder, name) for folder, name in zip(folders, names, strict=True)]

@@ -19,14 +19,14 @@ from dsocr import __version__
 from dsocr.data.paths import inside
 from dsocr.errors import DsocrError
 from dsocr.inference.transcriber import Prediction
-from dsocr.serving.bodies import BASE64_ROOM, Account, Budget, image_of_data_uri, read_body
+from dsocr.serving.bodies import BASE64_ROOM, Account, Budget, read_body
 from dsocr.serving.engine import Engine
 from dsocr.serving.guarding import Gate, refusal_body, refusal_headers
-from dsocr.serving.limits import Limits, RefusedError
+from dsocr.serving.limits import Limits, RefusedError, fault
 from dsocr.serving.manual import manual
 from dsocr.serving.measures import CONTENT_TYPE, Measures
 from dsocr.serving.models import ServedModels, adapter_folder
-from dsocr.serving.openai import ChatRequest, chunks, completion
+from dsocr.serving.openai import Asked, ChatRequest, asked_in, chunks, completion
 from dsocr.serving.waiting import read_images
 
 
@@ -72,7 +72,7 @@ _STATUSES: dict[int | str, dict[str, Any]] = {
         (421, "not a host name of this server"),
         (422, "not an image that can be read"),
         (429, "too many requests; see Retry-After"),
-        (503, "the server is starting or shutting down"),
+        (503, "the image takes more memory than is free, too many connections are open, or the server is ending"),
         (504, "not read in time"),
     )
 }
@@ -139,7 +139,7 @@ def create_app(
 
     @app.exception_handler(Exception)
     async def admit_a_fault(request: Request, _: Exception) -> Response:
-        return await refuse(request, RefusedError(500, "fault", "a fault of the server; its log has more"))
+        return await refuse(request, fault())
 
     @app.exception_handler(RequestValidationError)
     async def refuse_parameters(request: Request, error: RequestValidationError) -> Response:
@@ -162,6 +162,15 @@ def create_app(
     async def body_of(request: Request, most: int, account: Account) -> bytes:
         engine.demand_room()
         return await read_body(request, most, limits, account)
+
+    async def chat_in(request: Request, account: Account) -> Asked:
+        body = await body_of(request, limits.body_bytes * 4 // 3 + BASE64_ROOM, account)
+        try:
+            asked = asked_in(body, limits)
+        except ValidationError as error:
+            raise _not_understood(error) from None
+        account.keep(sum(map(len, asked.images)))  # the body goes, its images wait
+        return asked
 
     @app.post(
         "/v1/transcriptions",
@@ -190,14 +199,9 @@ def create_app(
     async def chat_completions(request: Request) -> Response:
         """Read the images of the last message that has any, each a data URI; their texts are joined by line breaks."""
         with budget.account() as account:
-            body = await body_of(request, limits.body_bytes * 4 // 3 + BASE64_ROOM, account)
-            try:
-                asked = ChatRequest.model_validate_json(body)
-            except ValidationError as error:
-                raise _not_understood(error) from None
+            asked = await chat_in(request, account)
             name = chosen(asked.model)
-            images = [image_of_data_uri(url, limits) for url in asked.urls(limits)]
-            read = await predictions(request, images, name)
+            read = await predictions(request, asked.images, name)
         text, truncated = "\n".join(one.text for one in read), any(one.truncated for one in read)
         identifier, created = _identifier("chatcmpl"), int(time.time())
         if not asked.stream:

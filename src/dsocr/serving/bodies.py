@@ -30,13 +30,17 @@ class Budget:
         try:
             yield account
         finally:
-            self._left += account.held
+            self.give_back(account.held)
 
     def take(self, size: int) -> None:
         """Raise RefusedError where so many more bytes are too many."""
         if size > self._left:
             raise busy(1)
         self._left -= size
+
+    def give_back(self, size: int) -> None:
+        """So many bytes are no longer held."""
+        self._left += size
 
 
 class Account:
@@ -50,6 +54,12 @@ class Account:
         """Hold so many bytes more. Raises RefusedError where the server has no room for them."""
         self._budget.take(size)
         self.held += size
+
+    def keep(self, size: int) -> None:
+        """Hold no more than so many bytes from here on."""
+        if size < self.held:
+            self._budget.give_back(self.held - size)
+            self.held = size
 
 
 async def read_body(request: Request, most: int, limits: Limits, account: Account) -> bytes:

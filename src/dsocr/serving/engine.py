@@ -21,9 +21,10 @@ from dsocr.errors import DsocrError
 from dsocr.inference.transcriber import Prediction
 from dsocr.serving.limits import Limits, RefusedError, busy
 from dsocr.serving.measures import Measures
+from dsocr.serving.pace import Pace
 
 _LOG = logging.getLogger(__name__)
-_LONGEST_WAIT = 60
+_LONGEST_PAUSE = 60
 """Seconds: the most that `Retry-After` says."""
 _CLOSING = ("closing", "the server is shutting down")
 _BROKEN = ("not_alive", "the thread that reads has ended: the server must be started again")
@@ -67,7 +68,7 @@ class Engine:
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._changed = threading.Condition()
         self._ended: tuple[str, str] | None = None
-        self._seconds_each = 0.5
+        self._pace = Pace()
         self._thread = threading.Thread(target=self._work, name="dsocr-engine", daemon=True)
         measures.watch_waiting(lambda: len(self._waiting))
 
@@ -89,14 +90,20 @@ class Engine:
         return self._thread.is_alive() and self._ended is None
 
     def demand_room(self, images: int = 1) -> None:
-        """Raise the RefusedError that `submit` would raise."""
+        """Raise the RefusedError that `submit` would raise.
+
+        Where nothing is being done an image is always taken, for there is no other way to learn how long one takes.
+        """
         with self._changed:
             self._demand_life()
             if images > self._limits.waiting:
                 most = self._limits.waiting
                 raise RefusedError(413, "too_many_images", f"{images} images at once, where {most} may wait")
-            if len(self._waiting) + images > self._limits.waiting:
-                raise busy(self._wait_of(len(self._waiting)))
+            waiting = len(self._waiting)
+            idle = not waiting and self._pace.is_idle
+            late = not idle and self._pace.seconds_of(waiting + images) > self._limits.longest_wait
+            if late or waiting + images > self._limits.waiting:
+                raise busy(max(1, min(_LONGEST_PAUSE, math.ceil(self._pace.seconds_of(waiting)))))
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Let the images wait to be read, all or none; their `answer` is set then. Raises RefusedError."""
@@ -113,9 +120,6 @@ class Engine:
             self._calls.append((function, answer))
             self._changed.notify_all()
         return answer
-
-    def _wait_of(self, images: int) -> int:
-        return max(1, min(_LONGEST_WAIT, math.ceil(images * self._seconds_each)))
 
     def _demand_life(self) -> None:
         if self._ended is not None:
@@ -140,12 +144,17 @@ class Engine:
                 call = self._calls.popleft() if self._calls else None
             if call is not None:
                 _carry_out(*call)
-            elif batch := self._next_batch():
-                started = time.monotonic()
-                self._read(batch)
-                seconds = time.monotonic() - started
-                self._seconds_each += 0.2 * (seconds / len(batch) - self._seconds_each)
-                self._measures.batch_was_read(len(batch), seconds)
+                del call  # until the next one, for it may hold much
+            else:
+                self._read_next()
+
+    def _read_next(self) -> None:
+        """Read a batch, and keep nothing of it."""
+        if not (batch := self._next_batch()):
+            return
+        self._pace.begin(len(batch))
+        self._read(batch)
+        self._measures.batch_was_read(len(batch), self._pace.end())
 
     def _refuse_all(self) -> None:
         with self._changed:
@@ -214,7 +223,7 @@ def _refuse(job: Job, error: Exception) -> None:
         error = RefusedError(503, "out_of_memory", "the image takes more memory than is free", retry_after=5)
     if not isinstance(error, DsocrError | RefusedError):
         _LOG.error("an image could not be read", exc_info=error)
-    job.answer.set_exception(error)
+    job.answer.set_exception(_without_frames(error))
 
 
 def _carry_out(function: Callable[[], Any], answer: "Future[Any]") -> None:
@@ -223,4 +232,13 @@ def _carry_out(function: Callable[[], Any], answer: "Future[Any]") -> None:
     try:
         answer.set_result(function())
     except Exception as error:  # noqa: BLE001 - told to who asked
-        answer.set_exception(error)
+        answer.set_exception(_without_frames(error))
+
+
+def _without_frames(error: Exception) -> Exception:
+    """The error without the frames it came through: they hold the batch with its pictures, and its jobs hold the error.
+
+    Only the collector would free such a ring, and it counts objects, not the megabytes of pictures.
+    """
+    error.__context__ = error.__cause__ = None
+    return error.with_traceback(None)

@@ -23,6 +23,14 @@ class Limits:
     deadline: float = 60.0
     gather: float = 0.01
 
+    @property
+    def longest_wait(self) -> float:
+        """Seconds: an image that should take longer until it is read is not taken.
+
+        Half the deadline, for the time that an image takes is known from those before it alone.
+        """
+        return self.deadline / 2
+
 
 class RefusedError(Exception):
     """A request that is not served: its HTTP status, a word for programs and a sentence for people.
@@ -36,6 +44,11 @@ class RefusedError(Exception):
         self.message = message
         self.retry_after = retry_after
         super().__init__(message)
+
+
+def fault() -> RefusedError:
+    """The answer where it is the server that is wrong."""
+    return RefusedError(500, "fault", "a fault of the server; its log has more")
 
 
 def busy(retry_after: int) -> RefusedError:

@@ -3,10 +3,12 @@
 Prompts are the adapter's own, so texts in a request are taken and not used; what cannot be honoured is refused.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dsocr.serving.bodies import image_of_data_uri
 from dsocr.serving.limits import Limits, RefusedError
 
 
@@ -57,6 +59,21 @@ class ChatRequest(BaseModel):
                     raise RefusedError(413, "too_many_images", message_)
                 return urls
         raise RefusedError(400, "no_image", "no message holds an image: add a part of type image_url with a data URI")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a chat asks for, without its body: the images' files, who reads them, and how to answer."""
+
+    model: str
+    images: list[bytes]
+    stream: bool
+
+
+def asked_in(body: bytes, limits: Limits) -> Asked:
+    """What a body asks for. Raises pydantic's ValidationError, and RefusedError where it holds no image to read."""
+    request = ChatRequest.model_validate_json(body)
+    return Asked(request.model, [image_of_data_uri(url, limits) for url in request.urls(limits)], request.stream)
 
 
 def completion(identifier: str, created: int, model: str, text: str, *, truncated: bool) -> dict[str, Any]:

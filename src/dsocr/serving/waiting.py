@@ -10,7 +10,7 @@ from dsocr.errors import DataError, DsocrError
 from dsocr.inference.transcriber import Prediction
 from dsocr.serving.bodies import pixels_of
 from dsocr.serving.engine import Engine, Job
-from dsocr.serving.limits import Limits, RefusedError
+from dsocr.serving.limits import Limits, RefusedError, fault
 
 _LOOK = 0.25
 """Seconds between two looks whether the client is still there."""
@@ -29,14 +29,6 @@ async def read_images(
     try:
         await _all_of(request, answers, expires, limits)
         return [answer.result() for answer in answers]
-    except DataError as error:
-        raise RefusedError(422, "unreadable_image", str(error)) from error
-    except DsocrError as error:
-        raise RefusedError(409, "cannot_read", str(error)) from error
-    except asyncio.CancelledError:
-        if any(job.answer.cancelled() for job in jobs):  # the engine let go of it at its deadline
-            raise _too_late(limits) from None
-        raise
     finally:
         for job, answer in zip(jobs, answers, strict=True):
             answer.cancel()
@@ -50,16 +42,31 @@ async def _all_of(
 ) -> None:
     waiting = set(answers)
     while waiting:
-        _, waiting = await asyncio.wait(waiting, timeout=_LOOK, return_when=asyncio.FIRST_EXCEPTION)
-        for answer in answers:
-            if answer.done() and not answer.cancelled() and (error := answer.exception()):
-                raise error  # the others need not be waited for
+        done, waiting = await asyncio.wait(waiting, timeout=_LOOK, return_when=asyncio.FIRST_EXCEPTION)
+        for answer in done:
+            if answer.cancelled():  # the engine let go of it at its deadline
+                raise _too_late(limits)
+            if error := answer.exception():
+                raise _refusal(error)  # the others need not be waited for
         if not waiting:
             return
         if time.monotonic() > expires:
             raise _too_late(limits)
         if await request.is_disconnected():
             raise RefusedError(499, "client_gone", "the client went away")
+
+
+def _refusal(error: BaseException) -> RefusedError:
+    """What to answer for an error; a new one, since the frames it is raised through hold the first, and all images."""
+    match error:
+        case RefusedError():
+            return RefusedError(error.status, error.code, error.message, retry_after=error.retry_after)
+        case DataError():
+            return RefusedError(422, "unreadable_image", str(error))
+        case DsocrError():
+            return RefusedError(409, "cannot_read", str(error))
+        case _:
+            return fault()
 
 
 def _too_late(limits: Limits) -> RefusedError:

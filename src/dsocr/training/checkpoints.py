@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dsocr.errors import RunError
 from dsocr.model.adapters import WEIGHTS, adapter_files, load_tensors
-from dsocr.runs import to_json
+from dsocr.runs import CALIBRATION, to_json
 from dsocr.sealing import damage, remove_sealed, write_sealed
 
 TRAINER_STATE = "trainer_state.json"
@@ -94,9 +94,12 @@ def save_checkpoint(
     write_sealed(place, files())
 
 
-def save_best(folder: Path, step: int, model: PeftModel) -> None:
-    """Write the adapter of a step as the best so far; earlier ones stay, for the checkpoints that know of them."""
-    write_sealed(best_path(folder, step), adapter_files(model))
+def save_best(folder: Path, step: int, model: PeftModel, calibration: str) -> None:
+    """Write the adapter of a step, and its calibration as JSON, as the best so far.
+
+    Earlier ones stay, for the checkpoints that know of them.
+    """
+    write_sealed(best_path(folder, step), [*adapter_files(model), (CALIBRATION, calibration.encode())])
 
 
 def load_trainer_state(place: Path) -> dict[str, Any]:

@@ -9,12 +9,12 @@ from pathlib import Path
 from peft import PeftModel
 
 from dsocr.config import RunConfig, load_config
-from dsocr.data.checks import Finding, Survey, survey_dataset
+from dsocr.data.checks import Survey, survey_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.data.prepare import Progress
 from dsocr.data.subsets import training_samples
-from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, RunError
+from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, RunError, typed
 from dsocr.inference.decoding import Generation
 from dsocr.model.encoding import Encoded, Encoder, collate
 from dsocr.model.loading import load_encoder
@@ -47,13 +47,6 @@ PAIRED = 24
 _LOOKED_AT = 3
 
 
-def check_for_base(
-    dataset: Dataset, encoder: Encoder, *, max_text_tokens: int | None, progress: Progress | None = None
-) -> list[Finding]:
-    """All findings about a dataset that is to be shown to a base through `encoder`, errors first."""
-    return survey_for_base(dataset, encoder, max_text_tokens=max_text_tokens, progress=progress).findings
-
-
 def survey_for_base(
     dataset: Dataset,
     encoder: Encoder,
@@ -62,7 +55,7 @@ def survey_for_base(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Survey:
-    """The same, with the samples beside the findings; `workers` as `check_dataset` has them."""
+    """What is found in a dataset that is to be shown to a base through `encoder`; `workers` as `survey_dataset` has."""
     return survey_dataset(
         dataset,
         unknown_characters=encoder.unknown_characters,
@@ -205,7 +198,7 @@ def _check_run(config: RunConfig) -> Check:
 
 def _check_dataset(dataset: Dataset, encoder: Encoder, config: RunConfig) -> Check:
     limit = config.training.max_text_tokens if config.training.long_text == "error" else None
-    findings = check_for_base(dataset, encoder, max_text_tokens=limit)
+    findings = survey_for_base(dataset, encoder, max_text_tokens=limit).findings
     worst = [finding for finding in findings if finding.severity == "error"]
     shown = tuple(f"{finding.where}: {finding.message} ({finding.count})" for finding in worst)
     if worst:
@@ -214,7 +207,7 @@ def _check_dataset(dataset: Dataset, encoder: Encoder, config: RunConfig) -> Che
     shown = tuple(f"{finding.where}: {finding.message} ({finding.count})" for finding in doubtful)
     if doubtful:
         message = f"no errors, {len(doubtful)} kinds of warnings"
-        return Check("dataset", "warning", message, f"see `dsocr check {dataset.folder.as_posix()}`", shown)
+        return Check("dataset", "warning", message, f"see `dsocr check {typed(dataset.folder.as_posix())}`", shown)
     return Check("dataset", "ok", f"{len(dataset.samples(Split.TRAIN))} training samples, nothing to find fault with")
 
 

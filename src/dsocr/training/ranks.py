@@ -17,6 +17,7 @@ from torch import Tensor, distributed
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from dsocr.errors import ConfigError, Interrupted, RunError
+from dsocr.training.launching import rank_and_count
 
 T = TypeVar("T")
 
@@ -106,7 +107,7 @@ class Ranks:
 
 def launched() -> Ranks:
     """This process's place by what a launcher wrote into its environment; alone where there was none."""
-    return Ranks(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
+    return Ranks(*rank_and_count())
 
 
 @contextmanager

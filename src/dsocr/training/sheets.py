@@ -1,5 +1,6 @@
 """Samples of a split laid out on sheets, as the Trainer wants them: grouped anew every epoch, varied line by line."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -149,10 +150,10 @@ def lengths_on_sheets(lengths: Sequence[SampleLength], sheets: Sequence[Sequence
 
 
 def counted_in_sheets(config: RunConfig, lines: int, sheets: int, processes: int = 1) -> RunConfig:
-    """The configuration with as many sheets a step as hold `samples_per_step` lines, so that a step learns as much.
+    """The configuration with about as many sheets a step as hold `samples_per_step` lines, so that it learns as much.
 
-    `samples_per_forward` stays, as far as it divides a step, or each process's part of one: what is in memory at once
-    are images. Raises ConfigError where a step cannot be parted evenly.
+    `samples_per_forward` stays, or is lowered so that a step, or each process's part of one, is made of equal batches:
+    what is in memory at once are images. Raises ConfigError where a step cannot be parted evenly.
     """
     training = config.training
     if training.samples_per_step % processes:
@@ -163,9 +164,14 @@ def counted_in_sheets(config: RunConfig, lines: int, sheets: int, processes: int
     if lines == sheets and processes == 1:
         return config
     a_process = training.samples_per_step // processes
-    if lines != sheets:
-        a_process = max(1, round(a_process * sheets / lines))
+    if lines == sheets:
+        per_forward = max(n for n in range(1, training.samples_per_forward + 1) if a_process % n == 0)
+    else:
+        # Not the exact number: 11 sheets could only be shown one by one.
+        wanted = max(1, round(a_process * sheets / lines))
+        forwards = math.ceil(wanted / training.samples_per_forward)
+        per_forward = max(1, round(wanted / forwards))
+        a_process = forwards * per_forward
     per_step = a_process * processes
-    per_forward = max(n for n in range(1, training.samples_per_forward + 1) if a_process % n == 0)
     counted = training.model_copy(update={"samples_per_step": per_step, "samples_per_forward": per_forward})
     return config.model_copy(update={"training": counted})

@@ -15,14 +15,15 @@ from dsocr.config import RunConfig, load_config
 from dsocr.data.checks import Finding
 from dsocr.data.dataset import Dataset
 from dsocr.data.subsets import training_samples
-from dsocr.errors import DataError, Interrupted, RunError
+from dsocr.errors import DataError, Interrupted, RunError, typed
 from dsocr.evaluation.guard import NO_GUARD, Guard, GuardReading
+from dsocr.inference.confidence import Calibration
 from dsocr.inference.decoding import Generation
 from dsocr.model.adapters import CONFIG, WEIGHTS, adapter_files
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import load_encoder
 from dsocr.model.sheets import demand_sheets
-from dsocr.runs import READING, ReadingSettings, RunFolder
+from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder
 from dsocr.samples import Sample, Split
 from dsocr.sealing import damage, disk_in_sentences, write_sealed
 from dsocr.training.arguments import steps_per_epoch, total_steps, training_arguments, without_workers
@@ -34,7 +35,7 @@ from dsocr.training.epochs import EpochTeller
 from dsocr.training.interruption import Interruption
 from dsocr.training.locking import RunLock
 from dsocr.training.out_of_memory import out_of_memory_spoken
-from dsocr.training.preflight import check_for_base, demand_learning, prove
+from dsocr.training.preflight import demand_learning, prove, survey_for_base
 from dsocr.training.ranks import DrawnByStep, Ranks, joined
 from dsocr.training.resuming import Resumption, Say
 from dsocr.training.setup import Setup, sample_order, set_up, within_budget
@@ -48,7 +49,8 @@ from dsocr.training.vision import Stage, keep_features
 class TrainResult:
     """What a training made. `best_cer` is None where there was no validation split to read.
 
-    `guard` is what the best adapter does to the guard set, None where there is none.
+    `guard` is what the best adapter does to the guard set, None where there is none. `calibrated_on` counts the lines
+    of the validation split that confidences were fitted on.
     """
 
     run: RunFolder
@@ -59,6 +61,7 @@ class TrainResult:
     excluded: int
     resumed_from: int
     guard: GuardReading | None = None
+    calibrated_on: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,7 @@ def _train(
             excluded=excluded,
             resumed_from=0 if resumption is None else resumption.step,
             guard=validation.guard_of_best if validation else None,
+            calibrated_on=Calibration.load(run.adapter).lines if ranks.first else 0,
         )
     finally:
         if ranks.first:
@@ -228,12 +232,12 @@ def _is_over(steps: int, trainer: AdapterTrainer, validation: Validation | None)
 def _check(dataset: Dataset, encoder: Encoder, config: RunConfig, warn: Callable[[Finding], None] | None) -> None:
     """Refuse a dataset with errors; what is merely doubtful is passed on."""
     limit = config.training.max_text_tokens if config.training.long_text == "error" else None
-    findings = check_for_base(dataset, encoder, max_text_tokens=limit)
+    findings = survey_for_base(dataset, encoder, max_text_tokens=limit).findings
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         shown = "".join(f"\n  {finding.where}: {finding.message} ({finding.count})" for finding in errors)
         raise DataError(
-            f"the dataset has errors{shown}", where=dataset.folder, hint=f"see `dsocr check {dataset.folder}`"
+            f"the dataset has errors{shown}", where=dataset.folder, hint=f"see `dsocr check {typed(dataset.folder)}`"
         )
     if warn is not None:
         for finding in findings:
@@ -319,6 +323,7 @@ def _validation(
         report=recorder.record_validation if recorder else _unheard,
         guard=guard,
         ranks=ranks,
+        text_policy=dataset.card.policy(),
     )
 
 
@@ -341,15 +346,17 @@ def _finish(
         unit=dataset.card.unit,
     )
     files = _best_files(run, model, validation)
-    write_sealed(run.adapter, [*files, (READING, reading.to_json().encode())], unsealed={READING})
+    write_sealed(run.adapter, [*files, (READING, reading.to_json().encode())], unsealed={READING, CALIBRATION})
 
 
 def _best_files(run: RunFolder, model: Any, validation: Validation | None) -> list[tuple[str, bytes]]:
-    """The files of the best adapter: the one that was kept, or the last weights where nothing was read."""
+    """The files of the best adapter, and its calibration: those kept, or the last weights where nothing was read."""
     if validation is None or not validation.best_step:
         return list(adapter_files(model))
     best = best_path(run.checkpoints, validation.best_step)
     if fault := damage(best):
         hint = f"with `{run.resume_command}` the weights of the last checkpoint take its place"
         raise RunError(f"the best adapter is damaged: {fault}", where=best, hint=hint)
-    return [(name, (best / name).read_bytes()) for name in (CONFIG, WEIGHTS)]
+    # A best adapter from before confidences were fitted with it has no calibration.
+    kept = [name for name in (CONFIG, WEIGHTS, CALIBRATION) if (best / name).is_file()]
+    return [(name, (best / name).read_bytes()) for name in kept]

@@ -18,7 +18,9 @@ from dsocr.inference.decoding import Generation, decode
 from dsocr.inference.sheets import LineReading, LinesPerSheet, batches, read_sheets
 from dsocr.model.encoding import Encoder, collate, only_learnt
 from dsocr.samples import Sample
+from dsocr.text import TextPolicy
 from dsocr.training.board import LINES, ReadLine
+from dsocr.training.calibrating import Scored, calibration_of, scored_of
 from dsocr.training.checkpoints import save_best
 from dsocr.training.collator import EncodedSamples
 from dsocr.training.ranks import Ranks
@@ -69,12 +71,25 @@ def chosen_samples(samples: Sequence[Sample], count: int | None, seed: int) -> l
     return [samples[index] for index in chosen]
 
 
+@dataclass(frozen=True, slots=True)
+class TextsRead:
+    """What was read of all samples; `scored` has each transcription with what was read in its place, in their order."""
+
+    cer: float
+    empty: int
+    runaway: int
+    again: int
+    lines: tuple[ReadLine, ...]
+    scored: list[tuple[str, Scored]]
+
+
 class Validation(TrainerCallback, ExportableState):
     """Reads the samples every so many steps, keeps the best adapter in `folder`, stops after `patience` worse ones.
 
     The best has the lowest CER, which counts all that a runaway line writes; of equal ones, the fewest runaway lines.
-    The guard set is read beside them, by the base alone before the first step, and decides nothing. Several processes
-    read a share each and come to the same; the first keeps and reports it.
+    Its confidences are fitted on what it read, and kept with it. The guard set is read beside the samples, by the base
+    alone before the first step, and decides nothing. Several processes read a share each and come to the same; the
+    first keeps and reports it.
     """
 
     def __init__(
@@ -90,6 +105,7 @@ class Validation(TrainerCallback, ExportableState):
         lines_per_sheet: LinesPerSheet = 1,
         guard: Guard | None = None,
         ranks: Ranks | None = None,
+        text_policy: TextPolicy | None = None,
     ) -> None:
         self._ranks = ranks or Ranks()
         self._samples = samples
@@ -103,6 +119,7 @@ class Validation(TrainerCallback, ExportableState):
         self._folder = folder
         self._report = report
         self._guard = guard
+        self._text_policy = text_policy or TextPolicy()
         self.guard_base: list[int] | None = None
         self.best_guard: list[int] | None = None
         self.best_cer = float("inf")
@@ -152,22 +169,34 @@ class Validation(TrainerCallback, ExportableState):
     def read(self, model: Any, step: int) -> None:
         """One reading: report it, and keep the adapter if it is the best."""
         started = time.monotonic()
-        cer, empty, runaway, again, lines = self._read_texts(model)
+        texts = self._read_texts(model)
         guarded = self._read_guard(model)
-        better = (cer, runaway) < (self.best_cer, self.best_runaway)
+        better = (texts.cer, texts.runaway) < (self.best_cer, self.best_runaway)
         if better:
-            self.best_cer, self.best_runaway = cer, runaway
+            self.best_cer, self.best_runaway = texts.cer, texts.runaway
             self.best_step, self.readings_without_better = step, 0
             self.best_guard = None if guarded is None else [guarded.adapter.errors, guarded.adapter.length]
             if self._ranks.first:
-                save_best(self._folder, step, model)
+                calibration = calibration_of(texts.scored, self._text_policy)
+                save_best(self._folder, step, model, calibration.to_json())
         else:
             self.readings_without_better += 1
         self.last_step = step
         loss = self._loss(model)
         seconds = time.monotonic() - started
-        counted = len(self._samples)
-        told = ValidationReading(step, loss, cer, empty, runaway, counted, seconds, better, again, lines, guarded)
+        told = ValidationReading(
+            step,
+            loss,
+            texts.cer,
+            texts.empty,
+            texts.runaway,
+            len(self._samples),
+            seconds,
+            better,
+            texts.again,
+            texts.lines,
+            guarded,
+        )
         if self._ranks.first:
             self._report(told)
 
@@ -200,14 +229,18 @@ class Validation(TrainerCallback, ExportableState):
             self.guard_base = [read.errors, read.length]
         return ErrorRate(*self.guard_base)
 
-    def _read_texts(self, model: Any) -> tuple[float, int, int, int, tuple[ReadLine, ...]]:
+    def _read_texts(self, model: Any) -> TextsRead:
         pooled, empty, runaway, again = ErrorRate(), 0, 0, 0
         lines: dict[int, ReadLine] = {}
+        scored: dict[int, tuple[str, Scored]] = {}
         ours = [
-            (index, line.reading.text, line.reading.truncated, line.read_again) for index, line in self._readings(model)
+            (index, line.reading.text, line.reading.truncated, line.read_again, scored_of(line.reading))
+            for index, line in self._readings(model)
         ]
-        for index, text, truncated, read_again in (line for some in self._ranks.gathered(ours) for line in some):
+        gathered = (line for some in self._ranks.gathered(ours) for line in some)
+        for index, text, truncated, read_again, sureness in gathered:
             reference = self._samples[index].text
+            scored[index] = reference, sureness
             pooled += character_errors(reference, text)
             empty += is_empty(text)
             runaway += is_runaway(reference, text, truncated)
@@ -217,7 +250,8 @@ class Validation(TrainerCallback, ExportableState):
                 # Not what is kept for training, which may be features in place of pixels.
                 shown = self._encoder.encode(open_image(sample.image)).views.whole
                 lines[index] = ReadLine(sample.id, reference, text, shown)
-        return pooled.rate, empty, runaway, again, tuple(lines[index] for index in sorted(lines))
+        in_order = tuple(lines[index] for index in sorted(lines))
+        return TextsRead(pooled.rate, empty, runaway, again, in_order, [scored[index] for index in sorted(scored)])
 
     def _readings(self, model: Any) -> Iterator[tuple[int, LineReading]]:
         """Each sample's place and what was read of it, for those that fall to this process."""

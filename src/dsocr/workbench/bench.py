@@ -9,6 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from dsocr.data.cutting import Refusal
 from dsocr.errors import DataError
 from dsocr.workbench.lines import Line, Page
 from dsocr.workbench.measuring import Tally
@@ -54,11 +55,19 @@ class Workbench:
 
         def cut() -> bytes:
             (picture,) = self.shelf.cut(page, [line])
-            if picture is None:
-                raise DataError("the line lies outside its page, or is too small to be shown", where=page.name)
+            if isinstance(picture, Refusal):
+                raise DataError(picture.message, where=page.name)
             return _jpeg(picture)
 
         return self._kept(("line", number, line.outline), cut)
+
+    def why_not_shown(self, number: int) -> str:
+        """Why a line has no picture, in a sentence; empty where it has one."""
+        try:
+            self.line_picture(number)
+        except DataError as error:
+            return error.message
+        return ""
 
     def tally(self) -> Tally:
         """How far the work is; counted once for all windows after each change."""

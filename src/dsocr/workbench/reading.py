@@ -8,7 +8,9 @@ from typing import Protocol
 
 from PIL import Image
 
-from dsocr.errors import DsocrError
+from dsocr.data.cutting import Refusal
+from dsocr.data.sources.layout import Reason
+from dsocr.errors import DataError, DsocrError
 from dsocr.inference.transcriber import Prediction
 from dsocr.workbench.lines import Line, Page, State
 from dsocr.workbench.opening import Shelf
@@ -25,7 +27,10 @@ class Reads(Protocol):
 
 
 class Reading:
-    """A thread that reads all unread lines, page by page; `fault` says why it ended early."""
+    """A thread that reads all unread lines, page by page.
+
+    `left_out` says of lines that have no picture why, a sentence each; `fault` why it ended early.
+    """
 
     def __init__(self, store: Store, shelf: Shelf, open_reader: Callable[[], Reads]) -> None:
         self._store = store
@@ -35,6 +40,7 @@ class Reading:
         self._thread = threading.Thread(target=self._work, name="dsocr-reading", daemon=True)
         self.done = 0
         self.total = sum(line.state is State.UNREAD for line in store.lines())
+        self.left_out: list[str] = []
         self.fault: str | None = None
 
     def start(self) -> None:
@@ -69,10 +75,18 @@ class Reading:
             _LOG.exception("reading ended by a fault")
 
     def _read_page(self, reader: Reads, page: Page, lines: list[Line]) -> None:
-        pictures = zip(lines, self._shelf.cut(page, lines), strict=True)
-        shown = {str(line.number): (line, picture) for line, picture in pictures if picture is not None}
-        images = [(name, picture) for name, (_, picture) in shown.items()]
+        by_id = {str(line.number): line for line in lines}
+        images = [(id_, picture) for id_, picture in zip(by_id, self._cut(page, lines), strict=True) if picture]
         for prediction in reader.read(images, lambda _: page.writer or page.name):
-            line, _ = shown[prediction.id]
+            line = by_id[prediction.id]
             self._store.read_by_machine(line, prediction.text, prediction.characters, prediction.confidence)
         self.done += len(lines)
+
+    def _cut(self, page: Page, lines: list[Line]) -> list[Image.Image | None]:
+        """The pictures of lines, None where there is none, which is told."""
+        try:
+            found = self._shelf.cut(page, lines)
+        except DataError as error:
+            found = [Refusal(Reason.BAD_IMAGE, error.message)] * len(lines)
+        self.left_out += [f"{page.name}: {one.message}" for one in found if isinstance(one, Refusal)]
+        return [None if isinstance(one, Refusal) else one for one in found]

@@ -147,6 +147,15 @@ class Store:
             ).fetchone()
         return None if row is None else _line(row)
 
+    def following(self, line: Line) -> Line | None:
+        """The next line of the same page; None after the last."""
+        with self._lock:
+            row = self._connection.execute(
+                "SELECT * FROM line WHERE page = ? AND (place, number) > (?, ?) ORDER BY place, number LIMIT 1",
+                (line.page, line.place, line.number),
+            ).fetchone()
+        return None if row is None else _line(row)
+
     def judged(self) -> list[tuple[str, str]]:
         """What was accepted and what a model had read there, of every accepted line that one read."""
         with self._lock:
@@ -192,22 +201,25 @@ class Store:
 
         def halves(old: Sequence[Line]) -> list[Line]:
             first, second = parted(_with(old[0], text), at)
-            after = self._next(old[0])
+            after = self.following(old[0])
             place = old[0].place + 1 if after is None else (old[0].place + after.place) / 2
             return [first, replace(second, place=place)]
 
         first, second = self._change("parted", who, [line], halves)
         return first, second
 
-    def join(self, line: Line, *, who: str, text: str | None = None) -> Line:
+    def join(self, line: Line, following: Line | None = None, *, who: str, text: str | None = None) -> Line:
         """Make one of a line, or of the `text` somebody gives it, and the next of its page.
 
-        Raises DataError where it is the last.
+        `following` is that next line as somebody saw it, with the text they give it; else it is taken as it stands.
+        Raises DataError where the line is the last.
         """
-        following = self._next(line)
-        if following is None:
+        second = following or self.following(line)
+        if second is None:
             raise DataError("the last line of a page has none to be joined with")
-        return self._change("joined", who, [line, following], lambda old: [joined(_with(old[0], text), old[1])])[0]
+        return self._change(
+            "joined", who, [line, second], lambda old: [joined(_with(old[0], text), _with(old[1], second.text))]
+        )[0]
 
     def undo(self, who: str) -> Change | None:
         """Take back somebody's last change that still stands; None where there is none.
@@ -266,14 +278,6 @@ class Store:
                 (name, value),
             )
 
-    def _next(self, line: Line) -> Line | None:
-        with self._lock:
-            row = self._connection.execute(
-                "SELECT * FROM line WHERE page = ? AND (place, number) > (?, ?) ORDER BY place, number LIMIT 1",
-                (line.page, line.place, line.number),
-            ).fetchone()
-        return None if row is None else _line(row)
-
     def _change(
         self, what: str, who: str, lines: Sequence[Line], become: Callable[[Sequence[Line]], Sequence[Line]]
     ) -> list[Line]:
@@ -312,6 +316,25 @@ class Store:
                 if isinstance(error, sqlite3.OperationalError):
                     raise _not_written(self._path, error) from error
                 raise
+
+
+@contextmanager
+def kept_in(path: Path) -> Iterator[Store]:
+    """The store in a file until the block ends; one that never held a page leaves nothing behind.
+
+    Raises DataError as opening it does.
+    """
+    folder_was_there = path.parent.exists()
+    store = Store.open(path)
+    try:
+        yield store
+    finally:
+        is_empty = not store.pages()
+        store.close()
+        if is_empty:
+            path.unlink(missing_ok=True)
+            if not folder_was_there and not any(path.parent.iterdir()):
+                path.parent.rmdir()
 
 
 def _with(line: Line, text: str | None) -> Line:

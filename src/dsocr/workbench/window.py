@@ -1,17 +1,18 @@
 """The window of a workbench: a page with its lines, the texts beside it, and a field to correct one in."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fastapi import Response
-from nicegui import app, events, run, ui
+from nicegui import events, run, ui
 
 from dsocr.errors import DsocrError
 from dsocr.workbench.bench import Workbench
 from dsocr.workbench.drawing import drawn, tinted
 from dsocr.workbench.exporting import FORMATS, export, export_dataset
+from dsocr.workbench.line_field import Act, LineField
 from dsocr.workbench.lines import Line, State, line_at
 from dsocr.workbench.store import StaleError
 from dsocr.workbench.words import Language, Speech
@@ -19,59 +20,43 @@ from dsocr.workbench.words import Language, Speech
 _LOOK_AGAIN = 1.5
 """Seconds between two looks at what others did."""
 _DATASET = "dataset"
-_CARET = "(e) => emit([...e.target.value.slice(0, e.target.selectionStart)].length)"
-"""Where the cursor stands, in characters as Python counts them."""
-
-
-def serve_pictures(bench: Workbench) -> None:
-    """Answer for the pictures of pages and lines."""
-
-    def picture(make: Callable[[int], bytes], number: int) -> Response:
-        try:
-            return Response(make(number), media_type="image/jpeg")
-        except DsocrError as error:
-            return Response(str(error), status_code=404, media_type="text/plain")
-
-    @app.get("/picture/page/{number}")
-    def page_picture(number: int) -> Response:
-        return picture(bench.page_picture, number)
-
-    @app.get("/picture/line/{number}")
-    def line_picture(number: int) -> Response:
-        return picture(bench.line_picture, number)
 
 
 class Window:
-    """What one visitor sees; `who` stands in the history beside what they change."""
+    """What a tab of a visitor's browser shows. Each tab takes back what was changed in it, and no other's changes."""
 
-    def __init__(self, bench: Workbench, language: Language, who: str) -> None:
+    def __init__(self, bench: Workbench, language: Language, visitor: str) -> None:
         self._bench = bench
         self._store = bench.store
         self._say = Speech(language)
-        self._who = who
+        self._visitor = visitor
         self._line = bench.store.first()
-        self._drafts: dict[int, tuple[Line, str]] = {}  # texts that were not accepted when another line was chosen
-        self._caret = 0
         self._by_doubt = False
         self._stamp = self._store.stamp()
         self._build()
+
+    @property
+    def _who(self) -> str:
+        """Whose changes stand in the history: the tab's, which keeps its name when its page is loaded again."""
+        return f"{self._visitor}/{self._field.client.tab_id}"
 
     # What is seen
 
     def _build(self) -> None:
         ui.colors(primary="#1d4ed8")  # white on it can be read, as on the usual one it cannot
-        ui.add_css(".body--dark .text-primary { --q-primary: #93c5fd; }")  # and as letters on dark ground it cannot
+        # and as letters on dark ground it cannot
+        ui.add_css(".body--dark :is(.text-primary, .q-field, .nicegui-link) { --q-primary: #93c5fd; color: #93c5fd; }")
         ui.query("body").classes("bg-slate-100 dark:bg-slate-900")
         ui.query(".nicegui-content").classes("p-3 gap-3")
         self._head()
-        with ui.row().classes("w-full no-wrap gap-3 items-start"):
-            with ui.card().classes("w-1/2 p-2").style("max-height: calc(100vh - 6.5rem); overflow: auto"):
+        # two columns where there is room for them
+        with ui.row().classes("w-full gap-3 items-start lg:flex-nowrap"):
+            with ui.card().classes("w-full lg:w-1/2 p-2 overflow-auto max-h-[40vh] lg:max-h-[calc(100vh-6.5rem)]"):
                 self._picture = ui.interactive_image(on_mouse=self._clicked, events=["click"]).classes("w-full")
-                self._picture.props(f'alt="{self._say("page")}"')
-            with ui.column().classes("w-1/2 gap-3").style("max-height: calc(100vh - 6.5rem); overflow: auto"):
+                self._picture.props(f'role="img" aria-label="{self._say("page")}"')
+            with ui.column().classes("w-full lg:w-1/2 gap-3 lg:overflow-auto lg:max-h-[calc(100vh-6.5rem)]"):
                 self._editor()
                 self._list = ui.column().classes("w-full gap-0").props('role="list"')
-        ui.keyboard(on_key=self._key, ignore=[])
         ui.timer(_LOOK_AGAIN, self._look_again)
         self._show()
 
@@ -87,36 +72,35 @@ class Window:
             self._cer = ui.label()
             self._work = ui.label().classes("text-amber-700 dark:text-amber-400")
             ui.space()
-            ui.button(self._say("undo"), on_click=self._undo, icon="undo").props("flat dense no-caps")
+            self._undoing = ui.row()
             ui.button(self._say("export"), on_click=self._export, icon="save_alt").props("flat dense no-caps")
             if self._bench.training is not None:
                 train = ui.button(self._say("train"), icon="school").props("flat dense no-caps")
                 train.on_click(lambda: self._train(train))
             other = "en" if self._say.language == "ru" else "ru"
-            ui.link("English" if other == "en" else "Русский", f"/?language={other}")
+            ui.link("English" if other == "en" else "Русский", f"/{other}")
 
     def _editor(self) -> None:
         with ui.card().classes("w-full p-3 gap-2 sticky top-0 z-10"):
             self._shown = ui.image().classes("w-full").props('fit="contain" no-spinner').style("max-height: 9rem")
             self._shown.props(f'alt="{self._say("line")}"')
+            self._shown.on("error", self._explain)
+            self._unshown = ui.label().classes("text-amber-700 dark:text-amber-400")
             with ui.row().classes("w-full items-baseline gap-3 no-wrap"):
                 self._doubt = ui.html(sanitize=False).classes("text-xl grow")
                 self._state = ui.badge().props("outline")
-            self._field = (
-                ui.input(self._say("text")).classes("w-full text-xl").props("outlined autofocus spellcheck=false")
-            )
-            self._field.on("keydown.enter", self._accept)
-            for event in ("keyup", "click"):
-                self._field.on(event, self._caret_moved, js_handler=_CARET)
+            self._field = LineField(self._say("text"), self._bench.name, self._acted)
+            self._field.classes("w-full text-xl").props("outlined spellcheck=false")
             with ui.row().classes("gap-2"):
-                ui.button(self._say("accept"), on_click=self._accept, icon="check").props('no-caps padding="xs md"')
-                buttons = (("unreadable", self._unreadable), ("part", self._part), ("join", self._join))
-                for word, action in buttons:
-                    ui.button(self._say(word), on_click=action).props('outline no-caps padding="xs md"')
+                self._field.button(self._say("accept"), "accept", icon="check").props('no-caps padding="xs md"')
+                for word in ("unreadable", "part", "join"):
+                    self._field.button(self._say(word), word).props('outline no-caps padding="xs md"')
+            with self._undoing:
+                self._field.button(self._say("undo"), "undo", icon="undo").props("flat dense no-caps")
             ui.label(self._say("keys")).classes("text-xs text-slate-500")
 
-    def _show(self, *, keep_text: bool = False) -> None:
-        """Show what the store holds of the chosen line and its page."""
+    def _show(self, *, told: bool = False, gone: bool = False) -> None:
+        """Show what the store holds of the chosen line and its page; `told` and `gone` are the field's."""
         self._stamp = self._store.stamp()
         self._tell()
         line = self._line
@@ -126,16 +110,26 @@ class Window:
         self._pages.set_value(line.page)
         self._picture.set_source(f"/picture/page/{line.page}")
         self._picture.set_content(drawn(lines, line.number))
-        self._shown.set_source(f"/picture/line/{line.number}?{line.version}")
+        self._bring_to_sight(line)
+        if self._shown.source != (source := f"/picture/line/{line.number}?{line.version}"):
+            self._unshown.set_text("")
+            self._shown.set_source(source)
         self._doubt.set_content(tinted(line.text, line.characters))
         self._state.set_text(self._say(f"state_{line.state}"))
-        if not keep_text:
-            self._field.set_value(line.text)
-            self._caret = len(line.text)
+        self._field.show(line, told=told, gone=gone)
         self._list.clear()
         with self._list:
             for one in lines:
                 self._row(one)
+
+    def _bring_to_sight(self, line: Line) -> None:
+        """Scroll the page, where it is higher than its place, so that a line stands in the middle."""
+        _, top, _, bottom = line.outline.box
+        share = (top + bottom) / 2 / self._bench.pages[line.page].height
+        ui.run_javascript(
+            f"const page = getHtmlElement({self._picture.id}), place = page.parentElement;"
+            f"place.scrollTop = page.clientHeight * {share:.4f} - place.clientHeight / 2"
+        )
 
     def _row(self, line: Line) -> None:
         chosen = line.number == self._line.number if self._line else False
@@ -161,7 +155,10 @@ class Window:
             return ""
         if reading.fault:
             return self._say("reading_failed", fault=reading.fault)
-        return self._say("reading", done=reading.done, total=reading.total) if reading.is_at_work else ""
+        told = [self._say("reading", done=reading.done, total=reading.total)] if reading.is_at_work else []
+        if left := reading.left_out:
+            told.append(self._say("left_out", lines=len(left), first=left[0]))
+        return " · ".join(told)
 
     def _told_of_training(self) -> str:
         standing = self._bench.training.standing() if self._bench.training else None
@@ -176,45 +173,29 @@ class Window:
         cer = "" if standing.cer is None else self._say("validation_cer", cer=f"{standing.cer:.1%}")
         return " · ".join(filter(None, (told, cer)))
 
+    async def _explain(self) -> None:
+        """Say why the chosen line has no picture."""
+        line = self._line
+        if line is not None and (why := await run.io_bound(self._bench.why_not_shown, line.number)):
+            self._unshown.set_text(self._say("not_shown", why=why))
+
     # What is done
 
     def _look_again(self) -> None:
-        """Show what others, and the model, changed meanwhile; what stands in the field is nobody else's."""
+        """Show what others, and the model, changed meanwhile; what is written in the field stays there."""
         self._tell()
         if self._store.stamp() == self._stamp or self._line is None:
             return
         now = self._store.line(self._line.number)
         if now is None:
             ui.notify(self._say("gone"), type="warning")
-            self._line = self._store.first()
-            self._show()
-        elif now.version == self._line.version:
-            self._show(keep_text=True)
-        elif self._field.value == self._line.text:
-            self._line = now
-            self._show()
-        else:  # accepting it will say that it was changed
-            self._stamp = self._store.stamp()
+        self._line = now or self._line
+        self._show(gone=now is None)
 
-    def _choose(self, number: int, *, afresh: bool = False) -> None:
-        """Go to a line; what was written and not accepted is kept aside, and there again when one comes back.
-
-        `afresh` goes to it as it stands in the store.
-        """
-        if self._line is not None and self._written_text() != self._line.text:
-            self._drafts[self._line.number] = (self._line, self._written_text())
-        draft = self._drafts.pop(number, None)
+    def _choose(self, number: int) -> None:
+        """Go to a line; what was written on another and not accepted is there again when one comes back."""
         self._line = self._store.line(number) or self._store.first()
-        if draft is None or afresh or self._line is None or self._line.number != number:
-            self._show()
-        else:  # with the version that was seen, so that what others changed since is not overwritten
-            self._line, text = draft
-            self._show()
-            self._field.set_value(text)
-        self._field.run_method("focus")
-
-    def _written_text(self) -> str:
-        return str(self._field.value or "").strip()
+        self._show()
 
     def _walk(self, *, before: bool = False) -> None:
         further = self._store.neighbour(self._line, before=before) if self._line else None
@@ -252,79 +233,74 @@ class Window:
         if self._by_doubt and (line := self._bench.next_in_doubt(None)) is not None:
             self._choose(line.number)
 
-    def _caret_moved(self, event: events.GenericEventArguments) -> None:
-        if isinstance(event.args, int):
-            self._caret = event.args
-
-    def _key(self, event: events.KeyEventArguments) -> None:
-        if not event.action.keydown or not event.modifiers.alt:
-            return
-        by_code: dict[str, Callable[[], Any]] = {
-            "ArrowDown": self._walk,
-            "ArrowUp": lambda: self._walk(before=True),
-            "KeyU": self._unreadable,
-            "KeyS": self._part,
-            "KeyJ": self._join,
-            "KeyZ": self._undo,
+    def _acted(self, act: Act) -> Collection[int]:
+        """Carry out what was done in the field; where it cannot be, say so. The lines whose drafts are taken by it."""
+        carry_out: dict[str, Callable[[Act], Collection[int] | None]] = {
+            "next": lambda _: self._walk(),
+            "previous": lambda _: self._walk(before=True),
+            "go": lambda act: self._choose(act.to or 0),
+            "leave": lambda _: self._leave(),
+            "accept": lambda act: self._settle(act, State.ACCEPTED),
+            "unreadable": lambda act: self._settle(act, State.UNREADABLE),
+            "part": self._part,
+            "join": self._join,
+            "undo": lambda _: self._undo(),
         }
-        if action := by_code.get(event.key.code):  # the key's place, which a Russian layout does not change
-            action()
-
-    def _accept(self) -> None:
-        self._settle(State.ACCEPTED)
-
-    def _unreadable(self) -> None:
-        self._settle(State.UNREADABLE)
-
-    def _settle(self, state: State) -> None:
-        def settle(line: Line) -> None:
-            self._line = self._store.settle(line, self._written_text(), state, who=self._who)
-            self._go_on()
-
-        self._change(settle)
-
-    def _part(self) -> None:
-        def part(line: Line) -> None:
-            text = str(self._field.value or "")  # what is parted is what stands in the field
-            self._line, _ = self._store.part(line, self._caret, who=self._who, text=text)
-            self._show()
-
-        self._change(part)
-
-    def _join(self) -> None:
-        def join(line: Line) -> None:
-            self._line = self._store.join(line, who=self._who, text=self._written_text())
-            self._show()
-
-        self._change(join)
-
-    def _undo(self) -> None:
-        def undo(line: Line) -> None:
-            change = self._store.undo(self._who)
-            if change is None:
-                ui.notify(self._say("nothing_to_undo"))
-                return
-            ui.notify(self._say("undone"))
-            self._choose(change.before[0].number, afresh=True)
-
-        self._change(undo)
-
-    def _change(self, change: Callable[[Line], None]) -> None:
-        """Carry out a change of the chosen line; where it cannot be, say so and lose nothing that was written."""
-        if self._line is None:
-            return
         try:
-            change(self._line)
+            return carry_out[act.action](act) or ()
         except StaleError as error:
             if error.line is None:
                 ui.notify(self._say("gone"), type="warning")
-                return
-            ui.notify(self._say("stale", text=error.line.text), type="warning", timeout=8000)
-            if error.line.number == self._line.number:
-                self._line = error.line
-                self._show(keep_text=True)
+            else:
+                ui.notify(self._say("stale", text=error.line.text), type="warning", timeout=8000)
+                if error.line.number == act.line:
+                    self._line = error.line
+                    self._show(told=True)
         except DsocrError as error:
             ui.notify(f"{error.message}. {error.hint or ''}", type="negative")
+        return ()
+
+    def _seen(self, act: Act) -> Line:
+        """The line that somebody saw, whatever has become of it since. Raises StaleError where it is gone."""
+        line = self._store.line(act.line)
+        if line is None:
+            raise StaleError(None)
+        return replace(line, version=act.version)
+
+    def _settle(self, act: Act, state: State) -> Collection[int]:
+        self._line = self._store.settle(self._seen(act), act.text, state, who=self._who)
+        self._go_on()
+        return (act.line,)
+
+    def _part(self, act: Act) -> Collection[int]:
+        self._line, _ = self._store.part(self._seen(act), act.caret, who=self._who, text=act.text)
+        self._show()
+        return (act.line,)
+
+    def _join(self, act: Act) -> Collection[int]:
+        line = self._seen(act)
+        following = self._store.following(line)
+        draft = act.drafts.get(following.number) if following else None
+        if following is not None and draft is not None:  # what was written there and not accepted goes along
+            following = replace(following, version=draft.version, text=draft.text)
+        self._line = self._store.join(line, following, who=self._who, text=act.text)
+        self._show()
+        return (act.line,) if following is None else (act.line, following.number)
+
+    def _undo(self) -> Collection[int]:
+        change = self._store.undo(self._who)
+        if change is None:
+            ui.notify(self._say("nothing_to_undo"))
+            return ()
+        ui.notify(self._say("undone"))
+        self._choose(change.before[0].number)
+        return {line.number for line in (*change.before, *change.after)}
+
+    def _leave(self) -> None:
+        """Go on from a line that is no more."""
+        further = self._store.neighbour(self._line) if self._line else None
+        self._line = further or self._store.first()
+        self._show()
 
     def _export(self) -> None:
         with ui.dialog() as dialog, ui.card().classes("w-96"):

@@ -10,7 +10,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "part": ("Split here (Alt+S)", "Разделить здесь (Alt+S)"),
     "join": ("Join with next (Alt+J)", "Слить со следующей (Alt+J)"),
     "undo": ("Undo (Alt+Z)", "Отменить (Alt+Z)"),
-    "nothing_to_undo": ("nothing of yours to undo", "вам нечего отменять"),
+    "nothing_to_undo": ("nothing was changed in this window that could be undone", "в этом окне отменять нечего"),
     "undone": ("undone", "отменено"),
     "order_pages": ("in order", "по порядку"),
     "order_doubt": ("by doubt", "по сомнению"),
@@ -35,6 +35,11 @@ _WORDS: dict[str, tuple[str, str]] = {
     "no_cer": ("CER: no line of the machine accepted yet", "CER: пока не принято ни одной строки машины"),
     "counts": ("{settled} of {all} lines settled", "решено строк: {settled} из {all}"),
     "reading": ("reading: {done} of {total}", "чтение: {done} из {total}"),
+    "not_shown": ("no picture of this line: {why}", "изображения строки нет: {why}"),
+    "left_out": (
+        "without a picture, so not read: {lines}, the first: {first}",
+        "без изображения, поэтому не прочитано строк: {lines}, первая: {first}",
+    ),
     "reading_failed": ("reading ended: {fault}", "чтение прервалось: {fault}"),
     "stale": (
         "somebody changed this line meanwhile: «{text}»; your text is still in the field",

@@ -100,16 +100,25 @@ def _page_names(source: Path, files: list[Path]) -> dict[Path, str]:
 
 def parse_xml(path: Path) -> etree._Element:
     """The outermost element. No entity is resolved, nothing else is opened, and the size is limited."""
-    # Parsers are not shared: one per file costs nothing and keeps pages independent of each other.
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
     try:
         if path.stat().st_size > MAX_XML_BYTES:
             raise DataError(f"the XML file is larger than {MAX_XML_BYTES // 2**20} MB", where=path)
-        root = etree.fromstring(path.read_bytes(), parser)
-    except (OSError, ValueError, etree.XMLSyntaxError) as error:
+        raw = path.read_bytes()
+    except OSError as error:
         raise DataError(f"the XML cannot be read: {error}", where=path) from error
+    return parse_bytes(raw, where=path)
+
+
+def parse_bytes(raw: bytes, *, where: Path | None = None) -> etree._Element:
+    """The outermost element of what a file holds, as `parse_xml` gives it."""
+    # Parsers are not shared: one per file costs nothing and keeps pages independent of each other.
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
+    try:
+        root = etree.fromstring(raw, parser)
+    except (ValueError, etree.XMLSyntaxError) as error:
+        raise DataError(f"the XML cannot be read: {error}", where=where) from error
     if root.getroottree().docinfo.internalDTD is not None:
-        raise DataError("the XML declares a document type, which neither ALTO nor PAGE does", where=path)
+        raise DataError("the XML declares a document type, which neither ALTO nor PAGE does", where=where)
     return root
 
 

@@ -98,11 +98,11 @@ def _custom_rank(element: etree._Element) -> int:
 
 def _text(line: etree._Element) -> str:
     """The line's own text, else its words'."""
-    return _own_text(line) or " ".join(filter(None, map(_own_text, line.iterchildren("{*}Word"))))
+    return own_text(line) or " ".join(filter(None, map(own_text, line.iterchildren("{*}Word"))))
 
 
-def _own_text(element: etree._Element) -> str:
-    """The reading with the lowest index; one without an index counts as the first."""
+def own_text(element: etree._Element) -> str:
+    """A line's, word's or region's: the reading with the lowest index; one without an index counts as the first."""
     readings = sorted(element.iterchildren("{*}TextEquiv"), key=lambda reading: whole_number(reading, "index") or 0)
     return readings[0].findtext("{*}Unicode", "").strip() if readings else ""
 

@@ -84,7 +84,8 @@ def find_fonts(folder: Path) -> FoundFonts:
     DataError where there is no font file.
     """
     if not folder.is_dir():
-        raise DataError("there is no such folder of fonts", where=folder)
+        message = "is a file, not a folder of fonts" if folder.exists() else "there is no such folder of fonts"
+        raise DataError(message, where=folder, hint="put the fonts to draw in into a folder, and name it")
     files: dict[tuple[str, str], list[Path]] = defaultdict(list)
     broken: dict[str, str] = {}
     for path in list_files(folder, FONT_SUFFIXES):

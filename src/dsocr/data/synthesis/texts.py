@@ -49,7 +49,7 @@ def choose_lines(path: Path, count: int, seed: int) -> ChosenLines:
         if len(kept) > count:
             kept.remove(heapq.heappop(largest_first)[1])
     if not kept:
-        raise DataError("the text file holds nothing to draw", where=path)
+        raise DataError("the text file holds nothing to draw", where=path, hint="give it a line for each to draw")
     return ChosenLines([line for _, line in sorted(largest_first, reverse=True)], passed_over)
 
 
@@ -86,7 +86,8 @@ def _pieces(path: Path) -> Iterator[str]:
     except UnicodeDecodeError as error:
         raise DataError("is not UTF-8 text", where=path, hint="save it with the encoding UTF-8") from error
     except OSError as error:
-        raise DataError(f"the text cannot be read: {error.strerror}", where=path) from error
+        hint = "name a text file in UTF-8, such as what was transcribed already"
+        raise DataError(f"the text cannot be read: {error.strerror}", where=path, hint=hint) from error
     yield rest
 
 

@@ -6,25 +6,17 @@ declaration and whatever no format knows are as they were.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from dsocr.data.sources.layout import Box
+from dsocr.data.targets.alto_text import Fill, box_attributes, content, one_string, strings, sureness
 from dsocr.data.targets.markup import without_forbidden
-from dsocr.data.targets.spans import Edit, Marked, as_utf8, attributes_of, edited, escaped, indent_before, marked_in
+from dsocr.data.targets.page_texts import REGIONS, fill_line, fill_regions
+from dsocr.data.targets.spans import Edit, Marked, as_utf8, attributes_of, edited, escaped, inserted, marked_in
 
-_BEFORE_TEXT = frozenset({"AlternativeImage", "Coords", "Baseline", "Word"})
-"""What stands before a line's text in PAGE."""
 _ALTO_TEXT = frozenset({"String", "SP", "HYP"})
 _STALE = ("WC", "CC", "SUBS_TYPE", "SUBS_CONTENT")
 """What an ALTO `String` says of the text that it had: how sure it was, and the whole word where it is parted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fill:
-    """What a line is filled with; `confidence` is 0-1, None where it is not known; `box` is where the line stands."""
-
-    text: str
-    confidence: float | None = None
-    box: Box | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,95 +30,68 @@ class Step:
     date: str
 
 
-def fill_markup(raw: bytes, fills: Mapping[int, Fill], step: Step | None = None) -> bytes:
+def fill_markup(raw: bytes, fills: Mapping[int, Fill], step: Step | None = None, *, in_words: bool = False) -> bytes:
     """The file with the lines in `fills`, counted from 0 in the file's order, given these texts.
 
-    What text a filled line had goes, in PAGE with the words that it was made of. `raw` must be a file that the readers
-    of ALTO or PAGE took. The encoding stays; characters that it has not are written as references.
+    What text a filled line had goes, in PAGE with the words that it was made of; a text of the whole region that it
+    came from is made anew. In ALTO a line that had one `String` or none has one, and a line that had several has one
+    for each word, as all have with `in_words`. `raw` must be a file that the readers of ALTO or PAGE took. The encoding
+    stays; what it cannot write becomes a reference.
     """
     data, restored = as_utf8(raw)
-    found = marked_in(data, {"TextLine", "Description", "Metadata"})
+    found = marked_in(data, {"TextLine", "Description", "Metadata", *REGIONS})
     is_alto = found.root == "alto"
     lines = [element for element in found.elements if element.name == "TextLine"]
-    fill = _fill_alto if is_alto else _fill_page
+    fill = partial(_fill_alto, in_words=in_words) if is_alto else _fill_page
     edits = [edit for place, line in enumerate(lines) if place in fills for edit in fill(data, line, fills[place])]
+    if edits and not is_alto:
+        edits += fill_regions(raw, data, found.elements, {place: told.text for place, told in fills.items()})
     if step and edits:
         edits += _told(data, found.elements, found.namespace, step, is_alto=is_alto)
     return restored(edited(data, edits))
 
 
-def _fill_alto(data: bytes, line: Marked, fill: Fill) -> list[Edit]:
+def _fill_alto(data: bytes, line: Marked, fill: Fill, *, in_words: bool) -> list[Edit]:
     texts = [child for child in line.children if child.name in _ALTO_TEXT]
-    if len(texts) == 1 and texts[0].name == "String" and not texts[0].children:
+    if not in_words and len(texts) == 1 and texts[0].name == "String" and not texts[0].children:
         return _changed_string(data, texts[0], fill)
-    tag = line.prefix + "String"
-    string = f'<{tag} CONTENT="{_attribute(fill.text)}"{_alto_box(data, line, fill.box)}{_alto_confidence(fill)}/>'
+    place, box = _alto_place(data, line, fill.box)
+    in_words = in_words or sum(child.name == "String" for child in texts) > 1
+    new = strings(line.prefix, fill, place, box) if in_words else one_string(line.prefix, fill, place)
     if texts:
-        return [Edit(texts[0].start, texts[-1].end, string.encode())]
-    return [_inserted(data, line, [child for child in line.children if child.name == "Shape"], string)]
+        return [Edit(texts[0].start, texts[-1].end, new.encode())]
+    return [inserted(data, line, [child for child in line.children if child.name == "Shape"], new)]
+
+
+def _fill_page(data: bytes, line: Marked, fill: Fill) -> list[Edit]:
+    return fill_line(data, line, fill.text, fill.confidence)
 
 
 def _changed_string(data: bytes, string: Marked, fill: Fill) -> list[Edit]:
     """The one `String` of a line with another text and confidence, and all else that it says."""
     found = attributes_of(data, string)
-    text = f'"{_attribute(fill.text)}"'.encode()
-    edits = [Edit(*found["CONTENT"].value, text)] if "CONTENT" in found else []
-    more = "" if edits else f' CONTENT="{_attribute(fill.text)}"'
+    edits = [Edit(*found["CONTENT"].value, content(fill).encode())] if "CONTENT" in found else []
+    more = "" if edits else f" CONTENT={content(fill)}"
     for stale in _STALE:
         if stale in found:
             edits.append(Edit(*found[stale].whole, b""))
-    more += _alto_confidence(fill)
+    more += sureness(fill)
     return [*edits, Edit(string.name_end, string.name_end, more.encode())] if more else edits
 
 
-def _alto_confidence(fill: Fill) -> str:
-    return "" if fill.confidence is None else f' WC="{fill.confidence:.4f}"'
-
-
-def _alto_box(data: bytes, line: Marked, box: Box | None) -> str:
-    """The line's own place, as its file writes it, else the box."""
+def _alto_place(data: bytes, line: Marked, box: Box | None) -> tuple[str, Box | None]:
+    """The line's own place as its file writes it, and in whole units; else the box, in pixels."""
     names = ("HPOS", "VPOS", "WIDTH", "HEIGHT")
     found = attributes_of(data, line)
-    if all(name in found for name in names):
-        return "".join(f" {name}={data[slice(*found[name].value)].decode()}" for name in names)
-    if box is None:
-        return ""
-    left, top, right, bottom = box
-    places = zip(names, (left, top, right - left, bottom - top), strict=True)
-    return "".join(f' {name}="{number}"' for name, number in places)
-
-
-def _fill_page(data: bytes, line: Marked, fill: Fill) -> list[Edit]:
-    prefix = line.prefix
-    confidence = "" if fill.confidence is None else f' conf="{fill.confidence:.4f}"'
-    text = f"<{prefix}Unicode>{escaped(without_forbidden(fill.text))}</{prefix}Unicode>"
-    new = f"<{prefix}TextEquiv{confidence}>{text}</{prefix}TextEquiv>"
-    former = [child for child in line.children if child.name == "TextEquiv"]
-    # Words that were read before would contradict the line; those without a text say where words stand, and stay.
-    stale = [
-        child
-        for child in line.children
-        if child.name == "Word" and any(part.name == "TextEquiv" for part in child.children)
-    ]
-    edits = [_removed(data, element) for element in [*stale, *former[1:]]]
-    if former:
-        return [*edits, Edit(former[0].start, former[0].end, new.encode())]
-    before = [child for child in line.children if child.name in _BEFORE_TEXT and child not in stale]
-    return [*edits, _inserted(data, line, before, new)]
-
-
-def _removed(data: bytes, element: Marked) -> Edit:
-    return Edit(element.start - len(indent_before(data, element)), element.end, b"")
-
-
-def _inserted(data: bytes, parent: Marked, before: Sequence[Marked], new: str) -> Edit:
-    """A child put in behind the last of the children `before`, else as the first, indented as its neighbours are."""
-    if parent.is_closed:
-        tag = f"{parent.prefix}{parent.name}"
-        return Edit(parent.tag_end - 2, parent.tag_end, f">{new}</{tag}>".encode())
-    place = before[-1].end if before else parent.tag_end
-    model = before[-1] if before else parent.children[0] if parent.children else None
-    return Edit(place, place, (indent_before(data, model) if model else b"") + new.encode())
+    if not all(name in found for name in names):
+        return box_attributes(box), box
+    values = [data[slice(*found[name].value)].decode() for name in names]
+    written = "".join(f" {name}={value}" for name, value in zip(names, values, strict=True))
+    try:
+        left, top, width, height = (round(float(value.strip("\"'"))) for value in values)
+    except (ValueError, OverflowError):
+        return written, None
+    return written, (left, top, left + width, top + height)
 
 
 def _told(data: bytes, elements: Sequence[Marked], namespace: str, step: Step, *, is_alto: bool) -> list[Edit]:
@@ -135,7 +100,7 @@ def _told(data: bytes, elements: Sequence[Marked], namespace: str, step: Step, *
     if head is None:
         return []
     told = _alto_step(data, head, namespace, step) if is_alto else _page_step(head, namespace, step)
-    return [_inserted(data, head, head.children, told)] if told else []
+    return [inserted(data, head, head.children, told)] if told else []
 
 
 def _alto_step(data: bytes, head: Marked, namespace: str, step: Step) -> str:

@@ -141,6 +141,21 @@ def indent_before(data: bytes, element: Marked) -> bytes:
     return space if b"\n" in space else b""
 
 
+def removed(data: bytes, element: Marked) -> Edit:
+    """An element taken out, with the white space before it if it stands on a line of its own."""
+    return Edit(element.start - len(indent_before(data, element)), element.end, b"")
+
+
+def inserted(data: bytes, parent: Marked, before: Sequence[Marked], new: str) -> Edit:
+    """A child put in behind the last of the children `before`, else as the first, indented as its neighbours are."""
+    if parent.is_closed:
+        tag = f"{parent.prefix}{parent.name}"
+        return Edit(parent.tag_end - 2, parent.tag_end, f">{new}</{tag}>".encode())
+    place = before[-1].end if before else parent.tag_end
+    model = before[-1] if before else parent.children[0] if parent.children else None
+    return Edit(place, place, (indent_before(data, model) if model else b"") + new.encode())
+
+
 def edited(data: bytes, edits: Sequence[Edit]) -> bytes:
     """The bytes with all edits made, none of which may overlap another."""
     pieces, at = [], 0

@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from dsocr.evaluation.metrics import spoken_points
 from dsocr.evaluation.report.marks import visible
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.runs import RunFolder
@@ -66,7 +67,7 @@ def _guard(guard: Mapping[str, Any]) -> Aside:
                 f"{guard['lines']:,}",
                 f"{guard['base_cer']:.2%}",
                 f"{guard['adapter_cer']:.2%}",
-                f"{guard['drop']:+.1f}",
+                spoken_points(guard["drop"]),
                 f"{guard['margin']:g}",
             )
         ],
@@ -80,7 +81,7 @@ def _strength(sweep: Mapping[str, Any]) -> Aside:
             f"{point['strength']:g}",
             f"{point['target_cer']:.2%}",
             f"{point['guard_cer']:.2%}",
-            f"{point['guard_drop']:+.1f}",
+            spoken_points(point["guard_drop"]),
             _remark(point, sweep["recommended"]),
         )
         for point in sweep["points"]
@@ -100,11 +101,15 @@ def _remark(point: Mapping[str, Any], recommended: float) -> str:
 
 def _confidence(report: Mapping[str, Any]) -> Aside:
     rows = [
-        (f"{kind}s", f"{found['count']:,}", f"{found['before']:.4f}", f"{found['after']:.4f}")
+        (f"{kind}s", f"{found['count']:,}", *(_error(found[name]) for name in ("before", "after", "by_chance")))
         for kind, found in report["kinds"].items()
     ]
-    head = ("confidence of", f"number, {report['split']}", "ECE as it comes", "ECE fitted")
+    head = ("confidence of", f"number, {report['split']}", "ECE as it comes", "ECE fitted", "perfect ones, by chance")
     return Aside("confidence", "How sure it is", _sentence(report["sentence"]), head, rows)
+
+
+def _error(error: float | None) -> str:
+    return "" if error is None else f"{error:.4f}"
 
 
 def _sentence(told: str) -> str:

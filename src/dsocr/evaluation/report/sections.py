@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
+from dsocr.evaluation.metrics import spoken_points
 from dsocr.evaluation.report.charts import Rate, heads
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.scores import FAILURES, Score
@@ -67,8 +68,8 @@ def _changes_table(rows: Sequence[str], names: Sequence[str]) -> str:
 
 def _rates(name: str, rates: Sequence[Rate]) -> str:
     first, last = rates[0].value, rates[-1].value
-    worse_by = 0.0 if first is None or last is None else 100 * (last - first)
-    return _change_row(name, [rate.told(2) for rate in rates], f"{worse_by:+.2f}{_POINTS}", worse_by)
+    worse_by = 0.0 if first is None or last is None else round(100 * (last - first), 6)  # what is less is noise
+    return _change_row(name, [rate.told(2) for rate in rates], f"{spoken_points(worse_by, 2)}{_POINTS}", worse_by)
 
 
 def _counts(name: str, counts: Sequence[tuple[int, int]], *, more_is_better: bool = False) -> str:

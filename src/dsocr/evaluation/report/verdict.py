@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dsocr.evaluation.comparison import NamedLines, compare
+from dsocr.evaluation.comparison import NamedLines, difference_between
 from dsocr.evaluation.report.material import Material
 from dsocr.evaluation.report.sections import many
 
@@ -24,7 +24,7 @@ def sentences_of(material: Material) -> Sequence[str]:
     """The result in a sentence where there are two readings, what is unusual, and how far to trust the rate."""
     compared = []
     if len(material.readings) > 1:
-        comparison = compare([NamedLines(name, lines) for name, lines in material.readings.items()])
-        told = comparison.differences[-1].sentence
+        first, *_, last = (NamedLines(name, lines) for name, lines in material.readings.items())
+        told = difference_between(first, last).sentence
         compared.append(f"{told[:1].upper()}{told[1:]}.")
     return [*compared, *material.card.remarks, *material.card.certainty]

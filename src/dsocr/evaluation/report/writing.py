@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from dsocr.errors import DataError
+from dsocr.errors import DataError, typed
 from dsocr.evaluation.report.markdown import render_markdown
 from dsocr.evaluation.report.material import Material, gather
 from dsocr.evaluation.report.page import render_page
@@ -32,3 +32,23 @@ def write_report(
     except OSError as error:
         raise DataError(f"the report cannot be written: {error.strerror}", where=path) from error
     return path, material
+
+
+def drop_reports(run: RunFolder, *, drawn: bool) -> list[str]:
+    """Let no report of an earlier evaluation contradict the scorecard that was just written; what was done, to tell.
+
+    The page is removed, unless it is `drawn` anew; a report in Markdown, which may stand in somebody's repository, is
+    named.
+    """
+    told = []
+    if not drawn and run.report.is_file():
+        try:
+            run.report.unlink()
+            told.append(f"removed {run.report}, the page of an earlier evaluation")
+        except OSError as error:
+            told.append(f"{run.report} is the page of an earlier evaluation and cannot be removed: {error.strerror}")
+    if (markdown := run.report.with_suffix(".md")).is_file():
+        told.append(
+            f"{markdown} is of an earlier evaluation; `dsocr report {typed(run.path)} --markdown` writes it anew"
+        )
+    return told

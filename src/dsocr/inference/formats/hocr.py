@@ -12,6 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 from dsocr.data.sources.layout import Box, bounds
 from dsocr.data.targets.filling import Step
 from dsocr.data.targets.markup import without_forbidden
+from dsocr.data.targets.words import placed_words
 from dsocr.inference.pages import ReadLine, ReadPage
 from dsocr.runs import writing_whole
 
@@ -59,26 +60,15 @@ def _line(line: ReadLine, box: Box, id_: str) -> str:
     title = f"bbox {_told(box)}{_baseline(line, box)}"
     sure = {word["start"]: word["confidence"] for word in line.told.get("words", ())}
     words = " ".join(
-        f'<span class="ocrx_word" id="word_{id_}_{number}" title="bbox {_told(part)}'
-        f'{_sureness(sure.get(start, line.confidence))}">{escape(word)}</span>'
-        for number, (word, start, part) in enumerate(_words(without_forbidden(line.text), box), start=1)
+        f'<span class="ocrx_word" id="word_{id_}_{number}" title="bbox {_told(word.box or box)}'
+        f'{_sureness(sure.get(word.start, line.confidence))}">{escape(word.text)}</span>'
+        for number, word in enumerate(placed_words(without_forbidden(line.text), box), start=1)
     )
     return f'<span class="ocr_line" id="line_{id_}" title="{title}">{words}</span>\n'
 
 
 def _sureness(confidence: float | None) -> str:
     return "" if confidence is None else f"; x_wconf {round(100 * confidence)}"
-
-
-def _words(text: str, box: Box) -> Iterator[tuple[str, int, Box]]:
-    """Each word, its first character's place in the text, and its box."""
-    left, top, right, bottom = box
-    share = (right - left) / max(len(text), 1)
-    at = 0
-    for word in text.split():
-        at = text.index(word, at)
-        yield word, at, (left + round(at * share), top, left + round((at + len(word)) * share), bottom)
-        at += len(word)
 
 
 def _baseline(line: ReadLine, box: Box) -> str:

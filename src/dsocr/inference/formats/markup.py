@@ -9,7 +9,8 @@ from dsocr.data.images import decode_image
 from dsocr.data.sources.layout import SourceLine
 from dsocr.data.sources.markup import parse_xml
 from dsocr.data.targets.alto import alto_document
-from dsocr.data.targets.filling import Fill, Step, fill_markup
+from dsocr.data.targets.alto_text import Fill
+from dsocr.data.targets.filling import Step, fill_markup
 from dsocr.data.targets.images import WholeImage
 from dsocr.data.targets.page import page_document
 from dsocr.errors import DataError
@@ -25,7 +26,7 @@ def write_page(pages: Iterable[ReadPage], path: Path, step: Step) -> None:
 
 
 def write_alto(pages: Iterable[ReadPage], path: Path, step: Step) -> None:
-    """ALTO 4.2; an ALTO file that came in is filled."""
+    """ALTO 4.2, a `String` for each word; an ALTO file that came in is filled, and keeps what it has for a `String`."""
     for page in pages:
         _write(page, path, step, "alto", alto_document)
 
@@ -63,8 +64,15 @@ def _new(page: ReadPage, image: str, step: Step, document: Document) -> bytes:
     drawn = tuple(SourceLine("", line.id, line.outline, line.region) for line in page.lines)
     root, _ = document(WholeImage(image, page.size, drawn))
     raw = etree.tostring(root, encoding="UTF-8", xml_declaration=True, pretty_print=True)
-    return fill_markup(raw, {place: _fill(line) for place, line in enumerate(page.lines) if line.text}, step)
+    fills = {place: _fill(line) for place, line in enumerate(page.lines) if line.text}
+    return fill_markup(raw, fills, step, in_words=True)
 
 
 def _fill(line: ReadLine) -> Fill:
-    return Fill(line.text, line.confidence, line.outline.box if line.outline else None)
+    return Fill(
+        line.text,
+        line.confidence,
+        line.outline.box if line.outline else None,
+        {word["start"]: word["confidence"] for word in line.told.get("words", ())},
+        line.told.get("characters", ()),
+    )

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from dsocr.data.images import decode_image
@@ -30,7 +31,7 @@ def choose_segmenter(name: str) -> FindLines:
     if command is None:
         hint = "install it in an environment of its own (pipx install kraken), or give the path to its command"
         raise DataError("the command kraken is not installed", where=name, hint=hint)
-    return lambda content, where: _kraken(command, content, where)
+    return partial(_kraken, command)  # which can be sent to another process
 
 
 def _built_in(content: bytes, where: str) -> Sequence[SourceLine]:

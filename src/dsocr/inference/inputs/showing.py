@@ -72,6 +72,13 @@ class Opening:
             page, size, tuple(scaled_line(line, image, size) for line in image.lines), tuple(shown), tuple(refused)
         )
 
+    def attempt(self, page: InputPage) -> tuple[InputPage, "OpenPage | str"]:
+        """The page with what of it is shown, or with the sentence why nothing is; for another process to call."""
+        try:
+            return page, self.open(page)
+        except DataError as error:
+            return page, error.message
+
     def _with_lines(self, page: InputPage, data: bytes) -> tuple[SourceImage, list[str]]:
         """The page with the lines known on it, and the lines that have no place."""
         if page.kind == "markup":

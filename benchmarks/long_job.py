@@ -1,0 +1,113 @@
+"""What `dsocr transcribe` holds in memory over a long job: resident memory, journal and output by pages done.
+
+    python benchmarks/long_job.py [--pages 10000] [--run RUN] [--lines 1]
+
+Pages are drawn: with `--lines 1` they are images of one line, else pages of so many bars whose lines are found first.
+Without `--run` a stand-in answers with as much as a model does, so that a job of 10,000 pages takes minutes: what grows
+with the pages shows all the same, for a model holds nothing from one batch to the next.
+"""
+
+import argparse
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+from PIL import Image
+
+from dsocr.data.work import folder_beside
+from dsocr.inference.confidence import Word
+from dsocr.inference.prediction import Prediction
+from dsocr.inference.transcribe import transcribe
+from dsocr.runs import RunFolder
+from measuring import machine, told
+
+FORMATS = ("jsonl", "alto")
+SETTINGS = (
+    '{"base": "nano", "base_revision": null, "prompt": "", "resolution": "fold", "text_policy": {}, "generation": {}}'
+)
+
+
+class StandIn:
+    """Answers with six words made of the image's hash, and a confidence for each word and character."""
+
+    def read(
+        self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]
+    ) -> Iterator[Prediction]:
+        """A prediction for every image, in order."""
+        for name, image in images:
+            digest = hashlib.sha256(image.tobytes()).hexdigest()
+            text = " ".join(digest[place : place + 6] for place in range(0, 36, 6))
+            words = tuple(Word(text[place : place + 6], place, place + 6, 0.5) for place in range(0, len(text), 7))
+            characters = tuple(int(digest[place % 64], 16) / 15 for place in range(len(text)))
+            yield Prediction(name, text, 42, truncated=False, confidence=0.5, words=words, characters=characters)
+
+
+def main() -> None:
+    """Draws the pages, transcribes them, and prints a row now and then."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pages", type=int, default=10_000)
+    parser.add_argument("--run", type=Path)
+    parser.add_argument("--lines", type=int, default=1)
+    given = parser.parse_args()
+    os.environ["SOURCE_DATE_EPOCH"] = "0"
+    print(told(machine()))
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        draw(root / "in", given.pages, given.lines)
+        job(root, given.pages, given.run)
+
+
+def draw(folder: Path, pages: int, lines: int) -> None:
+    """Images of one line, 200 to 900 pixels wide, or pages of several; strokes in the place of words."""
+    random = np.random.default_rng(17)
+    folder.mkdir()
+    for number in range(pages):
+        height = 48 if lines == 1 else 60 + 60 * lines
+        pixels = np.full((height, random.integers(200, 900) if lines == 1 else 500), 235, np.uint8)
+        for line in range(lines):
+            top = 12 if lines == 1 else 40 + 60 * line
+            for left in range(20, pixels.shape[1] - 60, 50):
+                pixels[top : top + 20, left : left + random.integers(15, 45)] = 40
+        Image.fromarray(pixels).save(folder / f"p{number:05d}.png")
+
+
+def job(root: Path, pages: int, run: Path | None) -> None:
+    """Transcribes what was drawn."""
+    process, began = psutil.Process(), time.monotonic()
+    out = root / "out"
+    journal = folder_beside(out) / "journal.sqlite"
+    print(f"{'pages':>7} {'seconds':>8} {'RSS MB':>7} {'journal MB':>11}")
+    wanted = iter([*range(pages // 10, pages, pages // 10), pages])
+    due = next(wanted)
+
+    def progress(done: int, _: int) -> None:
+        nonlocal due
+        if done >= due:
+            due = next(wanted, pages + 1)
+            sizes = f"{process.memory_info().rss / 1e6:>7.0f} {journal.stat().st_size / 1e6:>11.1f}"
+            print(f"{done:>7} {time.monotonic() - began:>8.0f} {sizes}", flush=True)
+
+    if run is None:
+        finished = RunFolder(root / "run")
+        finished.adapter.mkdir(parents=True)
+        (finished.adapter / "reading.json").write_text(SETTINGS, encoding="utf-8")
+    else:
+        finished = RunFolder.to_read_with(run)
+    reader = StandIn() if run is None else None
+    report = transcribe(
+        finished, [root / "in"], out, formats=FORMATS, reader=reader, progress=progress, review=root / "review.tsv"
+    )
+    written = [path.stat().st_size for path in out.rglob("*") if path.is_file()]
+    print(
+        f"written {time.monotonic() - began:>7.0f} {process.memory_info().rss / 1e6:>7.0f}   "
+        f"{len(written)} files of {sum(written) / 1e6:.1f} MB, {report.lines} lines"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,256 @@
+"""Reading on a cluster: the same bytes as without one, whoever dies; what an actor answers needs no Ray to be seen.
+
+Ray is no part of the development extra, as it is 80 MB to fetch: with `pip install "dsocr-hw[ray]"` all is tested.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from dsocr.commands.transcribe import choose_engine
+from dsocr.errors import ConfigError, DataError, RunError
+from dsocr.inference import work
+from dsocr.inference.cluster import Cluster, shares
+from dsocr.inference.cluster_actor import Actor, Attempts, Settings, rows_of
+from dsocr.inference.inputs.finding import InputPage, find_pages
+from dsocr.inference.inputs.segmenters import BUILT_IN, choose_segmenter
+from dsocr.inference.inputs.showing import Opening
+from dsocr.inference.reading import Reads, Rows, read_here
+from dsocr.inference.remote import Engine
+from dsocr.inference.transcribe import TranscribeReport, transcribe
+from dsocr.inference.transcriber import Prediction
+from dsocr.runs import RunFolder
+from tests.inference.reading_pages import Hashes, draw_page, fake_run
+from tests.making_models import make_run
+
+PAGES = 13
+FORMATS = ["alto", "jsonl", "pdf"]
+OPENING = Opening("line", choose_segmenter(BUILT_IN))
+
+
+class Raises(Hashes):
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+    def read(
+        self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]
+    ) -> Iterator[Prediction]:
+        raise self.error
+
+
+class Dies(Hashes):
+    """Reads like Hashes, but its process is gone when it sees a line of p07, until that was so `times`."""
+
+    def __init__(self, deaths: Path, times: int) -> None:
+        super().__init__()
+        self.deaths, self.times = deaths, times
+
+    def read(
+        self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]
+    ) -> Iterator[Prediction]:
+        for prediction in super().read(images, hand_of):
+            if prediction.id.startswith("p07"):
+                died = len(self.deaths.read_bytes()) if self.deaths.exists() else 0
+                if died < self.times:
+                    with self.deaths.open("ab") as file:
+                        file.write(b"x")
+                    os.kill(os.getpid(), signal.SIGTERM if os.name == "nt" else signal.SIGKILL)
+            yield prediction
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    monkeypatch.setattr(work, "WORTH_KEEPING", 0.0)
+    for number in range(PAGES):
+        draw_page(tmp_path / "in" / f"p{number:02d}.png", lines=1 + number % 3, shade=30 + number)
+    (tmp_path / "in" / "p05.png").write_bytes(b"broken")
+    return fake_run(tmp_path / "run")
+
+
+@pytest.fixture
+def pages(run: RunFolder, tmp_path: Path) -> list[InputPage]:
+    with find_pages([tmp_path / "in"], tmp_path / "unpacked") as found:
+        return found.pages
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def answered(pages: list[InputPage], reader: Reads, **settings: Any) -> Rows:
+    """What comes of the pages in an actor, as the one who asked it gets to know."""
+    told = Settings(OPENING, lambda: reader, strict=False, folder=".", attempts=Attempts().of)
+    (answer,) = Actor([[], pages], replace(told, **settings))({"place": [1]})["answer"]
+    return rows_of(json.loads(answer))
+
+
+def test_an_actor_answers_what_reading_here_does(pages: list[InputPage]) -> None:
+    (here,) = read_here([pages], OPENING, Hashes, strict=False)
+    assert json.dumps(answered(pages, Hashes())) == json.dumps(here)
+    assert sum("refused" in row for _, _, row in here) == 1
+
+
+def test_an_actor_loads_its_model_once(pages: list[InputPage]) -> None:
+    loaded = []
+    settings = Settings(OPENING, lambda: loaded.append(1) or Hashes(), False, ".", Attempts().of)  # type: ignore[func-returns-value]
+    actor = Actor([pages[:2], pages[2:4]], settings)
+    assert loaded == []
+    for place in (0, 1):
+        rows_of(json.loads(actor({"place": [place]})["answer"][0]))
+    assert loaded == [1]
+
+
+def test_what_a_user_can_repair_arrives_as_it_was(pages: list[InputPage]) -> None:
+    with pytest.raises(DataError) as caught:
+        answered(pages, Hashes(), strict=True)
+    assert caught.value.where == "p05.png"
+    with pytest.raises(RunError, match=r"^here: no$") as told:
+        answered(pages, Raises(RunError("no", where="here", hint="do this")))
+    assert told.value.hint == "do this"
+
+
+def test_the_end_of_memory_is_known_for_one(pages: list[InputPage]) -> None:
+    with pytest.raises(MemoryError):
+        answered(pages, Raises(RuntimeError("CUDA out of memory")))
+
+
+def test_a_mistake_of_ours_keeps_its_traceback(pages: list[InputPage]) -> None:
+    with pytest.raises(RuntimeError, match="ours"):
+        answered(pages, Raises(RuntimeError("ours")))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        pytest.param({"version": "0.0.1"}, "has dsocr .*, and this one 0.0.1", id="another version"),
+        pytest.param({"attempts": lambda _: 4}, "3 processes died over these pages", id="pages that kill"),
+    ],
+)
+def test_a_machine_that_cannot_read_says_so(settings: dict[str, Any], message: str, pages: list[InputPage]) -> None:
+    with pytest.raises(RunError, match=message):
+        answered(pages, Hashes(), **settings)
+
+
+def test_a_machine_that_does_not_see_the_scans_says_so(pages: list[InputPage]) -> None:
+    elsewhere = [replace(page, path=page.path.parent / "elsewhere" / page.path.name) for page in pages]
+    with pytest.raises(RunError, match="does not see"):
+        answered(elsewhere, Hashes())
+
+
+@pytest.mark.parametrize(
+    ("engine", "actors", "message", "hint"),
+    [
+        pytest.param("vllm", None, "is no address", "vllm serve DIR", id="vLLM is a server"),
+        pytest.param("spark", None, "is no address", "or it is ray", id="unknown"),
+        pytest.param("http://here/v1", 2, "--actors is for --engine ray", None, id="actors of a server"),
+        pytest.param(None, 2, "--actors is for --engine ray", None, id="actors of nothing"),
+        pytest.param("ray", 0, "one at least", None, id="nobody"),
+        pytest.param("ray", None, "Ray is not installed", "dsocr-hw[ray]", id="no Ray"),
+    ],
+)
+def test_engines_that_cannot_be(
+    engine: str | None, actors: int | None, message: str, hint: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=message) as caught:
+        choose_engine(engine, "mine", actors)
+    assert hint is None or (caught.value.hint and hint in caught.value.hint)
+
+
+def test_engines_that_can_be() -> None:
+    assert choose_engine("http://here/v1", "mine", None) == Engine("http://here/v1", "mine")
+    assert choose_engine(None, "mine", None) is None
+
+
+@pytest.mark.parametrize(
+    ("machines", "asked", "actors", "needs"),
+    [
+        pytest.param([(8, 0)], None, 1, {"num_cpus": 8}, id="one machine, all of its processors"),
+        pytest.param([(8, 0)], 3, 3, {"num_cpus": 2}, id="shared by three"),
+        pytest.param([(8, 0), (4, 0)], None, 2, {"num_cpus": 4}, id="what the smaller of two machines has"),
+        pytest.param([(8, 2), (8, 0)], None, 2, {"num_cpus": 1, "num_gpus": 1}, id="one a graphics card"),
+        pytest.param([(8, 2)], 3, 3, {"num_cpus": 1, "num_gpus": 0.5}, id="never more on a card than it has room for"),
+        pytest.param([(8, 2)], 1, 1, {"num_cpus": 1, "num_gpus": 1}, id="fewer than cards"),
+    ],
+)
+def test_actors_share_the_machines(
+    machines: list[tuple[int, int]], asked: int | None, actors: int, needs: dict[str, float]
+) -> None:
+    resources = [{"CPU": float(cpus), "GPU": float(cards)} for cpus, cards in machines]
+    assert shares(resources, asked) == (actors, needs)
+
+
+def test_more_actors_than_processors_are_refused() -> None:
+    with pytest.raises(ConfigError, match="the cluster has 2 processors"):
+        shares([{"CPU": 2.0}], 3)
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    """Ray on two processors; beginning it takes seconds, so all tests share it."""
+    pytest.importorskip("ray", reason='Ray is not installed: pip install "dsocr-hw[ray]"')
+    Cluster()
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+    yield ray
+    ray.shutdown()
+
+
+def read(run: RunFolder, out: str, reader: Reads, **options: Any) -> TranscribeReport:
+    folder = run.path.parent
+    return transcribe(run, [folder / "in"], folder / out, formats=FORMATS, reader=reader, **options)
+
+
+@pytest.mark.usefixtures("ray")
+@pytest.mark.filterwarnings("ignore")
+def test_a_cluster_writes_the_same_bytes(run: RunFolder, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    report = read(run, "out", Hashes(), engine=Cluster(2), progress=lambda *now: told.append(now))
+    calm = read(run, "calm", Hashes())
+    assert files(tmp_path / "out") == files(tmp_path / "calm")
+    assert replace(report, out=calm.out) == calm
+    assert sorted(told) == told
+    assert told[-1] == (PAGES, PAGES)
+
+
+@pytest.mark.usefixtures("ray")
+@pytest.mark.filterwarnings("ignore")
+def test_an_actor_that_dies_is_begun_anew_and_its_pages_with_it(run: RunFolder, tmp_path: Path) -> None:
+    read(run, "out", Dies(tmp_path / "deaths", 1), engine=Cluster(2))
+    read(run, "calm", Hashes())
+    assert (tmp_path / "deaths").read_bytes() == b"x"
+    assert files(tmp_path / "out") == files(tmp_path / "calm")
+
+
+@pytest.mark.usefixtures("ray")
+@pytest.mark.filterwarnings("ignore")
+def test_pages_that_kill_every_actor_end_the_job_which_goes_on_without_a_cluster(
+    run: RunFolder, tmp_path: Path
+) -> None:
+    with pytest.raises(RunError, match=r"p04.png, p05.png, p06.png and 1 more: 3 processes died"):
+        read(run, "out", Dies(tmp_path / "deaths", 9), engine=Cluster(1))
+    report = read(run, "out", Hashes())
+    assert report.known >= 4
+    read(run, "calm", Hashes())
+    assert files(tmp_path / "out") == files(tmp_path / "calm")
+
+
+@pytest.mark.usefixtures("ray")
+@pytest.mark.filterwarnings("ignore")
+def test_each_actor_reads_with_the_run_s_own_model(run: RunFolder, tmp_path: Path) -> None:
+    trained = make_run(tmp_path / "trained", "nano")
+    for out, engine in (("out", Cluster(2)), ("calm", None)):
+        transcribe(trained, [tmp_path / "in"], tmp_path / out, formats=["text", "page"], engine=engine)
+    assert files(tmp_path / "out") == files(tmp_path / "calm")
+    assert (tmp_path / "out" / "p00.txt").read_text(encoding="utf-8").strip()
