@@ -40,9 +40,7 @@ def transcribe_command(
         one_of(option, options[name], *choices)
     share = _share(shard)
     if engine == "ray" and options["workers"] is not None:
-        raise ConfigError(
-            "--workers is for pages that this machine opens; with --engine ray, --actors says how many read"
-        )
+        raise ConfigError("--workers is how many open pages on this machine", hint="with --engine ray, give --actors")
 
     from dsocr.runs import RunFolder
 
