@@ -13,8 +13,9 @@ setup: .venv/.installed
 demo: setup
 	$(BIN)/dsocr demo
 
+# Each process holds torch: eight take 6 GB.
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -36,8 +36,9 @@ from dsocr.model.loading import load_base
 from dsocr.runs import RunFolder
 from dsocr.samples import Sample, Split
 from dsocr.text import TextPolicy
+from dsocr.workbench.filling import fill
 from dsocr.workbench.lines import Line, Page, State
-from dsocr.workbench.opening import Shelf, fill, opened_shelf
+from dsocr.workbench.opening import Shelf, opened_shelf
 from dsocr.workbench.reading import Reading
 from dsocr.workbench.store import Store
 from dsocr.workbench.training import Training

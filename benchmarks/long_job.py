@@ -1,10 +1,11 @@
 """What `dsocr transcribe` holds in memory over a long job: resident memory, journal and output by pages done.
 
-    python benchmarks/long_job.py [--pages 10000] [--run RUN] [--lines 1]
+    python benchmarks/long_job.py [--pages 10000] [--run RUN] [--lines 1] [--actors N]
 
 Pages are drawn: with `--lines 1` they are images of one line, else pages of so many bars whose lines are found first.
 Without `--run` a stand-in answers with as much as a model does, so that a job of 10,000 pages takes minutes: what grows
-with the pages shows all the same, for a model holds nothing from one batch to the next.
+with the pages shows all the same, for a model holds nothing from one batch to the next. With `--actors` a Ray cluster
+reads, and what is told is the process that keeps the journal and writes.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import psutil
 from PIL import Image
 
 from dsocr.data.work import folder_beside
+from dsocr.inference.cluster import Cluster
 from dsocr.inference.confidence import Word
 from dsocr.inference.prediction import Prediction
 from dsocr.inference.transcribe import transcribe
@@ -53,13 +55,14 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=10_000)
     parser.add_argument("--run", type=Path)
     parser.add_argument("--lines", type=int, default=1)
+    parser.add_argument("--actors", type=int)
     given = parser.parse_args()
     os.environ["SOURCE_DATE_EPOCH"] = "0"
     print(told(machine()))
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         draw(root / "in", given.pages, given.lines)
-        job(root, given.pages, given.run)
+        job(root, given.pages, given.run, Cluster(given.actors) if given.actors else None)
 
 
 def draw(folder: Path, pages: int, lines: int) -> None:
@@ -76,7 +79,7 @@ def draw(folder: Path, pages: int, lines: int) -> None:
         Image.fromarray(pixels).save(folder / f"p{number:05d}.png")
 
 
-def job(root: Path, pages: int, run: Path | None) -> None:
+def job(root: Path, pages: int, run: Path | None, engine: Cluster | None) -> None:
     """Transcribes what was drawn."""
     process, began = psutil.Process(), time.monotonic()
     out = root / "out"
@@ -99,8 +102,9 @@ def job(root: Path, pages: int, run: Path | None) -> None:
     else:
         finished = RunFolder.to_read_with(run)
     reader = StandIn() if run is None else None
+    review = root / "review.tsv"
     report = transcribe(
-        finished, [root / "in"], out, formats=FORMATS, reader=reader, progress=progress, review=root / "review.tsv"
+        finished, [root / "in"], out, formats=FORMATS, reader=reader, engine=engine, progress=progress, review=review
     )
     written = [path.stat().st_size for path in out.rglob("*") if path.is_file()]
     print(

@@ -1,5 +1,6 @@
 """A small dataset and a small run that many tests share; both are made from scratch, offline, in seconds."""
 
+import gc
 import json
 import os
 from pathlib import Path
@@ -14,6 +15,7 @@ from dsocr.data.prepare import prepare
 
 if TYPE_CHECKING:
     from dsocr.model.loading import BaseModel
+    from dsocr.runs import RunFolder
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # One thread each, here and in the processes that tests start: tests run side by side. Read when torch is imported,
@@ -24,7 +26,16 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 hypothesis.settings.register_profile("project", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("project")
 
+PATIENCE = 300
+"""Seconds in which another process has done what a test waits for, on a machine however busy; a test may take 600."""
+
 TEXTS = ["Привет, мир", "ёжик 25", "Bonjour", "щука и Эхо", "съезд № 7", "the end", "фраза!", "1905 г."]
+
+
+def pytest_collection_finish() -> None:
+    """Leave what imports made out of every later look for garbage, which took a third of a second each."""
+    gc.collect()
+    gc.freeze()
 
 
 def draw_line(path: Path, text: str) -> None:
@@ -53,14 +64,13 @@ def small_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prepare(source, folder / "dataset").dataset
 
 
-@pytest.fixture
-def small_config(small_dataset: Path, tmp_path: Path) -> RunConfig:
-    """Eight quick steps on the small dataset, four lines a step."""
+def eight_steps(dataset: Path, run: Path) -> RunConfig:
+    """Eight quick steps, four lines a step; of the network the decoder learns, where a test is not about the towers."""
     return RunConfig.model_validate(
         {
-            "dataset": small_dataset,
-            "run": tmp_path / "run",
-            "adapter": {"scope": "decoder+vision", "rank": 4, "alpha": 8},
+            "dataset": dataset,
+            "run": run,
+            "adapter": {"scope": "decoder", "rank": 4, "alpha": 8},
             "training": {"steps": 8, "samples_per_step": 4, "samples_per_forward": 2, "learning_rate": 2e-3},
             "validation": {"every_steps": 4, "samples": 2},
             "guard": {"lines": 0},
@@ -68,6 +78,20 @@ def small_config(small_dataset: Path, tmp_path: Path) -> RunConfig:
             "generation": {"max_new_tokens": 24},
         }
     )
+
+
+@pytest.fixture
+def small_config(small_dataset: Path, tmp_path: Path) -> RunConfig:
+    """Eight quick steps on the small dataset, still to be made."""
+    return eight_steps(small_dataset, tmp_path / "run")
+
+
+@pytest.fixture(scope="session")
+def small_run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
+    """What a training as `small_config` says leaves, for tests that change nothing in it."""
+    from dsocr.training.train import train
+
+    return train(eight_steps(small_dataset, tmp_path_factory.mktemp("trained") / "run")).run
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@ import pickle
 
 import pytest
 
-from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, RunError
+from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, RunError, typed
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,18 @@ def test_worker_processes_send_errors_whole(kind: type[DsocrError]) -> None:
     back = pickle.loads(pickle.dumps(error))
     assert type(back) is kind
     assert (str(back), back.message, back.where, back.hint) == (str(error), "нельзя", "письмо.xml", "почините")
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        pytest.param("runs/mine", "runs/mine", id="nothing to quote"),
+        pytest.param("C:\\сканы\\письма", "C:\\сканы\\письма", id="a path of Windows in Russian"),
+        pytest.param("мои данные", '"мои данные"', id="a space"),
+        pytest.param("run (1)", '"run (1)"', id="brackets"),
+        pytest.param("training.steps=6", "training.steps=6", id="a setting"),
+        pytest.param("input.prompt=Free OCR.", '"input.prompt=Free OCR."', id="a setting with a space"),
+    ],
+)
+def test_a_word_is_told_as_it_is_typed(word: str, told: str) -> None:
+    assert typed(word) == told

@@ -13,7 +13,14 @@ The command line prints them without a traceback and exits with 2; anything else
 and keeps its traceback.
 """
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
+
+
+def typed(word: str | Path) -> str:
+    """A path or another word as it is typed in a command: in quotes where a shell would take it apart."""
+    return str(word) if re.fullmatch(r"[\w./:\\=,@%+~-]+", str(word)) else f'"{word}"'
 
 
 class DsocrError(Exception):

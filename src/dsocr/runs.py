@@ -15,7 +15,7 @@ from uuid import uuid4
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from dsocr.errors import RunError
+from dsocr.errors import RunError, typed
 from dsocr.sealing import MANIFEST, damage, sync_folder
 from dsocr.settings import problems_in
 from dsocr.text import TextPolicy
@@ -63,8 +63,7 @@ class RunFolder:
     @property
     def resume_command(self) -> str:
         """The command that goes on with this run where it was interrupted."""
-        config = self.config.as_posix()
-        return f'dsocr train "{config}"' if " " in config else f"dsocr train {config}"
+        return f"dsocr train {typed(self.config.as_posix())}"
 
     @property
     def config(self) -> Path:

@@ -24,8 +24,9 @@ def read_yaml(path: Path) -> dict[Any, Any]:
         settings = yaml.safe_load(text)
     except FileNotFoundError as error:
         raise ConfigError("no such file", where=path, hint="configs/ holds recipes to start from") from error
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", where=path) from error
+    except OSError as error:  # of a folder Windows says that access is denied
+        why = "is a folder, not a YAML file" if path.is_dir() else f"cannot be read: {error.strerror}"
+        raise ConfigError(why, where=path, hint="configs/ holds recipes to start from") from error
     except UnicodeDecodeError as error:
         raise ConfigError("is not UTF-8 text", where=path, hint="save it with the encoding UTF-8") from error
     except yaml.YAMLError as error:

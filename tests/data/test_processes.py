@@ -11,6 +11,7 @@ import pytest
 from dsocr.data import processes
 from dsocr.data.processes import worker_processes
 from dsocr.errors import DataError
+from tests.conftest import PATIENCE
 
 
 def square(number: int) -> int:
@@ -64,7 +65,7 @@ if __name__ == "__main__":
         worker = int(told.readline())
         assert psutil.pid_exists(worker)
         parent.kill()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while _lives(worker) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not _lives(worker)

@@ -37,6 +37,7 @@ def run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFol
             "adapter": {"scope": "decoder+vision"},
             "training": {"steps": 6, "samples_per_step": 4, "samples_per_forward": 4, "learning_rate": 1e-2},
             "validation": {"every_steps": 6, "samples": 1},
+            "guard": {"lines": 2},
             "generation": {"max_new_tokens": 24, "samples_per_batch": 3},
         }
     )
@@ -69,6 +70,7 @@ def test_a_run_on_a_fold_is_trained_and_scored_on_that_fold(small_dataset: Path,
             "fold": 3,
             "training": {"steps": 1, "samples_per_step": 2, "samples_per_forward": 2},
             "validation": {"every_steps": 1, "samples": 1},
+            "guard": {"lines": 0},
             "generation": {"max_new_tokens": 4},
         }
     )

@@ -3,13 +3,27 @@
 import json
 import math
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.evaluation.intervals import Clusters, Interval, clusters_of, interval_of, interval_of_sums, student
+from dsocr.evaluation.intervals import (
+    Clusters,
+    Interval,
+    Of,
+    clusters_of,
+    effective,
+    freedom_of_one,
+    interval_of,
+    interval_of_sums,
+    jackknife,
+    lean,
+    moderate,
+    student,
+)
 from dsocr.evaluation.metrics import ErrorRate
 
 
@@ -78,10 +92,66 @@ def test_rates_over_one_have_an_interval_around_them() -> None:
 
 
 def test_a_share_stays_between_none_and_all() -> None:
-    interval = interval_of([ErrorRate(count, 10) for count in (9, 10, 10, 8, 10, 3)], writers(*range(6)), share=True)
+    interval = interval_of([ErrorRate(count, 10) for count in (9, 10, 10, 8, 10, 3)], writers(*range(6)), of="lines")
     assert interval.low is not None
     assert interval.high is not None
     assert 0 < interval.low < 50 / 60 < interval.high < 1
+
+
+@pytest.mark.parametrize(("spread", "freedom"), [(0.1, 1.5), (0.9, 1.5), (0.9, 40.0)])
+def test_a_moderate_error_lies_between_what_was_found_and_what_is_usual(spread: float, freedom: float) -> None:
+    error = moderate(spread, freedom, 0.3**2, weight=1)
+    assert min(spread, 0.3) < error < max(spread, 0.3)
+    assert error**2 == pytest.approx((freedom * spread**2 + 0.09) / (freedom + 1))
+
+
+@pytest.mark.parametrize("count", [5, 6, 20, 1000])
+def test_one_cluster_that_makes_the_whole_spread_leaves_the_freedom_of_one(count: int) -> None:
+    part = np.zeros(count)
+    part[3] = 70
+    _, freedom = jackknife(part, np.full(count, 10.0), lambda some, all_: some / all_)
+    assert freedom == pytest.approx(freedom_of_one(count))
+
+
+def test_clusters_of_equal_size_all_count_and_one_large_one_counts_alone() -> None:
+    assert effective(np.full(8, 30.0)) == pytest.approx(8)
+    assert effective(np.array([1e6, 1, 1, 1])) == pytest.approx(1, abs=1e-4)
+
+
+def test_an_interval_leans_as_johnson_says() -> None:
+    """His shift of a mean of 25 with skewness 2 is 2 (1 + 2 x 1.96^2) / (6 x 5) standard errors."""
+    assert lean(2, 25, 0.95) == pytest.approx(2 * (1 + 2 * 1.959964**2) / 30, rel=2e-3)
+
+
+def test_hands_that_happen_to_be_alike_do_not_make_the_interval_narrow() -> None:
+    """Five alike hands are no reason to think that all are; two hundred are."""
+    few, many = (
+        interval_of([ErrorRate(count, 100) for count in (10, 10, 11, 10, 10) * times], writers(*range(5 * times)))
+        for times in (1, 40)
+    )
+    assert few.low is not None
+    assert few.high is not None
+    assert few.high / few.low > 2
+    assert many.low is not None
+    assert many.high is not None
+    assert many.high / many.low < 1.1
+
+
+def test_an_interval_reaches_farther_up_than_down() -> None:
+    """What a small test lacks is rather a hard hand or a loop than an easy hand."""
+    interval = interval_of([ErrorRate(count, 100) for count in (9, 12, 8, 14, 10, 11)], writers(*range(6)))
+    assert interval.low is not None
+    assert interval.high is not None
+    assert interval.high / (64 / 600) > 1.2 * (64 / 600) / interval.low
+
+
+def test_where_most_words_are_wrong_hands_can_differ_less() -> None:
+    """Nine of ten words wrong in each hand leave no room for twice as many, as nine of ten characters would."""
+    rates = [ErrorRate(count, 100) for count in (90, 88, 92, 91, 87, 90)]
+    words, characters = (interval_of(rates, writers(*range(6)), of=of) for of in ("words", "characters"))
+    assert words.high is not None
+    assert characters.high is not None
+    assert words.high < 1.3 < 1.8 < characters.high
 
 
 def test_an_interval_survives_json_and_reads_as_a_sentence() -> None:
@@ -93,11 +163,11 @@ def test_an_interval_survives_json_and_reads_as_a_sentence() -> None:
 counts = st.tuples(st.integers(0, 40), st.integers(0, 400), st.integers(0, 60))
 
 
-@given(st.lists(counts, max_size=40), st.booleans())
-def test_an_interval_holds_its_rate_or_is_not_given(rows: list[tuple[int, int, int]], share: bool) -> None:
-    lines = [ErrorRate(min(errors, length) if share else errors, length) for _, errors, length in rows]
+@given(st.lists(counts, max_size=40), st.sampled_from(get_args(Of)))
+def test_an_interval_holds_its_rate_or_is_not_given(rows: list[tuple[int, int, int]], of: Of) -> None:
+    lines = [ErrorRate(min(errors, length) if of == "lines" else errors, length) for _, errors, length in rows]
     clusters = clusters_of([Line(f"w{writer}") for writer, *_ in rows])
-    interval = interval_of(lines, clusters, share=share)
+    interval = interval_of(lines, clusters, of=of)
     pooled = sum(lines, ErrorRate())
     if interval.low is None or interval.high is None:
         assert interval.reason
@@ -111,7 +181,7 @@ def test_ninety_five_of_a_hundred_intervals_hold_the_truth() -> None:
     random = np.random.default_rng(5)
     given = held = 0
     truth = 0.12
-    for _ in range(500):
+    for _ in range(1000):
         lines = 1 + random.negative_binomial(2, 0.1, 12)
         of_line = np.repeat(np.arange(12), lines)
         lengths = random.integers(12, 60, of_line.size)
@@ -121,5 +191,5 @@ def test_ninety_five_of_a_hundred_intervals_hold_the_truth() -> None:
         if interval.low is not None and interval.high is not None:
             given += 1
             held += interval.low <= truth <= interval.high
-    assert given >= 490
+    assert given >= 990
     assert 0.92 <= held / given <= 0.97

@@ -240,7 +240,7 @@ def test_no_report_contradicts_a_newer_scorecard(drawn: bool, run: RunFolder) ->
     told = drop_reports(run, drawn=drawn)
     assert run.report.exists() == drawn
     assert [sentence.partition(" ")[0] for sentence in told[:-1]] == ([] if drawn else ["removed"])
-    assert f"`dsocr report {run.path} --markdown`" in told[-1]
+    assert f'`dsocr report "{run.path}" --markdown`' in told[-1]
     assert (run.path / "report.md").exists(), "it may stand in somebody's repository"
 
 

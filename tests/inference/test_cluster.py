@@ -18,7 +18,7 @@ from PIL import Image
 from dsocr.commands.transcribe import choose_engine
 from dsocr.errors import ConfigError, DataError, RunError
 from dsocr.inference import work
-from dsocr.inference.cluster import Cluster
+from dsocr.inference.cluster import Cluster, shares
 from dsocr.inference.cluster_actor import Actor, Attempts, Settings, rows_of
 from dsocr.inference.inputs.finding import InputPage, find_pages
 from dsocr.inference.inputs.segmenters import BUILT_IN, choose_segmenter
@@ -172,6 +172,29 @@ def test_engines_that_can_be() -> None:
     assert choose_engine(None, "mine", None) is None
 
 
+@pytest.mark.parametrize(
+    ("machines", "asked", "actors", "needs"),
+    [
+        pytest.param([(8, 0)], None, 1, {"num_cpus": 8}, id="one machine, all of its processors"),
+        pytest.param([(8, 0)], 3, 3, {"num_cpus": 2}, id="shared by three"),
+        pytest.param([(8, 0), (4, 0)], None, 2, {"num_cpus": 4}, id="what the smaller of two machines has"),
+        pytest.param([(8, 2), (8, 0)], None, 2, {"num_cpus": 1, "num_gpus": 1}, id="one a graphics card"),
+        pytest.param([(8, 2)], 3, 3, {"num_cpus": 1, "num_gpus": 0.5}, id="never more on a card than it has room for"),
+        pytest.param([(8, 2)], 1, 1, {"num_cpus": 1, "num_gpus": 1}, id="fewer than cards"),
+    ],
+)
+def test_actors_share_the_machines(
+    machines: list[tuple[int, int]], asked: int | None, actors: int, needs: dict[str, float]
+) -> None:
+    resources = [{"CPU": float(cpus), "GPU": float(cards)} for cpus, cards in machines]
+    assert shares(resources, asked) == (actors, needs)
+
+
+def test_more_actors_than_processors_are_refused() -> None:
+    with pytest.raises(ConfigError, match="the cluster has 2 processors"):
+        shares([{"CPU": 2.0}], 3)
+
+
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
     """Ray on two processors; beginning it takes seconds, so all tests share it."""
@@ -231,10 +254,3 @@ def test_each_actor_reads_with_the_run_s_own_model(run: RunFolder, tmp_path: Pat
         transcribe(trained, [tmp_path / "in"], tmp_path / out, formats=["text", "page"], engine=engine)
     assert files(tmp_path / "out") == files(tmp_path / "calm")
     assert (tmp_path / "out" / "p00.txt").read_text(encoding="utf-8").strip()
-
-
-@pytest.mark.usefixtures("ray")
-@pytest.mark.filterwarnings("ignore")
-def test_more_actors_than_processors_are_refused(run: RunFolder) -> None:
-    with pytest.raises(ConfigError, match="the cluster has 2 processors"):
-        read(run, "out", Hashes(), engine=Cluster(3))

@@ -36,9 +36,10 @@ def quick() -> list[str]:
         "training.samples_per_forward": 4,
         "validation.every_steps": 2,
         "validation.samples": 2,
+        "guard.lines": 4,
         "generation.max_new_tokens": 16,
     }
-    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    return ["--no-preflight", *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))]
 
 
 def test_from_scans_to_texts(call: Call, small_dataset: Path, quick: list[str], tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from dsocr.cli import main
 from dsocr.runs import RunFolder
 
 SETTINGS = ["training.epochs=null", "training.steps=2", "training.samples_per_step=4", "training.samples_per_forward=4"]
-SETTINGS += ["validation.every_steps=2", "validation.samples=2", "generation.max_new_tokens=24"]
+SETTINGS += ["validation.every_steps=2", "validation.samples=2", "guard.lines=2", "generation.max_new_tokens=24"]
 
 
 @pytest.fixture

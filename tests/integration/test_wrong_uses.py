@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dsocr.cli import main
+from tests.data.making import picture, write
 from tests.integration.calling import call
 from tests.workbench.making import make_pages
 
@@ -56,6 +57,36 @@ def test_what_is_not_there_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert said in refusal(monkeypatch, capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(
+            "prepare lines -o out", "letters.tsv: no column is known to hold: image, text", id="other columns"
+        ),
+        pytest.param("prepare lines/a.png -o out", "is an image, without a transcription", id="an image as source"),
+        pytest.param("check lines", "not a dataset folder: it has no dataset.json", id="scans as dataset"),
+        pytest.param("check lines/a.png", "not a dataset folder: it is a file", id="a file as dataset"),
+        pytest.param("check nowhere", "not a dataset folder: it is not there", id="no dataset"),
+        pytest.param("train lines", "is a folder, not a YAML file", id="a folder as configuration"),
+    ],
+)
+def test_what_is_something_else_is_told_for_what_it_is(
+    arguments: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    picture(tmp_path / "lines" / "a.png")
+    write(tmp_path / "lines" / "letters.tsv", "scan\twords\na.png\tмир\n")
+    monkeypatch.chdir(tmp_path)
+    assert said in refusal(monkeypatch, capsys, *arguments.split())
+
+
+def test_the_next_command_can_be_typed_where_a_path_has_spaces(
+    small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    out = tmp_path / "мои данные"
+    _, said, _ = call(monkeypatch, capsys, "prepare", small_dataset.parent / "source", "-o", out)
+    assert f'next:    dsocr check "{out}"\n' in said
 
 
 @pytest.mark.parametrize("command", ["prepare", "convert"])

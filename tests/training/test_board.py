@@ -1,7 +1,6 @@
 """What TensorBoard is shown, read back from its event files, and what the same numbers are in metrics.jsonl."""
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +9,14 @@ import pytest
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from dsocr.config import RunConfig
 from dsocr.evaluation.guard import GuardReading
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
 from dsocr.training.board import LINES, Board, ReadLine, lines_table
 from dsocr.training.ranks import Ranks
-from dsocr.training.train import train
 from dsocr.training.validation import TextsRead, Validation, ValidationReading
-from tests.training.test_train import changed, metrics
+from tests.training.test_train import metrics
 
 CURVES = {"loss", "learning_rate", "gradient_norm", "samples_per_second", "tokens_per_second", "memory_bytes"}
 
@@ -32,13 +29,11 @@ def line(prediction: str, identifier: str = "a") -> ReadLine:
     return ReadLine(identifier, "Милая Соня", prediction, np.full((3, 8, 8), 200, dtype=np.uint8))
 
 
-def test_a_training_draws_its_curves_and_the_same_lines_at_every_reading(small_config: RunConfig) -> None:
-    train(small_config)
-    run = RunFolder(small_config.run)
-    board = events(run.tensorboard)
+def test_a_training_draws_its_curves_and_the_same_lines_at_every_reading(small_run: RunFolder) -> None:
+    board = events(small_run.tensorboard)
     assert {f"train/{name}" for name in CURVES} <= set(board.Tags()["scalars"])
     assert {"validation/cer", "validation/loss", "validation/runaway_rate"} <= set(board.Tags()["scalars"])
-    rows = metrics(run.path, "train")
+    rows = metrics(small_run.path, "train")
     for name in CURVES:
         drawn = [event.value for event in board.Scalars(f"train/{name}")]
         assert drawn == pytest.approx([row[name] for row in rows], rel=1e-5)
@@ -108,9 +103,7 @@ def test_a_guard_set_is_a_curve_beside_the_bases_and_a_warning(tmp_path: Path) -
     assert "7.0 points worse" in warning[0].tensor_proto.string_val[0].decode()
 
 
-def test_metrics_hold_what_is_drawn_and_no_images(small_config: RunConfig) -> None:
-    train(changed(small_config, training={"steps": 2}, validation={"every_steps": 2}))
-    rows = [json.loads(text) for text in RunFolder(small_config.run).metrics.read_text(encoding="utf-8").splitlines()]
-    last = next(row for row in rows if row["kind"] == "validation")
+def test_metrics_hold_what_is_drawn_and_no_images(small_run: RunFolder) -> None:
+    last = metrics(small_run.path, "validation")[-1]
     assert "lines" not in last
     assert last["runaway_rate"] == last["runaway"] / last["samples"]

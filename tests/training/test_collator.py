@@ -1,10 +1,9 @@
 """Samples of a split as the Trainer gets them, in this process and in others."""
 
 import multiprocessing
-import pickle
-import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -15,38 +14,46 @@ from torch.utils.data import DataLoader
 from dsocr.data.augment import Augmentation
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
-from dsocr.model.loading import BaseModel
 from dsocr.samples import Sample, Split
 from dsocr.training.collator import Collator, EncodedSamples
 from tests.conftest import draw_line
 
+if TYPE_CHECKING:
+    from dsocr.model.loading import BaseModel  # worker processes import this file, and shall not import networks
 
-def encoded(small_dataset: Path, nano: BaseModel) -> EncodedSamples:
+
+def encoded(small_dataset: Path, nano: "BaseModel") -> EncodedSamples:
     return EncodedSamples(Dataset.open(small_dataset).samples(Split.TRAIN), nano.encoder(None, "free_ocr"))
 
 
-def test_worker_processes_that_are_spawned_give_the_same_batches(small_dataset: Path, nano: BaseModel) -> None:
-    """As on Windows, where nothing is inherited and everything is pickled."""
+def demand_no_networks(worker: int) -> None:
+    """In a worker process: importing them would take longer than all else it imports."""
+    assert "transformers.modeling_utils" not in sys.modules
+
+
+def test_worker_processes_that_are_spawned_give_the_same_batches(small_dataset: Path, nano: "BaseModel") -> None:
+    """As on Windows, where nothing is inherited and everything is pickled; and started without importing networks."""
     samples = encoded(small_dataset, nano)
     collate = Collator(nano.encoder(None, "free_ocr").pad_id)
     here = list(DataLoader(samples, 8, collate_fn=collate))
     context = multiprocessing.get_context("spawn")
-    there = list(DataLoader(samples, 8, collate_fn=collate, num_workers=1, multiprocessing_context=context))
+    there = list(
+        DataLoader(
+            samples,
+            8,
+            collate_fn=collate,
+            num_workers=1,
+            multiprocessing_context=context,
+            worker_init_fn=demand_no_networks,
+        )
+    )
     assert len(here) == len(there) == 2
     for ours, theirs in zip(here, there, strict=True):
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_a_worker_process_starts_without_the_networks(nano: BaseModel) -> None:
-    """Of what it takes to start one on Windows, importing them would be the larger half."""
-    code = "import pickle, sys; pickle.load(sys.stdin.buffer); print('transformers.modeling_utils' in sys.modules)"
-    sent = pickle.dumps((Collator, EncodedSamples, nano.encoder(None, "free_ocr")))
-    done = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=True)
-    assert done.stdout.split() == [b"False"]
-
-
 def test_an_image_is_prepared_once_while_memory_allows(
-    small_dataset: Path, nano: BaseModel, monkeypatch: pytest.MonkeyPatch
+    small_dataset: Path, nano: "BaseModel", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[Path] = []
 
@@ -63,7 +70,7 @@ def test_an_image_is_prepared_once_while_memory_allows(
     assert len(opened) == 3
 
 
-def test_augmented_images_change_with_the_epoch_and_come_back_with_it(small_dataset: Path, nano: BaseModel) -> None:
+def test_augmented_images_change_with_the_epoch_and_come_back_with_it(small_dataset: Path, nano: "BaseModel") -> None:
     lines = Dataset.open(small_dataset).samples(Split.TRAIN)
     samples = EncodedSamples(lines, nano.encoder(None, "free_ocr"), augmentation=1.0, seed=3)
     first = samples[0]
@@ -74,38 +81,32 @@ def test_augmented_images_change_with_the_epoch_and_come_back_with_it(small_data
     assert np.array_equal(samples[0].views.whole, first.views.whole)
 
 
-def test_worker_processes_see_the_epoch_change(small_dataset: Path, nano: BaseModel) -> None:
+def test_worker_processes_draw_the_same_pictures_and_see_the_epoch_change(
+    small_dataset: Path, nano: "BaseModel"
+) -> None:
+    """However many there are, though each of them opens its images itself, and while they live on."""
     lines = Dataset.open(small_dataset).samples(Split.TRAIN)
     encoder = nano.encoder(None, "free_ocr")
-    here, there = (EncodedSamples(lines, encoder, augmentation=1.0, seed=3) for _ in range(2))
+    alone, shared = (EncodedSamples(lines, encoder, augmentation="medium", seed=3) for _ in range(2))
+    collate = Collator(encoder.pad_id)
     loader = DataLoader(
-        there,
-        16,
-        collate_fn=Collator(encoder.pad_id),
-        num_workers=1,
+        shared,
+        4,
+        collate_fn=collate,
+        num_workers=2,
         multiprocessing_context=multiprocessing.get_context("spawn"),
         persistent_workers=True,
     )
+    drawn = []
     for epoch in range(2):
-        here.set_epoch(epoch)
-        there.set_epoch(epoch)
-        (batch,) = loader
-        expected = Collator(encoder.pad_id)([here[index] for index in range(16)])
-        assert torch.equal(batch["pixel_values"], expected["pixel_values"])
-
-
-def test_worker_processes_draw_the_same_pictures(small_dataset: Path, nano: BaseModel) -> None:
-    """However many there are, and though each of them opens its images itself."""
-    lines = Dataset.open(small_dataset).samples(Split.TRAIN)
-    encoder = nano.encoder(None, "free_ocr")
-    samples = EncodedSamples(lines, encoder, augmentation="medium", seed=3)
-    collate, context = Collator(encoder.pad_id), multiprocessing.get_context("spawn")
-    here = list(DataLoader(samples, 4, collate_fn=collate))
-    there = list(DataLoader(samples, 4, collate_fn=collate, num_workers=2, multiprocessing_context=context))
-    assert len(here) == len(there) == 4
-    assert all(
-        torch.equal(ours["pixel_values"], theirs["pixel_values"]) for ours, theirs in zip(here, there, strict=True)
-    )
+        alone.set_epoch(epoch)
+        shared.set_epoch(epoch)
+        here, there = list(DataLoader(alone, 4, collate_fn=collate)), list(loader)
+        assert len(here) == len(there) == 4
+        for ours, theirs in zip(here, there, strict=True):
+            assert torch.equal(ours["pixel_values"], theirs["pixel_values"])
+        drawn.append(there)
+    assert not torch.equal(drawn[0][0]["pixel_values"], drawn[1][0]["pixel_values"])
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,11 @@ def test_worker_processes_draw_the_same_pictures(small_dataset: Path, nano: Base
     ],
 )
 def test_a_large_image_is_shrunk_only_to_be_varied(
-    augmentation: Augmentation, size: tuple[int, int], nano: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    augmentation: Augmentation,
+    size: tuple[int, int],
+    nano: "BaseModel",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     draw_line(tmp_path / "line.png", "a" * 122)
     with Image.open(tmp_path / "line.png") as image:

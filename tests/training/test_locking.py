@@ -8,6 +8,7 @@ import pytest
 from dsocr.errors import RunError
 from dsocr.runs import RunFolder
 from dsocr.training.locking import RunLock
+from tests.conftest import PATIENCE
 
 HOLD = """
 import sys, time
@@ -29,7 +30,7 @@ def test_a_second_training_is_refused_and_the_first_is_named_until_it_dies(tmp_p
             pass
         other.kill()
         other.wait()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while True:  # the system may take a moment to take the lock back
         try:
             with RunLock(RunFolder(tmp_path)):

@@ -14,6 +14,17 @@ from dsocr.training.out_of_memory import lighter_settings, out_of_memory_spoken
 from dsocr.training.train import train
 from tests.training.test_train import changed
 
+THREE = ["training.samples_per_forward=1", "training.gradient_checkpointing=true", "adapter.scope=decoder"]
+
+
+@pytest.fixture
+def towers_too(small_config: RunConfig) -> RunConfig:
+    return changed(small_config, adapter={"scope": "decoder+vision"})
+
+
+def settings_in(error: RunError) -> list[str]:
+    return re.findall(r"--set (\S+)", error.hint or "")
+
 
 def ends_at(step: int, error: BaseException) -> object:
     def report(progress: TrainingProgress) -> None:
@@ -31,18 +42,23 @@ def ends_at(step: int, error: BaseException) -> object:
         pytest.param(RuntimeError("DefaultCPUAllocator: can't allocate memory"), id="torch on a CPU"),
     ],
 )
-def test_it_names_three_settings_and_the_run_goes_on_with_them(error: BaseException, small_config: RunConfig) -> None:
+def test_it_is_told_with_three_settings(error: BaseException, towers_too: RunConfig) -> None:
+    with (
+        pytest.raises(RunError, match=r"the memory of the C.* ended in training: it takes about") as raised,
+        out_of_memory_spoken(towers_too),
+    ):
+        raise error
+    assert settings_in(raised.value) == THREE
+
+
+def test_a_run_goes_on_with_them(towers_too: RunConfig) -> None:
+    small_config = changed(towers_too, training={"steps": 4}, checkpoints={"every_steps": 2})
     with pytest.raises(RunError, match=r"the memory of the C.* ended in training: it takes about") as raised:
-        train(small_config, report=ends_at(6, error))  # type: ignore[arg-type]
-    hint = raised.value.hint or ""
-    assert re.findall(r"--set (\S+)", hint) == [
-        "training.samples_per_forward=1",
-        "training.gradient_checkpointing=true",
-        "adapter.scope=decoder",
-    ]
-    assert "from step-0000004 on" in hint
+        train(small_config, report=ends_at(3, MemoryError()))  # type: ignore[arg-type]
+    assert settings_in(raised.value) == THREE
+    assert "from step-0000002 on" in (raised.value.hint or "")
     lighter = {"samples_per_forward": 1, "gradient_checkpointing": True}
-    assert train(changed(small_config, training=lighter)).resumed_from == 4
+    assert train(changed(small_config, training=lighter)).resumed_from == 2
 
 
 def test_the_settings_take_less_by_the_estimate(small_config: RunConfig) -> None:
@@ -58,11 +74,11 @@ def test_other_errors_pass() -> None:
         raise RuntimeError("shapes do not match")
 
 
-def test_three_settings_are_left_even_where_little_is(small_config: RunConfig, tmp_path: Path) -> None:
+def test_three_settings_are_left_even_where_little_is(towers_too: RunConfig, tmp_path: Path) -> None:
     small = changed(
-        small_config,
+        towers_too,
         adapter={"scope": "decoder", "rank": 1},
         training={"samples_per_forward": 1, "gradient_checkpointing": True},
     )
     assert lighter_settings(small) == {"training.max_text_tokens": 256}
-    assert len(lighter_settings(small_config)) == 3
+    assert len(lighter_settings(towers_too)) == 3

@@ -236,7 +236,7 @@ def test_a_training_that_will_not_fit_is_told_how_it_would(small_config: RunConf
 
 
 def test_a_need_of_a_terabyte_is_told(small_config: RunConfig) -> None:
-    plan = make_plan(changed(small_config, {"adapter.rank": 5_000_000}))
+    plan = make_plan(changed(small_config, {"adapter.rank": 10_000_000}))
     assert plan.memory.total > 10**12
     assert (plan.fits, plan.changes, plan.probe) == (False, None, None)
     assert "make it small enough" in plan.warnings[0]

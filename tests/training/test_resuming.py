@@ -22,6 +22,7 @@ from dsocr.sealing import MANIFEST, damage, write_sealed
 from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.checkpoints import checkpoint_path, latest_checkpoint, step_of
 from dsocr.training.train import train
+from tests.conftest import PATIENCE
 
 STEPS = 7  # of four in an epoch, so that training ends in the middle of one
 FILES = [
@@ -302,12 +303,12 @@ def command(config: RunConfig) -> list[str]:
     """`dsocr train`, to be killed."""
     file = config.run.with_suffix(".yaml")
     file.write_text(config.to_yaml(), encoding="utf-8")
-    return [sys.executable, "-m", "dsocr", "train", str(file)]
+    return [sys.executable, "-m", "dsocr", "train", str(file), "--no-preflight"]
 
 
 def until_step(process: "subprocess.Popen[str]", run: RunFolder, step: int) -> None:
     """Wait for a checkpoint of a running command."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while not checkpoint_path(run.checkpoints, step).is_dir():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
@@ -315,10 +316,7 @@ def until_step(process: "subprocess.Popen[str]", run: RunFolder, step: int) -> N
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows ends other processes without asking them")
-def test_commands_that_are_killed_and_asked_to_end_go_on_bit_by_bit(
-    small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+def test_commands_that_are_killed_and_asked_to_end_go_on_bit_by_bit(small_dataset: Path, tmp_path: Path) -> None:
     training = {"steps": 300, "samples_per_step": 2, "samples_per_forward": 2, "augmentation": 1.0}
     config = configured(small_dataset, tmp_path / "run", 2).model_copy(
         update={"training": TrainingSection.model_validate(training)}
@@ -335,7 +333,7 @@ def test_commands_that_are_killed_and_asked_to_end_go_on_bit_by_bit(
     with begin() as second:
         until_step(second, run, step_of(run.checkpoints / whole) + 2)
         second.terminate()
-        _, errors = second.communicate(timeout=60)
+        _, errors = second.communicate(timeout=PATIENCE)
     assert second.returncode == 143
     assert f"resume:  {run.resume_command}" in errors
     steps = max(step_of(place) for place in run.checkpoints.glob("step-*"))

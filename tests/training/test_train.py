@@ -86,11 +86,11 @@ def test_the_loss_falls(small_config: RunConfig) -> None:
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
 
 
-@pytest.mark.parametrize("augmentation", [0.0, 1.0])
+@pytest.mark.parametrize(("scope", "augmentation"), [("decoder", 0.0), ("decoder+vision", 1.0)])
 def test_a_killed_training_resumes_as_if_nothing_had_happened(
-    augmentation: float, small_config: RunConfig, tmp_path: Path
+    scope: str, augmentation: float, small_config: RunConfig, tmp_path: Path
 ) -> None:
-    small_config = changed(small_config, training={"augmentation": augmentation})
+    small_config = changed(small_config, adapter={"scope": scope}, training={"augmentation": augmentation})
     undisturbed = changed(small_config, run=tmp_path / "undisturbed")
     train(undisturbed)
 
@@ -137,9 +137,8 @@ def test_checkpoints_are_rotated_and_hold_no_pickle(small_config: RunConfig) -> 
     assert suffixes == {".json", ".safetensors"}
 
 
-def test_a_checkpoint_that_is_not_whole_is_not_taken(small_config: RunConfig) -> None:
-    train(small_config)
-    folder = RunFolder(small_config.run).checkpoints
+def test_a_checkpoint_that_is_not_whole_is_not_taken(small_run: RunFolder, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(small_run.checkpoints, tmp_path / "checkpoints"))
     (folder / ".step-0000009.deadbeef.tmp").mkdir()
     (folder / "step-0000010").mkdir()
     assert latest_checkpoint(folder, lambda sentence: None) == folder / "step-0000008"
@@ -152,12 +151,10 @@ def test_training_stops_early_when_validation_does_not_get_better(small_config: 
     assert result.best_step == 2
 
 
-def test_accumulation_changes_nothing_but_memory(small_config: RunConfig, tmp_path: Path) -> None:
-    at_once = changed(small_config, run=tmp_path / "at_once", training={"samples_per_forward": 4})
-    train(small_config)
-    train(at_once)
-    ours = [row["loss"] for row in metrics(small_config.run, "train")]
-    theirs = [row["loss"] for row in metrics(at_once.run, "train")]
+def test_accumulation_changes_nothing_but_memory(small_config: RunConfig, small_run: RunFolder) -> None:
+    train(changed(small_config, training={"samples_per_forward": 4}))
+    ours = [row["loss"] for row in metrics(small_run.path, "train")]
+    theirs = [row["loss"] for row in metrics(small_config.run, "train")]
     assert ours == pytest.approx(theirs, abs=2e-3)
 
 
@@ -171,17 +168,19 @@ def test_accumulation_changes_nothing_but_memory(small_config: RunConfig, tmp_pa
     ],
 )
 def test_a_training_runs_with(training: dict[str, object], small_config: RunConfig) -> None:
-    result = train(changed(small_config, training=training, validation={"samples": 1}))
+    towers_too = changed(small_config, adapter={"scope": "decoder+vision"}, validation={"samples": 1})
+    result = train(changed(towers_too, training={"steps": 4, **training}))
     weights = load_file(result.run.adapter / WEIGHTS)
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
     assert any(bool(tensor.any()) for name, tensor in weights.items() if "lora_B" in name)
 
 
 def test_gradient_checkpointing_learns_the_same(small_config: RunConfig, tmp_path: Path) -> None:
-    saving = changed(small_config, run=tmp_path / "saving", training={"gradient_checkpointing": True})
-    train(small_config)
+    towers_too = changed(small_config, adapter={"scope": "decoder+vision"}, training={"steps": 4})
+    saving = changed(towers_too, run=tmp_path / "saving", training={"gradient_checkpointing": True})
+    train(towers_too)
     train(saving)
-    ours = [row["loss"] for row in metrics(small_config.run, "train")]
+    ours = [row["loss"] for row in metrics(towers_too.run, "train")]
     assert ours == pytest.approx([row["loss"] for row in metrics(saving.run, "train")], abs=1e-4)
 
 
@@ -196,10 +195,11 @@ def test_checkpointing_leaves_frozen_vision_towers_out_of_the_backward_pass(
 
 
 def test_a_finished_run_is_not_trained_over(small_config: RunConfig) -> None:
-    train(small_config)
+    config = changed(small_config, training={"steps": 2}, validation={"every_steps": 2})
+    train(config)
     with pytest.raises(RunError, match="holds a finished run"):
-        train(small_config)
-    assert train(small_config, overwrite=True).resumed_from == 0
+        train(config)
+    assert train(config, overwrite=True).resumed_from == 0
 
 
 def test_an_unfinished_run_of_other_settings_is_not_resumed(small_config: RunConfig) -> None:
@@ -252,30 +252,31 @@ def test_layers_that_no_gradient_reaches_are_refused_before_training(
     towers = UnlimitedOcrVisionModel.forward
     monkeypatch.setattr(UnlimitedOcrVisionModel, "forward", torch.no_grad()(towers))
     with pytest.raises(ConfigError, match=r"of its layers would never learn(.|\n)*vision_tower\.sam_encoder") as error:
-        train(small_config)
+        train(changed(small_config, adapter={"scope": "decoder+vision"}))
     assert "language_model" not in error.value.message
     assert not small_config.run.exists()
 
 
 def test_the_vision_towers_can_learn_at_a_rate_of_their_own(small_config: RunConfig, tmp_path: Path) -> None:
-    train(changed(small_config, training={"steps": 1, "warmup": 0.0}, validation={"every_steps": 9}))
-    slow = changed(small_config, training={"steps": 1, "warmup": 0.0, "vision_learning_rate": 1e-9})
-    train(changed(slow, run=tmp_path / "slow", validation={"every_steps": 9}))
-    same, other = (load_file(run / "adapter" / WEIGHTS) for run in (small_config.run, tmp_path / "slow"))
+    towers_too = changed(small_config, adapter={"scope": "decoder+vision"}, validation={"every_steps": 9})
+    alike = changed(towers_too, training={"steps": 1, "warmup": 0.0})
+    train(alike)
+    train(changed(alike, run=tmp_path / "slow", training={"vision_learning_rate": 1e-9}))
+    same, other = (load_file(run / "adapter" / WEIGHTS) for run in (alike.run, tmp_path / "slow"))
     far = {name for name in same if not torch.allclose(same[name], other[name], atol=1e-6)}
     assert far
     assert all("vision_tower" in name or "multi_modal_projector" in name for name in far)
 
 
 def test_a_vision_rate_without_a_vision_adapter_is_refused(small_config: RunConfig) -> None:
-    config = changed(small_config, adapter={"scope": "decoder"}, training={"vision_learning_rate": 1e-3})
+    config = changed(small_config, training={"vision_learning_rate": 1e-3})
     with pytest.raises(ConfigError, match="no part in the vision towers"):
         train(config)
 
 
 @pytest.mark.parametrize("variant", ["rslora", "dora"])
 def test_other_kinds_of_adapter_train_and_come_back(variant: str, small_config: RunConfig) -> None:
-    config = changed(small_config, adapter={"variant": variant})
+    config = changed(small_config, adapter={"scope": "decoder+vision", "variant": variant}, training={"steps": 2})
     train(config)
     assert Transcriber.of_run(RunFolder.open(config.run)).network.active_adapters == ["default"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from dsocr.data.dataset import Dataset
 from dsocr.data.notes import Notes
@@ -18,11 +18,13 @@ from dsocr.errors import DataError, DsocrError
 from dsocr.inference.transcriber import Prediction
 from dsocr.samples import Split
 from dsocr.workbench.exporting import export, export_dataset
+from dsocr.workbench.filling import fill
 from dsocr.workbench.lines import Line, State
-from dsocr.workbench.opening import Shelf, fill, opened_shelf
+from dsocr.workbench.opening import Shelf, opened_shelf
 from dsocr.workbench.reading import Reading
 from dsocr.workbench.store import Store
 from tests.conftest import draw_line
+from tests.data.making_pdf import image_object, write_pdf
 from tests.workbench.making import TEXTS, FakeReader, make_pages
 
 SHOWN = [text for texts in TEXTS for text in texts]
@@ -174,3 +176,71 @@ def test_accepted_lines_are_a_dataset(store: Store, shelf: Shelf, tmp_path: Path
     assert {sample.page for sample in samples} == {"scan-1", "scan-2"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["box", "dataset", "work"]
     shutil.rmtree(tmp_path / "dataset")
+
+
+def a_page(count: int = 3) -> Image.Image:
+    """A page of so many drawn lines."""
+    page = Image.new("RGB", (700, 1000), (240, 235, 220))
+    for place in range(count):
+        text = f"line {place + 1} of the page"
+        ImageDraw.Draw(page).text((60, 80 + 110 * place), text, fill=(40, 40, 90), font=ImageFont.load_default(48))
+    return page
+
+
+@pytest.fixture
+def scans(tmp_path: Path) -> Path:
+    """A PDF of two pages of three lines."""
+    (tmp_path / "box").mkdir()
+    scan = image_object(a_page())
+    return write_pdf(tmp_path / "box" / "scans.pdf", [scan, scan], box=(70, 100), draw="q 70 0 0 100 0 0 cm /Im Do Q")
+
+
+@pytest.mark.parametrize("whole_folder", [pytest.param(True, id="a folder"), pytest.param(False, id="the file itself")])
+def test_pages_of_a_pdf_come_with_the_lines_found_on_them(
+    store: Store, scans: Path, tmp_path: Path, whole_folder: bool
+) -> None:
+    draw_line(scans.with_name("other.png"), "beside it")
+    told: list[tuple[int, int]] = []
+    pages = 3 if whole_folder else 2
+    with opened_shelf(store, scans.parent if whole_folder else scans, tmp_path / "work" / "unpacked") as shelf:
+        assert fill(store, shelf, Notes(strict=True), tell=lambda *done: told.append(done)) == pages
+        assert told == [(done, pages) for done in range(1, pages + 1)]
+        page = store.pages()[-1]
+        assert (page.name, page.document, page.image.as_posix()) == ("scans_0002", "scans", "scans.pdf#2")
+        lines = store.lines(page.number)
+        assert len(lines) == 3
+        assert all(isinstance(picture, Image.Image) for picture in shelf.cut(page, lines))
+        assert shelf.whole(page).size == (page.width, page.height) == (700, 1000)
+        for line in lines:
+            store.settle(line, "прочитано", State.ACCEPTED, who="anna")
+        export(store, shelf, tmp_path / "out", to="page", accepted_only=True)
+        assert read_back(tmp_path / "out").count("прочитано") == 3
+        assert fill(store, shelf, Notes(strict=True)) == 0
+
+
+@pytest.mark.parametrize(
+    ("texts", "found", "notes"),
+    [
+        pytest.param("раз\nдва\n\nтри\f\fраз\nдва\nтри", None, ["pages"], id="another number of pages is told"),
+        pytest.param("раз\nдва\n\nтри\fа\nб\nв", ["раз", "два", "три", "а", "б", "в"], [], id="as many lines as found"),
+        pytest.param("раз\nдва\fа\nб\nв", ["", "", "", "а", "б", "в"], ["its text has 2 lines"], id="fewer are told"),
+    ],
+)
+def test_a_text_beside_a_pdf_is_that_of_the_lines_where_it_fits(
+    store: Store, scans: Path, tmp_path: Path, texts: str, found: list[str] | None, notes: list[str]
+) -> None:
+    scans.with_suffix(".txt").write_text(texts, encoding="utf-8", newline="\n")
+    all_notes = Notes(strict=False)
+    with opened_shelf(store, scans, tmp_path / "work" / "unpacked") as shelf:
+        fill(store, shelf, all_notes)
+    assert [line.text for line in store.lines()] == (found or [""] * 6)
+    assert len(all_notes.left_out) == len(notes)
+    assert all(part in left.message for part, left in zip(notes, all_notes.left_out, strict=True))
+
+
+def test_another_single_file_is_refused(store: Store, source: Path, tmp_path: Path) -> None:
+    with (
+        pytest.raises(DataError, match="no PDF and no archive"),
+        opened_shelf(store, source / "scan-1.png", tmp_path / "work" / "unpacked"),
+    ):
+        pass

@@ -11,7 +11,9 @@ from dsocr.console import Printer
 
 @app.command()
 def workbench(
-    source: Annotated[Path, typer.Argument(help="Pages with lines: PAGE, ALTO or any other source, or an archive.")],
+    source: Annotated[
+        Path, typer.Argument(help="Pages with lines: PAGE, ALTO or any other source, images, PDF, or an archive.")
+    ],
     run: Annotated[Path | None, typer.Option(help="The run that reads what has no text yet.")] = None,
     config: Annotated[
         Path | None, typer.Option(help="How to train on corrections; as the run was, if not given.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dsocr.commands.quiet import quiet_libraries
 from dsocr.console import Printer
+from dsocr.errors import typed
 
 if TYPE_CHECKING:
     from dsocr.evaluation.reliability import Reliability
@@ -31,7 +32,7 @@ def calibrate_command(printer: Printer, path: Path, *, dataset: Path | None, lim
     printer.result(budget_sentence(report.budget))
     printer.say(f"calibration: {run.adapter / CALIBRATION}")
     printer.say(f"page:        {run.confidence_page}")
-    printer.say(f"next:        dsocr transcribe {path} SCANS -o texts.jsonl")
+    printer.say(f"next:        dsocr transcribe {typed(path)} SCANS -o texts.jsonl")
 
 
 def _chance(found: "Reliability") -> str:

@@ -7,7 +7,7 @@ from dsocr.commands.reading import print_guard
 from dsocr.commands.report import draw_report
 from dsocr.commands.training import print_interrupted, print_trained, training_progress
 from dsocr.console import Printer
-from dsocr.errors import Interrupted
+from dsocr.errors import Interrupted, typed
 
 
 def demo_command(printer: Printer, out: Path) -> None:
@@ -36,5 +36,5 @@ def demo_command(printer: Printer, out: Path) -> None:
     print_guard(printer, card.guard)
     printer.say(f"scorecard: {trained.run.scorecard}")
     printer.say(f"report:    {drawn}   (open it in a browser)")
-    printer.say(f"next:      dsocr transcribe {out} examples/handwriting/test -o {out / 'texts.txt'}")
+    printer.say(f"next:      dsocr transcribe {typed(out)} examples/handwriting/test -o {typed(out / 'texts.txt')}")
     printer.say("           dsocr prepare YOUR_SCANS -o data/yours   (the README has the whole way)")

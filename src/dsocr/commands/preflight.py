@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dsocr.commands.quiet import quiet_libraries
 from dsocr.console import Printer
+from dsocr.errors import typed
 
 if TYPE_CHECKING:
     from dsocr.training.verdicts import Check
@@ -30,7 +31,7 @@ def preflight_command(printer: Printer, path: Path, overrides: Sequence[str], *,
     if found.refused:
         printer.result(f"refused: {', '.join(check.name for check in found.refused)}")
         return 1
-    printer.say(f"next: dsocr train {path.as_posix()}{''.join(f' --set {text}' for text in overrides)}")
+    printer.say(f"next: dsocr train {typed(path.as_posix())}{''.join(f' --set {typed(text)}' for text in overrides)}")
     return 0
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsocr.console import Printer
-from dsocr.errors import ConfigError
+from dsocr.errors import ConfigError, typed
 
 if TYPE_CHECKING:
     from dsocr.data.card import Card, LeftOutCard
@@ -101,7 +101,7 @@ def print_prepared(printer: Printer, report: "PrepareReport") -> None:
     for remark in card.remarks:
         printer.say(f"note: {remark}")
     printer.result(f"dataset: {report.dataset}")
-    printer.say(f"next:    dsocr check {report.dataset}")
+    printer.say(f"next:    dsocr check {typed(report.dataset)}")
 
 
 def print_left_out(

@@ -8,6 +8,7 @@ from typing import Any
 from dsocr.commands.quiet import quiet_libraries
 from dsocr.commands.report import draw_report
 from dsocr.console import Printer
+from dsocr.errors import typed
 from dsocr.samples import Split
 
 
@@ -46,7 +47,7 @@ def evaluate_command(
     printer.say(f"lines:     {run.lines}")
     if drawn is not None:
         printer.say(f"report:    {drawn}")
-    printer.say(f"next:      dsocr transcribe {path} SCANS -o texts.jsonl")
+    printer.say(f"next:      dsocr transcribe {typed(path)} SCANS -o texts.jsonl")
 
 
 def print_guard(printer: Printer, guard: Mapping[str, Any] | None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dsocr.commands.quiet import quiet_libraries
 from dsocr.commands.report import draw_report
 from dsocr.console import Printer
-from dsocr.errors import ConfigError
+from dsocr.errors import ConfigError, typed
 from dsocr.samples import Split
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ def sweep_command(
     if report and run.scorecard.is_file():
         printer.say(f"report:  {draw_report(printer, path)[0]}")
     if 0 < read.chosen.strength < 1:
-        printer.say(f"next:    dsocr export {path} --adapter FOLDER --scale {read.chosen.strength:g}")
+        printer.say(f"next:    dsocr export {typed(path)} --adapter FOLDER --scale {read.chosen.strength:g}")
     else:
-        printer.say(f"next:    dsocr evaluate {path}")
+        printer.say(f"next:    dsocr evaluate {typed(path)}")
 
 
 def _print_sweep(printer: Printer, read: "Sweep") -> None:

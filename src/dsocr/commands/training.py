@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from dsocr.commands.check import print_finding
 from dsocr.commands.quiet import quiet_libraries
 from dsocr.console import Printer, Tell, spoken_time, tell_nobody
-from dsocr.errors import ConfigError, Interrupted
+from dsocr.errors import ConfigError, Interrupted, typed
 
 if TYPE_CHECKING:
     from dsocr.training.callbacks import Report, TrainingProgress
@@ -38,7 +38,9 @@ def plan_command(printer: Printer, path: Path, overrides: Sequence[str], *, prob
         return 0 if plan.fits else 1
     _print_plan(printer, plan)
     if plan.fits:
-        printer.say(f"next: dsocr train {path.as_posix()}{''.join(f' --set {text}' for text in overrides)}")
+        printer.say(
+            f"next: dsocr train {typed(path.as_posix())}{''.join(f' --set {typed(text)}' for text in overrides)}"
+        )
     return 0 if plan.fits else 1
 
 
@@ -113,7 +115,7 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
         _leave_the_word_to_the_first()
     if first:
         print_trained(printer, result)
-        printer.say(f"next:    dsocr evaluate {result.run.path}")
+        printer.say(f"next:    dsocr evaluate {typed(result.run.path)}")
 
 
 def _leave_the_word_to_the_first() -> NoReturn:

@@ -37,7 +37,8 @@ def workbench_command(
     from dsocr.inference.transcriber import Transcriber
     from dsocr.runs import RunFolder
     from dsocr.workbench.bench import Workbench
-    from dsocr.workbench.opening import fill, opened_shelf
+    from dsocr.workbench.filling import fill
+    from dsocr.workbench.opening import opened_shelf
     from dsocr.workbench.reading import Reading
     from dsocr.workbench.serving import HOST, serve
     from dsocr.workbench.store import kept_in
@@ -54,7 +55,8 @@ def workbench_command(
     with ExitStack() as stack:
         store = stack.enter_context(kept_in(folder / "corrections.sqlite"))
         shelf = stack.enter_context(opened_shelf(store, source, folder / "unpacked"))
-        new = fill(store, shelf, notes, format=format, writer=writer)
+        with printer.progress("finding lines", "pages") as tell:
+            new = fill(store, shelf, notes, format=format, writer=writer, tell=tell)
         for left in notes.left_out:
             printer.complain(f"left out: {left.where}: {left.message}")
         bench = Workbench(source.resolve().name, store, shelf, folder)

@@ -111,9 +111,8 @@ def read_card(folder: Path) -> Card:
     """The card of a dataset folder; an error says what is wrong with it, or that there is none."""
     path = folder / CARD_FILE
     if not path.is_file():
-        raise DataError(
-            "not a dataset folder: it has no dataset.json", where=folder, hint="make one with dsocr prepare"
-        )
+        why = "it has no dataset.json" if folder.is_dir() else "it is a file" if folder.exists() else "it is not there"
+        raise DataError(f"not a dataset folder: {why}", where=folder, hint="make one with dsocr prepare")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

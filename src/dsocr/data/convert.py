@@ -24,7 +24,7 @@ from dsocr.data.sources.texts import text_encoding
 from dsocr.data.targets import choose_target
 from dsocr.data.targets.layout import Writer
 from dsocr.data.writers import Names
-from dsocr.errors import DataError
+from dsocr.errors import DataError, typed
 from dsocr.runs import writing_folder
 
 
@@ -92,7 +92,7 @@ def convert(
             files=files_of(folder),
         )
         card.write(folder)
-    return ConvertReport(out, card, notes.left_out, target.next.format(out=out.as_posix()))
+    return ConvertReport(out, card, notes.left_out, target.next.format(out=typed(out.as_posix())))
 
 
 class _Reads:

@@ -43,7 +43,8 @@ class SplitPlan:
         if self.split_by not in (None, GIVEN):
             parse_units(self.split_by)
         if self.folds is not None and self.folds < FEWEST_FOLDS:
-            raise DataError(f"{self.folds} folds are too few: one tests, one validates, and the rest trains")
+            counted = "1 fold is" if self.folds == 1 else f"{self.folds} folds are"
+            raise DataError(f"{counted} too few: one tests, one validates, and the rest trains")
         if self.folds is not None and (self.fixed or self.split_by == GIVEN):
             what = "a list of fixed names" if self.fixed else "the source's own splits"
             raise DataError(f"folds and {what} exclude each other: every fold is the test once")

@@ -309,7 +309,7 @@ def _difference(
     return Difference(
         first=first[0],
         second=second[0],
-        cer=difference_interval(paired, seed=seed),
+        cer=difference_interval(paired),
         swaps=swap_test(paired, seed=seed),
         groups=(better, worse, same),
         typical=float(np.median(changes[length > 0] / length[length > 0])) if length.any() else None,

@@ -7,7 +7,7 @@ from typing import Any
 
 from dsocr.data.dataset import Dataset
 from dsocr.data.sources.texts import text_encoding
-from dsocr.errors import DataError, DsocrError, RunError
+from dsocr.errors import DataError, DsocrError, RunError, typed
 from dsocr.evaluation.comparison import NamedLines
 from dsocr.evaluation.datasets import scored_dataset
 from dsocr.evaluation.lines import load_lines
@@ -120,7 +120,7 @@ class _Run:
 
         That state is the first run's, or that of the dataset `as_it_is`.
         """
-        hint = f"dsocr evaluate {self.given.path.as_posix()}"
+        hint = f"dsocr evaluate {typed(self.given.path.as_posix())}"
         if dataset is not None:
             hint += f" --dataset {dataset.folder.as_posix()}"
         if self.split != split:
@@ -136,7 +136,7 @@ class _Run:
 
     def reading(self, name: str, model: str) -> NamedLines:
         if model not in self.lines:
-            hint = f"dsocr evaluate {self.given.path.as_posix()}, without --no-base"
+            hint = f"dsocr evaluate {typed(self.given.path.as_posix())}, without --no-base"
             raise RunError(f"was evaluated without its {model}", where=self.given.path, hint=hint)
         limit = self.card.settings.get("limit")
         remarks = [f"run {self.given.path.as_posix()}, {model}, scored {self.card.made_at}"]

@@ -222,8 +222,8 @@ def _intervals(lines: Sequence[LineScore]) -> dict[str, Interval]:
     clusters = clusters_of(lines)
     return {
         "cer": interval_of([line.cer for line in lines], clusters),
-        "wer": interval_of([line.wer for line in lines], clusters),
-        "exact": interval_of([ErrorRate(int(line.exact), 1) for line in lines], clusters, share=True),
+        "wer": interval_of([line.wer for line in lines], clusters, of="words"),
+        "exact": interval_of([ErrorRate(int(line.exact), 1) for line in lines], clusters, of="lines"),
     }
 
 

@@ -8,7 +8,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -61,31 +61,34 @@ class Cluster:
             return
         there = [[_from_anywhere(page) for page in group] for group in wanted]
         with _connected() as ray:
-            actors, needs = self._shares(ray)
+            # A machine without processors only keeps the cluster together.
+            machines = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+            actors, needs = shares(machines, self.actors)
             attempts = ray.remote(num_cpus=0)(Attempts).remote()
             count = partial(_counted, attempts)
             settings = Settings(opening, open_reader, strict=strict, folder=str(Path.cwd()), attempts=count)
-            from ray.data import ActorPoolStrategy, from_items
-
             # Two groups with each actor, the one it reads and the next, so that a death costs little.
-            pool = ActorPoolStrategy(size=min(actors, len(wanted)), max_tasks_in_flight_per_actor=2)
-            answered = from_items(
+            pool = ray.data.ActorPoolStrategy(size=min(actors, len(wanted)), max_tasks_in_flight_per_actor=2)
+            answered = ray.data.from_items(
                 [{"place": place} for place in range(len(there))], override_num_blocks=len(there)
             ).map_batches(Actor, batch_size=1, compute=pool, fn_constructor_args=(there, settings), **needs)
             for answer in answered.iter_rows():
                 yield rows_of(json.loads(answer["answer"]))
 
-    def _shares(self, ray: Any) -> tuple[int, dict[str, float]]:
-        """How many actors, and what each takes of the cluster. Raises ConfigError for more than it has room for."""
-        machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        cpus, cards = (int(sum(machine.get(name, 0) for machine in machines)) for name in ("CPU", "GPU"))
-        actors = self.actors or cards or len(machines)
-        if actors > cpus:
-            raise ConfigError(f"--actors {actors}: the cluster has {cpus} processors, and each actor needs one")
-        if cards:
-            return actors, {"num_cpus": 1, "num_gpus": 1 / math.ceil(actors / cards)}
-        least = min(machine["CPU"] for machine in machines if machine.get("CPU"))
-        return actors, {"num_cpus": max(1, int(least) // math.ceil(actors / len(machines)))}
+
+def shares(machines: Sequence[Mapping[str, float]], asked: int | None) -> tuple[int, dict[str, float]]:
+    """How many actors read, and what each takes of the machines, whose "CPU" and "GPU" are told.
+
+    Raises ConfigError where more were asked for than there are processors.
+    """
+    cpus, cards = (int(sum(machine.get(name, 0) for machine in machines)) for name in ("CPU", "GPU"))
+    actors = asked or cards or len(machines)
+    if actors > cpus:
+        raise ConfigError(f"--actors {actors}: the cluster has {cpus} processors, and each actor needs one")
+    if cards:
+        return actors, {"num_cpus": 1, "num_gpus": 1 / math.ceil(actors / cards)}
+    least = min(machine["CPU"] for machine in machines)
+    return actors, {"num_cpus": max(1, int(least) // math.ceil(actors / len(machines)))}
 
 
 def _counted(attempts: Any, place: int) -> int:
@@ -126,7 +129,8 @@ def _connected() -> Iterator[Any]:
         raise  # A mistake of ours in an actor: its traceback is worth more than a sentence.
     except ray.exceptions.RayError as error:
         hint = "what was read is kept: the same command goes on with it, also without --engine ray"
-        raise RunError(f"the Ray cluster was lost: {str(error).splitlines()[0]}", hint=hint) from error
+        # The last line is the error itself, those before it are Ray's traceback.
+        raise RunError(f"the Ray cluster failed: {str(error).strip().splitlines()[-1]}", hint=hint) from error
     finally:
         if not was_connected:
             ray.shutdown()

@@ -69,7 +69,8 @@ class Actor:
         pages = self._groups[place]
         try:
             self._demand(pages, self._settings.attempts(place))
-            (rows,) = read_here([pages], self._settings.opening, self._opened, strict=self._settings.strict)
+            settings = self._settings
+            (rows,) = read_here([pages], settings.opening, self._opened, strict=settings.strict, workers=1)
             return {"rows": rows}
         except DsocrError as error:
             return {"error": [type(error).__name__, error.message, error.where, error.hint]}

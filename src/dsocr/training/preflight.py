@@ -14,7 +14,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.data.prepare import Progress
 from dsocr.data.subsets import training_samples
-from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, RunError
+from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, RunError, typed
 from dsocr.inference.decoding import Generation
 from dsocr.model.encoding import Encoded, Encoder, collate
 from dsocr.model.loading import load_encoder
@@ -207,7 +207,7 @@ def _check_dataset(dataset: Dataset, encoder: Encoder, config: RunConfig) -> Che
     shown = tuple(f"{finding.where}: {finding.message} ({finding.count})" for finding in doubtful)
     if doubtful:
         message = f"no errors, {len(doubtful)} kinds of warnings"
-        return Check("dataset", "warning", message, f"see `dsocr check {dataset.folder.as_posix()}`", shown)
+        return Check("dataset", "warning", message, f"see `dsocr check {typed(dataset.folder.as_posix())}`", shown)
     return Check("dataset", "ok", f"{len(dataset.samples(Split.TRAIN))} training samples, nothing to find fault with")
 
 

@@ -15,7 +15,7 @@ from dsocr.config import RunConfig, load_config
 from dsocr.data.checks import Finding
 from dsocr.data.dataset import Dataset
 from dsocr.data.subsets import training_samples
-from dsocr.errors import DataError, Interrupted, RunError
+from dsocr.errors import DataError, Interrupted, RunError, typed
 from dsocr.evaluation.guard import NO_GUARD, Guard, GuardReading
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.decoding import Generation
@@ -30,7 +30,7 @@ from dsocr.training.arguments import steps_per_epoch, total_steps, training_argu
 from dsocr.training.beginning import begin_run, pinned, refuse_other_settings, refuse_run
 from dsocr.training.callbacks import Recorder, Report, close_training_log, silent_log, training_log
 from dsocr.training.checkpoints import best_path
-from dsocr.training.collator import Collator, EncodedSamples, WithFillers
+from dsocr.training.collator import Collator, WithFillers
 from dsocr.training.epochs import EpochTeller
 from dsocr.training.interruption import Interruption
 from dsocr.training.locking import RunLock
@@ -237,7 +237,7 @@ def _check(dataset: Dataset, encoder: Encoder, config: RunConfig, warn: Callable
     if errors:
         shown = "".join(f"\n  {finding.where}: {finding.message} ({finding.count})" for finding in errors)
         raise DataError(
-            f"the dataset has errors{shown}", where=dataset.folder, hint=f"see `dsocr check {dataset.folder}`"
+            f"the dataset has errors{shown}", where=dataset.folder, hint=f"see `dsocr check {typed(dataset.folder)}`"
         )
     if warn is not None:
         for finding in findings:
@@ -268,11 +268,11 @@ def _trainer(
         callbacks.append(DrawnByStep(config.seed, ranks))
     interruption = Interruption(told.say, ranks)
     callbacks.append(interruption)
-    if isinstance(setup.samples, EncodedSamples) and keep_features(
+    if keep_features(
         config,
         setup.model,
         setup.samples,
-        validation.encoded if validation else None,
+        validation.encoded if validation and config.input.lines_read_together == 1 else None,
         dtype=setup.dtype,
         epochs=total_steps(config, len(setup.samples)) / steps_per_epoch(config, len(setup.samples)),
         tell=log.info,

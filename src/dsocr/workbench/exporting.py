@@ -18,7 +18,7 @@ from dsocr.data.writers import Names
 from dsocr.errors import DataError
 from dsocr.runs import writing_folder
 from dsocr.workbench.lines import Line, State
-from dsocr.workbench.opening import Shelf, source_image
+from dsocr.workbench.opening import Shelf
 from dsocr.workbench.store import Store
 
 FORMATS = ("page", "page-2013", "alto", "tsv")
@@ -91,7 +91,7 @@ def export_dataset(store: Store, shelf: Shelf, out: Path, *, overwrite: bool = F
 def _images(store: Store, shelf: Shelf, *, accepted_only: bool) -> Iterator[SourceImage]:
     for page in store.pages():
         lines = store.lines(page.number)
-        yield source_image(page, [_told(line) for line in lines] if accepted_only else lines, shelf.root)
+        yield shelf.image(page, [_told(line) for line in lines] if accepted_only else lines)
 
 
 def _told(line: Line) -> Line:

@@ -1,50 +1,104 @@
-"""Pages and lines of a source put into a store, and where their images lie as long as the workbench is open."""
+"""Where the pictures of a workbench's pages lie as long as it is open."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import Self
 
 from PIL import Image
 
-from dsocr.data.cutting import LineFile, Refusal, cut_lines, scaled_outline
-from dsocr.data.images import IMAGE_SUFFIXES, decode_image, read_bytes
-from dsocr.data.notes import Notes
+from dsocr.data.cutting import LineFile, Refusal, cut_lines
+from dsocr.data.images import decode_image, read_bytes
 from dsocr.data.opening import opened
-from dsocr.data.paths import inside, list_files, relative
-from dsocr.data.sources import FORMATS, choose_format
-from dsocr.data.sources.layout import LeftOut, Outline, Reason, SourceImage, SourceLine
-from dsocr.data.writers import Names
-from dsocr.errors import DataError
-from dsocr.inference.inputs.finding import shown_by
-from dsocr.inference.inputs.segmenters import choose_segmenter
+from dsocr.data.paths import inside
+from dsocr.data.pdf import PDF_SUFFIXES, page_image
+from dsocr.data.sources.layout import SourceImage, SourceLine
+from dsocr.errors import DataError, typed
 from dsocr.workbench.lines import Line, Page, State
 from dsocr.workbench.store import Store
 
 _SOURCE = "source"
+_PAGE_OF_PDF = re.compile(r"(.+\.pdf)#([1-9]\d*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An image file of a source, or the page of a PDF with a `number`, the first being 1."""
+
+    file: str
+    number: int | None = None
+
+    @classmethod
+    def named(cls, name: Path) -> Self:
+        """The picture that a page of a store names."""
+        page = _PAGE_OF_PDF.fullmatch(name.as_posix())
+        return cls(page[1], int(page[2])) if page else cls(name.as_posix())
+
+    @property
+    def name(self) -> str:
+        """`scan.png`, `scans.pdf#3`."""
+        return self.file if self.number is None else f"{self.file}#{self.number}"
+
+    @property
+    def stem(self) -> str:
+        """What a page is called by it, as when pages are transcribed: `scan`, `scans_0003`."""
+        stem = Path(self.file).with_suffix("").as_posix()
+        return stem if self.number is None else f"{stem}_{self.number:04d}"
+
+    @property
+    def document(self) -> str | None:
+        """The PDF's name without suffix."""
+        return None if self.number is None else Path(self.file).with_suffix("").as_posix()
 
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """Where the images of a workbench's pages lie."""
+    """Where the pictures lie: below `root`; `source` is that folder, or the one PDF in it that is worked on."""
 
     root: Path
+    source: Path
 
     def content(self, page: Page) -> bytes:
         """The image file of a page. Raises DataError where it is gone."""
-        return read_bytes(inside(self.root, page.image.as_posix()))
+        return self.stored(Picture.named(page.image))
+
+    def stored(self, picture: Picture) -> bytes:
+        """A picture as an image file. Raises DataError where it is gone, or cannot be had."""
+        path = inside(self.root, picture.file)
+        return read_bytes(path) if picture.number is None else _page_of_pdf(path, picture.number)
 
     def whole(self, page: Page) -> Image.Image:
         """The picture of a page, upright."""
         return decode_image(self.content(page), name=page.name).image
+
+    def image(self, page: Page, lines: list[Line]) -> SourceImage:
+        """A page of the store with its lines, as sources yield it."""
+        found = tuple(
+            SourceLine("" if line.state is State.UNREADABLE else line.text, f"{page.name}:{line.number}", line.outline)
+            for line in lines
+        )
+        picture = Picture.named(page.image)
+        return SourceImage(
+            inside(self.root, picture.file),
+            page.name,
+            page.name,
+            found,
+            (page.width, page.height),
+            writer=page.writer,
+            page=page.name,
+            document=page.document,
+            content=None if picture.number is None else partial(self.content, page),
+        )
 
     def cut(self, page: Page, lines: list[Line]) -> list[Image.Image | Refusal]:
         """The pictures of lines, with the pixels that `prepare` would cut and training would see, or why there is none.
 
         Raises DataError where the page has no picture.
         """
-        found = cut_lines(source_image(page, lines, self.root), self.content(page))
+        found = cut_lines(self.image(page, lines), self.content(page))
         if isinstance(found, Refusal):
             raise DataError(found.message, where=page.name)
         return [_picture(file, page) for file in found[1]]
@@ -54,7 +108,7 @@ class Shelf:
 def opened_shelf(store: Store, source: Path, folder: Path) -> Iterator[Shelf]:
     """The images of a source until the block ends; archives are unpacked into `folder` for as long.
 
-    Raises DataError where the store is of another source, or the source is a single file.
+    Raises DataError where the store is of another source, or the source is a single file and no PDF.
     """
     known = store.setting(_SOURCE)
     if known is not None and known != source.resolve().name:
@@ -62,90 +116,19 @@ def opened_shelf(store: Store, source: Path, folder: Path) -> Iterator[Shelf]:
         raise DataError(f"holds corrections of {known}, not of {source.name}", where=folder.parent, hint=hint)
     store.set_setting(_SOURCE, source.resolve().name)
     with opened(source, folder) as held:
-        if not held.path.is_dir():
-            hint = f"open the folder it lies in: dsocr workbench {source.parent.as_posix()}"
-            raise DataError("is a single file, and a workbench opens folders and archives", where=source, hint=hint)
-        yield Shelf(held.path)
-
-
-def fill(store: Store, shelf: Shelf, notes: Notes, *, format: str | None = None, writer: str | None = None) -> int:
-    """Put the pages that a store does not have into it, with the texts they bring; how many were new.
-
-    Images that nothing is told of come with the lines found on them. `writer` is a column or a pattern, as in
-    `prepare`. What cannot be shown goes to `notes`.
-    """
-    names = Names({"writer": writer, "page": None, "document": None})
-    new = 0
-    for item in chain(_told(shelf.root, format, notes), _untold(store, shelf.root, notes)):
-        image = names.named(item, notes)
-        try:
-            page, lines = _page(image, shelf.root)
-        except DataError as error:
-            notes.add(LeftOut(Reason.BAD_IMAGE, image.where, error.message))
-            continue
-        new += store.add_page(page, lines)
-    names.demand_matches()
-    return new
-
-
-def _told(root: Path, format: str | None, notes: Notes) -> Iterator[SourceImage]:
-    """The pages of the format that a folder holds, if it holds any."""
-    images = list_files(root, IMAGE_SUFFIXES)
-    held = [name for name, one in FORMATS.items() if one.find(root, {})]
-    if format is None and not held and images:
-        return
-    chosen = choose_format(root, format, {})
-    for image in notes.sifted(chosen.read(root, {})):
-        if image.content is not None:
-            raise DataError(f"the images of {chosen.name} are not files, so no page can be shown", where=root)
-        if image.lines:
-            yield image
-
-
-def _untold(store: Store, root: Path, notes: Notes) -> Iterator[SourceImage]:
-    """The images that no page is of, with the lines found on them."""
-    find_lines = choose_segmenter("builtin")
-    known = {page.image.as_posix() for page in store.pages()}
-    for path in list_files(root, IMAGE_SUFFIXES):
-        name = relative(path, root)
-        if name in known:
-            continue
-        try:
-            data = read_bytes(path)
-            line = shown_by(decode_image(data, name=path).image.size) == "line"
-            lines = (SourceLine("", name),) if line else tuple(find_lines(data, name))
-        except DataError as error:
-            notes.add(LeftOut(Reason.BAD_IMAGE, name, error.message))
-            continue
-        if lines:
-            yield SourceImage(path, Path(name).with_suffix("").as_posix(), name, lines)
+        if held.path.is_dir():
+            yield Shelf(held.path, held.path)
+        elif held.path.suffix.lower() in PDF_SUFFIXES:
+            yield Shelf(held.path.parent, held.path)
         else:
-            notes.add(LeftOut(Reason.NO_TRANSCRIPTION, name, "no line was found on the image"))
+            hint = f"open the folder it lies in: dsocr workbench {typed(source.parent.as_posix())}"
+            raise DataError("is a single file, and no PDF and no archive", where=source, hint=hint)
 
 
-def source_image(page: Page, lines: list[Line], root: Path) -> SourceImage:
-    """A page of the store as sources yield it."""
-    path = inside(root, page.image.as_posix())
-    found = tuple(
-        SourceLine("" if line.state is State.UNREADABLE else line.text, f"{page.name}:{line.number}", line.outline)
-        for line in lines
-    )
-    size = (page.width, page.height)
-    return SourceImage(
-        path, page.name, page.name, found, size, writer=page.writer, page=page.name, document=page.document
-    )
-
-
-def _page(image: SourceImage, root: Path) -> tuple[Page, list[Line]]:
-    size = decode_image(read_bytes(image.image), name=image.image).image.size
-    page = Page(0, image.name, Path(relative(image.image, root)), *size, image.writer, image.document)
-    return page, [_line(place, line, image, size) for place, line in enumerate(image.lines)]
-
-
-def _line(place: int, line: SourceLine, image: SourceImage, size: tuple[int, int]) -> Line:
-    text = line.text.strip()
-    outline = scaled_outline(line, image, size) or Outline((0, 0, *size))
-    return Line(0, 0, place, outline, text, State.READ if text else State.UNREAD)
+@lru_cache(maxsize=2)
+def _page_of_pdf(path: Path, number: int) -> bytes:
+    """A page as an image file; the last ones are kept, since a page's lines are asked for one after another."""
+    return page_image(path, number)
 
 
 def _picture(file: LineFile | Refusal, page: Page) -> Image.Image | Refusal:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from dsocr.data.images import IMAGE_SUFFIXES
 from dsocr.data.sources.alto import find_alto, read_alto
 from dsocr.data.sources.coco import find_coco, read_coco
 from dsocr.data.sources.hkr import find_hkr, read_hkr
@@ -17,7 +18,7 @@ from dsocr.data.sources.pairs import find_pairs, read_pairs
 from dsocr.data.sources.parquet import find_parquet, read_parquet
 from dsocr.data.sources.pdf import find_pdf, read_pdf
 from dsocr.data.sources.rimes import find_rimes, read_rimes
-from dsocr.data.sources.tables import Columns, check_roles, find_tables, read_tables
+from dsocr.data.sources.tables import COLUMNS_HINT, Columns, check_roles, find_tables, read_tables, why_no_table
 from dsocr.errors import DataError
 
 Found = TypeVar("Found")
@@ -117,6 +118,8 @@ def choose_format(source: Path, name: str | None, columns: Columns) -> SourceFor
         raise DataError(f"unknown source format {name!r}; the formats are: {', '.join(FORMATS)}")
     if not source.exists():
         raise DataError("the source does not exist", where=source)
+    if source.is_file() and source.suffix.lower() in IMAGE_SUFFIXES:
+        raise DataError("is an image, without a transcription", where=source, hint="name the folder that it lies in")
     if name is None and source.is_file():
         # Any file may be a table, so the others are asked first.
         others = (other.name for other in FORMATS.values() if other.name != "table" and other.find(source, columns))
@@ -134,7 +137,9 @@ def _detect(source: Path, columns: Columns) -> SourceFormat:
     if not held:
         known = ", ".join(format_.title for format_ in FORMATS.values())
         message = f"nothing in this folder can be read; looked for: {known}"
-        raise DataError(message, where=source, hint="`dsocr sources` shows a command for each")
+        why = why_no_table(source)
+        hint = f"{why}; {COLUMNS_HINT}" if why else "`dsocr sources` shows a command for each"
+        raise DataError(message, where=source, hint=hint)
     if len(held) > 1:
         told = ", ".join(f"{counts[name]} {FORMATS[name].title} ({name})" for name in held)
         raise DataError(f"the folder holds more than one format: {told}", where=source, hint="name one as the format")

@@ -18,7 +18,7 @@ from dsocr.data.images import MAX_BYTES
 from dsocr.data.paths import list_files, relative
 from dsocr.data.sources.layout import LeftOut, Reason, SourceImage, SourceLine
 from dsocr.data.sources.pictures import Pictures
-from dsocr.data.sources.tables import Columns, missing_columns, roles_of
+from dsocr.data.sources.tables import COLUMNS_HINT, Columns, missing_columns, roles_of
 from dsocr.data.splits import split_called, split_of_folder, split_of_name
 from dsocr.errors import DataError
 
@@ -150,7 +150,7 @@ def open_shard(path: Path, columns: Columns) -> Shard:
     roles = named | ({"image": packed["image"]} if "image" in packed else {})
     if missing := missing_columns(roles, columns):
         message = f"no column is known to hold: {', '.join(missing)}; the columns are: {', '.join(kinds)}"
-        raise DataError(message, where=path, hint="name the columns, e.g. image=scan text=words")
+        raise DataError(message, where=path, hint=COLUMNS_HINT)
     return Shard(path, roles, kinds[roles["image"]], scalars)
 
 

@@ -53,6 +53,20 @@ class Table:
     rows: list[Row]
 
 
+COLUMNS_HINT = "say which is which, e.g. --column image=scan --column text=words"
+
+
+def why_no_table(folder: Path) -> str | None:
+    """Of the first spreadsheet-like table that is not understood, its name and why; None where there is none."""
+    for path in _table_files(folder):
+        if path.suffix.lower() in (".tsv", ".csv"):
+            try:
+                open_table(path, {})
+            except DataError as error:
+                return f"{path.name}: {error.message}"
+    return None
+
+
 def find_tables(source: Path, columns: Columns) -> list[Path]:
     """The table files whose columns are understood, and those that cannot be read, so that they are reported."""
     return [path for path in _table_files(source) if _is_understood(path, columns)]
@@ -96,7 +110,7 @@ def open_table(path: Path, columns: Columns) -> Table:
     roles = roles_of(header, columns)
     if missing := missing_columns(roles, columns):
         message = f"no column is known to hold: {', '.join(missing)}; the columns are: {', '.join(header)}"
-        raise DataError(message, where=path, hint="name the columns, e.g. image=scan text=words")
+        raise DataError(message, where=path, hint=COLUMNS_HINT)
     return Table(path, readable_roles(path, roles, [cells for _, cells in rows], columns), rows)
 
 

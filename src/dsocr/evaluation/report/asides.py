@@ -101,11 +101,15 @@ def _remark(point: Mapping[str, Any], recommended: float) -> str:
 
 def _confidence(report: Mapping[str, Any]) -> Aside:
     rows = [
-        (f"{kind}s", f"{found['count']:,}", f"{found['before']:.4f}", f"{found['after']:.4f}")
+        (f"{kind}s", f"{found['count']:,}", *(_error(found[name]) for name in ("before", "after", "by_chance")))
         for kind, found in report["kinds"].items()
     ]
-    head = ("confidence of", f"number, {report['split']}", "ECE as it comes", "ECE fitted")
+    head = ("confidence of", f"number, {report['split']}", "ECE as it comes", "ECE fitted", "perfect ones, by chance")
     return Aside("confidence", "How sure it is", _sentence(report["sentence"]), head, rows)
+
+
+def _error(error: float | None) -> str:
+    return "" if error is None else f"{error:.4f}"
 
 
 def _sentence(told: str) -> str:

@@ -1,10 +1,10 @@
 """What a report says was measured with what, and the commands that measure it again."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import Any
 
+from dsocr.errors import typed
 from dsocr.evaluation.report.marks import visible
 from dsocr.evaluation.report.material import Material
 from dsocr.evaluation.report.sections import details
@@ -79,16 +79,12 @@ def _word(value: object) -> str:
 def commands(material: Material) -> list[str]:
     """The commands that train, score and report again, quoted where a path has spaces."""
     run, card = material.run, material.card
-    path = _quoted(run.path.as_posix())
+    path = typed(run.path.as_posix())
     limit, dataset = card.settings.get("limit"), card.settings.get("dataset")
-    options = f" --dataset {_quoted(dataset)}" if dataset else ""
+    options = f" --dataset {typed(dataset)}" if dataset else ""
     options += f" --split {card.split}" + (f" --limit {limit}" if limit else "") + ("" if card.base else " --no-base")
     return [
-        f"dsocr train {_quoted(run.config.as_posix())} --set run=runs/again",
+        f"dsocr train {typed(run.config.as_posix())} --set run=runs/again",
         f"dsocr evaluate runs/again{options}",
         f"dsocr report {path}",
     ]
-
-
-def _quoted(path: str) -> str:
-    return path if re.fullmatch(r"[\w./:\\-]+", path) else f'"{path}"'

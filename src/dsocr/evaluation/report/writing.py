@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from dsocr.errors import DataError
+from dsocr.errors import DataError, typed
 from dsocr.evaluation.report.markdown import render_markdown
 from dsocr.evaluation.report.material import Material, gather
 from dsocr.evaluation.report.page import render_page
@@ -48,5 +48,7 @@ def drop_reports(run: RunFolder, *, drawn: bool) -> list[str]:
         except OSError as error:
             told.append(f"{run.report} is the page of an earlier evaluation and cannot be removed: {error.strerror}")
     if (markdown := run.report.with_suffix(".md")).is_file():
-        told.append(f"{markdown} is of an earlier evaluation; `dsocr report {run.path} --markdown` writes it anew")
+        told.append(
+            f"{markdown} is of an earlier evaluation; `dsocr report {typed(run.path)} --markdown` writes it anew"
+        )
     return told
