@@ -6,7 +6,8 @@
 PAGES is a folder of scans, with or without ALTO or PAGE files. With `--run` an adapter reads on the processor, where
 both share its cores; with `--line-ms` a stand-in waits so long for each line, as a process waits for a graphics card.
 Times are of the clock, for the whole job without writing; the ratio is the median over rounds. What is slow to
-import is imported in functions: the processes that open pages import this file, as they would not with `dsocr transcribe`.
+import is imported in functions: the processes that open pages import this file, which
+they would not with `dsocr transcribe`.
 """
 
 import argparse
