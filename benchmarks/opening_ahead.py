@@ -5,7 +5,9 @@
 
 PAGES is a folder of scans, with or without ALTO or PAGE files. With `--run` an adapter reads on the processor, where
 both share its cores; with `--line-ms` a stand-in waits so long for each line, as a process waits for a graphics card.
-Times are of the clock, for the whole job without writing; the ratio is the median over rounds.
+Times are of the clock, for the whole job without writing; the ratio is the median over rounds. What is slow to
+import is imported in functions: the processes that open pages import this file, which
+they would not with `dsocr transcribe`.
 """
 
 import argparse
@@ -16,9 +18,9 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-import torch
 from PIL import Image
 
 from dsocr.data.processes import Workers
@@ -26,11 +28,12 @@ from dsocr.inference.inputs.finding import InputPage, find_pages
 from dsocr.inference.inputs.segmenters import BUILT_IN, choose_segmenter
 from dsocr.inference.inputs.showing import Opening
 from dsocr.inference.journal import ReadingJournal
-from dsocr.inference.prediction import Prediction
-from dsocr.inference.reading import Reads, read_here, read_into
-from dsocr.inference.transcriber import Transcriber
 from dsocr.runs import RunFolder
 from measuring import machine, told
+
+if TYPE_CHECKING:
+    from dsocr.inference.prediction import Prediction
+    from dsocr.inference.reading import Reads
 
 BATCH = 16
 
@@ -43,8 +46,10 @@ class Waiting:
 
     def read(
         self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]
-    ) -> Iterator[Prediction]:
+    ) -> "Iterator[Prediction]":
         """A prediction for every image, in order."""
+        from dsocr.inference.prediction import Prediction
+
         images = iter(images)
         while batch := list(islice(images, BATCH)):
             time.sleep(self._seconds * len(batch))
@@ -59,8 +64,10 @@ def in_turn(
         yield [make(page) for page in group]
 
 
-def seconds_of(pages: Sequence[InputPage], opening: Opening, reader: Reads, folder: Path) -> float:
+def seconds_of(pages: Sequence[InputPage], opening: Opening, reader: "Reads", folder: Path) -> float:
     """How long it takes to read the pages into a new journal."""
+    from dsocr.inference.reading import read_here, read_into
+
     journal = ReadingJournal(folder / f"{time.monotonic_ns()}.sqlite")
     start = time.perf_counter()
     read = partial(read_here, opening=opening, open_reader=lambda: reader, strict=False)
@@ -79,6 +86,10 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=16, help="pages at most")
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
+    import torch
+
+    from dsocr.inference.transcriber import Transcriber
+
     torch.set_num_threads(1)
     print(told(machine()))
     reader = Waiting(given.line_ms / 1000) if given.run is None else Transcriber.of_run(RunFolder.open(given.run))
