@@ -4,12 +4,13 @@
     python benchmarks/training.py --steps 4 --read 16
 
 The reference shows one line on a canvas, runs the vision towers on every sample of every epoch, makes logits for every
-position, loops over the experts and draws batches at random. Each other row changes one thing, or all of them. All rows
-but those of sheets make the same steps on the same samples (DSOCR_REAL_DATA says where the copiste pages lie), in turn,
-one step each, so that whatever else the machine does meets all of them: the ratios count, and are those of a line. A
-step of sheets has about as many lines, of other pages; in the end all have seen the same lines. One thread; times leave
-out the opening of images, which is the same for all, and the filling of the cache, which is given apart. The drawing of
-sheets, which are others in every epoch, is timed.
+position, loops over the experts, draws batches at random and multiplies as torch does by itself. Each other row changes
+one thing, or all of them. All rows but those of sheets make the same steps on the same samples (DSOCR_REAL_DATA says
+where the copiste pages lie), in turn, one step each, so that whatever else the machine does meets all of them: the
+ratios count, and are those of a line. A step of sheets has about as many lines, of other pages; in the end all have
+seen the same lines. One thread; times leave out the opening of images, which is the same for all, and the filling of
+the cache, which is given apart. The drawing of sheets, which are others in every epoch, is timed, unless their features
+are kept.
 """
 
 import argparse
@@ -18,13 +19,16 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import logging
 
 from dsocr.config import RunConfig
@@ -44,7 +48,7 @@ from measuring import machine, table_line, told, versions
 
 PROJECT = Path(__file__).resolve().parents[1]
 COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT.parent / "shared" / "data" / "copiste")
-STEP, FORWARD = 32, 8
+STEP = 32
 HEAD = ["recipe", "lines/s", "CPU ms/line", "clock ratio", "CPU ratio", "first loss", "last loss", "CER %"]
 WIDTHS = [34, 8, 11, 11, 9, 10, 9, 7]
 
@@ -61,6 +65,9 @@ class Recipe:
     compiled: bool = False
     read: bool = False
     sheets: LinesPerSheet = 1
+    onednn: bool = False
+    alone: float = 0.0
+    per_forward: int = 8
 
 
 REFERENCE = Recipe("reference", read=True)
@@ -68,29 +75,33 @@ LEVERS = [
     Recipe("experts grouped", experts="grouped_mm"),
     Recipe("logits where learnt", learnt=True),
     Recipe("a step's lines sorted", window=1),
-    Recipe("lines of 4 steps sorted", window=4),
+    Recipe("products by oneDNN", onednn=True),
 ]
-SHEETS = [
-    Recipe("two lines on a sheet", sheets=2),
-    Recipe("two on a sheet, learnt, grouped", learnt=True, experts="grouped_mm", read=True, sheets=2),
-    Recipe("all that fit, learnt, grouped", learnt=True, experts="grouped_mm", read=True, sheets="auto"),
-]
+OURS = Recipe("all but oneDNN and sheets", learnt=True, experts="grouped_mm", window=1)
+ON_SHEETS = replace(OURS, name="the same, on sheets", read=True, sheets="auto")
+MIXED = replace(ON_SHEETS, name="the same, half on sheets", alone=0.5)
 RECIPES = {
     "decoder": [
         REFERENCE,
         *LEVERS,
         Recipe("features kept", cache=True),
-        Recipe("all: kept, learnt, grouped, sorted", True, True, "grouped_mm", 1, read=True),
-        *SHEETS,
+        Recipe("on sheets", sheets="auto"),
+        replace(OURS, cache=True, read=True),
+        replace(OURS, name="the same, 32 lines at once", cache=True, per_forward=32),
+        replace(ON_SHEETS, cache=True),
+        replace(MIXED, cache=True),
     ],
     "decoder+vision": [
         REFERENCE,
-        *LEVERS[1:3],
-        Recipe("all: learnt, grouped, sorted", False, True, "grouped_mm", 1, read=True),
-        *SHEETS,
+        *LEVERS,
+        Recipe("on sheets", sheets="auto"),
+        replace(OURS, read=True),
+        replace(OURS, name="the same, 32 lines at once", per_forward=32),
+        ON_SHEETS,
+        MIXED,
     ],
 }
-COMPILED = Recipe("all and compiled", True, True, "grouped_mm", 1, compiled=True)
+COMPILED = replace(OURS, name="the same, compiled", cache=True, compiled=True)
 
 
 @dataclass(slots=True)
@@ -111,10 +122,14 @@ class Training:
 
     def step(self, number: int) -> None:
         """One optimizer step, timed a line; the loss is a token's mean over the step."""
+        with _by_onednn() if self.recipe.onednn else nullcontext():
+            self._step(number)
+
+    def _step(self, number: int) -> None:
         indices = self.order[number * self.per_step : (number + 1) * self.per_step]
         if not indices:  # sheets may be used up a step earlier
             return
-        lines = len(indices) if self.sheets is None else self._opened(self.sheets, indices)
+        lines = len(indices) if self.sheets is None else self._lines_on(self.sheets, indices)
         prepared = self.sheets is None and not self.recipe.cache
         encoded = [self.samples[index] for index in indices] if prepared else []
         started, used = time.perf_counter(), time.process_time()
@@ -135,24 +150,42 @@ class Training:
         self.processor.append((time.process_time() - used) / lines)
         self.losses.append(loss.item())
 
-    def _opened(self, sheets: SheetSamples, indices: Sequence[int]) -> int:
-        """The number of lines on the sheets, their images being opened now."""
-        return len([self.samples.varied(line) for index in indices for line in sheets.sheets()[index]])
+    def _lines_on(self, sheets: SheetSamples, indices: Sequence[int]) -> int:
+        """The number of lines on the sheets, their images being opened now where they are drawn."""
+        lines = [line for index in indices for line in sheets.sheets()[index]]
+        if not self.recipe.cache:
+            for line in lines:
+                self.samples.varied(line)
+        return len(lines)
+
+
+@contextmanager
+def _by_onednn() -> Iterator[None]:
+    """Torch hands float32 over where bfloat16 would do; only processors with AMX round then.
+
+    Its fused attention would make many small products, each to be set up anew.
+    """
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    with sdpa_kernel(SDPBackend.MATH):
+        yield
+    torch.set_float32_matmul_precision(before)
 
 
 def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) -> Training:
     """A fresh adapter and all that one recipe needs; fills the cache where it takes one."""
     training = {
         "samples_per_step": STEP,
-        "samples_per_forward": FORWARD,
+        "samples_per_forward": recipe.per_forward,
         "length_window": recipe.window,
         "vision_cache": recipe.cache,
+        "vision_cache_views": 1,
     }
     settings = {
         "dataset": dataset,
         "run": dataset / "run",
         "adapter": {"scope": scope},
-        "input": {"lines_per_sheet": recipe.sheets},
+        "input": {"lines_per_sheet": recipe.sheets, "single_lines": recipe.alone},
         "training": training,
     }
     config = RunConfig.model_validate(settings)
@@ -160,19 +193,19 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     base = load_base("nano")
     base.network.set_experts_implementation(recipe.experts)
     model = fresh_adapter(base.network, config, revision=None)
-    samples = EncodedSamples(lines, base.encoder(None, "free_ocr"), seed=config.seed)
+    samples, sheets = EncodedSamples(lines, base.encoder(None, "free_ocr"), seed=config.seed), None
+    if recipe.sheets != 1:
+        lay_out = partial(SheetSamples, samples, lines, samples.encoder, recipe.sheets, alone=recipe.alone)
+        sheets = lay_out(max_text_tokens=config.training.max_text_tokens, seed=config.seed)
+        config = counted_in_sheets(config, len(lines), len(sheets))
     started, used = time.perf_counter(), time.process_time()
-    if keep_features(config, model, samples, None, dtype=torch.float32, epochs=2, tell=print):
+    if keep_features(config, model, sheets or samples, None, dtype=torch.float32, epochs=2, tell=print):
         seconds, processor = time.perf_counter() - started, time.process_time() - used
         print(f"keeping the features of {len(lines)} lines took {seconds:.1f} s, {processor:.1f} s of a processor")
     if recipe.compiled:
         compile_layers(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=2e-3)
-    sheets = None
-    if recipe.sheets != 1:
-        sheets = SheetSamples(samples, lines, samples.encoder, recipe.sheets, max_text_tokens=512, seed=config.seed)
-        config = counted_in_sheets(config, len(lines), len(sheets))
     order = list(sample_order(config, sheets or samples))
     per_step, per_forward = config.training.samples_per_step, config.training.samples_per_forward
     return Training(recipe, model, samples, sheets, order, per_step, per_forward, optimizer)
@@ -181,7 +214,7 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
 def read(training: Training, lines: Sequence[Sample], encoder: Encoder) -> float:
     """The CER on lines that are not trained on, read as they were trained on: alone, or on sheets."""
     encoded, pooled = EncodedSamples(lines, encoder), ErrorRate()
-    if training.recipe.sheets != 1:
+    if training.recipe.sheets != 1 and not training.recipe.alone:
         sheets = SheetSamples(encoded, lines, encoder, training.recipe.sheets).sheets()
         images = [[encoded.varied(line) for line in sheet] for sheet in sheets]
         answered = read_sheets(training.model, encoder, Generation(max_new_tokens=80), images)

@@ -162,7 +162,7 @@ class TrainingSection(Section):
     vision_cache_gigabytes: PositiveFloat = 20.0
     """The most it takes on disk, of all runs together; what was used longest ago goes first."""
     vision_cache_views: PositiveInt = 4
-    """Variations of each image that it holds where augmentation is on; they come back after so many epochs."""
+    """Variations of each image, or groupings into sheets, that it holds; they come back after so many epochs."""
     augmentation: Annotated[float | str, BeforeValidator(read_augmentation)] = 0.0
     """How each image is varied every epoch: none, light, medium, strong, or a number; 1 is as one writer varies."""
     long_text: Literal["error", "exclude"] = "error"

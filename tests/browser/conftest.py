@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
+expect.set_options(timeout=20_000)  # the most that is waited for, on a machine that has much else to do
 MISSING = "there is no Chromium on PATH: install it (Debian: apt-get install chromium)"
 
 

@@ -303,6 +303,33 @@ def test_from_a_removed_line_where_nothing_was_written_one_goes_on(window: Page,
     expect(field).to_have_value("")
 
 
+def test_what_somebody_wrote_takes_the_place_of_what_a_machine_read_meanwhile(window: Page, store: Store) -> None:
+    field = window.get_by_label(FIELD)
+    choose(window, TEXTS[0][1])
+    field.press("Alt+ArrowDown")
+    expect(field).to_have_value("")
+    field.fill("самой прочитано")
+    line = store.lines()[2]
+    assert store.read_by_machine(line, "машиной прочитано", [0.9] * 17, 0.9)
+    expect(window.get_by_role("list").get_by_text("машиной прочитано")).to_be_visible()
+    expect(field).to_have_value("самой прочитано")
+    field.press("Enter")
+    expect(field).to_have_value(TEXTS[1][0])
+    assert texts(store)[2] == "самой прочитано"
+
+
+def test_words_parted_by_a_line_break_are_not_run_together(window: Page, store: Store) -> None:
+    field = window.get_by_label(FIELD)
+    store.settle(store.lines()[1], "раз\nдва", State.READ, who="another")
+    field.press("Alt+ArrowDown")
+    expect(field).to_have_value("раз два")
+    field.press("End")
+    field.press("!")
+    field.press("Enter")
+    expect(field).to_have_value("")
+    assert texts(store)[1] == "раз два!"
+
+
 def test_letters_typed_before_the_next_line_is_there_belong_to_it(new_window: OpenWindow, store: Store) -> None:
     window = new_window()
     held: list[Callable[[], None]] = []

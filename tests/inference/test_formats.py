@@ -75,6 +75,7 @@ def test_alto_tells_how_sure_each_word_and_character_is(tmp_path: Path) -> None:
     root = etree.parse(tmp_path / "out.xml")
     etree.XMLSchema(etree.parse(SCHEMAS / "alto-4-2-lines.xsd")).assertValid(root)
     strings = found(root, "//*[local-name()='String']")
+    assert len({string.getprevious().tail for string in strings[1:]}) == 1, "each on a line of its own"
     assert [(string.get("CONTENT"), string.get("WC")) for string in strings] == [
         ("Ёжик", "0.2500"),
         ("шёл", "0.8750"),

@@ -41,6 +41,11 @@ def refusal(monkeypatch: pytest.MonkeyPatch, capsys: Texts, *arguments: object) 
         pytest.param(["report", "nowhere"], "nowhere: no such run folder", id="its report"),
         pytest.param(["compare", "nowhere"], "nowhere: no such file or folder", id="a reading that is not there"),
         pytest.param(["compare", "a=nowhere"], "nowhere: no such file or folder", id="one with a name"),
+        pytest.param(
+            ["transcribe", "run", "in", "-o", "out", "--engine", "ray", "--workers", "2"],
+            "--workers is how many open pages on this machine",
+            id="processes of a cluster",
+        ),
         pytest.param(["serve", "nowhere"], "nowhere: no such run folder", id="a run to serve"),
         pytest.param(
             ["evaluate", "run", "--scale-sweep", "--no-base"], "--no-base: a sweep", id="a sweep without base"

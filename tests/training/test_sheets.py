@@ -96,6 +96,8 @@ def test_samples_of_several_lines_or_of_unknown_hands_stand_alone(on_sheets: Mak
         pytest.param(16, 16, 330, 165, (8, 8), id="half as many sheets as lines"),
         pytest.param(32, 8, 1000, 100, (3, 3), id="a step of a few sheets is one forward"),
         pytest.param(96, 8, 100, 10, (10, 5), id="what is at once divides a step"),
+        pytest.param(32, 8, 224, 74, (12, 6), id="no prime number of sheets, which could only be shown one by one"),
+        pytest.param(32, 8, 224, 152, (21, 7), id="full batches rather than the exact number"),
         pytest.param(4, 2, 100, 10, (1, 1), id="never less than a sheet"),
         pytest.param(32, 8, 100, 100, (32, 8), id="single lines are counted as they are"),
     ],

@@ -158,11 +158,7 @@ def transcribe(
         Path | None, typer.Option(help="Also write a list of all lines to this file, the most doubtful first.")
     ] = None,
     workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Processes that open pages; four where there are as many cores. Actors of --engine ray need none.",
-        ),
+        int | None, typer.Option(min=1, help="Processes that open pages, here; four where there are as many cores.")
     ] = None,
     strict: Strict = False,
     overwrite: Overwrite = False,

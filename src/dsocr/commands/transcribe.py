@@ -39,6 +39,8 @@ def transcribe_command(
     for name, (option, *choices) in _CHOICES.items():
         one_of(option, options[name], *choices)
     share = _share(shard)
+    if engine == "ray" and options["workers"] is not None:
+        raise ConfigError("--workers is how many open pages on this machine", hint="with --engine ray, give --actors")
 
     from dsocr.runs import RunFolder
 

@@ -87,13 +87,11 @@ def read_here(
     """What became of the pages of each group, one group after the other.
 
     `open_reader` is called when there is something to read, if there is. `workers` is how many processes open pages: 1
-    for this one alone, None for as many as a group of pages can use. A page that cannot be read is told of with the
-    reason; `strict` makes it an error.
+    for this one alone, None for as many as can be of use. A page that cannot be read is told of with the reason;
+    `strict` makes it an error.
     """
-    if not wanted:
-        return
     reader = _Opened(open_reader)
-    with worker_processes(workers or _processes()) as crew:
+    with worker_processes(workers or _processes(wanted)) as crew:
         for opened in made_ahead(wanted, crew, opening.attempt):
             found = [(page, _Answered(one) if isinstance(one, OpenPage) else one) for page, one in opened]
             yield _read(found, reader, replace_texts=opening.replace_texts, strict=strict)
@@ -129,9 +127,9 @@ def groups(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
         yield group
 
 
-def _processes() -> int:
-    """As many as there are cores, but no more than there are pages in a group; one beside this in any case."""
-    return min(max(2, cores()), _LINES_TOGETHER // _LINES_OF_A_PAGE)
+def _processes(wanted: Sequence[Sequence[InputPage]]) -> int:
+    """As many as there are cores, but no more than a group has pages; this one alone where there is no next group."""
+    return min(max(2, cores()), _LINES_TOGETHER // _LINES_OF_A_PAGE) if len(wanted) > 1 else 1
 
 
 def _read(

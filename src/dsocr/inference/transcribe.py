@@ -102,8 +102,8 @@ def transcribe(
     kept unless `replace_texts`. `shard` (2, 5) reads the second of five shares of the pages. What cannot be read is
     counted and listed; `strict` makes it an error. What a killed run has read is not read again. `review` is a file for
     all lines that were read, the most doubtful first. `engine` is a server or a cluster that reads, `reader` what
-    reads in place of the run's own network. `workers` is how many processes open pages, where no cluster does: 1 for
-    this one alone.
+    reads in place of the run's own network. `workers` is how many processes open pages on this machine: 1 for this one
+    alone, None for as many as can be of use.
     """
     if review is not None:
         _refuse_review(review, out, overwrite=overwrite)

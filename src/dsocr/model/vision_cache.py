@@ -32,7 +32,14 @@ if TYPE_CHECKING:
     # Worker processes that prepare batches import this, and importing networks takes longer than torch itself.
     from transformers import PreTrainedModel
 
-_CODE = ("model/encoding.py", "model/folding.py", "model/resolution.py", "model/views.py", "model/vision_cache.py")
+_CODE = (
+    "model/encoding.py",
+    "model/folding.py",
+    "model/resolution.py",
+    "model/sheets.py",
+    "model/views.py",
+    "model/vision_cache.py",
+)
 _PACKAGES = ("numpy", "Pillow", "torch", "transformers")
 _SUFFIX = ".safetensors"
 _ELSEWHERE = "set DSOCR_CACHE to a folder with room, or training.vision_cache=false"

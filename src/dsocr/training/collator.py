@@ -14,13 +14,19 @@ from dsocr.data.augment import Augmentation, augment, changes, generator
 from dsocr.data.images import open_image, read_bytes
 from dsocr.model.encoding import IGNORED, Encoded, Encoder, collate, only_learnt
 from dsocr.model.views import Views, shrunk
-from dsocr.model.vision_cache import VisionCache
+from dsocr.model.vision_cache import Features, VisionCache
 from dsocr.samples import Sample
 
 REMEMBERED_BYTES = 1 << 30
 """What is kept in memory of images, so that they are opened once and not in every epoch: 1 GiB."""
 
 _NO_VIEWS = Views(np.empty((3, 0, 0), dtype=np.uint8))
+
+
+def with_features(encoder: Encoder, features: Features, text: str) -> Encoded:
+    """A sample with features in place of pixels."""
+    prompt, answer = encoder.prompt_ids(features.grid), encoder.answer_ids(text)
+    return Encoded(prompt, answer, _NO_VIEWS, encoder.resolution.row_ends, features.tokens)
 
 
 class EncodedSamples(Dataset[Encoded]):
@@ -74,7 +80,11 @@ class EncodedSamples(Dataset[Encoded]):
 
     def varied(self, index: int) -> Image.Image:
         """The image of a sample as it is varied in this epoch, before it is encoded."""
-        return self._varied(index, self._view)
+        return self.varied_as(index, self._view)
+
+    def varied_as(self, index: int, view: int) -> Image.Image:
+        """One variation of the image of a sample; the image itself where nothing is varied."""
+        return augment(self._image(index), generator(self._seed, view, index), self._augmentation)
 
     def set_epoch(self, epoch: int) -> None:
         """Vary the images anew."""
@@ -88,17 +98,17 @@ class EncodedSamples(Dataset[Encoded]):
     def keys(self, index: int) -> list[str]:
         """The names in the cache of all variations of a sample's image."""
         assert self._cache is not None
-        return [self._cache.key(self._made_of(index, view)) for view in range(self._views)]
+        return [self._cache.key(self.made_of(index, view)) for view in range(self._views)]
 
     def shown(self, index: int, view: int) -> Encoded:
         """A sample with the pixels of a variation, from its file."""
-        image = self._varied(index, view) if changes(self._augmentation) else open_image(self._samples[index].image)
+        image = self.varied_as(index, view) if changes(self._augmentation) else open_image(self._samples[index].image)
         return self._encoder.encode(image, self._samples[index].text)
 
     def look(self, indices: Sequence[int]) -> None:
         """Have the vision towers look at these samples as they are in this epoch, in one batch, and keep it."""
         assert self._cache is not None
-        named = {self._cache.key(self._made_of(index, self._view)): index for index in indices}
+        named = {self._cache.key(self.made_of(index, self._view)): index for index in indices}
         self._cache.fill({key: self.shown(index, self._view) for key, index in named.items()})
 
     def forget(self) -> None:
@@ -111,17 +121,13 @@ class EncodedSamples(Dataset[Encoded]):
     def _view(self) -> int:
         return int(self._epoch) % self._views if self._views else int(self._epoch)
 
-    def _varied(self, index: int, view: int) -> Image.Image:
-        return augment(self._image(index), generator(self._seed, view, index), self._augmentation)
-
     def _seen(self, cache: VisionCache, index: int) -> Encoded:
         """A sample with features in place of pixels; computed where they are not in the cache, or not any more."""
-        key = cache.key(self._made_of(index, self._view))
+        key = cache.key(self.made_of(index, self._view))
         features = cache.get(key) or cache.fill({key: self.shown(index, self._view)})[key]
-        prompt, answer = self._encoder.prompt_ids(features.grid), self._encoder.answer_ids(self._samples[index].text)
-        return Encoded(prompt, answer, _NO_VIEWS, self._encoder.resolution.row_ends, features.tokens)
+        return with_features(self._encoder, features, self._samples[index].text)
 
-    def _made_of(self, index: int, view: int) -> str:
+    def made_of(self, index: int, view: int) -> str:
         """All that the pixels of a variation depend on, beside code and resolution."""
         if index not in self._hashes:
             self._hashes[index] = hashlib.sha256(read_bytes(self._samples[index].image)).hexdigest()

@@ -17,7 +17,7 @@ from dsocr.config import RunConfig
 from dsocr.model.loading import choose_device
 from dsocr.samples import Sample
 from dsocr.training.arguments import steps_per_epoch, total_steps
-from dsocr.training.collator import REMEMBERED_BYTES, Collator, EncodedSamples
+from dsocr.training.collator import REMEMBERED_BYTES, Collator
 from dsocr.training.gradients import pass_through
 from dsocr.training.lengths import SampleLength
 from dsocr.training.setup import encoded_samples, set_up
@@ -91,16 +91,15 @@ class _Training:
         )
         self._config, self._samples = config, samples
         self.images = 0
-        if isinstance(self._data, EncodedSamples):
-            count = len(self._data)
-            epochs = total_steps(config, count) / steps_per_epoch(config, count)
-            self.images = keep_features_in_memory(config, self._model, self._data, dtype=self._dtype, epochs=epochs)
+        count = len(self._data)
+        epochs = total_steps(config, count) / steps_per_epoch(config, count)
+        self.images = keep_features_in_memory(config, self._model, self._data, dtype=self._dtype, epochs=epochs)
         if self.images:
             self._workers = 0  # reading features is quicker than handing them over
 
     def look(self, indices: Sequence[int]) -> float:
         """The seconds in which the vision towers look at images that are to be kept; none where none are."""
-        if not self.images or not isinstance(self._data, EncodedSamples):
+        if not self.images:
             return 0.0
         started = time.perf_counter()
         self._data.look(indices)

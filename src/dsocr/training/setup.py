@@ -67,11 +67,6 @@ def encoded_samples(config: RunConfig, samples: Sequence[Sample], encoder: Encod
     lines = encoded_lines(config, samples, encoder)
     if together == 1:
         return lines
-    if training.vision_cache is True:
-        message = (
-            "training.vision_cache: keeps what is seen of single images, and input.lines_per_sheet lays out several"
-        )
-        raise ConfigError(message, hint="set training.vision_cache to auto, or input.lines_per_sheet to 1")
     sheets = SheetSamples(
         lines,
         samples,

@@ -1,5 +1,6 @@
 """Samples of a split laid out on sheets, as the Trainer wants them: grouped anew every epoch, varied line by line."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,8 +13,9 @@ from dsocr.errors import ConfigError
 from dsocr.inference.sheets import LinesPerSheet, encode_sheet, sheet_limits
 from dsocr.model.encoding import Encoded, Encoder
 from dsocr.model.sheets import line_height
+from dsocr.model.vision_cache import VisionCache
 from dsocr.samples import Sample
-from dsocr.training.collator import EncodedSamples
+from dsocr.training.collator import EncodedSamples, with_features
 from dsocr.training.lengths import SampleLength
 
 
@@ -42,25 +44,29 @@ class SheetSamples(Dataset[Encoded]):
         of_lines = sheet_lines(samples, encoder)
         self._tokens = [line.tokens for line in of_lines]
         self._epochs = EpochSheets(of_lines, limits, seed=seed, alone=alone)
-        self._epoch = 0
-        self._sheets = self._epochs.of_epoch(0)
+        self._grouped: dict[int, list[list[int]]] = {}
+        self._cache: VisionCache | None = None
+        self._views = 0
 
     def __len__(self) -> int:
         return len(self._epochs)
 
     def __getitem__(self, index: int) -> Encoded:
         sheet = self.sheets()[index]
+        if self._cache is not None:
+            return self._seen(self._cache, index)
         if len(sheet) == 1:
             return self.lines[sheet[0]]
-        text = "\n".join(self._texts[line] for line in sheet)
-        return encode_sheet(self._encoder, [self.lines.varied(line) for line in sheet], text)
+        return encode_sheet(self._encoder, [self.lines.varied(line) for line in sheet], self._text(sheet))
+
+    @property
+    def encoder(self) -> Encoder:
+        """What encodes them."""
+        return self._encoder
 
     def sheets(self) -> list[list[int]]:
         """The lines on each sheet of this epoch, top to bottom, by their places in the split."""
-        if self._epoch != self.lines.epoch:  # also in a worker process, which shares the number alone
-            self._epoch = self.lines.epoch
-            self._sheets = self._epochs.of_epoch(self._epoch)
-        return self._sheets
+        return self._sheets_of(self._view)
 
     @property
     def lengths(self) -> Sequence[int]:
@@ -70,6 +76,55 @@ class SheetSamples(Dataset[Encoded]):
     def set_epoch(self, epoch: int) -> None:
         """Group the lines, and vary their images, anew."""
         self.lines.set_epoch(epoch)
+
+    def use_cache(self, cache: VisionCache, views: int) -> None:
+        """Take from now on what the vision towers say from a cache; epoch e shows the sheets of e modulo `views`."""
+        self._cache = cache
+        self._views = views
+
+    def keys(self, index: int) -> list[str]:
+        """The names in the cache of what stands in this place in each of the epochs that are kept."""
+        assert self._cache is not None
+        return [self._key(self._cache, index, view) for view in range(self._views)]
+
+    def shown(self, index: int, view: int) -> Encoded:
+        """A sheet of an epoch that is kept, with its pixels."""
+        sheet = self._sheets_of(view)[index]
+        return encode_sheet(self._encoder, [self.lines.varied_as(line, view) for line in sheet], self._text(sheet))
+
+    def look(self, indices: Sequence[int]) -> None:
+        """Have the vision towers look at these sheets as they are in this epoch, in one batch, and keep it."""
+        assert self._cache is not None
+        named = {self._key(self._cache, index, self._view): index for index in indices}
+        self._cache.fill({key: self.shown(index, self._view) for key, index in named.items()})
+
+    def forget(self) -> None:
+        """Give back the memory of what was remembered."""
+        self.lines.forget()
+
+    @property
+    def _view(self) -> int:
+        return self.lines.epoch % self._views if self._views else self.lines.epoch
+
+    def _sheets_of(self, view: int) -> list[list[int]]:
+        if view not in self._grouped:  # also in a worker process, which shares the epoch's number alone
+            if self._cache is None:
+                self._grouped.clear()
+            self._grouped[view] = self._epochs.of_epoch(view)
+        return self._grouped[view]
+
+    def _seen(self, cache: VisionCache, index: int) -> Encoded:
+        key = self._key(cache, index, self._view)
+        features = cache.get(key) or cache.fill({key: self.shown(index, self._view)})[key]
+        return with_features(self._encoder, features, self._text(self.sheets()[index]))
+
+    def _key(self, cache: VisionCache, index: int, view: int) -> str:
+        made_of = [self.lines.made_of(line, view) for line in self._sheets_of(view)[index]]
+        # A line that stands alone is the one that is kept without sheets.
+        return cache.key(made_of[0] if len(made_of) == 1 else "\n".join(["sheet", *made_of]))
+
+    def _text(self, sheet: Sequence[int]) -> str:
+        return "\n".join(self._texts[line] for line in sheet)
 
 
 def sheet_lines(samples: Sequence[Sample], encoder: Encoder) -> list[SheetLine[int]]:
@@ -95,10 +150,10 @@ def lengths_on_sheets(lengths: Sequence[SampleLength], sheets: Sequence[Sequence
 
 
 def counted_in_sheets(config: RunConfig, lines: int, sheets: int, processes: int = 1) -> RunConfig:
-    """The configuration with as many sheets a step as hold `samples_per_step` lines, so that a step learns as much.
+    """The configuration with about as many sheets a step as hold `samples_per_step` lines, so that it learns as much.
 
-    `samples_per_forward` stays, as far as it divides a step, or each process's part of one: what is in memory at once
-    are images. Raises ConfigError where a step cannot be parted evenly.
+    `samples_per_forward` stays, or is lowered so that a step, or each process's part of one, is made of equal batches:
+    what is in memory at once are images. Raises ConfigError where a step cannot be parted evenly.
     """
     training = config.training
     if training.samples_per_step % processes:
@@ -109,9 +164,14 @@ def counted_in_sheets(config: RunConfig, lines: int, sheets: int, processes: int
     if lines == sheets and processes == 1:
         return config
     a_process = training.samples_per_step // processes
-    if lines != sheets:
-        a_process = max(1, round(a_process * sheets / lines))
+    if lines == sheets:
+        per_forward = max(n for n in range(1, training.samples_per_forward + 1) if a_process % n == 0)
+    else:
+        # Not the exact number: 11 sheets could only be shown one by one.
+        wanted = max(1, round(a_process * sheets / lines))
+        forwards = math.ceil(wanted / training.samples_per_forward)
+        per_forward = max(1, round(wanted / forwards))
+        a_process = forwards * per_forward
     per_step = a_process * processes
-    per_forward = max(n for n in range(1, training.samples_per_forward + 1) if a_process % n == 0)
     counted = training.model_copy(update={"samples_per_step": per_step, "samples_per_forward": per_forward})
     return config.model_copy(update={"training": counted})

@@ -30,7 +30,7 @@ from dsocr.training.arguments import steps_per_epoch, total_steps, training_argu
 from dsocr.training.beginning import begin_run, pinned, refuse_other_settings, refuse_run
 from dsocr.training.callbacks import Recorder, Report, close_training_log, silent_log, training_log
 from dsocr.training.checkpoints import best_path
-from dsocr.training.collator import Collator, EncodedSamples, WithFillers
+from dsocr.training.collator import Collator, WithFillers
 from dsocr.training.epochs import EpochTeller
 from dsocr.training.interruption import Interruption
 from dsocr.training.locking import RunLock
@@ -268,11 +268,11 @@ def _trainer(
         callbacks.append(DrawnByStep(config.seed, ranks))
     interruption = Interruption(told.say, ranks)
     callbacks.append(interruption)
-    if isinstance(setup.samples, EncodedSamples) and keep_features(
+    if keep_features(
         config,
         setup.model,
         setup.samples,
-        validation.encoded if validation else None,
+        validation.encoded if validation and config.input.lines_read_together == 1 else None,
         dtype=setup.dtype,
         epochs=total_steps(config, len(setup.samples)) / steps_per_epoch(config, len(setup.samples)),
         tell=log.info,

@@ -10,16 +10,21 @@ from dsocr.config import RunConfig
 from dsocr.data.augment import changes
 from dsocr.errors import ConfigError
 from dsocr.model.adapters import vision_parameters
+from dsocr.model.resolution import UNTILED
 from dsocr.model.vision_cache import FeatureStore, MemoryStore, Store, VisionCache, cache_folder, code_hash
 from dsocr.training.collator import EncodedSamples
 from dsocr.training.lengths import measure_lengths
 from dsocr.training.ranks import Ranks
+from dsocr.training.sheets import SheetSamples
 
 Tell = Callable[[str], None]
 Stage = Callable[[str, int, int], None]
 """Told what is being done, and how many are done of how many."""
 
-_CODE = ("data/images.py", "data/packed.py", "data/augment")
+Samples = EncodedSamples | SheetSamples
+"""Lines each alone, or on sheets."""
+
+_CODE = ("data/images.py", "data/packed.py", "data/augment", "data/colours.py", "inference/sheets.py")
 _WORTHWHILE = 256
 """Training samples below which `auto` does not bother."""
 
@@ -27,7 +32,7 @@ _WORTHWHILE = 256
 def keep_features(
     config: RunConfig,
     model: PeftModel,
-    training: EncodedSamples,
+    training: Samples,
     validation: EncodedSamples | None,
     *,
     dtype: torch.dtype,
@@ -46,7 +51,9 @@ def keep_features(
     ranks = ranks or Ranks()
     limit = int(config.training.vision_cache_gigabytes * 1e9)
     store = FeatureStore(cache_folder(), limit)
-    sets = [(training, _views(config), _cache(store, model, training, dtype))]
+    sets: list[tuple[Samples, int, VisionCache]] = [
+        (training, _views(config, training), _cache(store, model, training, dtype))
+    ]
     if validation is not None:
         # Validation computes in the number format of the weights, as transcription does.
         sets.append((validation, 1, _cache(store, model, validation, torch.float32)))
@@ -67,7 +74,7 @@ def keep_features(
 
 
 def keep_features_in_memory(
-    config: RunConfig, model: PeftModel, samples: EncodedSamples, *, dtype: torch.dtype, epochs: float
+    config: RunConfig, model: PeftModel, samples: Samples, *, dtype: torch.dtype, epochs: float
 ) -> int:
     """For a trial: have samples take features from memory where training would keep them, and count the images.
 
@@ -75,7 +82,7 @@ def keep_features_in_memory(
     """
     if not _wanted(config, model, samples, epochs):
         return 0
-    limit, views = int(config.training.vision_cache_gigabytes * 1e9), _views(config)
+    limit, views = int(config.training.vision_cache_gigabytes * 1e9), _views(config, samples)
     cache = _cache(MemoryStore(), model, samples, dtype)
     if _too_large(_size(samples, views, cache), limit):
         return 0
@@ -83,17 +90,22 @@ def keep_features_in_memory(
     return views * len(samples)
 
 
-def _views(config: RunConfig) -> int:
-    """Variations of each image that are kept."""
-    return config.training.vision_cache_views if changes(config.training.augmentation) else 1
+def _views(config: RunConfig, samples: Samples) -> int:
+    """Variations of each image, or groupings into sheets, that are kept."""
+    return config.training.vision_cache_views if _fresh(config, samples) else 1
 
 
-def _cache(store: Store, model: PeftModel, samples: EncodedSamples, dtype: torch.dtype) -> VisionCache:
+def _fresh(config: RunConfig, samples: Samples) -> bool:
+    """True where every epoch shows other images."""
+    return changes(config.training.augmentation) or isinstance(samples, SheetSamples)
+
+
+def _cache(store: Store, model: PeftModel, samples: Samples, dtype: torch.dtype) -> VisionCache:
     autocast = None if dtype is torch.float32 else dtype
     return VisionCache(store, model, samples.encoder, autocast=autocast, about=code_hash(*_CODE))
 
 
-def _wanted(config: RunConfig, model: PeftModel, samples: EncodedSamples, epochs: float) -> bool:
+def _wanted(config: RunConfig, model: PeftModel, samples: Samples, epochs: float) -> bool:
     wish = config.training.vision_cache
     if wish is False:
         return False
@@ -106,11 +118,13 @@ def _wanted(config: RunConfig, model: PeftModel, samples: EncodedSamples, epochs
             )
         return True
     # With a few variations in place of always new ones another thing is learnt, so that has to be asked for.
-    fresh = changes(config.training.augmentation)
+    fresh = _fresh(config, samples)
     return not adapted and not fresh and epochs > 1 and len(samples) >= _WORTHWHILE
 
 
-def _size(samples: EncodedSamples, views: int, cache: VisionCache) -> int:
+def _size(samples: Samples, views: int, cache: VisionCache) -> int:
+    if isinstance(samples, SheetSamples):
+        return views * len(samples) * cache.entry_bytes(UNTILED)
     return views * sum(cache.entry_bytes(length.grid) for length in measure_lengths(samples.samples, samples.encoder))
 
 
@@ -125,7 +139,7 @@ def _too_large(size: int, limit: int) -> str:
 
 
 def _fill(
-    sets: Sequence[tuple[EncodedSamples, int, VisionCache]],
+    sets: Sequence[tuple[Samples, int, VisionCache]],
     size: int,
     samples_per_forward: int,
     tell: Tell,
@@ -159,7 +173,7 @@ def _nobody(what: str, done: int, total: int) -> None:
     pass
 
 
-def _entries(samples: EncodedSamples, stage: Stage) -> Iterator[tuple[str, int, int]]:
+def _entries(samples: Samples, stage: Stage) -> Iterator[tuple[str, int, int]]:
     """Key, index and variation of all that the samples will be shown as."""
     for index in range(len(samples)):
         stage("looking for kept images", index + 1, len(samples))

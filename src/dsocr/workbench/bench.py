@@ -1,6 +1,7 @@
 """Everything a workbench works with, and the pictures it shows; knows nothing of windows."""
 
 import io
+import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -33,6 +34,8 @@ class Workbench:
     reading: Reading | None = None
     training: Training | None = None
     pages: dict[int, Page] = field(default_factory=dict)
+    id: str = ""
+    """What no other workbench is called, as those of two sources of one name."""
     _pictures: OrderedDict[object, bytes] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _tally: tuple[int, Tally] | None = None
@@ -40,6 +43,8 @@ class Workbench:
 
     def __post_init__(self) -> None:
         self.pages = {page.number: page for page in self.store.pages()}
+        self.id = self.store.setting("id") or secrets.token_hex(8)
+        self.store.set_setting("id", self.id)
 
     def page_picture(self, number: int) -> bytes:
         """A page as a JPEG file, upright and as large as it is. Raises DataError where there is none."""

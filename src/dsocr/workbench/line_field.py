@@ -97,7 +97,7 @@ class LineField(ui.element, component="line_field.js"):
             self._props["shown"] = {
                 "number": self._line.number,
                 "version": self._line.version,
-                "text": self._line.text,
+                "text": " ".join(self._line.text.splitlines()),  # else the browser leaves out what parts them
                 "gone": self._is_gone,
                 "told": self._told,
                 "answered": self._answered,

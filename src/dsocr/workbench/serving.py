@@ -89,9 +89,12 @@ def _unwinding() -> Iterator[None]:
     def leave(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    former = {number: signal.signal(number, leave) for number in _ENDING}
+    former = {number: signal.getsignal(number) for number in _ENDING}
+    heard = [number for number, handler in former.items() if handler is not signal.SIG_IGN]  # as nohup has it
+    for number in heard:
+        signal.signal(number, leave)
     try:
         yield
     finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
+        for number in heard:
+            signal.signal(number, former[number])

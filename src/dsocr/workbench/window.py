@@ -53,6 +53,7 @@ class Window:
         with ui.row().classes("w-full gap-3 items-start lg:flex-nowrap"):
             with ui.card().classes("w-full lg:w-1/2 p-2 overflow-auto max-h-[40vh] lg:max-h-[calc(100vh-6.5rem)]"):
                 self._picture = ui.interactive_image(on_mouse=self._clicked, events=["click"]).classes("w-full")
+                self._picture.on("loaded", self._bring_to_sight)
                 self._picture.props(f'role="img" aria-label="{self._say("page")}"')
             with ui.column().classes("w-full lg:w-1/2 gap-3 lg:overflow-auto lg:max-h-[calc(100vh-6.5rem)]"):
                 self._editor()
@@ -89,7 +90,7 @@ class Window:
             with ui.row().classes("w-full items-baseline gap-3 no-wrap"):
                 self._doubt = ui.html(sanitize=False).classes("text-xl grow")
                 self._state = ui.badge().props("outline")
-            self._field = LineField(self._say("text"), self._bench.name, self._acted)
+            self._field = LineField(self._say("text"), self._bench.id, self._acted)
             self._field.classes("w-full text-xl").props("outlined spellcheck=false")
             with ui.row().classes("gap-2"):
                 self._field.button(self._say("accept"), "accept", icon="check").props('no-caps padding="xs md"')
@@ -110,7 +111,7 @@ class Window:
         self._pages.set_value(line.page)
         self._picture.set_source(f"/picture/page/{line.page}")
         self._picture.set_content(drawn(lines, line.number))
-        self._bring_to_sight(line)
+        self._bring_to_sight()
         if self._shown.source != (source := f"/picture/line/{line.number}?{line.version}"):
             self._unshown.set_text("")
             self._shown.set_source(source)
@@ -122,8 +123,11 @@ class Window:
             for one in lines:
                 self._row(one)
 
-    def _bring_to_sight(self, line: Line) -> None:
-        """Scroll the page, where it is higher than its place, so that a line stands in the middle."""
+    def _bring_to_sight(self) -> None:
+        """Scroll the page, where it is higher than its place, so that the chosen line stands in the middle."""
+        line = self._line
+        if line is None:
+            return
         _, top, _, bottom = line.outline.box
         share = (top + bottom) / 2 / self._bench.pages[line.page].height
         ui.run_javascript(
@@ -261,11 +265,15 @@ class Window:
         return ()
 
     def _seen(self, act: Act) -> Line:
-        """The line that somebody saw, whatever has become of it since. Raises StaleError where it is gone."""
+        """The line that somebody saw, whatever has become of it since. Raises StaleError where it is gone.
+
+        What somebody wrote may take the place of what only a machine read meanwhile.
+        """
         line = self._store.line(act.line)
         if line is None:
             raise StaleError(None)
-        return replace(line, version=act.version)
+        is_machine_s = line.state is State.READ and line.text == line.machine
+        return line if is_machine_s and act.text.strip() else replace(line, version=act.version)
 
     def _settle(self, act: Act, state: State) -> Collection[int]:
         self._line = self._store.settle(self._seen(act), act.text, state, who=self._who)

@@ -43,13 +43,18 @@ def one_string(prefix: str, fill: Fill, place: str) -> str:
     return f"<{prefix}String CONTENT={content(fill)}{place}{sureness(fill)}/>"
 
 
-def strings(prefix: str, fill: Fill, place: str, box: Box | None) -> str:
-    """An element for each word and space; one for all where other white space than single spaces divides the words."""
+def strings(prefix: str, fill: Fill, place: str, box: Box | None, indent: str) -> str:
+    """An element for each word and space, each after `indent` but the first.
+
+    One for all where other white space than single spaces divides the words.
+    """
     words = list(placed_words(fill.text, box))
     if not words or " ".join(word.text for word in words) != fill.text:
         return one_string(prefix, fill, place)
-    further = (_space(prefix, before, word) + _word(prefix, fill, word) for before, word in pairwise(words))
-    return "".join([_word(prefix, fill, words[0]), *further])
+    further = [
+        part for before, word in pairwise(words) for part in (_space(prefix, before, word), _word(prefix, fill, word))
+    ]
+    return indent.join([_word(prefix, fill, words[0]), *further])
 
 
 def _word(prefix: str, fill: Fill, word: PlacedWord) -> str:

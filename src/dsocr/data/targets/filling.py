@@ -12,7 +12,17 @@ from dsocr.data.sources.layout import Box
 from dsocr.data.targets.alto_text import Fill, box_attributes, content, one_string, strings, sureness
 from dsocr.data.targets.markup import without_forbidden
 from dsocr.data.targets.page_texts import REGIONS, fill_line, fill_regions
-from dsocr.data.targets.spans import Edit, Marked, as_utf8, attributes_of, edited, escaped, inserted, marked_in
+from dsocr.data.targets.spans import (
+    Edit,
+    Marked,
+    as_utf8,
+    attributes_of,
+    edited,
+    escaped,
+    indent_before,
+    inserted,
+    marked_in,
+)
 
 _ALTO_TEXT = frozenset({"String", "SP", "HYP"})
 _STALE = ("WC", "CC", "SUBS_TYPE", "SUBS_CONTENT")
@@ -56,8 +66,11 @@ def _fill_alto(data: bytes, line: Marked, fill: Fill, *, in_words: bool) -> list
     if not in_words and len(texts) == 1 and texts[0].name == "String" and not texts[0].children:
         return _changed_string(data, texts[0], fill)
     place, box = _alto_place(data, line, fill.box)
-    in_words = in_words or sum(child.name == "String" for child in texts) > 1
-    new = strings(line.prefix, fill, place, box) if in_words else one_string(line.prefix, fill, place)
+    if in_words or sum(child.name == "String" for child in texts) > 1:
+        indent = indent_before(data, texts[0]).decode() if texts else ""
+        new = strings(line.prefix, fill, place, box, indent)
+    else:
+        new = one_string(line.prefix, fill, place)
     if texts:
         return [Edit(texts[0].start, texts[-1].end, new.encode())]
     return [inserted(data, line, [child for child in line.children if child.name == "Shape"], new)]
