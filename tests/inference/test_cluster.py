@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,7 @@ class Dies(Hashes):
                 if died < self.times:
                     with self.deaths.open("ab") as file:
                         file.write(b"x")
+                    time.sleep(2)  # until what was read before has arrived
                     os.kill(os.getpid(), signal.SIGTERM if os.name == "nt" else signal.SIGKILL)
             yield prediction
 
@@ -89,7 +91,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def answered(pages: list[InputPage], reader: Reads, **settings: Any) -> Rows:
     """What comes of the pages in an actor, as the one who asked it gets to know."""
-    told = Settings(OPENING, lambda: reader, strict=False, folder=".", attempts=Attempts().of)
+    told = Settings(OPENING, lambda: reader, False, ".", Attempts().begin, Attempts().end)
     (answer,) = Actor([[], pages], replace(told, **settings))({"place": [1]})["answer"]
     return rows_of(json.loads(answer))
 
@@ -102,7 +104,7 @@ def test_an_actor_answers_what_reading_here_does(pages: list[InputPage]) -> None
 
 def test_an_actor_loads_its_model_once(pages: list[InputPage]) -> None:
     loaded = []
-    settings = Settings(OPENING, lambda: loaded.append(1) or Hashes(), False, ".", Attempts().of)  # type: ignore[func-returns-value]
+    settings = Settings(OPENING, lambda: loaded.append(1) or Hashes(), False, ".", Attempts().begin, Attempts().end)  # type: ignore[func-returns-value]
     actor = Actor([pages[:2], pages[2:4]], settings)
     assert loaded == []
     for place in (0, 1):
@@ -133,7 +135,7 @@ def test_a_mistake_of_ours_keeps_its_traceback(pages: list[InputPage]) -> None:
     ("settings", "message"),
     [
         pytest.param({"version": "0.0.1"}, "has dsocr .*, and this one 0.0.1", id="another version"),
-        pytest.param({"attempts": lambda _: 4}, "3 processes died over these pages", id="pages that kill"),
+        pytest.param({"begin": lambda _: 4}, "3 processes died over these pages", id="pages that kill"),
     ],
 )
 def test_a_machine_that_cannot_read_says_so(settings: dict[str, Any], message: str, pages: list[InputPage]) -> None:
@@ -145,6 +147,13 @@ def test_a_machine_that_does_not_see_the_scans_says_so(pages: list[InputPage]) -
     elsewhere = [replace(page, path=page.path.parent / "elsewhere" / page.path.name) for page in pages]
     with pytest.raises(RunError, match="does not see"):
         answered(elsewhere, Hashes())
+
+
+def test_pages_that_were_read_are_not_to_blame_for_a_death() -> None:
+    attempts = Attempts()
+    assert [attempts.begin(0), attempts.begin(0), attempts.begin(1)] == [1, 2, 1]
+    attempts.end(0)
+    assert attempts.begin(0) == 1
 
 
 @pytest.mark.parametrize(

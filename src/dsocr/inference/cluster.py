@@ -65,8 +65,8 @@ class Cluster:
             machines = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
             actors, needs = shares(machines, self.actors)
             attempts = ray.remote(num_cpus=0)(Attempts).remote()
-            count = partial(_counted, attempts)
-            settings = Settings(opening, open_reader, strict=strict, folder=str(Path.cwd()), attempts=count)
+            begin, end = (partial(_counted, method) for method in (attempts.begin, attempts.end))
+            settings = Settings(opening, open_reader, strict=strict, folder=str(Path.cwd()), begin=begin, end=end)
             # Two groups with each actor, the one it reads and the next, so that a death costs little.
             pool = ray.data.ActorPoolStrategy(size=min(actors, len(wanted)), max_tasks_in_flight_per_actor=2)
             answered = ray.data.from_items(
@@ -91,11 +91,11 @@ def shares(machines: Sequence[Mapping[str, float]], asked: int | None) -> tuple[
     return actors, {"num_cpus": max(1, int(least) // math.ceil(actors / len(machines)))}
 
 
-def _counted(attempts: Any, place: int) -> int:
-    """How often a group was begun, asked of the process that counts."""
+def _counted(method: Any, place: int) -> int:
+    """What the process that counts attempts says of a group."""
     import ray
 
-    return int(ray.get(attempts.of.remote(place)))
+    return int(ray.get(method.remote(place)))
 
 
 def _ray() -> Any:

@@ -24,20 +24,24 @@ _MOST_TRIES = 3
 
 
 class Attempts:
-    """Counts how often each group was begun; lives in a process of its own, as those that read may die."""
+    """Counts how often each group was begun and not ended; in a process of its own, as those that read may die."""
 
     def __init__(self) -> None:
         self._begun: Counter[int] = Counter()
 
-    def of(self, place: int) -> int:
-        """How often the group was begun, this time included."""
+    def begin(self, place: int) -> int:
+        """How often the group was begun since it ended last, this time included."""
         self._begun[place] += 1
         return self._begun[place]
+
+    def end(self, place: int) -> int:
+        """Forgets the group: one that another's death takes with it on its way back is not to blame."""
+        return self._begun.pop(place, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How an actor reads: `open_reader` gives it its model, `attempts` counts each group's.
+    """How an actor reads: `open_reader` gives it its model, `begin` and `end` count each group's attempts.
 
     `folder` is where the command was given, `version` that of its dsocr.
     """
@@ -46,7 +50,8 @@ class Settings:
     open_reader: Callable[[], Reads]
     strict: bool
     folder: str
-    attempts: Callable[[int], int]
+    begin: Callable[[int], int]
+    end: Callable[[int], int]
     version: str = __version__
 
 
@@ -62,13 +67,15 @@ class Actor:
 
     def __call__(self, batch: Mapping[str, Sequence[int]]) -> dict[str, list[str]]:
         """A batch of one group, as Ray Data hands it over."""
-        (place,) = batch["place"]
-        return {"answer": [json.dumps(self._answer(int(place)), ensure_ascii=False)]}
+        place = int(batch["place"][0])
+        answer = json.dumps(self._answer(place), ensure_ascii=False)
+        self._settings.end(place)
+        return {"answer": [answer]}
 
     def _answer(self, place: int) -> dict[str, Any]:
         pages = self._groups[place]
         try:
-            self._demand(pages, self._settings.attempts(place))
+            self._demand(pages, self._settings.begin(place))
             settings = self._settings
             (rows,) = read_here([pages], settings.opening, self._opened, strict=settings.strict, workers=1)
             return {"rows": rows}
