@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image, ImageDraw
 
+from dsocr.inference import work
 from dsocr.inference.transcriber import Prediction
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
@@ -45,6 +47,21 @@ def fake_run(folder: Path, unit: str = "line") -> RunFolder:
     settings = ReadingSettings("nano", None, "<image>\nFree OCR.", "fold", TextPolicy(), {}, unit=unit)  # type: ignore[arg-type]
     settings.save(run.adapter)
     return run
+
+
+def draw_job(folder: Path, monkeypatch: pytest.MonkeyPatch, pages: int) -> RunFolder:
+    """A run, and pages in `in/` of which p05 is broken; all that is read is kept, and the date stands still."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    monkeypatch.setattr(work, "WORTH_KEEPING", 0.0)
+    for number in range(pages):
+        draw_page(folder / "in" / f"p{number:02d}.png", lines=1 + number % 3, shade=30 + number)
+    (folder / "in" / "p05.png").write_bytes(b"broken")
+    return fake_run(folder / "run")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """What lies in a folder, by name."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def draw_page(path: Path, lines: int = 3, shade: int = 30) -> list[tuple[int, int, int, int]]:

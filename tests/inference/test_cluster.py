@@ -18,7 +18,6 @@ from PIL import Image
 
 from dsocr.commands.transcribe import choose_engine
 from dsocr.errors import ConfigError, DataError, RunError
-from dsocr.inference import work
 from dsocr.inference.cluster import Cluster, shares
 from dsocr.inference.cluster_actor import Actor, Attempts, Settings, rows_of
 from dsocr.inference.inputs.finding import InputPage, find_pages
@@ -29,7 +28,7 @@ from dsocr.inference.remote import Engine
 from dsocr.inference.transcribe import TranscribeReport, transcribe
 from dsocr.inference.transcriber import Prediction
 from dsocr.runs import RunFolder
-from tests.inference.reading_pages import Hashes, draw_page, fake_run
+from tests.inference.reading_pages import Hashes, draw_job, files
 from tests.making_models import make_run
 
 PAGES = 13
@@ -71,22 +70,13 @@ class Dies(Hashes):
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
-    monkeypatch.setattr(work, "WORTH_KEEPING", 0.0)
-    for number in range(PAGES):
-        draw_page(tmp_path / "in" / f"p{number:02d}.png", lines=1 + number % 3, shade=30 + number)
-    (tmp_path / "in" / "p05.png").write_bytes(b"broken")
-    return fake_run(tmp_path / "run")
+    return draw_job(tmp_path, monkeypatch, PAGES)
 
 
 @pytest.fixture
 def pages(run: RunFolder, tmp_path: Path) -> list[InputPage]:
     with find_pages([tmp_path / "in"], tmp_path / "unpacked") as found:
         return found.pages
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def answered(pages: list[InputPage], reader: Reads, **settings: Any) -> Rows:

@@ -14,7 +14,7 @@ from dsocr.inference import work
 from dsocr.inference.transcribe import transcribe
 from dsocr.inference.transcriber import Prediction
 from dsocr.runs import RunFolder
-from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of
+from tests.inference.reading_pages import Hashes, draw_job, draw_page, files, rows_of
 
 PAGES = 13
 
@@ -37,16 +37,7 @@ class Falling(Hashes):
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
-    monkeypatch.setattr(work, "WORTH_KEEPING", 0.0)
-    for number in range(PAGES):
-        draw_page(tmp_path / "in" / f"p{number:02d}.png", lines=1 + number % 3, shade=30 + number)
-    (tmp_path / "in" / "p05.png").write_bytes(b"broken")
-    return fake_run(tmp_path / "run")
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return draw_job(tmp_path, monkeypatch, PAGES)
 
 
 @pytest.mark.parametrize("after", [0, 7, 16])
