@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.data.sheets import hand_of
 from dsocr.errors import DataError
@@ -32,7 +31,7 @@ def calibrate(
 
     The dataset is the run's own unless another is given; `limit` reads the first so many samples of each split only.
     """
-    opened = dataset_of(run) if dataset is None else Dataset.open(dataset)
+    opened = dataset_of(run, dataset)
     fitted, asked = (opened.samples(split)[:limit] for split in (Split.VALIDATION, Split.TEST))
     if not fitted:
         hint = "give a dataset that has one: --dataset"
