@@ -23,6 +23,7 @@ def workbench_command(
     work: Path | None,
     format: str | None,
     writer: str | None,
+    encoding: str | None,
     port: int,
     show: bool,
     language: "Language",
@@ -57,7 +58,7 @@ def workbench_command(
         store = stack.enter_context(kept_in(folder / "corrections.sqlite"))
         shelf = stack.enter_context(opened_shelf(store, source, folder / "unpacked"))
         with printer.progress("finding lines", "pages") as tell:
-            new = fill(store, shelf, notes, format=format, writer=writer, tell=tell)
+            new = fill(store, shelf, notes, format=format, writer=writer, encoding=encoding, tell=tell)
         for left in notes.left_out:
             printer.complain(f"left out: {left.where}: {left.message}")
         bench = Workbench(source.resolve().name, store, shelf, folder)
