@@ -15,7 +15,7 @@ from tests.browser.workbench import FIELD, OpenWindow, Served, serving
 from tests.workbench.making import TEXTS
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
-expect.set_options(timeout=20_000)  # the most that is waited for, on a machine that has much else to do
+expect.set_options(timeout=60_000)  # the most that is waited for, on a machine that has much else to do
 MISSING = "there is no Chromium on PATH: install it (Debian: apt-get install chromium)"
 
 
@@ -108,6 +108,7 @@ def new_window(browser: Browser, served: Served, store: Store) -> Iterator[OpenW
 
     def new() -> Page:
         contexts.append(browser.new_context(viewport={"width": 1500, "height": 900}, base_url=served.address))
+        contexts[-1].set_default_timeout(60_000)
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
         return page
