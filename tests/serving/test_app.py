@@ -153,6 +153,22 @@ def test_more_than_can_wait_is_told_when_to_come_back(models: FakeModels) -> Non
         assert client.get("/readyz").status_code == 200
 
 
+def test_more_than_may_be_open_at_once_is_told_as_json_and_whether_it_lives_is_answered(models: FakeModels) -> None:
+    models.gate.clear()
+    with TestClient(app_of(models, limits=Limits(open_requests=1, deadline=PATIENCE))) as client:
+        asking = threading.Thread(target=client.post, args=("/v1/transcriptions",), kwargs={"content": png()})
+        asking.start()
+        assert models.asked.wait(PATIENCE)
+        response = client.get("/v1/models")
+        assert client.get("/healthz").status_code == 200
+        models.gate.set()
+        asking.join()
+        assert (response.status_code, code(response)) == (503, "crowded")
+        assert response.headers["Retry-After"] == "1"
+        assert client.get("/v1/models").status_code == 200
+        assert 'dsocr_refusals_total{reason="crowded"} 1' in client.get("/metrics").text
+
+
 def test_nobody_waits_longer_than_the_deadline(models: FakeModels) -> None:
     models.gate.clear()
     with TestClient(app_of(models, limits=Limits(deadline=0.5))) as client:

@@ -13,8 +13,8 @@ from dsocr.errors import ConfigError, RunError
 
 TOKEN = "DSOCR_TOKEN"  # noqa: S105 - the name of a variable
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
-_CONNECTIONS = 256
-"""Open at once; above that, the server answers 503 by itself."""
+_CONNECTIONS = 512
+"""Open at once, idle ones included; above that, the server answers 503 by itself, in plain text."""
 
 
 def serve_command(

@@ -73,7 +73,7 @@ _STATUSES: dict[int | str, dict[str, Any]] = {
         (421, "not a host name of this server"),
         (422, "not an image that can be read"),
         (429, "too many requests; see Retry-After"),
-        (503, "the image takes more memory than is free, too many connections are open, or the server is ending"),
+        (503, "the image takes more memory than is free, too many requests are open, or the server is ending"),
         (504, "not read in time"),
     )
 }
@@ -131,7 +131,7 @@ def create_app(
         redoc_url=None,
         openapi_url="/openapi.json",
     )
-    app.add_middleware(Gate, token=token, hosts=hosts, measures=measures)
+    app.add_middleware(Gate, token=token, hosts=hosts, measures=measures, most=limits.open_requests)
 
     @app.exception_handler(RefusedError)
     async def refuse(_: Request, refusal: RefusedError) -> Response:

@@ -19,17 +19,21 @@ OPEN = frozenset({"/healthz", "/readyz"})
 
 
 class Gate:
-    """Lets a request pass that has the token and asks for a host of ours; counts what is answered.
+    """Lets a request pass that has the token and asks for a host of ours, `most` at once; counts what is answered.
 
     The host is looked at because a web page can make its visitor's browser ask a server on the visitor's own machine
     under a name that the page's owner made point there.
     """
 
-    def __init__(self, app: ASGIApp, *, token: str | None, hosts: Collection[str] | None, measures: Measures) -> None:
+    def __init__(
+        self, app: ASGIApp, *, token: str | None, hosts: Collection[str] | None, measures: Measures, most: int
+    ) -> None:
         self._app = app
         self._token = None if token is None else token.encode()
         self._hosts = hosts
         self._measures = measures
+        self._most = most
+        self._open = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or refuse."""
@@ -43,6 +47,7 @@ class Gate:
                 statuses[0] = message["status"]
             await send(message)
 
+        self._open += 1
         try:
             if refusal := self._refusal(scope):
                 self._measures.was_refused(refusal.code)
@@ -50,6 +55,7 @@ class Gate:
             else:
                 await self._app(scope, receive, sending)
         finally:
+            self._open -= 1
             route = scope.get("route")
             path = route.path if route is not None else "other"  # what anybody may write is no label
             self._measures.was_answered(path, statuses[0], time.monotonic() - started)
@@ -59,11 +65,12 @@ class Gate:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if self._hosts is not None and _without_port(host) not in self._hosts:
             return RefusedError(421, "other_host", "this server does not answer under that host name")
-        if self._token is None or scope["path"] in OPEN:
+        if scope["path"] in OPEN:
             return None
-        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._token):
+        if self._token is not None and not _tells(headers.get(b"authorization", b""), self._token):
             return RefusedError(401, "no_token", "give the server's token: Authorization: Bearer TOKEN")
+        if self._open > self._most:
+            return RefusedError(503, "crowded", "too many requests are open; try again in 1 s", retry_after=1)
         return None
 
 
@@ -88,6 +95,11 @@ async def answer_refusal(refusal: RefusedError, send: Send) -> None:
     pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": refusal.status, "headers": pairs})
     await send({"type": "http.response.body", "body": body})
+
+
+def _tells(authorization: bytes, token: bytes) -> bool:
+    scheme, _, given = authorization.partition(b" ")
+    return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), token)
 
 
 def _without_port(host: str) -> str:

@@ -9,14 +9,16 @@ from dsocr.data.images import MAX_PIXELS
 class Limits:
     """Bounds of a server; whatever passes one is answered with a sentence and its HTTP status.
 
-    `held_bytes` bounds the bodies of all requests together, from their first byte to their answer. `batch_pixels`
-    bounds what is decoded at once. Times are in seconds; `gather` is how long a request that is alone waits for others.
+    `open_requests` bounds those that are answered at once, but for who asks whether the server lives. `held_bytes`
+    bounds the bodies of all requests together, from their first byte to their answer. `batch_pixels` bounds what is
+    decoded at once. Times are in seconds; `gather` is how long a request that is alone waits for others.
     """
 
     body_bytes: int = 16 * 2**20
     held_bytes: int = 256 * 2**20
     pixels: int = MAX_PIXELS
     batch_pixels: int = 2 * MAX_PIXELS
+    open_requests: int = 256
     waiting: int = 64
     images_a_request: int = 16
     body_seconds: float = 30.0
