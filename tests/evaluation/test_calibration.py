@@ -1,6 +1,7 @@
 """Which characters and words count as right, and confidences that are fitted until they come true."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsocr.errors import RunError
-from dsocr.evaluation.budget import best_order, budget_curve, share_for
+from dsocr.evaluation.budget import best_order, budget_curve, foretold_curve, foretold_sentence, share_for
 from dsocr.evaluation.calibration import KINDS, Judged, Pairs, fit_calibration, fit_scale
 from dsocr.evaluation.confidence_page import render_confidence
 from dsocr.evaluation.metrics import character_errors
@@ -146,7 +147,7 @@ def lines() -> list[Judged]:
 
 
 def test_checking_the_doubtful_first_leaves_fewer_errors() -> None:
-    report = measured(fit_calibration(lines()), Split.TEST, lines())
+    report = measured(fit_calibration(lines()), "letters", Split.TEST, lines())
     whole = report.budget[0].rest
     assert report.budget[-1].rest == 0
     assert report.budget[-1].found == 1
@@ -161,14 +162,37 @@ def test_lines_without_errors_need_no_checking() -> None:
     curve = budget_curve(right, best_order(right))
     assert [point.found for point in curve] == [1, 1, 1, 1]
     assert share_for(curve, 0.0) == 0
+    assert foretold_sentence(curve, foretold_curve(right, [0.9] * 3, range(3))) == (
+        "The confidences alone foretell 10.0% CER."
+    )
+
+
+def test_what_comes_true_is_foretold() -> None:
+    """Lines that have the errors of their confidences leave the curve that these foretell."""
+    texts = {"нет нет нет": 0.5, "мир труд май": 0.75, "десять лет.": 1.0}
+    read = [plainly(text) for text in texts]
+    judged = [
+        replace(Judged.of(text, text.text), errors=round((1 - one) * len(text.text) * 4), length=4 * len(text.text))
+        for text, one in zip(read, texts.values(), strict=True)
+    ]
+    foretold = foretold_curve(judged, list(texts.values()), range(3))
+    for true, said in zip(budget_curve(judged, range(3)), foretold, strict=True):
+        assert (said.share, said.rest, said.found) == pytest.approx((true.share, true.rest, true.found), abs=1e-9)
+
+
+def test_a_line_of_which_nothing_was_read_foretells_nothing() -> None:
+    judged = [Judged.of(ScoredText(""), "май"), Judged.of(plainly("мир"), "мир")]
+    nothing, something = foretold_curve(judged, [None, 0.7], [0, 1])[:2]
+    assert (nothing.rest, something.rest) == pytest.approx((0.3, 0.3))
+    assert something.found == 0
 
 
 def test_the_page_escapes_and_says_what_it_is_measured_on() -> None:
     fitted = fit_calibration(lines())
-    page = render_confidence(measured(fitted, Split.TEST, lines()), "<b>run")
+    page = render_confidence(measured(fitted, "letters", Split.TEST, lines()), "<b>run")
     assert "<b>run" not in page
-    assert "60 lines of the test split, fitted on 60 others" in page
-    assert "flatters" in render_confidence(measured(fitted, Split.VALIDATION, lines()), "run")
+    assert "60 lines of the test split of letters, fitted on 60 others" in page
+    assert "flatters" in render_confidence(measured(fitted, "letters", Split.VALIDATION, lines()), "run")
 
 
 def test_lines_without_scores_say_nothing() -> None:
