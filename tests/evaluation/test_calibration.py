@@ -1,7 +1,6 @@
 """Which characters and words count as right, and confidences that are fitted until they come true."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsocr.errors import RunError
-from dsocr.evaluation.budget import best_order, budget_curve, foretold_curve, foretold_sentence, share_for
+from dsocr.evaluation.budget import best_order, budget_curve, foretold_sentence
 from dsocr.evaluation.calibration import KINDS, Judged, Pairs, fit_calibration, fit_scale
 from dsocr.evaluation.confidence_page import render_confidence
 from dsocr.evaluation.metrics import character_errors
 from dsocr.evaluation.reliability import errors_by_chance, measured
 from dsocr.inference.confidence import PLAIN, Calibration, Scale
+from dsocr.inference.foretelling import foretold_curve, share_for
 from dsocr.inference.spans import ScoredText, TokenScore
 from dsocr.runs import CALIBRATION
 from dsocr.samples import Split
@@ -162,29 +162,15 @@ def test_lines_without_errors_need_no_checking() -> None:
     curve = budget_curve(right, best_order(right))
     assert [point.found for point in curve] == [1, 1, 1, 1]
     assert share_for(curve, 0.0) == 0
-    assert foretold_sentence(curve, foretold_curve(right, [0.9] * 3, range(3))) == (
-        "The confidences alone foretell 10.0% CER."
-    )
+    assert foretold_sentence(curve, foretold_curve([(0.9, 3)] * 3)) == "The confidences alone foretell 10.0% CER."
 
 
-def test_what_comes_true_is_foretold() -> None:
-    """Lines that have the errors of their confidences leave the curve that these foretell."""
-    texts = {"нет нет нет": 0.5, "мир труд май": 0.75, "десять лет.": 1.0}
-    read = [plainly(text) for text in texts]
-    judged = [
-        replace(Judged.of(text, text.text), errors=round((1 - one) * len(text.text) * 4), length=4 * len(text.text))
-        for text, one in zip(read, texts.values(), strict=True)
-    ]
-    foretold = foretold_curve(judged, list(texts.values()), range(3))
-    for true, said in zip(budget_curve(judged, range(3)), foretold, strict=True):
-        assert (said.share, said.rest, said.found) == pytest.approx((true.share, true.rest, true.found), abs=1e-9)
-
-
-def test_a_line_of_which_nothing_was_read_foretells_nothing() -> None:
-    judged = [Judged.of(ScoredText(""), "май"), Judged.of(plainly("мир"), "мир")]
-    nothing, something = foretold_curve(judged, [None, 0.7], [0, 1])[:2]
-    assert (nothing.rest, something.rest) == pytest.approx((0.3, 0.3))
-    assert something.found == 0
+def test_the_report_says_beside_the_truth_what_the_confidences_foretell() -> None:
+    report = measured(fit_calibration(lines()), "letters", Split.TEST, lines())
+    shares = [(true.share, said.share) for true, said in zip(report.budget, report.foretold_budget, strict=True)]
+    assert all(true == said for true, said in shares)
+    assert report.foretold_budget[0].rest == pytest.approx(report.cer, rel=0.1), "it was fitted on these lines"
+    assert report.as_dict()["foretold"].startswith("The confidences alone foretell ")
 
 
 def test_the_page_escapes_and_says_what_it_is_measured_on() -> None:

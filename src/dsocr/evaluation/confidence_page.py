@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from html import escape
 
-from dsocr.evaluation.budget import Checked, budget_sentence, point_at
+from dsocr.evaluation.budget import budget_sentence
 from dsocr.evaluation.reliability import CalibrationReport, Reliability
+from dsocr.inference.foretelling import Checked, point_at
 from dsocr.pages.frame import render_frame
 from dsocr.pages.plotting import Line, Plot, render_svg, style_of
 
@@ -47,7 +48,7 @@ def _errors(report: CalibrationReport) -> str:
     names = ("", "number", "ECE as it comes", "ECE fitted", "without what chance adds", "perfect ones, by chance")
     head = "".join(f"<th>{name}</th>" for name in names)
     rows = "".join(
-        f"<tr><td>{_SAID[kind]}</td><td>{found.count}</td><td>{found.before:.4f}</td><td>{found.after:.4f}</td>"
+        f"<tr><td>{_SAID[kind]}</td><td>{found.count:,}</td><td>{found.before:.4f}</td><td>{found.after:.4f}</td>"
         f"<td>{_told(found.debiased)}</td><td>{_chance(found)}</td></tr>"
         for kind, found in report.kinds.items()
     )

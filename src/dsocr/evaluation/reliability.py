@@ -7,16 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dsocr.evaluation.budget import (
-    Checked,
-    best_order,
-    budget_curve,
-    budget_sentence,
-    foretold_curve,
-    foretold_sentence,
-)
+from dsocr.evaluation.budget import best_order, budget_curve, budget_sentence, foretold_sentence
 from dsocr.evaluation.calibration import BINS, KINDS, Bin, Judged, Pairs
 from dsocr.inference.confidence import PLAIN, Calibration, line_confidence
+from dsocr.inference.foretelling import Checked, foretold_curve
 from dsocr.samples import Split
 
 _DRAWS = 400
@@ -99,7 +93,7 @@ def measured(calibration: Calibration, dataset: str, split: Split, lines: Sequen
         cer=budget[0].rest,
         kinds=kinds,
         budget=budget,
-        foretold_budget=foretold_curve(lines, confidences, order),
+        foretold_budget=foretold_curve((confidences[place], len(lines[place].scored.text)) for place in order),
         best_budget=budget_curve(lines, best_order(lines)),
     )
 
