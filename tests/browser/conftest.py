@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
-expect.set_options(timeout=20_000)  # the most that is waited for, on a machine that has much else to do
+expect.set_options(timeout=60_000)  # the most that is waited for, on a machine that has much else to do
 MISSING = "there is no Chromium on PATH: install it (Debian: apt-get install chromium)"
 
 

@@ -104,6 +104,7 @@ def new_window(browser: Browser, served: Served, store: Store) -> Iterator[OpenW
 
     def new() -> Page:
         contexts.append(browser.new_context(viewport={"width": 1500, "height": 900}, base_url=served.address))
+        contexts[-1].set_default_timeout(60_000)
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
         return page

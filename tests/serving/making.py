@@ -14,6 +14,7 @@ from PIL import Image
 
 from dsocr.errors import ModelError
 from dsocr.inference.transcriber import Prediction
+from tests.conftest import PATIENCE
 
 
 class FakeModels:
@@ -34,7 +35,7 @@ class FakeModels:
 
     def read(self, model: str, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         self.asked.set()
-        self.gate.wait(10)
+        self.gate.wait(PATIENCE)
         shown = list(images)
         self.seen.append((model, [image.width for _, image in shown]))
         time.sleep(self._seconds * len(shown))

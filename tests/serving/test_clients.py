@@ -13,9 +13,10 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from dsocr.serving.app import create_app
 from dsocr.serving.limits import Limits
+from tests.conftest import PATIENCE
 from tests.serving.making import FakeModels, data_uri, listening, png
 
-LIMITS = Limits(body_bytes=100_000, waiting=8, deadline=5, body_seconds=0.5)
+LIMITS = Limits(body_bytes=100_000, waiting=8, deadline=PATIENCE, body_seconds=2.0)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def test_whatever_is_asked_the_answer_is_as_described(address: str, operation: s
 def conversation(address: str, *parts: bytes, pause: float = 0.0) -> bytes:
     """What the server says to raw bytes, sent part by part."""
     host, port = address.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
         for part in parts:
             connection.sendall(part)
             time.sleep(pause)

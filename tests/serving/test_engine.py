@@ -16,6 +16,7 @@ from dsocr.inference.transcriber import Prediction
 from dsocr.serving.engine import Engine, Job
 from dsocr.serving.limits import Limits, RefusedError
 from dsocr.serving.measures import Measures
+from tests.conftest import PATIENCE
 from tests.serving.making import FakeModels, png
 
 LIMITS = Limits(waiting=6, batch_pixels=1000, gather=0.05)
@@ -35,12 +36,12 @@ def engine(models: FakeModels) -> Iterator[Engine]:
     engine.close()
 
 
-def job(width: int = 20, model: str = "mine", seconds: float = 10.0) -> Job:
+def job(width: int = 20, model: str = "mine", seconds: float = PATIENCE) -> Job:
     return Job(png(width), width * 10, model, time.monotonic() + seconds)
 
 
 def texts(jobs: list[Job]) -> list[str]:
-    return [job.answer.result(10).text for job in jobs]
+    return [job.answer.result(PATIENCE).text for job in jobs]
 
 
 def held(engine: Engine, models: FakeModels) -> Job:
@@ -105,7 +106,7 @@ def test_what_nobody_waits_for_is_not_read(engine: Engine, models: FakeModels) -
     assert texts([stays]) == ["mine 32"]
     assert models.seen[1:] == [("mine", [32])]
     with pytest.raises(CancelledError):
-        late.answer.result(10)
+        late.answer.result(PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -120,12 +121,12 @@ def test_an_image_that_cannot_be_read_takes_no_other_with_it(
     engine: Engine, models: FakeModels, bad: bytes, error: type[Exception]
 ) -> None:
     held(engine, models)
-    jobs = [job(20), Job(bad, 100, "mine", time.monotonic() + 10), job(22)]
+    jobs = [job(20), Job(bad, 100, "mine", time.monotonic() + PATIENCE), job(22)]
     engine.submit(jobs)
     models.gate.set()
     assert texts([jobs[0], jobs[2]]) == ["mine 20", "mine 22"]
     with pytest.raises(error):
-        jobs[1].answer.result(10)
+        jobs[1].answer.result(PATIENCE)
     assert engine.is_alive
 
 
@@ -134,13 +135,13 @@ def test_a_call_is_carried_out_between_batches(engine: Engine, models: FakeModel
     call = engine.call(lambda: len(models.seen))
     assert not call.done()
     models.gate.set()
-    assert call.result(10) == 1
+    assert call.result(PATIENCE) == 1
 
     def failing() -> None:
         raise ModelError("no")
 
     with pytest.raises(ModelError):
-        engine.call(failing).result(10)
+        engine.call(failing).result(PATIENCE)
 
 
 def test_closed_it_reads_to_the_end_and_refuses_what_waits(engine: Engine, models: FakeModels) -> None:
@@ -151,7 +152,7 @@ def test_closed_it_reads_to_the_end_and_refuses_what_waits(engine: Engine, model
     engine.close()
     assert texts([first]) == ["mine 1"]
     with pytest.raises(RefusedError, match="shutting down"):
-        waiting.answer.result(10)
+        waiting.answer.result(PATIENCE)
     with pytest.raises(RefusedError, match="shutting down"):
         engine.submit([job()])
     assert not engine.is_alive
@@ -175,7 +176,7 @@ def test_a_decoder_that_fails_ends_no_more_than_its_own_image(
     models.gate.set()
     assert texts([jobs[0], jobs[2]]) == ["mine 20", "mine 22"]
     with pytest.raises((RuntimeError, RefusedError)):
-        jobs[1].answer.result(10)
+        jobs[1].answer.result(PATIENCE)
     assert engine.is_alive
 
 
@@ -214,7 +215,7 @@ def test_where_the_thread_ends_by_a_fault_nobody_waits(
     models.samples_per_batch = None  # type: ignore[assignment]
     models.gate.set()
     with pytest.raises(RefusedError, match="has ended"):
-        waiting.answer.result(10)
+        waiting.answer.result(PATIENCE)
     assert not engine.is_alive
     for ask in (lambda: engine.submit([job()]), lambda: engine.call(lambda: None)):
         with pytest.raises(RefusedError, match="has ended"):
@@ -229,19 +230,19 @@ def test_closed_it_carries_nothing_out(engine: Engine, models: FakeModels) -> No
     engine.close(patience=0)
     models.gate.set()
     with pytest.raises(RefusedError, match="shutting down"):
-        waiting.result(10)
+        waiting.result(PATIENCE)
     with pytest.raises(RefusedError, match="shutting down"):
         engine.call(lambda: None)
 
 
 def test_what_would_wait_too_long_is_refused_before_the_queue_is_full(models: FakeModels) -> None:
-    engine = Engine(models, Limits(waiting=60, deadline=2.0), Measures())
+    engine = Engine(models, Limits(waiting=1000, deadline=2 * PATIENCE), Measures())
     engine.start()
     try:
         held(engine, models)
         engine.submit([job()])  # half a second each is the first guess, and half the deadline may be waited
         with pytest.raises(RefusedError) as refused:
-            engine.submit([job() for _ in range(3)])
+            engine.submit([job() for _ in range(2 * PATIENCE)])
         assert refused.value.status == 429
         models.gate.set()
     finally:
@@ -254,5 +255,27 @@ def test_an_idle_server_takes_an_image_however_slow_it_is(models: FakeModels) ->
     try:
         engine.submit([one := job()])
         assert texts([one]) == ["mine 20"]
+    finally:
+        engine.close()
+
+
+def test_who_has_an_answer_may_ask_for_the_next_at_once(models: FakeModels) -> None:
+    engine = Engine(models, Limits(deadline=0.1), Measures())  # nothing may wait behind anything
+    engine.start()
+    refused: list[Exception] = []
+    again = job()
+
+    def ask_again(_: object) -> None:
+        try:
+            engine.submit([again])
+        except RefusedError as error:
+            refused.append(error)
+
+    try:
+        one = job()
+        one.answer.add_done_callback(ask_again)
+        engine.submit([one])
+        assert (texts([one]), refused) == (["mine 20"], [])
+        assert texts([again]) == ["mine 20"]
     finally:
         engine.close()

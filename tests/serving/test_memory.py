@@ -19,6 +19,7 @@ from dsocr.inference.transcriber import Prediction
 from dsocr.serving.app import create_app
 from dsocr.serving.engine import Job
 from dsocr.serving.limits import Limits, RefusedError
+from tests.conftest import PATIENCE
 from tests.serving.making import FakeModels, data_uri, png
 
 _LARGE = 2_000_000
@@ -79,7 +80,7 @@ def test_nothing_of_a_request_outlives_its_answer(
         with without_collector():
             before = alive()
             assert ask_together(client, bodies) == statuses
-            until = time.monotonic() + 5
+            until = time.monotonic() + PATIENCE
             while alive() - before and time.monotonic() < until:
                 time.sleep(0.01)  # the thread that reads lets go a moment after it has answered
             assert alive() - before == Counter()
@@ -91,11 +92,11 @@ def test_a_chat_that_waits_holds_its_images_once() -> None:
     body = json.dumps(asked).encode()
     models = FakeModels()
     models.gate.clear()
-    with TestClient(create_app(models, limits=Limits(deadline=30))) as client:  # type: ignore[arg-type]
+    with TestClient(create_app(models, limits=Limits(deadline=PATIENCE))) as client:  # type: ignore[arg-type]
         tracemalloc.start()
         asking = threading.Thread(target=ask_together, args=(client, [body], "/v1/chat/completions"))
         asking.start()
-        assert models.asked.wait(10)
+        assert models.asked.wait(PATIENCE)
         held = [trace.size for trace in tracemalloc.take_snapshot().traces if trace.size >= _LARGE]
         tracemalloc.stop()
         models.gate.set()

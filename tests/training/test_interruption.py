@@ -5,6 +5,7 @@ import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from dsocr.training.interruption import Interruption
+from tests.conftest import PATIENCE
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 
@@ -28,7 +29,7 @@ def test_a_signal_is_answered_after_the_step_and_a_second_one_by_the_system(numb
         assert interruption.signal == number
         assert ended(interruption)
         assert {signal.getsignal(other) for other in SIGNALS} == {signal.SIG_DFL}
-    assert said.wait(10)
+    assert said.wait(PATIENCE)
     assert {other: signal.getsignal(other) for other in SIGNALS} == former
 
 

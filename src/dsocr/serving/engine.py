@@ -198,7 +198,7 @@ class Engine:
             try:
                 shown.append((job, decode_image(job.data, name="image", max_pixels=self._limits.pixels).image))
             except Exception as error:  # noqa: BLE001 - whatever it was, it is told to who asked
-                _refuse(job, error)
+                self._refuse(job, error)
         if shown and not self._answer(shown):
             for one in shown:  # no error is at hand here any longer: what it held in memory is free
                 self._answer([one])
@@ -210,20 +210,21 @@ class Engine:
             predictions = list(zip(shown, self._models.read(shown[0][0].model, images), strict=True))
         except Exception as error:  # noqa: BLE001
             if len(shown) == 1:
-                _refuse(shown[0][0], error)
+                self._refuse(shown[0][0], error)
             return len(shown) == 1
         for (job, _), prediction in predictions:
             self._measures.was_read(prediction)
+            self._pace.answer()
             job.answer.set_result(prediction)
         return True
 
-
-def _refuse(job: Job, error: Exception) -> None:
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        error = RefusedError(503, "out_of_memory", "the image takes more memory than is free", retry_after=5)
-    if not isinstance(error, DsocrError | RefusedError):
-        _LOG.error("an image could not be read", exc_info=error)
-    job.answer.set_exception(_without_frames(error))
+    def _refuse(self, job: Job, error: Exception) -> None:
+        if isinstance(error, torch.OutOfMemoryError | MemoryError):
+            error = RefusedError(503, "out_of_memory", "the image takes more memory than is free", retry_after=5)
+        if not isinstance(error, DsocrError | RefusedError):
+            _LOG.error("an image could not be read", exc_info=error)
+        self._pace.answer()
+        job.answer.set_exception(_without_frames(error))
 
 
 def _carry_out(function: Callable[[], Any], answer: "Future[Any]") -> None:

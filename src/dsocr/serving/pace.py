@@ -15,24 +15,29 @@ class Pace:
         self._seconds = _FIRST_GUESS
         self._images = 1.0
         self._under_way = 0
+        self._unanswered = 0
         self._since = 0.0
 
     @property
     def is_idle(self) -> bool:
-        """True while no batch is being read."""
-        return not self._under_way
+        """True while nobody waits for an image that is being read."""
+        return not self._unanswered
 
     def begin(self, images: int) -> None:
         """A batch of so many images is begun."""
         self._since = time.monotonic()
-        self._under_way = images
+        self._under_way = self._unanswered = images
+
+    def answer(self) -> None:
+        """An image of the batch is about to be answered: who asks for the next one upon it finds nothing in its way."""
+        self._unanswered -= 1
 
     def end(self) -> float:
         """The batch was read; the seconds it took."""
         seconds = time.monotonic() - self._since
         self._seconds = _KEPT * self._seconds + seconds
         self._images = _KEPT * self._images + self._under_way
-        self._under_way = 0
+        self._under_way = self._unanswered = 0
         return seconds
 
     def seconds_of(self, images: int) -> float:
