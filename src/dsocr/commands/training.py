@@ -86,7 +86,8 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
         if first:
             raise
         _leave_the_word_to_the_first()
-    from dsocr.training.ranks import OthersEndedError  # slow, and not needed to say what is wrong with a configuration
+    from dsocr.training.local_ranks import local_ranks  # slow, and not needed to say what is wrong with a configuration
+    from dsocr.training.ranks import OthersEndedError
     from dsocr.training.train import train
 
     quiet_libraries()
@@ -94,7 +95,11 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
     if preflight:
         printer.say("trying first whether it learns, a few minutes at most; --no-preflight leaves the trials out")
     try:
-        with training_progress(printer) as (report, stage):
+        with (
+            local_ranks(config, overwrite=overwrite, preflight=preflight, at_start=quiet_libraries) as count,
+            training_progress(printer) as (report, stage),
+        ):
+            print_processes(printer, count)
             result = train(
                 config,
                 overwrite=overwrite,
@@ -116,6 +121,12 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
     if first:
         print_trained(printer, result)
         printer.say(f"next:    dsocr evaluate {typed(result.run.path)}")
+
+
+def print_processes(printer: Printer, count: int) -> None:
+    """That several processes train together, which another program may wonder about."""
+    if count > 1:
+        printer.say(f"{count} processes of this machine train together")
 
 
 def _leave_the_word_to_the_first() -> NoReturn:
