@@ -17,7 +17,8 @@ from dsocr.errors import DataError, RunError
 from dsocr.runs import RunFolder
 from dsocr.training.checkpoints import step_of
 from dsocr.training.launching import MEETING, is_watched
-from dsocr.training.local_ranks import local_ranks, process_count
+from dsocr.training.local_ranks import local_ranks
+from dsocr.training.process_count import process_count
 from dsocr.training.ranks import Ranks, launched
 from dsocr.training.train import train
 from tests.conftest import PATIENCE
@@ -50,8 +51,8 @@ def nobody_is_left() -> bool:
 def test_a_small_base_is_trained_in_as_many_processes_as_there_are_cores(
     small_config: RunConfig, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], cores: int, count: int
 ) -> None:
-    monkeypatch.setattr("dsocr.training.local_ranks.cores", lambda: cores)
-    monkeypatch.setattr("dsocr.training.local_ranks.choose_device", lambda: torch.device("cpu"))
+    monkeypatch.setattr("dsocr.training.process_count.cores", lambda: cores)
+    monkeypatch.setattr("dsocr.training.process_count.choose_device", lambda: torch.device("cpu"))
     monkeypatch.setattr("sys.platform", "linux")
     training = {"processes": "auto", "samples_per_forward": 1, **settings}
     assert process_count(changed(small_config, training=training)) == count
@@ -61,14 +62,14 @@ def test_a_small_base_is_trained_in_as_many_processes_as_there_are_cores(
 def test_others_are_started_in_one_process(
     small_config: RunConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reason: str
 ) -> None:
-    monkeypatch.setattr("dsocr.training.local_ranks.cores", lambda: 2)
+    monkeypatch.setattr("dsocr.training.process_count.cores", lambda: 2)
     device = torch.device("cuda" if reason == "accelerator" else "cpu")
-    monkeypatch.setattr("dsocr.training.local_ranks.choose_device", lambda: device)
+    monkeypatch.setattr("dsocr.training.process_count.choose_device", lambda: device)
     monkeypatch.setattr("sys.platform", "win32" if reason == "windows" else "linux")
     if reason == "launched":
         monkeypatch.setenv("WORLD_SIZE", "2")
     if reason == "large":
-        monkeypatch.setattr("dsocr.training.local_ranks._SMALL", 1000)
+        monkeypatch.setattr("dsocr.training.process_count._SMALL", 1000)
     base = "deepseek-ai/DeepSeek-OCR" if reason == "hub" else "nano"
     assert process_count(changed(small_config, base=base, training={"processes": "auto"})) == 1
 

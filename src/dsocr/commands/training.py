@@ -63,8 +63,11 @@ def _print_plan(printer: Printer, plan: "Plan") -> None:
         f"{done.steps} steps, {done.forwards} forward passes over {done.samples} samples, {done.epochs:.1f} epochs"
     )
     if plan.probe is not None and plan.seconds is not None:
-        rate, time = plan.probe.samples_per_second, spoken_time(plan.seconds)
-        printer.result(f"{time} at {rate:.3g} samples/s, and {done.readings} readings of the validation split")
+        rate, time = plan.samples_per_second, spoken_time(plan.seconds)
+        together = f" in {plan.processes} processes" if plan.processes > 1 else ""
+        printer.result(
+            f"{time} at {rate:.3g} samples/s{together}, and {done.readings} readings of the validation split"
+        )
         if plan.probe.images:
             before = spoken_time(plan.seconds_before)
             printer.result(f"at most {before} of it at the start, to keep what is seen of {plan.probe.images} images")

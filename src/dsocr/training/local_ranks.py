@@ -19,43 +19,15 @@ import torch
 from torch import distributed
 
 from dsocr.config import RunConfig
-from dsocr.data.processes import cores, leave_with_parent
+from dsocr.data.processes import leave_with_parent
 from dsocr.errors import Interrupted, RunError
-from dsocr.model.loading import choose_device, find_base
-from dsocr.training.launching import MEETING, rank_and_count
+from dsocr.training.launching import MEETING
+from dsocr.training.process_count import process_count, thread_count, threads_of_each
 from dsocr.training.ranks import OthersEndedError
 from dsocr.training.train import train
 
-_MOST = 4
-"""Processes that `auto` starts at most: each holds torch and a base."""
-_SMALL = 200 * 2**20
-"""Bytes of weights in files, up to which `auto` has each process hold its own."""
 _LAST_WORDS = 30.0
 """Seconds in which a process ends by itself when the training has come to its end."""
-
-
-def process_count(config: RunConfig) -> int:
-    """How many processes of this machine train together: `training.processes`; 1 where a launcher started this one.
-
-    `auto` is one for each core, where a small local base is trained on a CPU under Linux; each has as many samples of
-    a step.
-    """
-    asked = config.training.processes
-    if rank_and_count()[1] > 1:
-        return 1
-    if asked != "auto":
-        return asked
-    if sys.platform != "linux" or choose_device().type != "cpu" or not _is_small(config):
-        return 1
-    step = config.training.samples_per_step
-    return max(count for count in range(1, min(cores(), _MOST) + 1) if step % count == 0)
-
-
-def _is_small(config: RunConfig) -> bool:
-    if config.base != "nano" and not Path(config.base).is_dir():  # of the Hub: none there is small
-        return False
-    folder, _ = find_base(config.base, config.base_revision)
-    return sum(file.stat().st_size for file in folder.glob("*.safetensors")) <= _SMALL
 
 
 @contextmanager
@@ -73,7 +45,7 @@ def local_ranks(
     spawning = multiprocessing.get_context("spawn")
     with ExitStack() as held:
         meeting = Path(held.enter_context(TemporaryDirectory(prefix="dsocr-", ignore_cleanup_errors=True))) / "meeting"
-        threads = max(1, cores() // count)
+        threads = threads_of_each(count)
         others: list[BaseProcess] = []
         held.callback(_end, others)
         started: list[Connection] = []
@@ -90,7 +62,7 @@ def local_ranks(
         for one in started:
             _hear_of_its_start(one)
         held.enter_context(_changed_environment(_place(0, count, meeting, threads)))
-        held.enter_context(_thread_count(threads))
+        held.enter_context(thread_count(threads))
         yield count
         for other in others:
             other.join(_LAST_WORDS)
@@ -171,13 +143,3 @@ def _changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-@contextmanager
-def _thread_count(count: int) -> Iterator[None]:
-    former = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(former)
