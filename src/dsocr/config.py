@@ -283,7 +283,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
 
     The value of an override is read as YAML, and a section that is left empty holds its defaults.
     """
-    settings = read_yaml(path)
+    settings = read_yaml(path, example="dataset: my_dataset", hint="configs/ holds recipes to start from")
     problems = [problem for text in overrides for problem in override(settings, text)]
     for name, section in _sections():
         if name in settings and settings[name] is None:

@@ -16,17 +16,20 @@ from pydantic import ValidationError
 from dsocr.errors import ConfigError
 
 
-def read_yaml(path: Path) -> dict[Any, Any]:
-    """The keys and values of a YAML file; a key that is given twice is an error."""
+def read_yaml(path: Path, *, example: str, hint: str) -> dict[Any, Any]:
+    """The keys and values of a YAML file; a key that is given twice is an error.
+
+    Errors show what such a file holds by an `example` and the `hint`.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
         twice = list(_keys_given_twice(yaml.compose(text, Loader=yaml.SafeLoader)))
         settings = yaml.safe_load(text)
     except FileNotFoundError as error:
-        raise ConfigError("no such file", where=path, hint="configs/ holds recipes to start from") from error
+        raise ConfigError("no such file", where=path, hint=hint) from error
     except OSError as error:  # of a folder Windows says that access is denied
         why = "is a folder, not a YAML file" if path.is_dir() else f"cannot be read: {error.strerror}"
-        raise ConfigError(why, where=path, hint="configs/ holds recipes to start from") from error
+        raise ConfigError(why, where=path, hint=hint) from error
     except UnicodeDecodeError as error:
         raise ConfigError("is not UTF-8 text", where=path, hint="save it with the encoding UTF-8") from error
     except yaml.YAMLError as error:
@@ -34,7 +37,7 @@ def read_yaml(path: Path) -> dict[Any, Any]:
     if twice:
         raise ConfigError.listing(twice, where=path)
     if not isinstance(settings, dict):
-        raise ConfigError("must hold keys and values, such as `dataset: my_dataset`", where=path)
+        raise ConfigError(f"must hold keys and values, such as `{example}`", where=path, hint=hint)
     return settings
 
 

@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from dsocr.workbench.store import Store
+from tests.browser.workbench import FIELD, OpenWindow, Served, serving
+from tests.workbench.making import TEXTS
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
 expect.set_options(timeout=60_000)  # the most that is waited for, on a machine that has much else to do
@@ -78,3 +82,46 @@ def open_page(browser: Browser) -> Iterator[Open]:
     for opened in all_opened:
         opened.page.context.close()
         assert opened.complaints == []
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A workbench for all tests; `store` puts its lines back as they were."""
+    with serving(tmp_path_factory.mktemp("bench")) as served:
+        yield served
+
+
+@pytest.fixture
+def store(served: Served) -> Iterator[Store]:
+    """What the workbench keeps, at its beginning."""
+    served.begin_again()
+    store = Store.open(served.corrections)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def new_window(browser: Browser, served: Served, store: Store) -> Iterator[OpenWindow]:
+    """The function that gives a window of a visitor of its own, not opened yet; a fault in one fails the test."""
+    contexts: list[BrowserContext] = []
+    complaints: list[str] = []
+
+    def new() -> Page:
+        contexts.append(browser.new_context(viewport={"width": 1500, "height": 900}, base_url=served.address))
+        contexts[-1].set_default_timeout(60_000)
+        page = contexts[-1].new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        return page
+
+    yield new
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def window(new_window: OpenWindow) -> Page:
+    page = new_window()
+    page.goto("/")
+    expect(page.get_by_label(FIELD)).to_have_value(TEXTS[0][0])
+    return page

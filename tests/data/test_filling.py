@@ -220,6 +220,45 @@ def test_a_word_that_was_parted_is_not_told_of_another_text() -> None:
     assert b"SUBS_" not in fill_markup(parted.encode(), {1: Fill("строка")})
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(
+            ' custom="readingOrder {index:3;} textStyle {offset:0; length:3;bold:true;} structure {type:heading;}"',
+            ' custom="readingOrder {index:3;} structure {type:heading;}"',
+            id="a style among others",
+        ),
+        pytest.param(
+            " custom='unclear {length:2; offset:1;} readingOrder {index:0;} abbrev {offset:0; length:1;}'",
+            " custom='readingOrder {index:0;}'",
+            id="first and last",
+        ),
+        pytest.param(' custom="textStyle {offset:0; length:3;}"', "", id="nothing else"),
+        pytest.param(' custom="gap{offset:1;length:0;continued:true;}  x"', ' custom="x"', id="without spaces"),
+        pytest.param(
+            ' custom="readingOrder  {index:3;}  note {text:the offset is 3;} "',
+            ' custom="readingOrder  {index:3;}  note {text:the offset is 3;} "',
+            id="none",
+        ),
+        pytest.param("", "", id="no attribute"),
+    ],
+)
+def test_tags_of_places_in_the_former_text_go_with_it(before: str, after: str) -> None:
+    document = PAGE.replace('<pc:TextLine id="two">', f'<pc:TextLine id="two"{before}>')
+    filled = fill_markup(document.replace("<pc:Unicode></", "<pc:Unicode>было</").encode(), {1: Fill("стало")})
+    expected = PAGE.replace('<pc:TextLine id="two">', f'<pc:TextLine id="two"{after}>')
+    assert filled.decode() == expected.replace("<pc:Unicode></", "<pc:Unicode>стало</")
+
+
+def test_tags_of_places_in_a_text_stay_where_it_is_the_same_and_on_other_lines() -> None:
+    tagged = '<pc:TextLine custom="textStyle {offset:0; length:3;}"'
+    document = PAGE.replace("<pc:TextLine", tagged).replace("<pc:Unicode></", "<pc:Unicode>мы &amp; вы</")
+    filled = fill_markup(document.encode(), {1: Fill("мы & вы")}).decode()
+    assert filled == document
+    filled = fill_markup(document.encode(), {0: Fill("другая")}).decode()
+    assert filled.count("textStyle") == 2
+
+
 NESTED = (("TextRegion", "a"), ("TextRegion", "b"), ("TableCell", "c"))
 
 

@@ -193,6 +193,80 @@ def test_one_lump_of_joined_units_is_told_with_its_sizes() -> None:
     assert "90 of 97 samples hang together; the next groups: 4, 3" in notes.remarks[0]
 
 
+def told(facts: list[Placeable], *splits: Split | None) -> list[Placeable]:
+    """The samples, each with what the source says of its split."""
+    return [replace(fact, split=split) for fact, split in zip(facts, splits, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("splits", "remark"),
+    [
+        pytest.param(
+            (Split.TEST,) * 4, "the source gives no train and no validation split: it can be scored on", id="only test"
+        ),
+        pytest.param(
+            (Split.VALIDATION, Split.TEST) * 2, "the source gives no train split: it can be scored on", id="no train"
+        ),
+        pytest.param(
+            (Split.TRAIN, Split.TEST) * 2,
+            "the source gives no validation split: a training keeps its last weights, not its best",
+            id="no validation",
+        ),
+        pytest.param(
+            (Split.TRAIN, Split.VALIDATION) * 2, "the source gives no test split: scores need other data", id="no test"
+        ),
+    ],
+)
+def test_splits_that_the_source_gives_are_kept_and_what_is_missing_is_told(
+    splits: tuple[Split, ...], remark: str
+) -> None:
+    placing, notes = placed(told(lines({"a": 2, "b": 2}), *splits), PLAN)
+    assert (placing.unit, placing.splits) == ("given", list(splits))
+    assert notes.remarks[0].startswith(remark)
+    assert notes.remarks[0].endswith("--split-by writer draws all splits anew")
+
+
+@pytest.mark.parametrize("others", [Split.TRAIN, None], ids=["all", "some"])
+def test_where_the_source_says_nothing_but_train_splits_are_drawn_and_it_is_told(others: Split | None) -> None:
+    sizes = {f"w{number}": 2 for number in range(20)}
+    facts = told(lines(sizes), *[Split.TRAIN, others] * 20)
+    placing, notes = placed(facts, PLAN)
+    assert (placing.unit, set(placing.splits)) == ("writer", set(Split))
+    assert notes.remarks == [
+        "the source gives train as the only split, so splits were drawn; --split-by given keeps what it says"
+    ]
+    placing, notes = placed(facts, replace(PLAN, split_by="writer"))
+    assert notes.remarks == []
+
+
+def test_train_as_the_only_split_can_be_kept() -> None:
+    placing, _ = placed(told(lines({"a": 2}), Split.TRAIN, Split.TRAIN), replace(PLAN, split_by="given"))
+    assert (placing.unit, placing.splits) == ("given", [Split.TRAIN, Split.TRAIN])
+
+
+@pytest.mark.parametrize("split_by", [None, "writer", "text"])
+def test_samples_that_the_source_puts_into_test_stay_there_while_the_others_are_drawn(split_by: str | None) -> None:
+    facts = lines({f"w{number}": 10 for number in range(20)})
+    facts[30] = replace(facts[30], split=Split.TEST)
+    facts[50] = replace(facts[50], split=Split.VALIDATION)
+    placing, notes = placed(facts, replace(PLAN, split_by=split_by))
+    assert placing.splits[30] == Split.TEST
+    assert placing.splits[50] == Split.VALIDATION
+    assert Counter(placing.splits) == {Split.TRAIN: 160, Split.VALIDATION: 20, Split.TEST: 20}
+    followed = 0 if split_by == "text" else 18
+    assert notes.remarks == [
+        f"samples that the source puts into validation or test: 2; of their groups, and so with them: {followed}"
+    ]
+
+
+def test_one_group_that_the_source_puts_into_two_splits_is_told() -> None:
+    facts = lines({f"w{number}": 10 for number in range(20)})
+    facts[30], facts[31] = (replace(facts[30], split=Split.TEST), replace(facts[31], split=Split.VALIDATION))
+    with pytest.raises(DataError, match="t:1: is to be in validation, but hangs together with t:0") as error:
+        placed(facts, PLAN)
+    assert "a smaller unit may part them" in str(error.value.hint)
+
+
 def test_given_splits_yield_to_folds() -> None:
     facts = [
         replace(fact, split=split)

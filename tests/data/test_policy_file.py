@@ -53,6 +53,30 @@ def test_an_empty_mark_is_a_problem_of_the_file(tmp_path: Path) -> None:
         read_policy(path, {})
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param(None, "no such file", id="not there"),
+        pytest.param("", "must hold keys and values, such as `struck: strip`", id="empty"),
+        pytest.param("struck, strip", "must hold keys and values, such as `struck: strip`", id="no keys"),
+    ],
+)
+def test_what_is_no_policy_is_named_and_a_policy_explained(tmp_path: Path, content: str | None, said: str) -> None:
+    path = tmp_path / "archive.yaml"
+    if content is not None:
+        write(path, content)
+    with pytest.raises(ConfigError) as error:
+        read_policy(path, {})
+    assert str(error.value) == f"{path}: {said}"
+    assert str(error.value.hint).startswith("a text policy is a YAML file of lines such as `struck: strip`")
+
+
+def test_a_folder_is_no_policy(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a folder, not a YAML file") as error:
+        read_policy(tmp_path, {})
+    assert "a text policy is" in str(error.value.hint)
+
+
 def test_a_wrong_choice_of_the_command_line_is_told() -> None:
     with pytest.raises(ConfigError, match=r"the text policy: 1 problem\n  struck: must be"):
         read_policy(None, {"struck": "erase"})

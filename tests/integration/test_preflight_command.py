@@ -76,6 +76,18 @@ def test_a_sound_training_is_tried_then_trained_and_its_curves_are_drawn(
     assert "validation CER" in out.read_text(encoding="utf-8")
 
 
+def test_a_training_that_goes_on_is_not_said_to_be_tried(
+    small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = write_config(tmp_path, small_dataset)
+    (tmp_path / "run" / "checkpoints" / "step-0000001").mkdir(parents=True)
+    shutil.copy(tmp_path / "config.yaml", tmp_path / "run")
+    assert dsocr(monkeypatch, "train", *arguments) == 2
+    shown = capsys.readouterr()
+    assert "step-0000001" in shown.err
+    assert "trying first" not in shown.out
+
+
 def test_a_refusal_says_why_and_what_to_do(
     small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

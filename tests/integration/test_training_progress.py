@@ -25,9 +25,9 @@ class Bars(Printer):
 def test_each_stage_before_the_first_step_has_a_bar_of_its_own() -> None:
     bars = Bars()
     with training_progress(bars) as (report, stage):
-        stage("looking for kept images", 300, 300)
-        stage("looking at images", 8, 300)
-        stage("looking at images", 300, 300)
+        stage("looking for kept images", "images", 300, 300)
+        stage("looking at images", "images", 8, 300)
+        stage("looking at images", "images", 300, 300)
         report(TrainingProgress(1, 50, 0.5, 1e-4, None, 20.0, 60.0))
     assert bars.shown == [
         ("begins", "looking for kept images", "images"),

@@ -14,7 +14,8 @@ from dsocr.inference.transcriber import Transcriber
 from dsocr.model.adapters import attach_adapter, save_adapter
 from dsocr.model.loading import load_base
 from dsocr.runs import ReadingSettings
-from dsocr.serving.models import ServedModels, adapter_folder, adapter_name
+from dsocr.serving.models import ServedModels
+from dsocr.serving.naming import adapter_folder, adapter_name
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
 

@@ -78,6 +78,16 @@ def test_images_alone_come_with_the_lines_found_on_them(store: Store, tmp_path: 
         assert all(isinstance(picture, Image.Image) for picture in shelf.cut(page, found[page.name]))
 
 
+def test_texts_in_another_encoding_are_read_where_it_is_told(store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "box"
+    folder.mkdir()
+    draw_line(folder / "line.png", "one line")
+    (folder / "line.txt").write_bytes("одна строка".encode("cp1251"))
+    with opened_shelf(store, folder, tmp_path / "work" / "unpacked") as shelf:
+        assert fill(store, shelf, Notes(strict=True), encoding="cp1251") == 1
+    assert [line.text for line in store.lines()] == ["одна строка"]
+
+
 def test_an_archive_is_the_same_pages(store: Store, source: Path, tmp_path: Path) -> None:
     with ZipFile(tmp_path / "box.zip", "w") as archive:
         for path in sorted(source.rglob("*.*")):

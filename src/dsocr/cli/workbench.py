@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from dsocr.cli.options import Format, Quiet, Writer, app
+from dsocr.cli.options import Encoding, Format, Quiet, Writer, app
 from dsocr.console import Printer
 
 
@@ -23,6 +23,7 @@ def workbench(
     ] = None,
     format_: Format = None,
     writer: Writer = None,
+    encoding: Encoding = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port.")] = 8080,
     show: Annotated[bool, typer.Option(help="Open the browser.")] = True,
     language: Annotated[Literal["en", "ru"], typer.Option(help="What it speaks.")] = "en",
@@ -39,6 +40,7 @@ def workbench(
         work=work,
         format=format_,
         writer=writer,
+        encoding=encoding,
         port=port,
         show=show,
         language=language,

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 
 def calibrate_command(printer: Printer, path: Path, *, dataset: Path | None, limit: int | None, json: bool) -> None:
     """`dsocr calibrate`."""
+    from dsocr.evaluation.datasets import dataset_of
     from dsocr.runs import CALIBRATION, RunFolder
 
     run = RunFolder.open(path)
+    dataset_of(run, dataset)
     from dsocr.evaluation.budget import budget_sentence
-    from dsocr.evaluation.calibrate import calibrate  # slow, and not needed to say that there is no such run
+    from dsocr.evaluation.calibrate import calibrate  # slow, and not needed to say what is not there
 
     quiet_libraries()
     with printer.progress("reading", "lines") as tell:

@@ -29,8 +29,11 @@ def forecast_command(
 ) -> None:
     """`dsocr forecast`."""
     from dsocr.config import load_config
+    from dsocr.data.dataset import Dataset
 
     config = load_config(path, overrides)
+    Dataset.open(config.dataset, fold=config.fold)
+    # Slow, and not needed to say what is wrong with a configuration.
     from dsocr.runs import RunFolder
     from dsocr.training.forecast import SIZES, forecast
     from dsocr.training.forecast_page import PAGE, explanation

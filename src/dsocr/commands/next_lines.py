@@ -22,10 +22,12 @@ def next_command(
     json: bool,
 ) -> None:
     """`dsocr next`."""
+    from dsocr.data.opening import demand_source
     from dsocr.runs import RunFolder
 
     folder = RunFolder.open(run)
-    # Slow, and not needed to say that there is no such run.
+    demand_source(source)
+    # Slow, and not needed to say what is not there.
     from dsocr.inference.next_lines import LIST, SHEET, TABLE, next_lines
 
     quiet_libraries()

@@ -24,10 +24,12 @@ def evaluate_command(
     json: bool,
 ) -> None:
     """`dsocr evaluate`."""
+    from dsocr.evaluation.datasets import dataset_of
     from dsocr.runs import RunFolder
 
     run = RunFolder.open(path)
-    from dsocr.evaluation.evaluate import evaluate  # slow, and not needed to say that there is no such run
+    dataset_of(run, dataset)
+    from dsocr.evaluation.evaluate import evaluate  # slow, and not needed to say what is not there
     from dsocr.evaluation.report.writing import drop_reports
     from dsocr.evaluation.table import render_table
 

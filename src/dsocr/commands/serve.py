@@ -29,17 +29,8 @@ def serve_command(
     shelf: Path | None,
 ) -> None:
     """`dsocr serve`: until a signal ends it."""
-    try:
-        import uvicorn
+    from dsocr.serving.naming import adapter_folder, adapter_name
 
-        from dsocr.serving.app import create_app
-    except ModuleNotFoundError as error:
-        hint = 'pip install "dsocr-hw[server]"'
-        raise RunError(f"serving needs {error.name}, which is not installed", hint=hint) from error
-    from dsocr.serving.limits import Limits
-    from dsocr.serving.models import ServedModels, adapter_folder, adapter_name
-
-    quiet_libraries()
     token = os.environ.get(TOKEN, "").strip() or None  # `set TOKEN=word ` keeps the space
     if token is None and not _is_local(host) and not public:
         raise ConfigError(
@@ -54,6 +45,18 @@ def serve_command(
     adapters = {adapter_name(path): adapter_folder(path) for path in runs}
     if len(adapters) < len(runs):
         raise ConfigError("two runs have the same name", hint="their folders' names are what clients ask for")
+    listening(host, port).close()  # before the base is loaded, which may take minutes
+    try:  # slow, and not needed to say what is not there
+        import uvicorn
+
+        from dsocr.serving.app import create_app
+    except ModuleNotFoundError as error:
+        hint = 'pip install "dsocr-hw[server]"'
+        raise RunError(f"serving needs {error.name}, which is not installed", hint=hint) from error
+    from dsocr.serving.limits import Limits
+    from dsocr.serving.models import ServedModels
+
+    quiet_libraries()
     limits = Limits(deadline=deadline, waiting=waiting)
     models = ServedModels(adapters)
     hosts = _LOCAL | {host} if _is_local(host) else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from dsocr.commands.check import print_finding
 from dsocr.commands.quiet import quiet_libraries
 from dsocr.console import Printer, Tell, spoken_time, tell_nobody
-from dsocr.errors import ConfigError, Interrupted, typed
+from dsocr.errors import DsocrError, Interrupted, typed
 
 if TYPE_CHECKING:
     from dsocr.training.callbacks import Report, TrainingProgress
@@ -26,8 +26,10 @@ _A_WORD_SECONDS = 3
 def plan_command(printer: Printer, path: Path, overrides: Sequence[str], *, probe: bool, json: bool) -> int:
     """`dsocr plan`: 1 where the training will not fit into memory, else 0."""
     from dsocr.config import load_config
+    from dsocr.data.dataset import Dataset
 
     config = load_config(path, overrides)
+    Dataset.open(config.dataset, fold=config.fold)
     from dsocr.training.plan import make_plan  # slow, and not needed to say what is wrong with a configuration
 
     quiet_libraries()
@@ -78,14 +80,21 @@ def _print_plan(printer: Printer, plan: "Plan") -> None:
 def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, overwrite: bool, preflight: bool) -> None:
     """`dsocr train`."""
     from dsocr.config import load_config
+    from dsocr.data.dataset import Dataset
+    from dsocr.runs import RunFolder
     from dsocr.training.launching import rank_and_count
+    from dsocr.training.refusing import refuse_run
 
     rank, processes = rank_and_count()
     first = rank == 0
     printer = printer if first else Printer(quiet=True)
     try:
         config = load_config(path, overrides)
-    except ConfigError:
+        run = RunFolder(config.run)
+        if first:  # another may come when the first is at work there
+            refuse_run(run, overwrite=overwrite)
+        Dataset.open(config.dataset, fold=config.fold)
+    except DsocrError:
         if first:
             raise
         _leave_the_word_to_the_first()
@@ -95,7 +104,7 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
 
     quiet_libraries()
     printer.say(f"training {config.run} on {config.dataset} from {config.base}")
-    if preflight:
+    if preflight and (overwrite or not any(run.checkpoints.glob("step-*"))):  # what goes on has been tried
         printer.say("trying first whether it learns, a few minutes at most; --no-preflight leaves the trials out")
     try:
         with (
@@ -187,8 +196,8 @@ def training_progress(printer: Printer) -> "Iterator[tuple[Report, Stage]]":
                 bar.close()  # there is room for one
                 tell, shown = bar.enter_context(printer.progress(what, unit)), what
 
-        def stage(what: str, done: int, total: int) -> None:
-            turn_to(what, "images")
+        def stage(what: str, unit: str, done: int, total: int) -> None:
+            turn_to(what, unit)
             tell(done, total)
 
         def report(progress: "TrainingProgress") -> None:

@@ -42,10 +42,12 @@ def transcribe_command(
     if engine == "ray" and options["workers"] is not None:
         raise ConfigError("--workers is how many open pages on this machine", hint="with --engine ray, give --actors")
 
+    from dsocr.inference.inputs.finding import demand_inputs
     from dsocr.runs import RunFolder
 
     run = RunFolder.to_read_with(path)
-    from dsocr.inference.transcribe import transcribe  # slow, and not needed to say that there is no such run
+    demand_inputs(inputs)
+    from dsocr.inference.transcribe import transcribe  # slow, and not needed to say what is not there
 
     quiet_libraries()
     with printer.progress("reading", "pages") as tell:

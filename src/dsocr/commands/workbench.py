@@ -23,40 +23,42 @@ def workbench_command(
     work: Path | None,
     format: str | None,
     writer: str | None,
+    encoding: str | None,
     port: int,
     show: bool,
     language: "Language",
 ) -> None:
     """`dsocr workbench`: until a signal ends it."""
-    try:
+    from dsocr.runs import RunFolder
+    from dsocr.workbench.training import Training, recipe_of
+
+    if not source.exists():
+        raise DataError("no such file or folder", where=source)
+    reads = None if run is None else RunFolder.open(run)
+    recipe = recipe_of(run, config)
+    try:  # slow, and not needed to say what is not there
         import nicegui  # noqa: F401
     except ModuleNotFoundError as error:
         hint = 'pip install "dsocr-hw[workbench]"'
         raise RunError(f"the workbench needs {error.name}, which is not installed", hint=hint) from error
     from dsocr.data.notes import Notes
     from dsocr.inference.transcriber import Transcriber
-    from dsocr.runs import RunFolder
     from dsocr.workbench.bench import Workbench
     from dsocr.workbench.filling import fill
     from dsocr.workbench.opening import opened_shelf
     from dsocr.workbench.reading import Reading
     from dsocr.workbench.serving import HOST, serve
     from dsocr.workbench.store import kept_in
-    from dsocr.workbench.training import Training, recipe_of
 
     quiet_libraries()
-    if not source.exists():
-        raise DataError("no such file or folder", where=source)
     listening(HOST, port).close()  # before pages are looked for, and as NiceGUI has no sentence for it
     folder = work or source.resolve().with_name(f"{source.resolve().stem}.workbench")
-    reads = None if run is None else RunFolder.open(run)
-    recipe = recipe_of(run, config)
     notes = Notes(strict=False)
     with ExitStack() as stack:
         store = stack.enter_context(kept_in(folder / "corrections.sqlite"))
         shelf = stack.enter_context(opened_shelf(store, source, folder / "unpacked"))
         with printer.progress("finding lines", "pages") as tell:
-            new = fill(store, shelf, notes, format=format, writer=writer, tell=tell)
+            new = fill(store, shelf, notes, format=format, writer=writer, encoding=encoding, tell=tell)
         for left in notes.left_out:
             printer.complain(f"left out: {left.where}: {left.message}")
         bench = Workbench(source.resolve().name, store, shelf, folder)

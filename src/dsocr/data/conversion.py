@@ -48,25 +48,28 @@ def files_of(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def refuse_conversion(out: Path, source: Path, *, overwrite: bool) -> None:
-    """An error where writing a conversion to `out` would lose something, or spoil the source."""
+def refuse_conversion(out: Path, source: Path, *, overwrite: bool, called: str = "conversion") -> None:
+    """An error where writing a conversion to `out` would lose something, or spoil the source.
+
+    `called` is what the user knows it as.
+    """
     if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
         message = "the folder lies inside the source, which would hold everything twice then"
         raise DataError(message, where=out, hint="choose a folder beside the source")
     card = None if source.resolve().is_relative_to(out.resolve()) else _read(out)
     if card is None:
         if is_dataset(out):
-            message = "a dataset is there, which a conversion does not replace"
+            message = f"a dataset is there, which no {called} replaces"
             raise DataError(message, where=out, hint="choose another folder")
         refuse_output(out, source, overwrite=False)
         return
     if not overwrite:
         hint = "choose another folder, or give --overwrite"
-        raise DataError("there is a conversion already", where=out, hint=hint)
+        raise DataError(f"there is a {called} already", where=out, hint=hint)
     own = {CONVERSION_FILE, *card.files}
     strange = [name for name in files_of(out) if name not in own and not is_of_the_system(Path(name))]
     if strange:
-        message = f"the folder holds files that no conversion made: {', '.join(strange[:5])}"
+        message = f"the folder holds files that no {called} made: {', '.join(strange[:5])}"
         raise DataError(message, where=out, hint="choose another folder")
 
 

@@ -56,10 +56,16 @@ def opened(source: Path, folder: Path) -> Iterator[Opened]:
         with _workshop(folder), _named_by(source, folder):
             yield Opened(folder, name, [*_gather(source, archives, folder)])
     else:
-        if not source.exists() and is_hub_id(source.as_posix()):
-            hint = f"a dataset of the Hub is named hf:{source.as_posix()}"
-            raise DataError("the source does not exist", where=source, hint=hint)
+        demand_source(source)
         yield Opened(source, name)
+
+
+def demand_source(source: Path) -> None:
+    """Raises DataError where the source is neither a file or folder nor named as a dataset of the Hub."""
+    if HubDataset.named(source) or source.exists():
+        return
+    hint = f"a dataset of the Hub is named hf:{source.as_posix()}" if is_hub_id(source.as_posix()) else None
+    raise DataError("the source does not exist", where=source, hint=hint)
 
 
 @contextmanager

@@ -17,6 +17,13 @@ from dsocr.text import comparable
 
 FEWEST_FOLDS = 3
 """One to test, one to validate and one to train."""
+_HELD_BACK = {Split.VALIDATION, Split.TEST}
+_WITHOUT = {
+    Split.TRAIN: "it can be scored on, not trained on",
+    Split.VALIDATION: "a training keeps its last weights, not its best",
+    Split.TEST: "scores need other data",
+}
+"""What it means for a dataset to have no such split."""
 _WORTH_TELLING = 0.02
 """Share of all samples by which a split may miss its fraction before it is told."""
 
@@ -91,19 +98,24 @@ def place(facts: Sequence[Placeable], plan: SplitPlan, notes: Notes) -> Placing:
 
 
 def _place_given(facts: Sequence[Placeable], plan: SplitPlan, notes: Notes) -> Placing:
+    """As the source says; what it says nothing of stays out."""
     fixed = fix(plan.fixed.names, facts) if plan.fixed else {}
     splits = [fixed[number].split if number in fixed else fact.split for number, fact in enumerate(facts)]
     for fact, split in zip(facts, splits, strict=True):
         if split is None:
             notes.add(LeftOut(Reason.NO_SPLIT, fact.where, "neither train, validation nor test"))
+    if missing := [split for split in Split if split not in splits]:
+        names = " and ".join(f"no {split}" for split in missing)
+        unit = known_units(facts)[0]
+        notes.remark(f"the source gives {names} split: {_WITHOUT[missing[0]]}; --split-by {unit} draws all splits anew")
     return Placing(GIVEN, splits, [None] * len(facts))
 
 
 def _unit(facts: Sequence[Placeable], plan: SplitPlan) -> str:
     """What the split is made by: what was asked for or stood before, if it is known, else the fairest that is."""
     known = known_units(facts)
-    if len({fact.split for fact in facts} - {None}) > 1 and plan.folds is None:
-        known.insert(0, GIVEN)
+    if plan.folds is None and any(fact.split for fact in facts):
+        known.insert(0 if _is_split(facts) else len(known), GIVEN)
     wanted = plan.split_by or (plan.earlier.split_by if plan.earlier and plan.earlier.split_by != GIVEN else None)
     if wanted is None:
         return known[0]
@@ -112,6 +124,12 @@ def _unit(facts: Sequence[Placeable], plan: SplitPlan) -> str:
             message = f"cannot split by {unit!r}: it is not known of the samples; known are: {', '.join(known)}"
             raise DataError(message)
     return wanted
+
+
+def _is_split(facts: Sequence[Placeable]) -> bool:
+    """True where the source puts samples into validation or test and also says which are train, or all of the rest."""
+    given = {fact.split for fact in facts}
+    return bool(given & _HELD_BACK) and (Split.TRAIN in given or None not in given)
 
 
 def _assigned(
@@ -130,8 +148,8 @@ def _assigned(
 def _held(
     facts: Sequence[Placeable], groups: Sequence[str], unit: str, plan: SplitPlan, notes: Notes
 ) -> dict[str, Split]:
-    """The groups that have no choice: those of an earlier dataset, and before them those a list names."""
-    held = _kept(facts, groups, unit, plan, notes, lambda fact: fact.split)
+    """The groups that have no choice: of an earlier dataset, before them what the source, and what a list, names."""
+    held = _kept(facts, groups, unit, plan, notes, lambda fact: fact.split) | _told(facts, groups, unit, plan, notes)
     fixed = fix(plan.fixed.names, facts) if plan.fixed else {}
     lines: dict[str, FixedName] = {}
     for number, name in fixed.items():
@@ -144,6 +162,34 @@ def _held(
         file = plan.fixed.file if plan.fixed else ""
         notes.remark(f"samples that {file} names: {len(fixed)}; of their groups, and so with them: {followed}")
     return held | {group: name.split for group, name in lines.items()}
+
+
+def _told(
+    facts: Sequence[Placeable], groups: Sequence[str], unit: str, plan: SplitPlan, notes: Notes
+) -> dict[str, Split]:
+    """The groups of samples that the source, which says nothing of others, puts into validation or test."""
+    if any(fact.split == Split.TRAIN for fact in facts):
+        if plan.split_by is None and plan.fractions[Split.TRAIN] < 1 and not _is_split(facts):
+            told = "the source gives train as the only split, so splits were drawn; --split-by given keeps what it says"
+            notes.remark(told)
+        return {}
+    named = [(group, fact) for group, fact in zip(groups, facts, strict=True) if fact.split in _HELD_BACK]
+    if len(named) == len(facts):
+        return {}
+    first: dict[str, Placeable] = {}
+    for group, fact in named:
+        other = first.setdefault(group, fact)
+        if other.split != fact.split:
+            message = (
+                f"is to be in {fact.split}, but hangs together with {other.where}, which is to be in {other.split}"
+            )
+            hint = f"it is split by {unit}; a smaller unit may part them"
+            raise DataError(message, where=fact.where, hint=hint)
+    if named:
+        followed = sum(group in first for group in groups) - len(named)
+        told = f"samples that the source puts into validation or test: {len(named)}"
+        notes.remark(f"{told}; of their groups, and so with them: {followed}")
+    return {group: fact.split for group, fact in first.items() if fact.split is not None}
 
 
 def _kept(

@@ -18,13 +18,15 @@ class _Settings:
 
 
 _SECTION = "policy."
+_EXAMPLE = "struck: strip"
+_HINT = f"a text policy is a YAML file of lines such as `{_EXAMPLE}`; docs/guide/texts.md lists its keys"
 _KEYS = [_SECTION + field.name for field in fields(TextPolicy)]
 
 
 def read_policy(path: Path | None, settings: Mapping[str, str | None]) -> TextPolicy:
     """The policy of a file, if there is one, with the settings that are not None; all problems in one error."""
     given = {name: value for name, value in settings.items() if value is not None}
-    stated = read_yaml(path) if path else {}
+    stated = read_yaml(path, example=_EXAMPLE, hint=_HINT) if path else {}
     try:
         return TypeAdapter(_Settings).validate_python({"policy": {**stated, **given}}).policy
     except ValidationError as error:

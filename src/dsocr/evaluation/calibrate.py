@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.data.sheets import hand_of
 from dsocr.errors import DataError
@@ -35,7 +34,7 @@ def calibrate(
     Without a validation split what the run keeps is measured as it is; a DataError where it keeps nothing, or where
     there is no test split either.
     """
-    opened = dataset_of(run) if dataset is None else Dataset.open(dataset)
+    opened = dataset_of(run, dataset)
     fitted, asked = (opened.samples(split)[:limit] for split in (Split.VALIDATION, Split.TEST))
     kept = Calibration.load(run.adapter) if asked and not fitted else UNCALIBRATED
     if not fitted and not kept.lines:

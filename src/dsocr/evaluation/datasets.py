@@ -8,8 +8,10 @@ from dsocr.evaluation.scorecard import Scorecard
 from dsocr.runs import RunFolder
 
 
-def dataset_of(run: RunFolder) -> Dataset:
-    """The run's own dataset, split as it was for the training."""
+def dataset_of(run: RunFolder, folder: Path | None = None) -> Dataset:
+    """The dataset in the folder that is given, else the run's own, split as it was for the training."""
+    if folder is not None:
+        return Dataset.open(folder)
     config = load_config(run.config)
     return Dataset.open(config.dataset, fold=config.fold)
 

@@ -43,7 +43,7 @@ def evaluate(
 
     `limit` reads the first so many samples only, and the card says so. With the base the guard set is scored as well.
     """
-    opened = dataset_of(run) if dataset is None else Dataset.open(dataset)
+    opened = dataset_of(run, dataset)
     samples = opened.samples(split)[:limit]
     if not samples:
         raise DataError(f"has no {split} split to score", where=opened.folder)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from dsocr.config import load_config
-from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.data.sheets import hand_of
 from dsocr.errors import ConfigError, DataError
+from dsocr.evaluation.datasets import dataset_of
 from dsocr.evaluation.guard import NO_GUARD, Guard, GuardReading
 from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.inference.transcriber import Transcriber
@@ -123,7 +123,7 @@ def sweep(
     guard = Guard.open(config.guard, config.base)
     if guard is None:
         raise ConfigError(NO_GUARD if config.guard.lines else "guard.lines: is 0, so no guard set is read")
-    opened = Dataset.open(config.dataset, fold=config.fold) if dataset is None else Dataset.open(dataset)
+    opened = dataset_of(run, dataset)
     samples = opened.samples(split)[:limit]
     if not samples:
         raise DataError(f"has no {split} split to score", where=opened.folder)

@@ -71,7 +71,7 @@ def next_lines(
     `writer` is a column or a pattern over file names, `encoding` that of texts that are not UTF-8. Raises DataError
     where no line waits.
     """
-    refuse_conversion(out, source, overwrite=overwrite)
+    refuse_conversion(out, source, overwrite=overwrite, called="queue")
     known, remarks = _known(run)
     notes = Notes(strict)
     with (

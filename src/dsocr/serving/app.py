@@ -25,7 +25,8 @@ from dsocr.serving.guarding import Gate, refusal_body, refusal_headers
 from dsocr.serving.limits import Limits, RefusedError, fault
 from dsocr.serving.manual import manual
 from dsocr.serving.measures import CONTENT_TYPE, Measures
-from dsocr.serving.models import ServedModels, adapter_folder
+from dsocr.serving.models import ServedModels
+from dsocr.serving.naming import adapter_folder
 from dsocr.serving.openai import Asked, ChatRequest, asked_in, chunks, completion
 from dsocr.serving.waiting import read_images
 

@@ -3,7 +3,6 @@
 Used from one thread, the engine's, but for the listing of names.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -13,18 +12,14 @@ from typing import Any
 
 from PIL import Image
 
-from dsocr.errors import ModelError, RunError
+from dsocr.errors import ModelError
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.decoding import Generation
 from dsocr.inference.transcriber import Prediction, Transcriber
 from dsocr.model.adapters import add_adapter
 from dsocr.model.loading import load_encoder
-from dsocr.runs import READING, ReadingSettings, RunFolder
-
-BASE = "base"
-"""The name under which the base reads alone."""
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+from dsocr.runs import ReadingSettings
+from dsocr.serving.naming import BASE, demand_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +37,7 @@ class ServedModels:
     def __init__(self, adapters: Mapping[str, Path], *, precision: str = "auto") -> None:
         names = iter(adapters.items())
         name, folder = next(names)
-        _demand_name(name)
+        demand_name(name)
         transcriber = Transcriber.of_adapter(folder, precision=precision)
         self.default = name
         self._network: Any = transcriber.network
@@ -63,7 +58,7 @@ class ServedModels:
 
     def load(self, name: str, folder: Path) -> None:
         """Take an adapter in, in the place of one of the same name. Raises ModelError where it is of another base."""
-        _demand_name(name)
+        demand_name(name)
         settings, first = ReadingSettings.load(folder), self._served[self.default].settings
         if (settings.base, settings.base_revision) != (first.base, first.base_revision):
             hint = "serve it by a server of its own"
@@ -110,23 +105,6 @@ def _reading_as(folder: Path, settings: ReadingSettings, network: Any) -> Transc
     encoder = load_encoder(settings.base, settings.resolution, settings.prompt, settings.base_revision)
     generation, calibration = Generation(**settings.generation), Calibration.load(folder)
     return Transcriber(network, encoder, generation, settings.text_policy, calibration=calibration)
-
-
-def adapter_folder(path: Path) -> Path:
-    """The adapter in a run folder, or the folder itself where it is one."""
-    return path if (path / READING).is_file() else RunFolder.open(path).adapter
-
-
-def adapter_name(path: Path) -> str:
-    """What an adapter is called by its folder: as its run is."""
-    path = path.resolve()
-    return path.parent.name if path.name == "adapter" else path.name
-
-
-def _demand_name(name: str) -> None:
-    if name == BASE or not _NAME.fullmatch(name):
-        hint = "letters, digits, dots, dashes and underscores; `base` is the base's own"
-        raise RunError(f"{name!r} cannot be the name of an adapter", hint=hint)
 
 
 def _nobody(_: str) -> None:

@@ -1,4 +1,4 @@
-"""Whether a training may begin in its run folder, and what it writes there first."""
+"""What a training writes into its run folder first, and whether it has been trained already."""
 
 import json
 import platform
@@ -17,6 +17,7 @@ from dsocr.model.loading import choose_device, find_base
 from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.training.checkpoints import remove_leftovers
 from dsocr.training.locking import RunLock
+from dsocr.training.refusing import beside, refuse_other_settings
 
 
 def is_trained(config: RunConfig) -> bool:
@@ -50,27 +51,6 @@ def pinned(config: RunConfig, begun: RunConfig | None) -> RunConfig:
     return config.model_copy(update={"base_revision": commit})
 
 
-def refuse_run(run: RunFolder, *, overwrite: bool) -> None:
-    """An error where the run folder is of something else, or of a finished run; writes nothing."""
-    others = {path.name for path in run.path.iterdir()} - _beside(run) if run.path.is_dir() else set()
-    if others and not run.config.is_file():
-        raise RunError("is not empty and not a run folder", where=run.path, hint="give `run:` another folder")
-    if run.adapter.is_dir() and not overwrite:
-        raise RunError(
-            "holds a finished run", where=run.path, hint="name another folder with --set run=..., or give --overwrite"
-        )
-
-
-def refuse_other_settings(run: RunFolder, config: RunConfig, begun: RunConfig) -> None:
-    """An error where the unfinished run was begun with settings that change what is learnt."""
-    if different := _differences(config, begun):
-        raise RunError(
-            f"holds {'a' if run.adapter.is_dir() else 'an unfinished'} run with other settings: {', '.join(different)}",
-            where=run.path,
-            hint=f"resume it with `{run.resume_command}`, or give --overwrite",
-        )
-
-
 def begin_run(
     run: RunFolder,
     lock: RunLock,
@@ -93,30 +73,16 @@ def begin_run(
         write_atomically(run.provenance, to_json(_provenance(config, dataset, processes)))
 
 
-def _beside(run: RunFolder) -> set[str]:
-    """Names in a run folder that are none of the run's own: its lock, and trainings on fewer samples."""
-    return {*RunLock.names(run), run.forecast.name}
-
-
 def _clear(run: RunFolder) -> None:
     """Remove all that a run left, its configuration last: without it the folder would be taken for something else."""
     if run.checkpoints.is_dir():  # at once, so that what is left half removed is not gone on from
         run.checkpoints.rename(run.checkpoints.with_name(f".{run.checkpoints.name}.{uuid4().hex[:8]}.tmp"))
-    others = [path for path in run.path.iterdir() if path.name not in _beside(run) and path != run.config]
+    others = [path for path in run.path.iterdir() if path.name not in beside(run) and path != run.config]
     for path in [*others, run.config]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-
-
-def _differences(config: RunConfig, other: RunConfig) -> list[str]:
-    ours, theirs = config.model_dump(), other.model_dump()
-    ours.pop("run"), theirs.pop("run")
-    # They change what is held in memory, not what is learnt: a run whose memory ended goes on with less of it.
-    for name in ("samples_per_forward", "gradient_checkpointing", "processes"):
-        ours["training"].pop(name), theirs["training"].pop(name)
-    return [f"{key}" for key in ours if ours[key] != theirs[key]]
 
 
 def _provenance(config: RunConfig, dataset: Dataset, processes: int) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder
 from dsocr.samples import Sample, Split
 from dsocr.sealing import damage, disk_in_sentences, write_sealed
 from dsocr.training.arguments import steps_per_epoch, total_steps, training_arguments, without_workers
-from dsocr.training.beginning import begin_run, pinned, refuse_other_settings, refuse_run
+from dsocr.training.beginning import begin_run, pinned
 from dsocr.training.callbacks import Recorder, Report, close_training_log, silent_log, training_log
 from dsocr.training.checkpoints import best_path
 from dsocr.training.collator import Collator, WithFillers
@@ -37,6 +37,7 @@ from dsocr.training.locking import RunLock
 from dsocr.training.out_of_memory import out_of_memory_spoken
 from dsocr.training.preflight import demand_learning, prove, survey_for_base
 from dsocr.training.ranks import DrawnByStep, Ranks, joined
+from dsocr.training.refusing import refuse_other_settings, refuse_run
 from dsocr.training.resuming import Resumption, Say
 from dsocr.training.setup import Setup, sample_order, set_up, within_budget
 from dsocr.training.sheets import counted_in_sheets
@@ -132,7 +133,9 @@ def _train(
         setup = ranks.in_turn(lambda: set_up(config, samples))
     try:
         thorough = None if begun else preflight
-        ranks.from_first(lambda: _prove_and_begin(run, begin, setup, samples, config, dataset, excluded, thorough))
+        ranks.from_first(
+            lambda: _prove_and_begin(run, begin, setup, samples, config, dataset, excluded, thorough, told.stage)
+        )
         log = training_log(run) if ranks.first else silent_log()
         if guard is None and config.guard.lines:
             log.info(NO_GUARD)
@@ -187,10 +190,12 @@ def _prove_and_begin(
     dataset: Dataset,
     excluded: int,
     thorough: bool | None,
+    stage: Stage | None,
 ) -> None:
     """Make the run folder where training would learn; a run that goes on, `thorough` being None, has been proved."""
     with out_of_memory_spoken(config):
-        checks = [] if thorough is None else prove(setup, samples, config, thorough=thorough)
+        progress = partial(stage, "learning five samples by heart", "steps") if stage else None
+        checks = [] if thorough is None else prove(setup, samples, config, thorough=thorough, progress=progress)
     demand_learning(checks, run.path)
     begin(config, dataset)
     for check in checks:

@@ -18,8 +18,8 @@ from dsocr.training.ranks import Ranks
 from dsocr.training.sheets import SheetSamples
 
 Tell = Callable[[str], None]
-Stage = Callable[[str, int, int], None]
-"""Told what is being done, and how many are done of how many."""
+Stage = Callable[[str, str, int, int], None]
+"""Told what is being done, of what, and how many are done of how many."""
 
 Samples = EncodedSamples | SheetSamples
 """Lines each alone, or on sheets."""
@@ -164,18 +164,18 @@ def _fill(
             some = ours[start : start + together]
             cache.fill({key: samples.shown(index, view) for key, index, view in some})
             done += len(some) * ranks.count
-            stage("looking at images", min(done, total), total)
+            stage("looking at images", "images", min(done, total), total)
         samples.forget()
     ranks.wait()
 
 
-def _nobody(what: str, done: int, total: int) -> None:
+def _nobody(what: str, unit: str, done: int, total: int) -> None:
     pass
 
 
 def _entries(samples: Samples, stage: Stage) -> Iterator[tuple[str, int, int]]:
     """Key, index and variation of all that the samples will be shown as."""
     for index in range(len(samples)):
-        stage("looking for kept images", index + 1, len(samples))
+        stage("looking for kept images", "images", index + 1, len(samples))
         for view, key in enumerate(samples.keys(index)):
             yield key, index, view

@@ -11,6 +11,7 @@ from dsocr.data.paths import list_files, relative
 from dsocr.data.pdf import PDF_SUFFIXES, count_pages
 from dsocr.data.sources import FORMATS, choose_format
 from dsocr.data.sources.layout import LeftOut, Outline, Reason, SourceImage, SourceLine
+from dsocr.data.sources.texts import text_encoding
 from dsocr.data.writers import Names
 from dsocr.errors import DataError
 from dsocr.inference.inputs.finding import shown_by
@@ -29,20 +30,23 @@ def fill(
     *,
     format: str | None = None,
     writer: str | None = None,
+    encoding: str | None = None,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> int:
     """Put the pages that a store does not have into it, with the texts they bring; how many were new.
 
     Images and PDF pages that nothing is told of come with the lines found on them; `tell` hears how many of them are
-    done. `writer` is a column or a pattern, as in `prepare`. What cannot be shown goes to `notes`.
+    done. `writer` is a column or a pattern, `encoding` that of texts that are not UTF-8, as in `prepare`. What cannot
+    be shown goes to `notes`.
     """
     names = Names({"writer": writer, "page": None, "document": None})
     new = 0
     known = {Picture.named(page.image) for page in store.pages()}
-    for one, picture in _told(shelf, format, notes):
-        image = names.named(one, notes)
-        if picture not in known and (size := _size(shelf, picture, notes)) is not None:
-            new += store.add_page(*_page(_laid_out(image, shelf, picture, size, notes), picture, size))
+    with text_encoding(encoding):
+        for one, picture in _told(shelf, format, notes):
+            image = names.named(one, notes)
+            if picture not in known and (size := _size(shelf, picture, notes)) is not None:
+                new += store.add_page(*_page(_laid_out(image, shelf, picture, size, notes), picture, size))
     known |= {Picture.named(page.image) for page in store.pages()}
     wanted = [picture for picture in _pictures(shelf, notes) if picture not in known]
     for done, picture in enumerate(wanted, start=1):

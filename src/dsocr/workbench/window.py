@@ -14,6 +14,7 @@ from dsocr.workbench.drawing import drawn, tinted
 from dsocr.workbench.exporting import FORMATS, export, export_dataset
 from dsocr.workbench.line_field import Act, LineField
 from dsocr.workbench.lines import Line, State, line_at
+from dsocr.workbench.rows import LineRows
 from dsocr.workbench.store import StaleError
 from dsocr.workbench.words import Language, Speech
 
@@ -33,6 +34,7 @@ class Window:
         self._line = bench.store.first()
         self._by_doubt = False
         self._stamp = self._store.stamp()
+        self._brought: int | None = None  # the number of the line that was brought to sight
         self._build()
 
     @property
@@ -53,11 +55,11 @@ class Window:
         with ui.row().classes("w-full gap-3 items-start lg:flex-nowrap"):
             with ui.card().classes("w-full lg:w-1/2 p-2 overflow-auto max-h-[40vh] lg:max-h-[calc(100vh-6.5rem)]"):
                 self._picture = ui.interactive_image(on_mouse=self._clicked, events=["click"]).classes("w-full")
-                self._picture.on("loaded", self._bring_to_sight)
+                self._picture.on("loaded", self._bring_page_to_sight)
                 self._picture.props(f'role="img" aria-label="{self._say("page")}"')
             with ui.column().classes("w-full lg:w-1/2 gap-3 lg:overflow-auto lg:max-h-[calc(100vh-6.5rem)]"):
                 self._editor()
-                self._list = ui.column().classes("w-full gap-0").props('role="list"')
+                self._rows = LineRows(self._choose)
         ui.timer(_LOOK_AGAIN, self._look_again)
         self._show()
 
@@ -86,6 +88,7 @@ class Window:
             self._shown = ui.image().classes("w-full").props('fit="contain" no-spinner').style("max-height: 9rem")
             self._shown.props(f'alt="{self._say("line")}"')
             self._shown.on("error", self._explain)
+            self._shown.on("load", lambda: self._rows.bring_to_sight())  # the editor may be higher by it
             self._unshown = ui.label().classes("text-amber-700 dark:text-amber-400")
             with ui.row().classes("w-full items-baseline gap-3 no-wrap"):
                 self._doubt = ui.html(sanitize=False).classes("text-xl grow")
@@ -111,19 +114,19 @@ class Window:
         self._pages.set_value(line.page)
         self._picture.set_source(f"/picture/page/{line.page}")
         self._picture.set_content(drawn(lines, line.number))
-        self._bring_to_sight()
         if self._shown.source != (source := f"/picture/line/{line.number}?{line.version}"):
             self._unshown.set_text("")
             self._shown.set_source(source)
         self._doubt.set_content(tinted(line.text, line.characters))
         self._state.set_text(self._say(f"state_{line.state}"))
         self._field.show(line, told=told, gone=gone)
-        self._list.clear()
-        with self._list:
-            for one in lines:
-                self._row(one)
+        self._rows.show(lines, line.number)
+        if self._brought != line.number:  # else somebody may have scrolled elsewhere, to look around
+            self._brought = line.number
+            self._bring_page_to_sight()
+            self._rows.bring_to_sight()
 
-    def _bring_to_sight(self) -> None:
+    def _bring_page_to_sight(self) -> None:
         """Scroll the page, where it is higher than its place, so that the chosen line stands in the middle."""
         line = self._line
         if line is None:
@@ -134,15 +137,6 @@ class Window:
             f"const page = getHtmlElement({self._picture.id}), place = page.parentElement;"
             f"place.scrollTop = page.clientHeight * {share:.4f} - place.clientHeight / 2"
         )
-
-    def _row(self, line: Line) -> None:
-        chosen = line.number == self._line.number if self._line else False
-        ground = "bg-amber-100 dark:bg-amber-900" if chosen else "hover:bg-slate-200 dark:hover:bg-slate-800"
-        mark = {State.ACCEPTED: "✓", State.UNREADABLE: "✗"}.get(line.state, "·")
-        with ui.row().classes(f"w-full no-wrap gap-2 px-2 py-1 cursor-pointer rounded {ground}") as row:
-            row.props('role="listitem"').on("click", lambda: self._choose(line.number))
-            ui.label(mark).classes("w-4 text-emerald-700 dark:text-emerald-400")
-            ui.html(tinted(line.text, line.characters) or "&nbsp;", sanitize=False)
 
     def _tell(self) -> None:
         tally = self._bench.tally()

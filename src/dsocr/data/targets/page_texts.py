@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dsocr.data.sources.markup import parse_bytes
 from dsocr.data.sources.page import describe_page, own_text
 from dsocr.data.targets.markup import without_forbidden
-from dsocr.data.targets.spans import Edit, Marked, escaped, inserted, removed
+from dsocr.data.targets.spans import Edit, Marked, attributes_of, escaped, inserted, removed
 
 REGIONS = ("TextRegion", "TableCell")
 """What lines stand in, and has a text of its own; cells are Transkribus'."""
@@ -18,6 +18,7 @@ def fill_line(data: bytes, line: Marked, text: str, confidence: float | None) ->
     """The line with another text; words that were read before go."""
     new = _told(line.prefix, text, confidence)
     former = _texts_of(line)
+    tags = [] if _says(data, former, text) else _without_places(data, line)
     # Words that were read before would contradict the line; those without a text say where words stand, and stay.
     stale = [
         child
@@ -25,9 +26,36 @@ def fill_line(data: bytes, line: Marked, text: str, confidence: float | None) ->
         if child.name == "Word" and any(part.name == "TextEquiv" for part in child.children)
     ]
     if former:
-        return [*(removed(data, element) for element in stale), *_exchanged(data, former, new)]
+        return [*tags, *(removed(data, element) for element in stale), *_exchanged(data, former, new)]
     before = [child for child in line.children if child.name in _BEFORE_TEXT and child not in stale]
-    return [*(removed(data, element) for element in stale), inserted(data, line, before, new)]
+    return [*tags, *(removed(data, element) for element in stale), inserted(data, line, before, new)]
+
+
+def _says(data: bytes, texts: Sequence[Marked], text: str) -> bool:
+    """True where a line has this one text, written as it would be here."""
+    written = f"Unicode>{escaped(without_forbidden(text))}</".encode()
+    return len(texts) == 1 and written in data[texts[0].start : texts[0].end]
+
+
+def _has_place(tag: bytes) -> bool:
+    """True of `abbrev {offset:2; length:3;`, a tag but for its last brace."""
+    return any(key.partition(b":")[0].strip() == b"offset" for key in tag.partition(b"{")[2].split(b";"))
+
+
+def _without_places(data: bytes, line: Marked) -> list[Edit]:
+    """The line without Transkribus' tags on parts of its text, as `abbrev {offset:2; length:3;}` in `custom`.
+
+    What it says of the whole line, as `readingOrder {index:0;}`, stays.
+    """
+    found = attributes_of(data, line).get("custom")
+    if found is None:
+        return []
+    begin, end = found.value
+    value = data[begin + 1 : end - 1]
+    kept = b"}".join(part for part in value.split(b"}") if not _has_place(part))
+    if kept == value:
+        return []
+    return [Edit(begin + 1, end - 1, kept.strip())] if kept.strip() else [Edit(*found.whole, b"")]
 
 
 def fill_regions(raw: bytes, data: bytes, elements: Sequence[Marked], texts: Mapping[int, str]) -> list[Edit]:

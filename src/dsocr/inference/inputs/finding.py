@@ -5,7 +5,7 @@ no page of its own.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -93,12 +93,11 @@ def find_pages(
 
     `shows` says what image files show; None tells it from their shape. What lies at `out` inside an input is none.
     """
+    demand_inputs(inputs)
     found = Found()
     ids = _UniqueIds()
     with ExitStack() as stack:
         for number, given in enumerate(inputs):
-            if not given.exists():
-                raise DataError("no such file or folder", where=given)
             try:
                 root = _root(stack, found, given, unpacked / str(number))
             except DataError as error:
@@ -112,6 +111,13 @@ def find_pages(
         named = [replace(page, name=taken.take(page.name, page.path.suffix)) for page in pages]
         found.pages = [_with_its_shape(page, shows) for page in named]
         yield found
+
+
+def demand_inputs(inputs: Iterable[Path]) -> None:
+    """Raises DataError for the first input that is not there."""
+    for given in inputs:
+        if not given.exists():
+            raise DataError("no such file or folder", where=given)
 
 
 class _UniqueIds:

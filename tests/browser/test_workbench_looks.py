@@ -1,0 +1,90 @@
+"""What a window of a workbench shows: on small and dark screens, in two languages, and to those who do not see it."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dsocr.workbench.lines import State
+from dsocr.workbench.store import Store
+from tests.browser.workbench import FIELD, OpenWindow, Served
+from tests.workbench.making import TEXTS
+
+
+def test_a_line_without_a_picture_says_why(window: Page, served: Served, store: Store) -> None:
+    with closing(sqlite3.connect(served.corrections)) as connection, connection:
+        connection.execute("UPDATE line SET outline = '[[9000, 1, 9100, 9], [], []]' WHERE number = 2")
+    window.get_by_label(FIELD).press("Alt+ArrowDown")
+    expect(window.get_by_text("no picture of this line: the line lies outside the image")).to_be_visible()
+    window.get_by_label(FIELD).press("Alt+ArrowUp")
+    expect(window.get_by_text("no picture of this line")).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        pytest.param(390, 1, id="telephone"),
+        pytest.param(800, 1, id="half of a screen"),
+        pytest.param(1100, 2, id="small screen"),
+    ],
+)
+def test_page_and_text_stand_where_there_is_room(window: Page, width: int, columns: int) -> None:
+    window.set_viewport_size({"width": width, "height": 900})
+    page = window.get_by_role("img", name="Page").bounding_box()
+    field = window.get_by_label(FIELD).bounding_box()
+    assert page is not None
+    assert field is not None
+    assert (field["x"] > page["x"] + page["width"]) == (columns == 2)
+    assert window.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_pictures_and_pages_have_names_for_those_who_do_not_see_them(window: Page) -> None:
+    expect(window.get_by_role("img", name="Picture of the line")).to_be_visible()
+    expect(window.get_by_role("combobox", name="Page")).to_be_visible()
+
+
+def test_it_speaks_russian(window: Page) -> None:
+    window.get_by_text("Русский").click()
+    expect(window.get_by_label("Текст строки")).to_have_value(TEXTS[0][0])
+    expect(window.get_by_role("button", name="Принять (Enter)")).to_be_visible()
+
+
+def test_buttons_can_be_read_on_a_dark_screen(window: Page) -> None:
+    window.emulate_media(color_scheme="dark")
+    button = window.get_by_role("button", name="Export")
+    expect(button).to_have_css("color", "rgb(147, 197, 253)")  # 9.9 to 1 on the ground; the light one has 2.7 to 1
+
+
+IS_IN_SIGHT = """() => {
+    const box = document.querySelector("[aria-current]").getBoundingClientRect();
+    const seen = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+    return seen?.closest("[aria-current]") !== null && box.bottom < innerHeight;
+}"""
+
+
+def test_the_row_of_the_chosen_line_comes_into_sight(new_window: OpenWindow, store: Store) -> None:
+    words = [str(number) for number in range(14)]
+    line = store.settle(store.lines()[0], " ".join(words), State.READ, who="another")
+    for number in reversed(range(1, 14)):
+        line, _ = store.part(line, len(" ".join(words[:number])) + 1, who="another")
+    window = new_window()
+    window.set_viewport_size({"width": 1100, "height": 600})  # half of the rows find room
+    window.goto("/")
+    field, rows = window.get_by_label(FIELD), window.get_by_role("list")
+    expect(field).to_have_value("0")
+    for key, end in (("Alt+ArrowDown", "13"), ("Alt+ArrowUp", "0")):
+        for _ in range(13):
+            field.press(key)
+        expect(field).to_have_value(end)
+        expect(rows.locator("[aria-current]")).to_contain_text(end)
+        window.wait_for_function(IS_IN_SIGHT)
+
+    window.wait_for_function("document.querySelector('img[src*=\"picture/line\"]').complete")
+    window.keyboard.press("Alt+z")  # its answer comes after what the picture caused
+    expect(window.get_by_text("nothing was changed in this window")).to_be_visible()
+    rows.evaluate("list => list.parentElement.scrollTop = 50")  # somebody looks around, while another works
+    store.settle(store.lines()[10], "changed elsewhere", State.READ, who="another")
+    expect(rows.get_by_text("changed elsewhere")).to_have_count(1)
+    window.wait_for_timeout(100)
+    assert rows.evaluate("list => list.parentElement.scrollTop") == 50

@@ -1,0 +1,93 @@
+"""A workbench in a process of its own, for a browser to open: how it is begun, and what its windows hold."""
+
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from dsocr.workbench.store import Store
+from tests.workbench.making import make_pages
+
+FIELD = "Text of the line"
+
+OpenWindow = Callable[[], Page]
+
+
+@dataclass(frozen=True)
+class Served:
+    """A workbench in a process of its own: where it answers, what it works in, and its corrections as they began."""
+
+    address: str
+    work: Path
+    beginning: Path
+
+    @property
+    def corrections(self) -> Path:
+        return self.work / "corrections.sqlite"
+
+    def begin_again(self) -> None:
+        """Put all lines back as they were when the workbench was opened."""
+        with closing(sqlite3.connect(self.corrections)) as connection:
+            connection.execute("ATTACH ? AS beginning", (str(self.beginning),))
+            with connection:
+                for statement in (
+                    "DELETE FROM line",
+                    "INSERT INTO line SELECT * FROM beginning.line",
+                    "DELETE FROM change",
+                    "INSERT INTO stamp DEFAULT VALUES",
+                ):
+                    connection.execute(statement)
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Served]:
+    """A workbench on two small pages in the folder, ended afterwards; it must not have met a bug."""
+    source = make_pages(folder / "box")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "dsocr", "workbench", str(source), "--port", str(port), "--no-show", "--quiet"]
+    with (folder / "said.txt").open("w", encoding="utf-8") as said:
+        # NiceGUI would take it for a test of its own kind.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+        server = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=environment)
+        try:
+            until = time.monotonic() + 120
+            while time.monotonic() < until:
+                try:
+                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                    break
+                except OSError:
+                    assert server.poll() is None, (folder / "said.txt").read_text(encoding="utf-8")
+                    time.sleep(0.1)
+            served = Served(f"http://127.0.0.1:{port}/", folder / "box.workbench", folder / "beginning.sqlite")
+            with (
+                closing(sqlite3.connect(served.corrections)) as now,
+                closing(sqlite3.connect(served.beginning)) as kept,
+            ):
+                now.backup(kept)
+            yield served
+        finally:
+            server.terminate()
+            server.wait(30)
+    assert "Traceback" not in (folder / "said.txt").read_text(encoding="utf-8")
+    if os.name == "posix":  # elsewhere a process that is ended is not asked
+        assert [path.name for path in served.work.glob("corrections.sqlite*")] == ["corrections.sqlite"]
+
+
+def texts(store: Store) -> list[str]:
+    """The texts of all lines."""
+    return [line.text for line in store.lines()]
+
+
+def choose(window: Page, text: str) -> None:
+    """Click on the line of this text in the list."""
+    window.get_by_role("list").get_by_text(text, exact=True).click()
+    expect(window.get_by_label(FIELD)).to_have_value(text)
