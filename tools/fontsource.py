@@ -7,8 +7,6 @@ import json
 from functools import cache
 from pathlib import Path
 
-from fontTools.ttLib import TTFont
-
 from dsocr.data.synthesis.faces import Face
 
 
@@ -29,5 +27,7 @@ def load_face(folder: Path, weight: int = 400, *, capitals_only: bool = False) -
 def _character_map(path: Path) -> frozenset[int]:
     cache = path.with_suffix(".cmap.json")
     if not cache.is_file():
+        from fontTools.ttLib import TTFont  # of the extra `tools`, which nothing but drawing needs
+
         cache.write_text(json.dumps(sorted(TTFont(path, lazy=True).getBestCmap())), encoding="utf-8")
     return frozenset(json.loads(cache.read_text(encoding="utf-8")))

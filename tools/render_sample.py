@@ -100,23 +100,29 @@ HANDS = {
 
 @dataclass(frozen=True)
 class Page:
-    """Lines that one writer wrote on one sheet."""
+    """Lines that one writer wrote on one sheet; another `drawing` of the same lines looks otherwise."""
 
     name: str
     writer: str
     split: Split
     lines: tuple[str, ...]
+    drawing: tuple[int, ...] = ()
 
 
 def read_pages(folder: Path) -> Iterator[Page]:
-    """The pages of the text files `<split>.txt`: a heading `[writer] title`, then the lines, then a blank line."""
+    """The pages of the text files `<split>.txt`."""
     numbers = dict.fromkeys(HANDS, 0)
     for split in Split:
-        for block in (folder / f"{split}.txt").read_text(encoding="utf-8").strip().split("\n\n"):
-            heading, *lines = block.split("\n")
-            writer = heading[1:].partition("]")[0]
+        for writer, lines in read_texts(folder / f"{split}.txt"):
             numbers[writer] += 1
-            yield Page(f"{writer}-{numbers[writer]:02d}", writer, split, tuple(lines))
+            yield Page(f"{writer}-{numbers[writer]:02d}", writer, split, lines)
+
+
+def read_texts(file: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Writer and lines of each page of a text file: a heading `[writer] title`, then the lines, then a blank line."""
+    for block in file.read_text(encoding="utf-8").strip().split("\n\n"):
+        heading, *lines = block.split("\n")
+        yield heading[1:].partition("]")[0], tuple(lines)
 
 
 def page_style(hand: Hand, rng: np.random.Generator) -> Style:
@@ -180,7 +186,7 @@ def write_source(fonts: Path, pages: list[Page], folder: Path) -> None:
 def write_page(fonts: Path, page: Page, folder: Path) -> Iterator[tuple[str, str]]:
     """File name and text of each line, drawn; a page looks the same whatever the others are."""
     hand = HANDS[page.writer]
-    rng = np.random.default_rng((SEED, zlib.crc32("\n".join(page.lines).encode())))
+    rng = np.random.default_rng((SEED, zlib.crc32("\n".join(page.lines).encode()), *page.drawing))
     style = page_style(hand, rng)
     face = load_face(fonts / hand.font, int(rng.choice(hand.weights)))
     for number, text in enumerate(page.lines, start=1):

@@ -1,13 +1,14 @@
 """A run's confidences are fitted on its validation split and measured on its test split."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from dsocr.errors import DataError
 from dsocr.evaluation.calibrate import calibrate
-from dsocr.inference.confidence import UNCALIBRATED, Calibration
+from dsocr.inference.confidence import UNCALIBRATED, Calibration, Scale
 from dsocr.inference.decoding import Generation
 from dsocr.model.adapters import attach_adapter, save_adapter
 from dsocr.model.loading import load_base
@@ -41,6 +42,30 @@ def test_a_run_is_calibrated_on_validation_and_measured_on_test(run: RunFolder) 
     assert "4 lines of the test split" in run.confidence_page.read_text(encoding="utf-8")
     # What was fitted before is not fitted upon.
     assert calibrate(run).calibration == report.calibration
+
+
+def without_validation(dataset: Path, folder: Path) -> Path:
+    """The dataset's test split alone, as `dsocr prepare --split 0/0/1` leaves one."""
+    (folder / "test").parent.mkdir(parents=True)
+    shutil.copytree(dataset / "test", folder / "test")
+    card = json.loads((dataset / "dataset.json").read_text(encoding="utf-8"))
+    card["splits"] = {"test": card["splits"]["test"]}
+    (folder / "dataset.json").write_text(json.dumps(card), encoding="utf-8")
+    return folder
+
+
+def test_a_dataset_with_a_test_split_alone_measures_what_is_kept(
+    run: RunFolder, small_dataset: Path, tmp_path: Path
+) -> None:
+    more = without_validation(small_dataset, tmp_path / "more")
+    with pytest.raises(DataError, match="no validation split"):
+        calibrate(run, dataset=more)
+    kept = Calibration(Scale(1.5, -0.1), Scale(0.9, 0.2), Scale(1.0, 0.5), lines=12)
+    kept.save(run.adapter)
+    report = calibrate(run, dataset=more)
+    assert (report.calibration, report.dataset, report.lines) == (kept, "more", 4)
+    assert Calibration.load(run.adapter) == kept
+    assert "4 lines of the test split of more, fitted on 12 others" in run.confidence_page.read_text(encoding="utf-8")
 
 
 def test_without_lines_to_fit_on_nothing_is_said(run: RunFolder, tmp_path: Path) -> None:

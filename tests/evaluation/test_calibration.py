@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsocr.errors import RunError
-from dsocr.evaluation.budget import best_order, budget_curve, share_for
+from dsocr.evaluation.budget import best_order, budget_curve, foretold_sentence
 from dsocr.evaluation.calibration import KINDS, Judged, Pairs, fit_calibration, fit_scale
 from dsocr.evaluation.confidence_page import render_confidence
 from dsocr.evaluation.metrics import character_errors
 from dsocr.evaluation.reliability import errors_by_chance, measured
 from dsocr.inference.confidence import PLAIN, Calibration, Scale
+from dsocr.inference.foretelling import foretold_curve, share_for
 from dsocr.inference.spans import ScoredText, TokenScore
 from dsocr.runs import CALIBRATION
 from dsocr.samples import Split
@@ -146,7 +147,7 @@ def lines() -> list[Judged]:
 
 
 def test_checking_the_doubtful_first_leaves_fewer_errors() -> None:
-    report = measured(fit_calibration(lines()), Split.TEST, lines())
+    report = measured(fit_calibration(lines()), "letters", Split.TEST, lines())
     whole = report.budget[0].rest
     assert report.budget[-1].rest == 0
     assert report.budget[-1].found == 1
@@ -161,14 +162,23 @@ def test_lines_without_errors_need_no_checking() -> None:
     curve = budget_curve(right, best_order(right))
     assert [point.found for point in curve] == [1, 1, 1, 1]
     assert share_for(curve, 0.0) == 0
+    assert foretold_sentence(curve, foretold_curve([(0.9, 3)] * 3)) == "The confidences alone foretell 10.0% CER."
+
+
+def test_the_report_says_beside_the_truth_what_the_confidences_foretell() -> None:
+    report = measured(fit_calibration(lines()), "letters", Split.TEST, lines())
+    shares = [(true.share, said.share) for true, said in zip(report.budget, report.foretold_budget, strict=True)]
+    assert all(true == said for true, said in shares)
+    assert report.foretold_budget[0].rest == pytest.approx(report.cer, rel=0.1), "it was fitted on these lines"
+    assert report.as_dict()["foretold"].startswith("The confidences alone foretell ")
 
 
 def test_the_page_escapes_and_says_what_it_is_measured_on() -> None:
     fitted = fit_calibration(lines())
-    page = render_confidence(measured(fitted, Split.TEST, lines()), "<b>run")
+    page = render_confidence(measured(fitted, "letters", Split.TEST, lines()), "<b>run")
     assert "<b>run" not in page
-    assert "60 lines of the test split, fitted on 60 others" in page
-    assert "flatters" in render_confidence(measured(fitted, Split.VALIDATION, lines()), "run")
+    assert "60 lines of the test split of letters, fitted on 60 others" in page
+    assert "flatters" in render_confidence(measured(fitted, "letters", Split.VALIDATION, lines()), "run")
 
 
 def test_lines_without_scores_say_nothing() -> None:

@@ -120,7 +120,7 @@ def with_asides(run: RunFolder, *, drop: int = 1) -> RunFolder:
     ]
     write_atomically(run.strength, to_json(Sweep("validation", points).as_dict()))
     judged = [Judged.of(ScoredText("да", ()), reference) for reference in ("нет", "да")]
-    found = measured(UNCALIBRATED, Split.TEST, judged)
+    found = measured(UNCALIBRATED, "letters", Split.TEST, judged)
     write_atomically(run.confidence, to_json(found.as_dict()))
     return run
 

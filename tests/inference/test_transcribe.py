@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from dsocr.errors import DataError, RunError
+from dsocr.inference.confidence import Calibration, Scale
 from dsocr.inference.decoding import Generation, decode
 from dsocr.inference.transcribe import transcribe
 from dsocr.model.adapters import attach_adapter, save_adapter
@@ -70,6 +71,21 @@ def test_the_doubtful_lines_are_listed_and_characters_told_where_they_are_asked_
     assert unflagged == sorted(unflagged)
     with pytest.raises(DataError, match="is there already"):
         transcribe(run, [scans], tmp_path / "others.txt", review=review)
+
+
+def test_checking_is_foretold_where_the_confidences_were_fitted(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+    assert transcribe(run, [scans], tmp_path / "plain.txt", review=tmp_path / "plain_review.txt").foretold is None
+    fitted = RunFolder(tmp_path / "run")
+    shutil.copytree(run.path, fitted.path)
+    Calibration(Scale(1.0, 0.0), Scale(1.0, 0.0), Scale(1.0, -0.5), lines=60).save(fitted.adapter)
+    assert transcribe(fitted, [scans], tmp_path / "unlisted.jsonl").foretold is None
+    review = tmp_path / "review.txt"
+    told = transcribe(fitted, [scans], tmp_path / "texts.jsonl", review=review).foretold
+    rows = [json.loads(line) for line in (tmp_path / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
+    errors = sum((1 - row["confidence"]) * len(row["text"]) for row in rows)
+    assert told is not None
+    assert told.cer == pytest.approx(errors / sum(len(row["text"]) for row in rows), abs=1e-3)
+    assert (told.check, told.rest) == (1, 0), "the three lines are alike, so none is more doubtful"
 
 
 def test_lines_of_a_folder_are_read_on_sheets_and_those_read_again_are_counted(

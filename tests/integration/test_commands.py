@@ -83,8 +83,10 @@ def test_from_scans_to_texts(call: Call, small_dataset: Path, quick: list[str], 
     code, out, _ = call("report", run, "--markdown", "-o", tmp_path / "report.md")
     assert out == f"report: {tmp_path / 'report.md'}\n"
 
-    code, out, _ = call("transcribe", run, data / "test", "-o", tmp_path / "texts.txt")
+    review = tmp_path / "review.txt"
+    code, out, _ = call("transcribe", run, data / "test", "-o", tmp_path / "texts.txt", "--review", review)
     assert code == 0
+    assert f"the most doubtful lines first: {review}\nthe confidences foretell " in out, "training has fitted them"
     assert len((tmp_path / "texts.txt").read_text(encoding="utf-8").splitlines()) == 4
 
 

@@ -28,10 +28,12 @@ def calibrate_command(printer: Printer, path: Path, *, dataset: Path | None, lim
     if json:
         printer.result(json_.dumps(report.as_dict(), ensure_ascii=False, indent=2))
         return
-    printer.say(f"fitted on {report.calibration.lines} lines, measured on {report.lines} of the {report.split} split")
+    on = f"{report.lines} of the {report.split} split of {report.dataset}"
+    printer.say(f"fitted on {report.calibration.lines} lines, measured on {on}")
     for kind, found in report.kinds.items():
         printer.say(f"{kind + 's:':12}calibration error {found.before:.4f}, fitted {found.after:.4f}{_chance(found)}")
     printer.result(budget_sentence(report.budget))
+    printer.say(report.foretold)
     printer.say(f"calibration: {run.adapter / CALIBRATION}")
     printer.say(f"page:        {run.confidence_page}")
     printer.say(f"next:        dsocr transcribe {typed(path)} SCANS -o texts.jsonl")

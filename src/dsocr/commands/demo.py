@@ -5,7 +5,7 @@ from pathlib import Path
 from dsocr.commands.quiet import quiet_libraries
 from dsocr.commands.reading import print_guard
 from dsocr.commands.report import draw_report
-from dsocr.commands.training import print_interrupted, print_trained, training_progress
+from dsocr.commands.training import print_interrupted, print_processes, print_trained, training_progress
 from dsocr.console import Printer
 from dsocr.errors import Interrupted, typed
 
@@ -16,6 +16,7 @@ def demo_command(printer: Printer, out: Path) -> None:
     from dsocr.evaluation.evaluate import evaluate
     from dsocr.evaluation.table import render_table
     from dsocr.shipped import shipped
+    from dsocr.training.local_ranks import local_ranks
     from dsocr.training.train import train
 
     quiet_libraries()
@@ -23,7 +24,11 @@ def demo_command(printer: Printer, out: Path) -> None:
     config = load_config(shipped("configs/demo.yaml")).model_copy(update=settings)
     printer.say("The demo trains a small DeepSeek-OCR network (`nano`) on 330 shipped lines in three hands.")
     try:
-        with training_progress(printer) as (report, stage):
+        with (
+            local_ranks(config, overwrite=True, at_start=quiet_libraries) as count,
+            training_progress(printer) as (report, stage),
+        ):
+            print_processes(printer, count)
             trained = train(config, overwrite=True, report=report, stage=stage)
     except Interrupted as interrupted:
         print_interrupted(printer, interrupted, interrupted.resume)

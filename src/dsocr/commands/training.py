@@ -65,8 +65,11 @@ def _print_plan(printer: Printer, plan: "Plan") -> None:
         f"{done.steps} steps, {done.forwards} forward passes over {done.samples} samples, {done.epochs:.1f} epochs"
     )
     if plan.probe is not None and plan.seconds is not None:
-        rate, time = plan.probe.samples_per_second, spoken_time(plan.seconds)
-        printer.result(f"{time} at {rate:.3g} samples/s, and {done.readings} readings of the validation split")
+        rate, time = plan.samples_per_second, spoken_time(plan.seconds)
+        together = f" in {plan.processes} processes" if plan.processes > 1 else ""
+        printer.result(
+            f"{time} at {rate:.3g} samples/s{together}, and {done.readings} readings of the validation split"
+        )
         if plan.probe.images:
             before = spoken_time(plan.seconds_before)
             printer.result(f"at most {before} of it at the start, to keep what is seen of {plan.probe.images} images")
@@ -95,7 +98,8 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
         if first:
             raise
         _leave_the_word_to_the_first()
-    from dsocr.training.ranks import OthersEndedError  # slow, and not needed to say what is wrong with a configuration
+    from dsocr.training.local_ranks import local_ranks  # slow, and not needed to say what is wrong with a configuration
+    from dsocr.training.ranks import OthersEndedError
     from dsocr.training.train import train
 
     quiet_libraries()
@@ -103,7 +107,11 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
     if preflight and (overwrite or not any(run.checkpoints.glob("step-*"))):  # what goes on has been tried
         printer.say("trying first whether it learns, a few minutes at most; --no-preflight leaves the trials out")
     try:
-        with training_progress(printer) as (report, stage):
+        with (
+            local_ranks(config, overwrite=overwrite, preflight=preflight, at_start=quiet_libraries) as count,
+            training_progress(printer) as (report, stage),
+        ):
+            print_processes(printer, count)
             result = train(
                 config,
                 overwrite=overwrite,
@@ -125,6 +133,12 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
     if first:
         print_trained(printer, result)
         printer.say(f"next:    dsocr evaluate {typed(result.run.path)}")
+
+
+def print_processes(printer: Printer, count: int) -> None:
+    """That several processes train together, which another program may wonder about."""
+    if count > 1:
+        printer.say(f"{count} processes of this machine train together")
 
 
 def _leave_the_word_to_the_first() -> NoReturn:

@@ -72,6 +72,10 @@ def transcribe_command(
         printer.say(f"{report.read_again} read again alone: their sheets were answered with another number of lines")
     if options["review"] is not None:
         printer.say(f"the most doubtful lines first: {options['review']}")
+    if report.foretold is not None:
+        told = report.foretold
+        halved = f"check the first {told.check:.0%} of that list, and the rest is at {told.rest:.1%}"
+        printer.say(f"the confidences foretell {told.cer:.1%} CER: {halved} (new hands are read worse than foretold)")
     printer.result(f"texts: {report.out}")
 
 

@@ -97,10 +97,15 @@ def cores() -> int:
 def _serve() -> None:
     """In each worker: the parent alone answers Ctrl-C, and a worker goes when its parent is gone, killed or not."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    leave_with_parent()
 
 
-def _leave_with_parent() -> None:
+def leave_with_parent() -> None:
+    """End this process, which another one spawned, as soon as that one is gone."""
+    threading.Thread(target=_outlive_nobody, daemon=True).start()
+
+
+def _outlive_nobody() -> None:
     parent = multiprocessing.parent_process()
     if parent:
         parent.join()

@@ -1,6 +1,7 @@
 """The recipe of a calibration: the validation split read, a scale fitted for each confidence, and the test split asked.
 
-Lines that the adapter was trained on are never used: it is surer of them than of any others.
+Lines that the adapter was trained on are never used: it is surer of them than of any others. A dataset with a test
+split only asks what is fitted already.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from dsocr.evaluation.calibration import Judged, fit_calibration
 from dsocr.evaluation.confidence_page import render_confidence
 from dsocr.evaluation.datasets import dataset_of
 from dsocr.evaluation.reliability import CalibrationReport, measured
-from dsocr.inference.confidence import UNCALIBRATED
+from dsocr.inference.confidence import UNCALIBRATED, Calibration
 from dsocr.inference.spans import ScoredText
 from dsocr.inference.transcriber import Transcriber
 from dsocr.runs import RunFolder, to_json, write_atomically
@@ -30,10 +31,13 @@ def calibrate(
     """Fit a finished run's confidences on a validation split, save them beside its weights, and measure them on test.
 
     The dataset is the run's own unless another is given; `limit` reads the first so many samples of each split only.
+    Without a validation split what the run keeps is measured as it is; a DataError where it keeps nothing, or where
+    there is no test split either.
     """
     opened = dataset_of(run, dataset)
     fitted, asked = (opened.samples(split)[:limit] for split in (Split.VALIDATION, Split.TEST))
-    if not fitted:
+    kept = Calibration.load(run.adapter) if asked and not fitted else UNCALIBRATED
+    if not fitted and not kept.lines:
         hint = "give a dataset that has one: --dataset"
         raise DataError("has no validation split to fit confidences on", where=opened.folder, hint=hint)
     transcriber = replace(Transcriber.of_run(run, merged=True), calibration=UNCALIBRATED)
@@ -48,11 +52,12 @@ def calibrate(
         return judged
 
     known = read(fitted, 0)
-    calibration = fit_calibration(known)
-    calibration.save(run.adapter)
+    calibration = fit_calibration(known) if known else kept
+    if known:
+        calibration.save(run.adapter)
     unseen = read(asked, len(fitted))
     split = Split.TEST if unseen else Split.VALIDATION
-    report = measured(calibration, split, unseen or known)
+    report = measured(calibration, opened.folder.resolve().name, split, unseen or known)
     write_atomically(run.confidence, to_json(report.as_dict()))
     write_atomically(run.confidence_page, render_confidence(report, run.path.resolve().name))
     return report

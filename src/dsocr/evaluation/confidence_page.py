@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from html import escape
 
-from dsocr.evaluation.budget import Checked, budget_sentence, point_at
+from dsocr.evaluation.budget import budget_sentence
 from dsocr.evaluation.reliability import CalibrationReport, Reliability
+from dsocr.inference.foretelling import Checked, point_at
 from dsocr.pages.frame import render_frame
 from dsocr.pages.plotting import Line, Plot, render_svg, style_of
 
@@ -16,7 +17,8 @@ _POINTS = 200
 
 def render_confidence(report: CalibrationReport, name: str) -> str:
     """The whole page as HTML."""
-    lead = f"{report.lines} lines of the {report.split.value} split, fitted on {report.calibration.lines} others."
+    on = f"{report.lines:,} lines of the {report.split.value} split of {report.dataset}"
+    lead = f"{on}, fitted on {report.calibration.lines} others."
     if report.split.value == "validation":
         lead = f"Measured on the {report.lines} lines it was fitted on, for want of a test split: it flatters."
     body = "\n".join(
@@ -33,6 +35,8 @@ def render_confidence(report: CalibrationReport, name: str) -> str:
             *(_reliability(kind, found) for kind, found in report.kinds.items()),
             "</div>",
             "<h2>What checking brings</h2>",
+            f"<p>{escape(report.foretold)} They know no truth; where they come near to it, they tell what checking "
+            "brings to texts that nobody has transcribed.</p>",
             _budget_table(report),
             f'<div class="charts" style="max-width: 40rem">{_budget(report)}</div>',
         ]
@@ -44,7 +48,7 @@ def _errors(report: CalibrationReport) -> str:
     names = ("", "number", "ECE as it comes", "ECE fitted", "without what chance adds", "perfect ones, by chance")
     head = "".join(f"<th>{name}</th>" for name in names)
     rows = "".join(
-        f"<tr><td>{_SAID[kind]}</td><td>{found.count}</td><td>{found.before:.4f}</td><td>{found.after:.4f}</td>"
+        f"<tr><td>{_SAID[kind]}</td><td>{found.count:,}</td><td>{found.before:.4f}</td><td>{found.after:.4f}</td>"
         f"<td>{_told(found.debiased)}</td><td>{_chance(found)}</td></tr>"
         for kind, found in report.kinds.items()
     )
@@ -71,10 +75,14 @@ def _reliability(kind: str, found: Reliability) -> str:
 
 
 def _budget_table(report: CalibrationReport) -> str:
-    head = "<tr><th>lines checked</th><th>CER of the rest</th><th>errors found</th></tr>"
+    names = ("lines checked", "CER of the rest", "foretold", "errors found", "foretold")
+    head = f"<tr>{''.join(f'<th>{name}</th>' for name in names)}</tr>"
     rows = "".join(
-        f"<tr><td>{point.share:.0%}</td><td>{point.rest:.2%}</td><td>{point.found:.0%}</td></tr>"
-        for point in (point_at(report.budget, share) for share in (0.0, *_SHARES))
+        f"<tr><td>{true.share:.0%}</td><td>{true.rest:.2%}</td><td>{foretold.rest:.2%}</td>"
+        f"<td>{true.found:.0%}</td><td>{foretold.found:.0%}</td></tr>"
+        for true, foretold in (
+            (point_at(report.budget, share), point_at(report.foretold_budget, share)) for share in (0.0, *_SHARES)
+        )
     )
     return f'<div class="wide"><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
 
@@ -82,6 +90,7 @@ def _budget_table(report: CalibrationReport) -> str:
 def _budget(report: CalibrationReport) -> str:
     lines = [
         Line("most doubtful first", _points(report.budget)),
+        Line("as the confidences alone foretell it", _points(report.foretold_budget)),
         Line("at random", [(0.0, 100 * report.cer), (100.0, 100 * report.cer)]),
         Line("worst first, by who knows the truth", _points(report.best_budget)),
     ]

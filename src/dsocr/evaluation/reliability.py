@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dsocr.evaluation.budget import Checked, best_order, budget_curve, budget_sentence
+from dsocr.evaluation.budget import best_order, budget_curve, budget_sentence, foretold_sentence
 from dsocr.evaluation.calibration import BINS, KINDS, Bin, Judged, Pairs
 from dsocr.inference.confidence import PLAIN, Calibration, line_confidence
+from dsocr.inference.foretelling import Checked, foretold_curve
 from dsocr.samples import Split
 
 _DRAWS = 400
@@ -39,24 +40,33 @@ class Reliability:
 class CalibrationReport:
     """A calibration, what it is worth on lines it was not fitted on, and what checking the most doubtful brings.
 
-    `split` is that of these lines: validation itself, which flatters, where there is no test split.
+    `split` is that of these lines, in the folder `dataset`: validation itself, which flatters, where there is no test
+    split. `foretold_budget` is what the confidences alone make of `budget`.
     """
 
     calibration: Calibration
+    dataset: str
     split: Split
     lines: int
     cer: float
     kinds: dict[str, Reliability]
     budget: list[Checked]
+    foretold_budget: list[Checked]
     best_budget: list[Checked]
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON holds it; rates are fractions."""
-        return asdict(self) | {"split": self.split.value, "bins": BINS, "sentence": budget_sentence(self.budget)}
+        told = {"sentence": budget_sentence(self.budget), "foretold": self.foretold}
+        return asdict(self) | {"split": self.split.value, "bins": BINS} | told
+
+    @property
+    def foretold(self) -> str:
+        """How near to the truth the confidences alone would have come, in words."""
+        return foretold_sentence(self.budget, self.foretold_budget)
 
 
-def measured(calibration: Calibration, split: Split, lines: Sequence[Judged]) -> CalibrationReport:
-    """What a calibration is worth on some lines."""
+def measured(calibration: Calibration, dataset: str, split: Split, lines: Sequence[Judged]) -> CalibrationReport:
+    """What a calibration is worth on the lines of a dataset's split."""
     scales = {"character": calibration.character, "word": calibration.word, "line": calibration.line}
     kinds = {}
     for kind, pairs in KINDS.items():
@@ -72,10 +82,20 @@ def measured(calibration: Calibration, split: Split, lines: Sequence[Judged]) ->
             bins_before=before.bins(),
             bins_after=after.bins(),
         )
-    sureness = [_sureness(line, calibration) for line in lines]
-    budget = budget_curve(lines, sorted(range(len(lines)), key=sureness.__getitem__))
-    cer = budget[0].rest
-    return CalibrationReport(calibration, split, len(lines), cer, kinds, budget, budget_curve(lines, best_order(lines)))
+    confidences = [line_confidence(line.scored, calibration.line) for line in lines]
+    order = sorted(range(len(lines)), key=lambda place: _sureness(confidences[place]))
+    budget = budget_curve(lines, order)
+    return CalibrationReport(
+        calibration,
+        dataset,
+        split,
+        len(lines),
+        cer=budget[0].rest,
+        kinds=kinds,
+        budget=budget,
+        foretold_budget=foretold_curve((confidences[place], len(lines[place].scored.text)) for place in order),
+        best_budget=budget_curve(lines, best_order(lines)),
+    )
 
 
 def errors_by_chance(pairs: Pairs) -> NDArray[np.float64]:
@@ -85,6 +105,5 @@ def errors_by_chance(pairs: Pairs) -> NDArray[np.float64]:
     return np.array([one.calibration_error() for one in drawn])
 
 
-def _sureness(line: Judged, calibration: Calibration) -> float:
-    confidence = line_confidence(line.scored, calibration.line)
+def _sureness(confidence: float | None) -> float:
     return -1.0 if confidence is None else confidence

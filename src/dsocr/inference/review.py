@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dsocr.inference.foretelling import Checked, foretold_curve
 from dsocr.runs import writing_whole
 
 DOUBTFUL = 0.5
@@ -16,13 +17,19 @@ _GRAVE = ("empty", "looping", "truncated", "overruled", "other_resolution", "tri
 _OPEN, _CLOSE = "⟦", "⟧"
 
 
-def write_review(rows: Iterable[Mapping[str, Any]], path: Path) -> int:
-    """`confidence<TAB>flags<TAB>id<TAB>text`, the most doubtful first, doubtful words in ⟦⟧; gives their number."""
-    # Only what is written is held: the rows of many pages would not fit into memory.
-    ordered = sorted(((_sureness(row), _listed(row)) for row in rows), key=lambda pair: pair[0])
+def write_review(rows: Iterable[Mapping[str, Any]], path: Path) -> list[Checked]:
+    """`confidence<TAB>flags<TAB>id<TAB>text`, the most doubtful first, doubtful words in ⟦⟧.
+
+    Gives what the confidences foretell that checking them in this order brings.
+    """
+    # Only what is written is held, and how long it is: the rows of many pages would not fit into memory.
+    ordered = sorted(
+        ((_sureness(row), _listed(row), (row.get("confidence"), len(row["text"]))) for row in rows),
+        key=lambda kept: kept[0],
+    )
     with writing_whole(path) as file:
-        file.writelines(listed for _, listed in ordered)
-    return len(ordered)
+        file.writelines(listed for _, listed, _ in ordered)
+    return foretold_curve(told for _, _, told in ordered)
 
 
 def _listed(row: Mapping[str, Any]) -> str:

@@ -14,6 +14,8 @@ from dsocr.data.sources.layout import Unit
 from dsocr.data.targets.filling import Step
 from dsocr.errors import DataError, RunError
 from dsocr.inference.cluster import Cluster
+from dsocr.inference.confidence import Calibration
+from dsocr.inference.foretelling import Foretold
 from dsocr.inference.formats import choose_formats
 from dsocr.inference.formats.jsonl import row_of
 from dsocr.inference.inputs.finding import InputPage, Shows, find_pages
@@ -41,7 +43,8 @@ class TranscribeReport:
 
     `images` counts the pages and line images that were read, `known` those that an earlier, killed run had read. Of
     their `lines`, `kept` had a text that was left as it stood. `read_again` were read alone after their sheet was
-    answered with another number of lines; `unmatched` regions were answered with another number than are drawn.
+    answered with another number of lines; `unmatched` regions were answered with another number than are drawn. Where
+    a list for checking was written, `foretold` says what the confidences make of it, if they were fitted.
     """
 
     out: Path
@@ -56,6 +59,7 @@ class TranscribeReport:
     read_again: int = 0
     unmatched: int = 0
     refused: list[str] = field(default_factory=list)
+    foretold: Foretold | None = None
 
     def count(self, page: ReadPage) -> None:
         """Adds a page that was read."""
@@ -139,7 +143,12 @@ def transcribe(
         card = {"format": "dsocr-transcription", "date": date, **job, **report.counts()}
         if review is not None:
             review.parent.mkdir(parents=True, exist_ok=True)
-            write_review(_rows(read_pages(work.journal, pages)), review)
+            curve = write_review(_rows(read_pages(work.journal, pages)), review)
+            own = reader is None and not isinstance(
+                engine, Engine
+            )  # others' confidences are not those that were fitted
+            if own and curve[0].rest and Calibration.load(run.adapter).lines:
+                report.foretold = Foretold.of(curve)
         unwritten = target.write(work.draft, lambda: read_pages(work.journal, pages), step, card)
         if strict and unwritten:
             raise DataError(_told(unwritten))

@@ -9,6 +9,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from dsocr.training.launching import is_watched
 from dsocr.training.ranks import Ranks, launched
 
 # Ctrl-C and `kill`; on Windows Ctrl-Break too, as which closing the window, logging off and shutting down arrive.
@@ -22,8 +23,8 @@ class Interruption(TrainerCallback):
     """Ends a training after the step in which a signal comes; a second signal ends the process as it always would.
 
     `say` is told so in a sentence. It must stand after the callbacks that may end a training for good. Of several
-    processes all end after the same step, whichever heard it; their launcher, which may pass on a signal twice, ends
-    those that take too long.
+    processes all end after the same step, whichever heard it; a launcher, which may pass on a signal twice, ends those
+    that take too long.
     """
 
     def __init__(self, say: Callable[[str], None], ranks: Ranks | None = None) -> None:
@@ -52,7 +53,7 @@ class Interruption(TrainerCallback):
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
-        alone = self._ranks.count == 1
+        alone = not is_watched()
         if alone:
             for other in _SIGNALS:  # the system's own answer also ends a process that is deep in a computation
                 signal.signal(other, signal.SIG_DFL)

@@ -26,6 +26,7 @@ from dsocr.training.fitting import find_smaller
 from dsocr.training.lengths import SampleLength, Spread, measure_lengths, spread
 from dsocr.training.memory import Memory, Room, estimate_memory, find_room, spoken_bytes, weight_bytes
 from dsocr.training.probe import Probe, run_probe
+from dsocr.training.process_count import processes_together, thread_count, threads_of_each
 from dsocr.training.setup import encoded_samples, fresh_adapter, within_budget
 from dsocr.training.sheets import SheetSamples, counted_in_sheets, lengths_on_sheets
 
@@ -62,7 +63,10 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a training will take; `changes` are settings with which it would fit, where it does not."""
+    """What a training will take; `changes` are settings with which it would fit, where it does not.
+
+    `processes` train together; memory is that of each, passes and steps are those of all.
+    """
 
     tokens: Tokens
     schedule: Schedule
@@ -73,26 +77,32 @@ class Plan:
     changes: Mapping[str, Any] | None
     probe: Probe | None
     warnings: tuple[str, ...]
+    processes: int = 1
 
     @property
     def seconds(self) -> float | None:
         """How long training will take by the probe, without the readings of the validation split."""
         if self.probe is None:
             return None
-        forwards = self.schedule.forwards * self.probe.seconds_per_forward
+        forwards = self.schedule.forwards * self.probe.seconds_per_forward / self.processes
         return self.seconds_before + forwards + self.schedule.steps * self.probe.seconds_per_update
 
     @property
     def seconds_before(self) -> float:
         """How much of that the vision towers look at images first, if no other training has had them do so."""
-        return 0.0 if self.probe is None else self.probe.images * self.probe.seconds_per_image
+        return 0.0 if self.probe is None else self.probe.images * self.probe.seconds_per_image / self.processes
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """The speed of all processes together by the probe, without the optimizer's steps."""
+        return None if self.probe is None else self.probe.samples_per_second * self.processes
 
     def as_dict(self) -> dict[str, Any]:
         """The plan for programs: bytes and seconds, with the sums."""
         values = asdict(self)
         values["memory"]["total"] = self.memory.total
         if self.probe is not None:
-            values["probe"]["samples_per_second"] = self.probe.samples_per_second
+            values["probe"]["samples_per_second"] = self.samples_per_second
         return {**values, "seconds": self.seconds, "seconds_before": self.seconds_before}
 
 
@@ -111,7 +121,8 @@ def make_plan(config: RunConfig, *, probe: bool = True, progress: Progress | Non
     data = encoded_samples(config, samples, encoder)
     if isinstance(data, SheetSamples):
         shown = lengths_on_sheets(shown, data.sheets())
-    config = counted_in_sheets(config, len(samples), len(data))
+    processes = processes_together(config)
+    config = counted_in_sheets(config, len(samples), len(data), processes)
     needs = _Needs(config, encoder, samples, shown)
 
     memory, room = needs.memory(config), find_room(needs.device)
@@ -127,7 +138,8 @@ def make_plan(config: RunConfig, *, probe: bool = True, progress: Progress | Non
     probed = None
     if probe and fits:
         try:
-            probed = run_probe(config, samples, needs.lengths)
+            with thread_count(torch.get_num_threads() if processes == 1 else threads_of_each(processes)):
+                probed = run_probe(config, samples, needs.lengths)
         except torch.OutOfMemoryError:
             fits = False
             warnings.append(f"it does not fit, whatever the estimate says: a probe ran out of memory on {room.device}")
@@ -141,6 +153,7 @@ def make_plan(config: RunConfig, *, probe: bool = True, progress: Progress | Non
         changes=changes,
         probe=probed,
         warnings=tuple(warnings),
+        processes=processes,
     )
 
 

@@ -38,6 +38,7 @@ from dsocr.training.pairs import (
     unclear,
 )
 from dsocr.training.plan import Plan, make_plan
+from dsocr.training.process_count import processes_together
 from dsocr.training.setup import Setup, set_up, within_budget
 from dsocr.training.undisturbed import undisturbed
 from dsocr.training.verdicts import Check, Preflight
@@ -175,8 +176,9 @@ def _trial(
     )
     yield check_trial(trial, len(chosen))
     steps = total_steps(config, len(samples))
-    seconds = steps * config.training.samples_per_step / trial.samples_per_second
-    told = f"{steps} steps will take about {seconds / 60:.0f} min at {trial.samples_per_second:.3g} samples/s"
+    rate = trial.samples_per_second * processes_together(config)
+    seconds = steps * config.training.samples_per_step / rate
+    told = f"{steps} steps will take about {seconds / 60:.0f} min at {rate:.3g} samples/s"
     yield Check("time", "ok", f"{told}, without the readings of the validation split")
 
 

@@ -1,4 +1,4 @@
-"""One training in several processes, as `torchrun` starts them: who is first, what all agree on, how they wait.
+"""One training in several processes: who is first, what all agree on, how they wait.
 
 Every process trains on its share of each step; the first alone writes and speaks. Knows neither samples nor models.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor, distributed
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from dsocr.errors import ConfigError, Interrupted, RunError
-from dsocr.training.launching import rank_and_count
+from dsocr.training.launching import MEETING, rank_and_count
 
 T = TypeVar("T")
 
@@ -120,7 +121,7 @@ def joined() -> Iterator[Ranks]:
     if ranks.count == 1 or distributed.is_initialized():  # then whoever connected them parts them, too
         yield ranks
         return
-    distributed.init_process_group(_backend(), timeout=_PATIENCE)
+    _connect(ranks)
     try:
         yield ranks
         ranks.wait()  # the first may still write
@@ -131,8 +132,18 @@ def joined() -> Iterator[Ranks]:
         if not any(sign in str(error).lower() for sign in _UNREACHED):
             raise
         # `from None`: the other process tells the cause, here it is only noticed.
-        raise OthersEndedError("another process of this training ended: see what it said") from None
+        hint = "where it said nothing, it may have been short of memory"
+        raise OthersEndedError("another process of this training ended: see what it said", hint=hint) from None
     distributed.destroy_process_group()
+
+
+def _connect(ranks: Ranks) -> None:
+    backend = _backend()
+    if MEETING in os.environ:
+        meeting = Path(os.environ[MEETING]).as_uri()
+        distributed.init_process_group(backend, meeting, _PATIENCE, world_size=ranks.count, rank=ranks.rank)
+    else:  # a launcher says where
+        distributed.init_process_group(backend, timeout=_PATIENCE)
 
 
 def _backend() -> str:

@@ -35,7 +35,7 @@ def beside(run: RunFolder) -> set[str]:
 def _differences(config: RunConfig, other: RunConfig) -> list[str]:
     ours, theirs = config.model_dump(), other.model_dump()
     ours.pop("run"), theirs.pop("run")
-    # They change what is held in memory, not what is learnt: a run whose memory ended goes on with less of it.
-    for section, name in (("training", "samples_per_forward"), ("training", "gradient_checkpointing")):
-        ours[section].pop(name), theirs[section].pop(name)
+    # They change how it is computed, not what is learnt: a run whose memory ended goes on with less of it.
+    for name in ("samples_per_forward", "gradient_checkpointing", "processes"):
+        ours["training"].pop(name), theirs["training"].pop(name)
     return [f"{key}" for key in ours if ours[key] != theirs[key]]

@@ -104,8 +104,10 @@ def _confidence(report: Mapping[str, Any]) -> Aside:
         (f"{kind}s", f"{found['count']:,}", *(_error(found[name]) for name in ("before", "after", "by_chance")))
         for kind, found in report["kinds"].items()
     ]
-    head = ("confidence of", f"number, {report['split']}", "ECE as it comes", "ECE fitted", "perfect ones, by chance")
-    return Aside("confidence", "How sure it is", _sentence(report["sentence"]), head, rows)
+    number = f"number, {report['split']}" + (f" of {report['dataset']}" if "dataset" in report else "")
+    head = ("confidence of", number, "ECE as it comes", "ECE fitted", "perfect ones, by chance")
+    sentence = f"{report['sentence']} {report.get('foretold', '')}".strip()
+    return Aside("confidence", "How sure it is", _sentence(sentence), head, rows)
 
 
 def _error(error: float | None) -> str:

@@ -1,0 +1,58 @@
+"""What checking the most doubtful lines brings, and what confidences foretell of it."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsocr.inference.foretelling import Checked, Foretold, checking_curve, foretold_curve, point_at, share_for
+
+LINES = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 50)), max_size=30)
+
+
+def test_every_checked_line_takes_its_errors_away() -> None:
+    curve = checking_curve([(6, 10), (2, 10), (0, 20)])
+    assert curve == [Checked(0, 8 / 40, 0), Checked(1 / 3, 2 / 30, 0.75), Checked(2 / 3, 0, 1), Checked(1, 0, 1)]
+
+
+@given(LINES)
+def test_lines_with_the_errors_of_their_confidences_leave_the_curve_that_is_foretold(
+    lines: list[tuple[float, int]],
+) -> None:
+    true = checking_curve([((1 - confidence) * length, length) for confidence, length in lines])
+    assert foretold_curve(lines) == true
+
+
+@given(LINES)
+def test_the_most_doubtful_first_never_makes_the_rest_worse(lines: list[tuple[float, int]]) -> None:
+    curve = foretold_curve(sorted(lines))
+    assert all(0 <= point.rest <= 1 and -1e-9 <= point.found <= 1 for point in curve)
+    rests = [point.rest for point in curve]
+    assert all(after <= before + 1e-9 for before, after in pairwise(rests))
+    assert rests[-1] == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [pytest.param((None, 7), id="nothing is known of it"), pytest.param((0.2, 0), id="nothing was read")],
+)
+def test_a_line_without_confidence_or_text_foretells_nothing(line: tuple[float | None, int]) -> None:
+    curve = foretold_curve([line, (0.7, 10)])
+    assert [point.rest for point in curve] == pytest.approx([0.3, 0.3, 0])
+    assert [point.found for point in curve] == pytest.approx([0, 0, 1])
+
+
+def test_no_lines_foretell_no_errors() -> None:
+    assert foretold_curve([]) == [Checked(0, 0, 1)]
+
+
+def test_it_takes_the_doubtful_third_to_halve_what_is_foretold() -> None:
+    foretold = Foretold.of(foretold_curve([(0.5, 10), (0.9, 10), (0.9, 10)]))
+    assert (foretold.cer, foretold.check, foretold.rest) == pytest.approx((7 / 30, 1 / 3, 0.1))
+
+
+def test_a_point_is_found_by_its_share_and_by_its_rate() -> None:
+    curve = checking_curve([(5, 10), (1, 10), (0, 20)])
+    assert point_at(curve, 0.34) is curve[1]
+    assert share_for(curve, 0.05) == pytest.approx(1 / 3)
