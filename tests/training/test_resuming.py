@@ -282,10 +282,12 @@ def test_a_signal_ends_a_training_after_its_step_and_workers_leave_that_to_it(
 ) -> None:
     in_a_worker = config.model_copy(update={"training": config.training.model_copy(update={"workers": 1})})
     former = signal.getsignal(signal.SIGINT)
+    ours = psutil.Process()
+    not_of_the_training = set(ours.children(recursive=True))  # a browser of other tests
 
     def press_ctrl_c(progress: TrainingProgress) -> None:
         if progress.step == 4:
-            for process in [*psutil.Process().children(recursive=True), psutil.Process()]:
+            for process in [*set(ours.children(recursive=True)) - not_of_the_training, ours]:
                 process.send_signal(signal.SIGINT)
 
     said: list[str] = []
