@@ -178,7 +178,7 @@ def test_a_name_the_pattern_does_not_match_is_told(pages: Path, tmp_path: Path) 
     report = prepare(pages, tmp_path / "out", writer="(.+)_")
     assert report.unmatched == {"writer": ["unknown"]}
     assert report.card.unmatched["writer"].model_dump() == {"count": 1, "examples": ["unknown"]}
-    with pytest.raises(DataError, match=r"unknown: the writer pattern '\(\.\+\)_' does not match"):
+    with pytest.raises(DataError, match=r"unknown: the writer pattern \(\.\+\)_ does not match"):
         prepare(pages, tmp_path / "strict", writer="(.+)_", strict=True)
 
 
@@ -249,6 +249,12 @@ def test_settings_that_cannot_be_used_are_said(
     with pytest.raises(DataError, match=message):
         prepare(pages, tmp_path / "out", **options)  # type: ignore[arg-type]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
+
+
+def test_quotes_that_a_shell_hands_over_are_told(pages: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"the writer pattern '\(\\w\)' matches no file name") as error:
+        prepare(pages, tmp_path / "out", writer=r"'(\w)'")
+    assert "double ones" in str(error.value.hint)
 
 
 def test_too_few_writers_are_an_error_that_says_so(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from dsocr.errors import DataError
 from dsocr.samples import PackedImage, Sample, Split
 from dsocr.settings import problems_in
 
-_FOLDS_HINT = "prepare it with --folds, or take `fold` out of the configuration"
+_FOLDS_HINT = "prepare it with --folds, or ask for no fold"
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class Notes:
     def add_unmatched(self, kind: str, pattern: str, name: str) -> None:
         """Notes that an image's writer or page stays unknown."""
         if self.strict:
-            raise DataError(f"the {kind} pattern {pattern!r} does not match", where=name)
+            raise DataError(f"the {kind} pattern {pattern} does not match", where=name)
         self.unmatched[kind].append(name)
 
     def add_change(self, rule: str, where: str, told: str) -> None:

@@ -56,14 +56,16 @@ class _Namer:
         hint = f"a file name here is {self._unmatched.name!r}"
         if self._unmatched.columns:
             hint += f", and the columns are: {', '.join(self._unmatched.columns)}"
-        raise DataError(f"the {self._kind} pattern {self._wanted!r} matches no file name", hint=hint)
+        if self._wanted[:1] == self._wanted[-1:] == "'":
+            hint = "the quotes came along, as they do in Windows' cmd: put the pattern in double ones there"
+        raise DataError(f"the {self._kind} pattern {self._wanted} matches no file name", hint=hint)
 
 
 def _compiled(kind: str, pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise DataError(f"the {kind} pattern {pattern!r} is not a regular expression: {error}") from error
+        raise DataError(f"the {kind} pattern {pattern} is not a regular expression: {error}") from error
 
 
 def _matched(pattern: re.Pattern[str], name: str) -> str | None:
