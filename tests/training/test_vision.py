@@ -98,7 +98,7 @@ class Kept:
 
     def __init__(self, config: RunConfig, lines: list[Sample]) -> None:
         self.told: list[str] = []
-        self.stages: list[tuple[str, int, int]] = []
+        self.stages: list[tuple[str, str, int, int]] = []
         base = load_base("nano")
         self.encoder = base.encoder(config.input.resolution, config.input.prompt)
         self.samples = EncodedSamples(lines, self.encoder, augmentation=config.training.augmentation, seed=config.seed)
@@ -116,8 +116,8 @@ class Kept:
 
 def test_how_far_the_looking_is_gets_told(frozen: RunConfig, cache: Path) -> None:
     kept = Kept(changed(frozen, training={"vision_cache": True}), lines(frozen, 10))
-    assert kept.stages[:10] == [("looking for kept images", done, 10) for done in range(1, 11)]
-    assert kept.stages[10:] == [("looking at images", 8, 10), ("looking at images", 10, 10)]
+    assert kept.stages[:10] == [("looking for kept images", "images", done, 10) for done in range(1, 11)]
+    assert kept.stages[10:] == [("looking at images", "images", done, 10) for done in (8, 10)]
 
 
 def lines(config: RunConfig, count: int = 4) -> list[Sample]:
@@ -130,7 +130,7 @@ def test_what_is_kept_is_not_computed_again(frozen: RunConfig, cache: Path) -> N
     before = {path: path.read_bytes() for path in files(cache)}
     again = Kept(config, lines(frozen))
     assert "4 of 4 views" in again.told[0]
-    assert {what for what, _, _ in again.stages} == {"looking for kept images"}
+    assert {what for what, *_ in again.stages} == {"looking for kept images"}
     assert {path: path.read_bytes() for path in files(cache)} == before
 
 
