@@ -126,12 +126,17 @@ def test_killed_or_asked_to_end_they_leave_what_they_go_on_with_bit_by_bit(
         checkpoints={"every_steps": 2},
     )
     run = RunFolder(config.run)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
     last = 0
 
     def begun() -> "tuple[subprocess.Popen[str], psutil.Process]":
         """A training that has made two steps, and the other process of it."""
         command = [sys.executable, "-m", "dsocr", "train", written(config), "--no-preflight"]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8")
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8", env=environment
+        )
         until = time.monotonic() + PATIENCE
         while max((step_of(place) for place in run.checkpoints.glob("step-*")), default=0) < last + 2:
             assert process.poll() is None, process.communicate()
@@ -148,6 +153,7 @@ def test_killed_or_asked_to_end_they_leave_what_they_go_on_with_bit_by_bit(
     first.communicate()
     psutil.wait_procs([other], timeout=PATIENCE)
     assert not other.is_running() or other.status() == psutil.STATUS_ZOMBIE
+    assert not list(temporary.glob("dsocr-*"))
 
     last = steps()
     first, other = begun()
