@@ -75,6 +75,35 @@ class _Told:
     stage: Stage | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What is settled before anything is opened: where it is trained, by which process, who is told what.
+
+    `resumption` is what it goes on from, None at the start; `begin` makes the run folder, or takes it up again.
+    """
+
+    run: RunFolder
+    ranks: Ranks
+    told: _Told
+    resumption: Resumption | None
+    begin: Callable[[RunConfig, Dataset], None]
+
+    @property
+    def log(self) -> logging.Logger:
+        """The run's log; that of a process that is not the first goes nowhere."""
+        return training_log(self.run) if self.ranks.first else silent_log()
+
+
+@dataclass(frozen=True, slots=True)
+class _Material:
+    """What is trained with: the configuration, its base pinned, and what it names."""
+
+    config: RunConfig
+    dataset: Dataset
+    encoder: Encoder
+    guard: Guard | None
+
+
 def train(
     config: RunConfig,
     *,
@@ -103,7 +132,7 @@ def train(
         checkpoint = ranks.from_first(lambda: _taken_up(run, held, lock, told.say, overwrite=overwrite))
         resumption = None if checkpoint is None else Resumption.at(Path(checkpoint))
         begin = partial(begin_run, run, lock, fresh=resumption is None, overwrite=overwrite, processes=ranks.count)
-        return _train(config, run, resumption, begin, preflight, told, ranks, started)
+        return _train(config, _Job(run, ranks, told, resumption, begin), preflight, started)
 
 
 def _taken_up(run: RunFolder, held: ExitStack, lock: RunLock, say: Say, *, overwrite: bool) -> str | None:
@@ -115,39 +144,30 @@ def _taken_up(run: RunFolder, held: ExitStack, lock: RunLock, say: Say, *, overw
     return None if resumption is None else str(resumption.checkpoint)
 
 
-def _train(
-    config: RunConfig,
-    run: RunFolder,
-    resumption: Resumption | None,
-    begin: Callable[..., None],
-    preflight: bool,
-    told: _Told,
-    ranks: Ranks,
-    started: float,
-) -> TrainResult:
+def _train(config: RunConfig, job: _Job, preflight: bool, started: float) -> TrainResult:
+    run, ranks, resumption = job.run, job.ranks, job.resumption
     # A run without a checkpoint holds nothing to lose: settings that stopped it at once may be put right.
     begun = None if resumption is None else load_config(run.config)
-    config, dataset, encoder, guard = ranks.in_turn(lambda: _opened(config, begun, run, told, ranks))
-    samples, excluded = ranks.in_turn(lambda: within_budget(training_samples(dataset, config), encoder, config))
+    made_of = ranks.in_turn(lambda: _opened(config, begun, job))
+    config = made_of.config
+    samples, excluded = ranks.in_turn(
+        lambda: within_budget(training_samples(made_of.dataset, config), made_of.encoder, config)
+    )
     with out_of_memory_spoken(config):
         setup = ranks.in_turn(lambda: set_up(config, samples))
     try:
         thorough = None if begun else preflight
-        ranks.from_first(
-            lambda: _prove_and_begin(run, begin, setup, samples, config, dataset, excluded, thorough, told.stage)
-        )
-        log = training_log(run) if ranks.first else silent_log()
-        if guard is None and config.guard.lines:
-            log.info(NO_GUARD)
-            told.say(NO_GUARD)
-        validation_of = partial(_validation, config, run, dataset, setup.encoder, guard, ranks, log)
-        trainer, validation, interruption = _trainer(config, run, setup, len(samples), told, validation_of, ranks, log)
+        ranks.from_first(lambda: _prove_and_begin(job, made_of, setup, samples, excluded, thorough))
+        if made_of.guard is None and config.guard.lines:
+            job.log.info(NO_GUARD)
+            job.told.say(NO_GUARD)
+        trainer, validation, interruption = _trainer(job, made_of, setup, len(samples))
         with interruption.watching(), out_of_memory_spoken(config):
-            steps = _run(trainer, validation, run, resumption, told.say, ranks, log)
+            steps = _run(job, trainer, validation)
             if interruption.signal is not None and not _is_over(steps, trainer, validation):
                 raise Interrupted(interruption.signal, steps, run.resume_command)
             if ranks.first:
-                _finish(run, config, dataset, encoder, trainer.model, validation)
+                _finish(run, made_of, trainer.model, validation)
         return TrainResult(
             run=run,
             steps=steps,
@@ -164,63 +184,47 @@ def _train(
             close_training_log(run)
 
 
-def _opened(
-    config: RunConfig, begun: RunConfig | None, run: RunFolder, told: _Told, ranks: Ranks
-) -> tuple[RunConfig, Dataset, Encoder, Guard | None]:
-    """The configuration with its base pinned, the dataset, which the first process has checked, encoder and guard."""
+def _opened(config: RunConfig, begun: RunConfig | None, job: _Job) -> _Material:
+    """What the configuration names; the first process checks the dataset."""
     dataset = Dataset.open(config.dataset, fold=config.fold)
     config = pinned(config, begun)
     if begun is not None:
-        refuse_other_settings(run, config, begun)
+        refuse_other_settings(job.run, config, begun)
     encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     if config.input.lines_per_sheet != 1:
         demand_sheets(encoder.resolution)
-    counted_in_sheets(config, 1, 1, ranks.count)  # refuses what cannot be parted
-    if ranks.first:
-        _check(dataset, encoder, config, told.warn)
-    return config, dataset, encoder, Guard.open(config.guard, config.base)
+    counted_in_sheets(config, 1, 1, job.ranks.count)  # refuses what cannot be parted
+    if job.ranks.first:
+        _check(dataset, encoder, config, job.told.warn)
+    return _Material(config, dataset, encoder, Guard.open(config.guard, config.base))
 
 
 def _prove_and_begin(
-    run: RunFolder,
-    begin: Callable[..., None],
-    setup: Setup,
-    samples: list[Sample],
-    config: RunConfig,
-    dataset: Dataset,
-    excluded: int,
-    thorough: bool | None,
-    stage: Stage | None,
+    job: _Job, made_of: _Material, setup: Setup, samples: list[Sample], excluded: int, thorough: bool | None
 ) -> None:
     """Make the run folder where training would learn; a run that goes on, `thorough` being None, has been proved."""
+    config, stage = made_of.config, job.told.stage
     with out_of_memory_spoken(config):
         progress = partial(stage, "learning five samples by heart", "steps") if stage else None
         checks = [] if thorough is None else prove(setup, samples, config, thorough=thorough, progress=progress)
-    demand_learning(checks, run.path)
-    begin(config, dataset)
+    demand_learning(checks, job.run.path)
+    job.begin(config, made_of.dataset)
     for check in checks:
-        training_log(run).info("preflight: %s, %s: %s", check.verdict, check.name, check.message)
-    training_log(run).info("%d training samples, %d excluded as too long", len(samples), excluded)
+        job.log.info("preflight: %s, %s: %s", check.verdict, check.name, check.message)
+    job.log.info("%d training samples, %d excluded as too long", len(samples), excluded)
     if len(setup.samples) < len(samples):
-        training_log(run).info("laid out on %d sheets an epoch", len(setup.samples))
+        job.log.info("laid out on %d sheets an epoch", len(setup.samples))
 
 
-def _run(
-    trainer: AdapterTrainer,
-    validation: Validation | None,
-    run: RunFolder,
-    resumption: Resumption | None,
-    say: Say,
-    ranks: Ranks,
-    log: logging.Logger,
-) -> int:
+def _run(job: _Job, trainer: AdapterTrainer, validation: Validation | None) -> int:
     """Train from the start or from where it goes on, to the end or to a signal; the steps made in all."""
+    resumption = job.resumption
     if resumption is None:
         trainer.train()
         return int(trainer.state.global_step)
-    log.info("resuming from %s", resumption.checkpoint.name)
-    ranks.from_first(lambda: resumption.clean(run))
-    resumption.restore(validation, run, say)
+    job.log.info("resuming from %s", resumption.checkpoint.name)
+    job.ranks.from_first(lambda: resumption.clean(job.run))
+    resumption.restore(validation, job.run, job.told.say)
     if resumption.is_at_the_end(validation):
         # The Trainer would make further steps here, where the last is not also the last of an epoch.
         resumption.load(trainer.model, validation)
@@ -250,15 +254,9 @@ def _check(dataset: Dataset, encoder: Encoder, config: RunConfig, warn: Callable
 
 
 def _trainer(
-    config: RunConfig,
-    run: RunFolder,
-    setup: Setup,
-    lines: int,
-    told: _Told,
-    validation_of: Callable[[Recorder | None], Validation | None],
-    ranks: Ranks,
-    log: logging.Logger,
+    job: _Job, made_of: _Material, setup: Setup, lines: int
 ) -> tuple[AdapterTrainer, Validation | None, Interruption]:
+    config, run, ranks, told = made_of.config, job.run, job.ranks, job.told
     counted = counted_in_sheets(config, lines, len(setup.samples), ranks.count)
     callbacks: list[Any] = [EpochTeller(setup.samples)]
     recorder = None
@@ -266,7 +264,7 @@ def _trainer(
         a_step = round(counted.training.samples_per_step * lines / len(setup.samples))
         recorder = Recorder(run, samples_per_step=a_step, report=told.report)
         callbacks.insert(0, recorder)
-    validation = validation_of(recorder)
+    validation = _validation(job, made_of, setup.encoder, recorder)
     if validation is not None:
         callbacks.insert(0, validation)  # first, so that what it reads after a step is told with that step
     if ranks.count > 1:
@@ -280,7 +278,7 @@ def _trainer(
         validation.encoded if validation and config.input.lines_read_together == 1 else None,
         dtype=setup.dtype,
         epochs=total_steps(config, len(setup.samples)) / steps_per_epoch(config, len(setup.samples)),
-        tell=log.info,
+        tell=job.log.info,
         stage=told.stage,
         ranks=ranks,
     ):
@@ -303,19 +301,11 @@ def _trainer(
     return trainer, validation, interruption
 
 
-def _validation(
-    config: RunConfig,
-    run: RunFolder,
-    dataset: Dataset,
-    encoder: Encoder,
-    guard: Guard | None,
-    ranks: Ranks,
-    log: logging.Logger,
-    recorder: Recorder | None,
-) -> Validation | None:
+def _validation(job: _Job, made_of: _Material, encoder: Encoder, recorder: Recorder | None) -> Validation | None:
+    config, dataset = made_of.config, made_of.dataset
     samples = chosen_samples(dataset.samples(Split.VALIDATION), config.validation.samples, config.seed)
     if not samples:
-        log.warning("there is no validation split: the last weights are kept, not the best")
+        job.log.warning("there is no validation split: the last weights are kept, not the best")
         return None
     return Validation(
         samples,
@@ -324,10 +314,10 @@ def _validation(
         lines_per_sheet=config.input.lines_read_together,
         every_steps=config.validation.every_steps,
         patience=config.validation.patience,
-        folder=run.checkpoints,
+        folder=job.run.checkpoints,
         report=recorder.record_validation if recorder else _unheard,
-        guard=guard,
-        ranks=ranks,
+        guard=made_of.guard,
+        ranks=job.ranks,
         text_policy=dataset.card.policy(),
     )
 
@@ -336,19 +326,18 @@ def _unheard(reading: ValidationReading) -> None:
     """A reading that the first process reports."""
 
 
-def _finish(
-    run: RunFolder, config: RunConfig, dataset: Dataset, encoder: Encoder, model: Any, validation: Validation | None
-) -> None:
+def _finish(run: RunFolder, made_of: _Material, model: Any, validation: Validation | None) -> None:
     """Lay the best adapter, with the settings to read with, into the run folder: its presence says the run is whole."""
+    config, encoder, card = made_of.config, made_of.encoder, made_of.dataset.card
     reading = ReadingSettings(
         base=config.base,
         base_revision=config.base_revision,
         prompt=encoder.prompt,
         resolution=encoder.resolution.name,
-        text_policy=dataset.card.policy(),
+        text_policy=card.policy(),
         generation=config.generation.model_dump(),
         lines_per_sheet=config.input.lines_read_together,
-        unit=dataset.card.unit,
+        unit=card.unit,
     )
     files = _best_files(run, model, validation)
     write_sealed(run.adapter, [*files, (READING, reading.to_json().encode())], unsealed={READING, CALIBRATION})
