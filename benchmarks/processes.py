@@ -3,10 +3,11 @@
     python benchmarks/processes.py
     python benchmarks/processes.py --rounds 5 --steps 20
 
-`dsocr train` on the shipped sample with each scope, in turn: in one process, in which torch has a thread for each
-core, in one process with one thread, and in a process of one thread for each core. Samples a second are of the clock
-and of the steps from the second to the last, so no start counts; ratios are medians over the rounds. All learn from
-the same samples; their losses are shown so that one can see it.
+`dsocr train` with each scope, in turn: in one process, in which torch has a thread for each core, in one process with
+one thread, and in a process of one thread for each core. The lines are those of the copiste pages where DSOCR_REAL_DATA
+says where these lie, else the shipped sample. Lines a second are of the clock and of the steps from the second to the
+last, so no start counts; ratios are medians over the rounds. All learn from the same lines; their losses are shown so
+that one can see it.
 """
 
 import argparse
@@ -20,23 +21,25 @@ from statistics import median
 
 import psutil
 
+from dsocr.data.prepare import prepare
 from measuring import machine, table_line, told, versions
 
 PROJECT = Path(__file__).resolve().parents[1]
-HEAD = ["scope, processes x threads", "samples/s", "ratio", "last loss"]
+HEAD = ["scope, processes x threads", "lines/s", "ratio", "last loss"]
 WIDTHS = [30, 9, 6, 9]
 
 
-def trained(place: Path, scope: str, processes: int, threads: int, steps: int) -> tuple[float, float]:
-    """Samples a second, and the last loss."""
+def trained(place: Path, data: Path, scope: str, processes: int, threads: int, steps: int) -> tuple[float, float]:
+    """Lines a second, and the last loss."""
     settings = {
+        "dataset": data,
         "run": place / "run",
         "adapter.scope": scope,
         "training.epochs": "null",
         "training.steps": steps,
         "training.samples_per_step": 32,
         "training.samples_per_forward": 16,
-        "training.augmentation": "none" if scope == "decoder" else 1.0,
+        "training.augmentation": "none",
         "training.vision_cache": str(scope == "decoder").lower(),
         "training.processes": processes,
         "validation.every_steps": steps,
@@ -67,9 +70,12 @@ def main() -> None:
     for scope in ("decoder", "decoder+vision"):
         found: dict[tuple[int, int], list[tuple[float, float]]] = {way: [] for way in ways}
         with tempfile.TemporaryDirectory() as place:
+            data = PROJECT / "examples" / "handwriting"
+            if pages := os.environ.get("DSOCR_REAL_DATA"):
+                data = prepare(Path(pages), Path(place) / "dataset").dataset
             for _ in range(options.rounds):
                 for way in ways:
-                    found[way].append(trained(Path(place), scope, *way, options.steps))
+                    found[way].append(trained(Path(place), data, scope, *way, options.steps))
         for way in ways:
             ratio = median(own[0] / usual[0] for own, usual in zip(found[way], found[ways[0]], strict=True))
             rate, loss = median(rate for rate, _ in found[way]), found[way][-1][1]

@@ -8,9 +8,9 @@ position, loops over the experts, draws batches at random and multiplies as torc
 one thing, or all of them. All rows but those of sheets make the same steps on the same samples (DSOCR_REAL_DATA says
 where the copiste pages lie), in turn, one step each, so that whatever else the machine does meets all of them: the
 ratios count, and are those of a line. A step of sheets has about as many lines, of other pages; in the end all have
-seen the same lines. One thread; times leave out the opening of images, which is the same for all, and the filling of
-the cache, which is given apart. The drawing of sheets, which are others in every epoch, is timed, unless their features
-are kept.
+seen the same lines. One thread, or as many as `--threads` says; times leave out the opening of images, which is the
+same for all, and the filling of the cache, which is given apart. The drawing of sheets, which are others in every
+epoch, is timed, unless their features are kept.
 """
 
 import argparse
@@ -256,12 +256,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20, help="steps of each recipe, the first not timed")
     parser.add_argument("--read", type=int, default=64, help="validation lines that are read at the end")
     parser.add_argument("--compiled", action="store_true", help="also with torch.compile, which needs a compiler")
+    parser.add_argument("--threads", type=int, default=1, help="threads that torch computes in")
+    parser.add_argument("--reference", action="store_true", help="only the reference recipe")
     options = parser.parse_args()
     if not (COPISTE / "alto").is_dir():
         sys.exit(f"the copiste pages are not at {COPISTE}; set DSOCR_REAL_DATA")
     # PEFT asks transformers for a property under its old name.
     warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
-    torch.set_num_threads(1)
+    torch.set_num_threads(options.threads)
     logging.disable_progress_bar()
     print(told(versions()))
     print(told(machine()))
@@ -271,6 +273,7 @@ def main() -> None:
         lines = list(dataset.samples(Split.TRAIN))[: options.steps * STEP]
         for scope, recipes in RECIPES.items():
             wanted = [*recipes, COMPILED] if options.compiled and scope == "decoder" else recipes
+            wanted = wanted[:1] if options.reference else wanted
             measure(scope, wanted, lines, list(dataset.samples(Split.VALIDATION))[: options.read], dataset.folder)
 
 

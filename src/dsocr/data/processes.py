@@ -100,13 +100,15 @@ def _serve() -> None:
     leave_with_parent()
 
 
-def leave_with_parent() -> None:
-    """End this process, which another one spawned, as soon as that one is gone."""
-    threading.Thread(target=_outlive_nobody, daemon=True).start()
+def leave_with_parent(last: Callable[[], None] | None = None) -> None:
+    """End this process, which another one spawned, as soon as that one is gone; `last` is called before."""
+    threading.Thread(target=_outlive_nobody, args=(last,), daemon=True).start()
 
 
-def _outlive_nobody() -> None:
+def _outlive_nobody(last: Callable[[], None] | None) -> None:
     parent = multiprocessing.parent_process()
     if parent:
         parent.join()
+        if last is not None:
+            last()
         os._exit(1)

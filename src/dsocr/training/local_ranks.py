@@ -5,10 +5,12 @@ Small networks gain by it on a CPU: threads part every product of matrices, proc
 
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -106,7 +108,8 @@ def _take_part(
 ) -> None:
     """One of the others, from its first line to its last; it speaks only of faults that are its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all, and the first ends them
-    leave_with_parent()
+    forget_meeting = partial(shutil.rmtree, Path(place[MEETING]).parent, ignore_errors=True)
+    leave_with_parent(forget_meeting)
     os.environ.update(place)
     torch.set_num_threads(threads)
     if at_start is not None:
@@ -118,6 +121,7 @@ def _take_part(
     except Interrupted as interrupted:
         sys.exit(interrupted.exit_code)
     except OthersEndedError:
+        forget_meeting()  # the first may have been killed
         sys.exit(1)
 
 
