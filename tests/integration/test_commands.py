@@ -234,6 +234,14 @@ def test_a_finished_run_is_not_trained_again_and_torch_is_not_waited_for(tmp_pat
     assert "error: run: holds a finished run" in refused_without_torch(["train run/config.yaml"], tmp_path)
 
 
+def test_the_demo_replaces_no_run_of_somebody_s_own(tmp_path: Path) -> None:
+    (tmp_path / "run" / "adapter").mkdir(parents=True)
+    (tmp_path / "run" / "config.yaml").write_text("dataset: data\nrun: run\n", encoding="utf-8")
+    said = refused_without_torch(["demo -o run"], tmp_path)
+    assert "error: run: holds a run that is not the demo's" in said
+    assert (tmp_path / "run" / "adapter").is_dir()
+
+
 def test_a_port_that_is_taken_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "run" / "adapter").mkdir(parents=True)
     (tmp_path / "run" / "config.yaml").write_text("dataset: data\nrun: run\n", encoding="utf-8")

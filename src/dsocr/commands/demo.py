@@ -1,27 +1,36 @@
 """`dsocr demo`."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dsocr.commands.quiet import quiet_libraries
 from dsocr.commands.reading import print_guard
 from dsocr.commands.report import draw_report
 from dsocr.commands.training import print_interrupted, print_processes, print_trained, training_progress
 from dsocr.console import Printer
-from dsocr.errors import Interrupted, typed
+from dsocr.errors import Interrupted, RunError, typed
+
+if TYPE_CHECKING:
+    from dsocr.config import RunConfig
+    from dsocr.runs import RunFolder
 
 
 def demo_command(printer: Printer, out: Path) -> None:
     """`dsocr demo`."""
     from dsocr.config import load_config
+    from dsocr.runs import RunFolder
+    from dsocr.shipped import shipped
+
+    settings = {"run": out, "dataset": shipped("examples/handwriting")}
+    config = load_config(shipped("configs/demo.yaml")).model_copy(update=settings)
+    _refuse_another_s(RunFolder(out), config)
+    # Slow, and not needed to say that another run is there.
     from dsocr.evaluation.evaluate import evaluate
     from dsocr.evaluation.table import render_table
-    from dsocr.shipped import shipped
     from dsocr.training.local_ranks import local_ranks
     from dsocr.training.train import train
 
     quiet_libraries()
-    settings = {"run": out, "dataset": shipped("examples/handwriting")}
-    config = load_config(shipped("configs/demo.yaml")).model_copy(update=settings)
     printer.say("The demo trains a small DeepSeek-OCR network (`nano`) on 330 shipped lines in three hands.")
     try:
         with (
@@ -43,3 +52,14 @@ def demo_command(printer: Printer, out: Path) -> None:
     printer.say(f"report:    {drawn}   (open it in a browser)")
     printer.say(f"next:      dsocr transcribe {typed(out)} examples/handwriting/test -o {typed(out / 'texts.txt')}")
     printer.say("           dsocr prepare YOUR_SCANS -o data/yours   (the README has the whole way)")
+
+
+def _refuse_another_s(run: "RunFolder", config: "RunConfig") -> None:
+    """The demo begins anew where it was run before, and replaces nothing else; it may have lain elsewhere then."""
+    from dsocr.config import load_config
+
+    if not run.config.is_file():
+        return
+    there = load_config(run.config)
+    if (there.base, there.dataset.parts[-2:]) != (config.base, config.dataset.parts[-2:]):
+        raise RunError("holds a run that is not the demo's", where=run.path, hint="name another folder with -o")
