@@ -59,6 +59,14 @@ def test_a_dataset_and_a_configuration_show_the_same(
     assert written[0] == written[1]
 
 
+def test_a_preview_of_a_training_that_varies_nothing_says_so(call: Call, small_dataset: Path, tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(f"dataset: {small_dataset.as_posix()}\nrun: {tmp_path.as_posix()}\n", encoding="utf-8")
+    shown = ["preview", config, "-o", tmp_path / "sheet.html", "--samples", 1, "--epochs", 1]
+    assert "next:  nothing is varied; --augmentation medium shows what that would do" in call(*shown)[1]
+    assert "is too much" in call(*shown, "--augmentation", "light")[1]
+
+
 def test_preview_shows_what_the_model_sees(call: Call, small_dataset: Path, tmp_path: Path) -> None:
     sheet = tmp_path / "s.png"
     code, out, _ = call("preview", small_dataset, "-o", sheet, "--samples", 1, "--epochs", 1, "--as-model")

@@ -37,7 +37,10 @@ def preview_command(
     write(f"{config.dataset.resolve().name}: {how}{seen}", rows)
     printer.say(f"{len(rows)} samples in {epochs} epochs, {how}{seen}")
     printer.result(f"sheet: {out}")
-    printer.say("next:  look at it; what no pen and no scanner could have made is too much")
+    if config.training.augmentation in (0, "none") and not as_model:
+        printer.say("next:  nothing is varied; --augmentation medium shows what that would do")
+    else:
+        printer.say("next:  look at it; what no pen and no scanner could have made is too much")
 
 
 def chosen_augmentation(text: str) -> float | str:
