@@ -12,6 +12,7 @@ from dsocr import __version__
 from dsocr.cli import collecting, data, models, reports, serving, workbench  # noqa: F401 - they register their commands
 from dsocr.cli.command import Command
 from dsocr.cli.options import app
+from dsocr.cli.threads import wait_briefly
 from dsocr.console import Printer, make_output_utf8
 from dsocr.errors import DsocrError
 
@@ -34,6 +35,7 @@ for command in app.registered_commands:
 def main() -> None:
     """Run the command line; a user's mistake prints a sentence and exits with 2, a bug keeps its traceback."""
     make_output_utf8()
+    wait_briefly()
     try:
         app()
     except DsocrError as error:
