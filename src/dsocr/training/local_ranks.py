@@ -1,6 +1,7 @@
 """Several processes of this machine for one training, without a launcher: this one, and others that it starts.
 
-Small networks gain by it on a CPU: threads part every product of matrices, processes part the samples of a step.
+Small networks gain by it on a CPU where anything else runs beside: threads part every product of matrices and wait for
+each other at its end, processes part the samples of a step and wait once.
 """
 
 import multiprocessing
