@@ -24,9 +24,8 @@ from torch import distributed
 from dsocr.config import RunConfig
 from dsocr.data.processes import leave_with_parent
 from dsocr.errors import Interrupted, RunError
-from dsocr.training.allocation import keep_freed_memory
 from dsocr.training.launching import MEETING
-from dsocr.training.process_count import is_small_on_a_cpu, process_count, thread_count, threads_of_each
+from dsocr.training.process_count import process_count, thread_count, threads_of_each
 from dsocr.training.ranks import OthersEndedError
 from dsocr.training.train import train
 
@@ -43,8 +42,6 @@ def local_ranks(
     The others are started by spawning, so the program must be one that can be imported; each calls `at_start` first.
     Whatever happens inside, none of them is left. Raises RunError where one cannot be started.
     """
-    if is_small_on_a_cpu(config):
-        keep_freed_memory()
     if (count := process_count(config)) == 1:
         yield 1
         return
@@ -116,8 +113,6 @@ def _take_part(
     leave_with_parent(forget_meeting)
     os.environ.update(place)
     torch.set_num_threads(threads)
-    if is_small_on_a_cpu(config):
-        keep_freed_memory()
     if at_start is not None:
         at_start()
     started.send(None)

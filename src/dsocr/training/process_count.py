@@ -29,14 +29,13 @@ def process_count(config: RunConfig) -> int:
         return 1
     if asked != "auto":
         return asked
-    if sys.platform != "linux" or not is_small_on_a_cpu(config):
+    if sys.platform != "linux" or not _is_small_on_a_cpu(config):
         return 1
     step = config.training.samples_per_step
     return max(count for count in range(1, min(cores(), _MOST) + 1) if step % count == 0)
 
 
-def is_small_on_a_cpu(config: RunConfig) -> bool:
-    """True where a base that lies here, and is small, is trained without an accelerator."""
+def _is_small_on_a_cpu(config: RunConfig) -> bool:
     if choose_device().type != "cpu":
         return False
     if config.base != "nano" and not Path(config.base).is_dir():  # of the Hub: none there is small
