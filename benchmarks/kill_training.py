@@ -43,6 +43,8 @@ from dsocr.training.trainer import AdapterTrainer
 SEED = 17
 TIMES = {"samples_per_second", "seconds", "elapsed_seconds", "tokens_per_second", "memory_bytes"}
 PATIENCE = 120
+MARK = "DSOCR_KILLED_BY"
+"""In the environment of every process of ours."""
 
 
 def draw_dataset(folder: Path) -> Path:
@@ -259,8 +261,12 @@ def kill_until_done(
 
 
 def others_left() -> int:
-    """Processes of trainings that are still there a while after the last one."""
-    others = [one for one in psutil.process_iter(["cmdline"]) if "spawn_main" in " ".join(one.info["cmdline"] or [])]
+    """Processes of our trainings that are still there a while after the last one."""
+    others = []
+    for one in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if one.environ().get(MARK) == str(os.getpid()) and one.pid != os.getpid():
+                others.append(one)
     return len(psutil.wait_procs(others, timeout=10)[1])
 
 
@@ -276,6 +282,7 @@ def main() -> None:
     options = parser.parse_args()
     kind = Started if options.whole_processes or options.processes > 1 or not hasattr(os, "fork") else Forked
     torch.set_num_threads(1)
+    os.environ[MARK] = str(os.getpid())
     rng = random.Random(options.seed)
     hits: Counter[str] = Counter()
     trainings = faults = 0
