@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsocr.commands.quiet import quiet_libraries
+from dsocr.commands.training import train_line
 from dsocr.console import Printer
-from dsocr.errors import typed
 
 if TYPE_CHECKING:
     from dsocr.training.verdicts import Check
@@ -31,7 +31,7 @@ def preflight_command(printer: Printer, path: Path, overrides: Sequence[str], *,
     if found.refused:
         printer.result(f"refused: {', '.join(check.name for check in found.refused)}")
         return 1
-    printer.say(f"next: dsocr train {typed(path.as_posix())}{''.join(f' --set {typed(text)}' for text in overrides)}")
+    printer.say(f"next: {train_line(path, overrides)}")
     return 0
 
 

@@ -40,10 +40,13 @@ def plan_command(printer: Printer, path: Path, overrides: Sequence[str], *, prob
         return 0 if plan.fits else 1
     _print_plan(printer, plan)
     if plan.fits:
-        printer.say(
-            f"next: dsocr train {typed(path.as_posix())}{''.join(f' --set {typed(text)}' for text in overrides)}"
-        )
+        printer.say(f"next: {train_line(path, overrides)}")
     return 0 if plan.fits else 1
+
+
+def train_line(path: Path, overrides: Sequence[str]) -> str:
+    """The command that trains as a configuration and its overrides say."""
+    return f"dsocr train {typed(path.as_posix())}{''.join(f' --set {typed(text)}' for text in overrides)}"
 
 
 def _print_plan(printer: Printer, plan: "Plan") -> None:

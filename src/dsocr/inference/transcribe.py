@@ -144,9 +144,8 @@ def transcribe(
         if review is not None:
             review.parent.mkdir(parents=True, exist_ok=True)
             curve = write_review(_rows(read_pages(work.journal, pages)), review)
-            own = reader is None and not isinstance(
-                engine, Engine
-            )  # others' confidences are not those that were fitted
+            # Those of other programs are not the confidences that were fitted.
+            own = reader is None and not isinstance(engine, Engine)
             if own and curve[0].rest and Calibration.load(run.adapter).lines:
                 report.foretold = Foretold.of(curve)
         unwritten = target.write(work.draft, lambda: read_pages(work.journal, pages), step, card)
