@@ -68,7 +68,11 @@ class Recipe:
     onednn: bool = False
     alone: float = 0.0
     per_forward: int = 8
+    variant: str = "lora"
+    layers: str = ""
 
+
+LAST_LAYER = r"^model\.language_model\.layers\.2\.(self_attn|mlp)\.(shared_experts\.)?[a-z]+_proj$"
 
 REFERENCE = Recipe("reference", read=True)
 LEVERS = [
@@ -79,6 +83,7 @@ LEVERS = [
 ]
 OURS = Recipe("all but oneDNN and sheets", learnt=True, experts="grouped_mm", window=1)
 ON_SHEETS = replace(OURS, name="the same, on sheets", read=True, sheets="auto")
+BEHIND = replace(OURS, name="the same, begun behind the image", cache=True, variant="alora", read=True)
 MIXED = replace(ON_SHEETS, name="the same, half on sheets", alone=0.5)
 RECIPES = {
     "decoder": [
@@ -88,6 +93,10 @@ RECIPES = {
         Recipe("on sheets", sheets="auto"),
         replace(OURS, cache=True, read=True),
         replace(OURS, name="the same, 32 lines at once", cache=True, per_forward=32),
+        BEHIND,
+        replace(BEHIND, name="that, 32 lines at once", per_forward=32),
+        replace(BEHIND, name="that, the last layer alone", layers=LAST_LAYER),
+        replace(BEHIND, name="that, 32 lines at once", layers=LAST_LAYER, per_forward=32),
         replace(ON_SHEETS, cache=True),
         replace(MIXED, cache=True),
     ],
@@ -184,7 +193,7 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     settings = {
         "dataset": dataset,
         "run": dataset / "run",
-        "adapter": {"scope": scope},
+        "adapter": {"scope": recipe.layers or scope, "variant": recipe.variant},
         "input": {"lines_per_sheet": recipe.sheets, "single_lines": recipe.alone},
         "training": training,
     }
@@ -192,8 +201,9 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     torch.manual_seed(config.seed)
     base = load_base("nano")
     base.network.set_experts_implementation(recipe.experts)
-    model = fresh_adapter(base.network, config, revision=None)
-    samples, sheets = EncodedSamples(lines, base.encoder(None, "free_ocr"), seed=config.seed), None
+    encoder = base.encoder(None, "free_ocr")
+    model = fresh_adapter(base.network, config, encoder, revision=None)
+    samples, sheets = EncodedSamples(lines, encoder, seed=config.seed), None
     if recipe.sheets != 1:
         lay_out = partial(SheetSamples, samples, lines, samples.encoder, recipe.sheets, alone=recipe.alone)
         sheets = lay_out(max_text_tokens=config.training.max_text_tokens, seed=config.seed)

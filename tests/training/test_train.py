@@ -189,7 +189,8 @@ def test_checkpointing_leaves_frozen_vision_towers_out_of_the_backward_pass(
     scope: str, reached: bool, small_config: RunConfig
 ) -> None:
     config = changed(small_config, adapter={"scope": scope}, training={"gradient_checkpointing": True})
-    model = fresh_adapter(load_base("nano").network, config, revision=None).train()
+    base = load_base("nano")
+    model = fresh_adapter(base.network, config, base.encoder(None, "free_ocr"), revision=None).train()
     features = model.get_image_features(torch.zeros(1, 3, 256, 256)).pooler_output[0]
     assert features.requires_grad is reached
 

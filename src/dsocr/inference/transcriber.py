@@ -22,6 +22,7 @@ from dsocr.inference.ordering import read_by_length
 from dsocr.inference.prediction import Prediction
 from dsocr.inference.second_try import without_loops
 from dsocr.inference.sheets import LineReading, LinesPerSheet, read_sheets, sheet_limits
+from dsocr.model.activation import begins_behind_image
 from dsocr.model.adapters import load_adapter
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, choose_dtype, load_base
@@ -63,13 +64,14 @@ class Transcriber:
     def of_adapter(cls, folder: Path, *, precision: str = "auto", merged: bool = False) -> "Transcriber":
         """An adapter folder with its `reading.json`, on the base that this names.
 
-        `merged` adds the adapter to the base's weights in memory: it reads faster, and nothing can be switched off.
+        `merged` adds the adapter to the base's weights in memory, if it can be: it reads faster, and nothing can be
+        switched off.
         """
         settings = ReadingSettings.load(folder)
         device = choose_device()
         base = load_base(settings.base, settings.base_revision, dtype=choose_dtype(precision, device), device=device)
         network = load_adapter(base.network, folder)
-        if merged:
+        if merged and not begins_behind_image(network):
             network = network.merge_and_unload()
         encoder = base.encoder(settings.resolution, settings.prompt)
         generation = Generation(**settings.generation)

@@ -24,6 +24,8 @@ from dsocr.model.views import Views, normalize, show
 IGNORED = -100
 """The label of a position that is not learnt."""
 
+_STATES = 5
+
 PIXELS = ("pixel_values", "pixel_values_local")
 """The parts of a batch that are pixels."""
 
@@ -33,8 +35,8 @@ class Encoded:
     """A sample the model can take: `prompt_ids` with one id an image slot, `answer_ids` with the end token.
 
     `answer_ids` is empty for transcription. `stitches_tiles` where the model wants to know the grid of the tiles.
-    `features`, where the vision towers have seen the image already, are its (slots, D) features, and `views` is not
-    looked at.
+    `features`, where the vision towers have seen the image already, are its (slots, D) features, or its states where
+    the decoder has, and `views` is not looked at.
     """
 
     prompt_ids: tuple[int, ...]
@@ -44,19 +46,48 @@ class Encoded:
     features: Tensor | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ImageFeatures:
-    """What the vision towers said of each image of a batch, as the native forward takes it in place of pixels."""
+    """What the vision towers said of each image of a batch, as the native forward takes it in place of pixels.
+
+    Not frozen: transformers repeats them in place where a search follows several texts of an image.
+    """
 
     pooler_output: list[Tensor]
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "ImageFeatures":
         """The same on a device; the Trainer moves batches so."""
-        return ImageFeatures([image.to(device, non_blocking=non_blocking) for image in self.pooler_output])
+        return ImageFeatures(_moved(self.pooler_output, device, non_blocking))
 
     def pin_memory(self) -> "ImageFeatures":
         """The same in memory that a device can read while it computes."""
-        return ImageFeatures([image.pin_memory() for image in self.pooler_output])
+        return ImageFeatures(_pinned(self.pooler_output))
+
+
+@dataclass(frozen=True, slots=True)
+class ImageStates:
+    """In place of features the keys and values of all layers, where an adapter begins behind the image.
+
+    Those of an image are (N, 2, H, P, d), as `activation.py` has them.
+    """
+
+    states: list[Tensor]
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "ImageStates":
+        """The same on a device; the Trainer moves batches so."""
+        return ImageStates(_moved(self.states, device, non_blocking))
+
+    def pin_memory(self) -> "ImageStates":
+        """The same in memory that a device can read while it computes."""
+        return ImageStates(_pinned(self.states))
+
+
+def _moved(images: Sequence[Tensor], device: torch.device | str, non_blocking: bool) -> list[Tensor]:
+    return [image.to(device, non_blocking=non_blocking) for image in images]
+
+
+def _pinned(images: Sequence[Tensor]) -> list[Tensor]:
+    return [image.pin_memory() for image in images]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +113,19 @@ class Encoder:
         """The id that ends an answer."""
         return int(self.tokenizer.eos_token_id)
 
+    @property
+    def words_behind_image(self) -> tuple[int, ...]:
+        """The ids of the prompt's words behind the image."""
+        return self.text_ids(self.prompt.split(IMAGE)[1])
+
     def prompt_ids(self, grid: Grid = UNTILED) -> tuple[int, ...]:
         """Begin token, the image's slots and the words of the prompt; no end token, no space at the end.
 
         `grid` is that of the image's tiles, on which the number of slots depends.
         """
-        before, after = self.prompt.split(IMAGE)
+        before, _ = self.prompt.split(IMAGE)
         slots = (self.image_token_id,) * self.resolution.slots(grid)
-        return (int(self.tokenizer.bos_token_id), *self.text_ids(before), *slots, *self.text_ids(after))
+        return (int(self.tokenizer.bos_token_id), *self.text_ids(before), *slots, *self.words_behind_image)
 
     def text_ids(self, text: str) -> tuple[int, ...]:
         """The ids of a text, special tokens neither added nor understood."""
@@ -185,7 +221,8 @@ def _images(samples: Sequence[Encoded], device: torch.device | str, dtype: torch
     if features:
         if len(features) != len(samples):
             raise ModelError("a batch needs samples that all have features or none")
-        return {"mm_encoder_outputs": {"image": ImageFeatures(features).to(device)}}
+        made = ImageStates if features[0].dim() == _STATES else ImageFeatures
+        return {"mm_encoder_outputs": {"image": made(features).to(device)}}
     images: dict[str, Any] = {
         "pixel_values": _pixels(np.stack([sample.views.whole for sample in samples]), device, dtype)
     }

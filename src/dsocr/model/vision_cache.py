@@ -1,9 +1,10 @@
 """What frozen vision towers say of an image, computed once and kept on disk.
 
+Where the adapter begins behind the image, the decoder up to there is frozen, too: then its keys and values are kept.
 An entry is one safetensors file named by a hash of everything it depends on, so it is never stale: what made the image
-(told by the caller), and, here, the towers' weights, their number format and kind of device, the resolution, the code
+(told by the caller), and, here, the frozen weights, their number format and kind of device, the resolution, the code
 that prepares pixels and the libraries it calls. Knows nothing about datasets.
-Shapes: `n` image slots, `D` width of the decoder.
+Shapes: `n` image slots, `D` width of the decoder; of keys and values as in `activation.py`.
 """
 
 import hashlib
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _CODE = (
+    "model/activation.py",
     "model/encoding.py",
     "model/folding.py",
     "model/resolution.py",
@@ -47,7 +49,7 @@ _ELSEWHERE = "set DSOCR_CACHE to a folder with room, or training.vision_cache=fa
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Of one image: `tokens` (n, D), one for each image slot, and the grid of its tiles."""
+    """Of one image: `tokens` (n, D), one for each image slot, or states (N, 2, H, P, d), and the grid of its tiles."""
 
     tokens: Tensor
     grid: Grid
@@ -161,18 +163,30 @@ class FeatureStore:
 class VisionCache:
     """The features of images for one base at one resolution, from the store, or else from its vision towers.
 
+    With `states`, for a model whose adapter begins behind the image, they are the keys and values up to there.
     `autocast` is the number format in which training computes, None where the towers compute in their own. `about` is
     what else the images depend on.
     """
 
     def __init__(
-        self, store: Store, model: Any, encoder: Encoder, *, autocast: torch.dtype | None, about: str = ""
+        self,
+        store: Store,
+        model: Any,
+        encoder: Encoder,
+        *,
+        autocast: torch.dtype | None,
+        about: str = "",
+        states: bool = False,
     ) -> None:
         self._store = store
+        self._model = model
         self._network: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._encoder = encoder
         self._autocast = autocast
-        parts = [fingerprint(self._network), repr(encoder.resolution), str(autocast), _code(), about]
+        self._states = states
+        parts = [fingerprint(self._network, decoder=states), repr(encoder.resolution), str(autocast), _code(), about]
+        if states:
+            parts.append(encoder.prompt)
         self._about = "\n".join(parts)
 
     def key(self, made_of: str) -> str:
@@ -181,16 +195,20 @@ class VisionCache:
 
     def entry_bytes(self, grid: Grid) -> int:
         """What the entry of an image takes on disk, its head included."""
-        width = self._network.config.text_config.hidden_size
+        text = self._network.config.text_config
         dtype = self._autocast or self._network.dtype
-        return self._encoder.resolution.slots(grid) * int(width) * dtype.itemsize + 512
+        if not self._states:
+            return self._encoder.resolution.slots(grid) * int(text.hidden_size) * dtype.itemsize + 512
+        positions = len(self._encoder.prompt_ids(grid)) - len(self._encoder.words_behind_image)
+        a_position = 2 * text.num_hidden_layers * text.num_key_value_heads * text.head_dim
+        return positions * int(a_position) * dtype.itemsize + 512
 
     def fill(self, samples: Mapping[str, Encoded]) -> dict[str, Features]:
         """Compute the features of samples in one batch and keep them by key.
 
         Raises DataError where they cannot be written.
         """
-        computed = vision_features(self._network, list(samples.values()), self._encoder.pad_id, self._autocast)
+        computed = self._computed(list(samples.values()))
         filled = {
             key: Features(tokens, sample.views.grid)
             for (key, sample), tokens in zip(samples.items(), computed, strict=True)
@@ -198,6 +216,13 @@ class VisionCache:
         for key, features in filled.items():
             self._store.put(key, features)
         return filled
+
+    def _computed(self, samples: Sequence[Encoded]) -> list[Tensor]:
+        if not self._states:
+            return vision_features(self._network, samples, self._encoder.pad_id, self._autocast)
+        from dsocr.model.activation import image_states  # which needs networks: see above
+
+        return image_states(self._model, samples, self._encoder.pad_id, self._autocast)
 
     def claim(self, keys: Iterable[str]) -> set[str]:
         """Those of the keys that need not be filled any more."""
@@ -230,12 +255,14 @@ def vision_features(
     return [tokens.to("cpu", copy=True) for tokens in seen]
 
 
-def fingerprint(network: "PreTrainedModel") -> str:
-    """A hash of everything in the network but its decoder: names, shapes, types and values, and the kind of device."""
+def fingerprint(network: "PreTrainedModel", *, decoder: bool = False) -> str:
+    """A hash of all frozen in the network, its decoder if asked: names, shapes, types, values, and kind of device."""
     found = hashlib.sha256(f"{network.device.type} {network.config._attn_implementation}\n".encode())
     for name, tensor in sorted(network.state_dict().items()):
-        if ".language_model." in name or name.startswith("lm_head") or ".lora_" in name:
+        behind = name.startswith("lm_head") or (".language_model." in name and not decoder)
+        if behind or ".lora_" in name:
             continue
+        name = name.replace(".base_layer.", ".")  # whatever has an adapter
         found.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
         found.update(tensor.detach().contiguous().cpu().view(-1).view(torch.uint8).numpy())
     return found.hexdigest()

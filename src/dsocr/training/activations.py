@@ -11,7 +11,7 @@ Letters: `n` tokens of the batch, `D` width, `F` width inside a feed-forward blo
 A layer whose input has a gradient keeps, as its own code and PEFT's have it, in bytes:
 
     norms               8 n D: two inputs in float32 (on a CPU, the vision towers' in `w`)
-    attention           4 w n D: queries, keys, values and output
+    attention           4 w n D: queries, keys, values and output, and 2 w D for each token before the adapter begins
       eager             and, for each pair of tokens and head, 4 for float32 and `w` for a copy in half precision
       SAM               and, for each pair in a window or in the whole image, the bias or the weights
     feed-forward        3 w n F with a gate, 2 w n F with quick GELU, w n F with GELU
@@ -45,13 +45,20 @@ _SHARED = ("k_proj", "v_proj", "up_proj", "o_proj", "out_proj")
 class Batch:
     """What is in memory at once: samples of so many tokens each, with the padding, and the sides of one's views.
 
-    `learnt` are the tokens of a sample that logits are made for; all where it is not said.
+    `learnt` are the tokens of a sample that logits are made for; all where it is not said. `before` are those that the
+    base alone looks at, where an adapter begins behind the image.
     """
 
     samples: int
     tokens: int
     views: tuple[int, ...]
     learnt: int | None = None
+    before: int = 0
+
+    @property
+    def behind(self) -> int:
+        """The tokens of a sample that the adapter acts on."""
+        return self.tokens - self.before
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +155,7 @@ class _Sizes:
                 yield self._encoder_layer(number, views, (patches // 4) ** 2)
         for number in range(self._config.text_config.num_hidden_layers):
             yield self._decoder_layer(number)
-        yield _Layer(0, self._batch.samples * self._batch.tokens * self._config.text_config.hidden_size * 4)
+        yield _Layer(0, self._batch.samples * self._batch.behind * self._config.text_config.hidden_size * 4)
 
     def _sam_layer(self, number: int, views: int, patches: int) -> _Layer:
         config = self._config.vision_config.sam_config
@@ -191,19 +198,21 @@ class _Sizes:
             expert = config.moe_intermediate_size
             routed = config.num_experts_per_tok * (3 * expert + config.hidden_size)
             inside = 3 * config.n_shared_experts * expert + routed
-        layer = self._transformer_layer(config, _DECODER, number, self._batch.samples, self._batch.tokens, inside)
+        batch = self._batch
+        layer = self._transformer_layer(config, _DECODER, number, batch.samples, batch.behind, inside, batch.before)
         return replace(layer, adapted=True) if number == 0 and self._projector else layer
 
     def _transformer_layer(
-        self, config: Any, tower: str, number: int, samples: int, length: int, inside: int
+        self, config: Any, tower: str, number: int, samples: int, length: int, inside: int, before: int = 0
     ) -> _Layer:
-        """A layer whose feed-forward block keeps `inside` numbers a token."""
+        """A layer whose feed-forward block keeps `inside` numbers a token; attention sees so many `before`, too."""
         tokens, width = samples * length, config.hidden_size
-        pairs = samples * length**2 * config.num_attention_heads if self._eager else 0
+        pairs = samples * length * (before + length) * config.num_attention_heads if self._eager else 0
         adapters = self._adapters(tower, number, tokens)
         norm = 4 if hasattr(config, "rms_norm_eps") else self._norm
         kept = 2 * tokens * width * norm + tokens * (4 * width + inside) * self._number + adapters
         kept += pairs * self._stepwise
+        kept += 2 * samples * before * width * self._number  # keys and values
         passing = tokens * inside * self._number // 2 + pairs * self._stepwise
         return _Layer(tokens * width * self._number, kept, passing, passing, adapters > 0)
 

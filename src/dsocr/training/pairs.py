@@ -16,7 +16,7 @@ from rapidfuzz import process
 from rapidfuzz.distance import Levenshtein
 
 from dsocr.inference.decoding import Generation, decode
-from dsocr.model.encoding import IGNORED, Encoded, Encoder, collate
+from dsocr.model.encoding import IGNORED, Encoded, Encoder, collate, only_learnt
 from dsocr.text import comparable
 from dsocr.training.verdicts import Check
 
@@ -78,9 +78,9 @@ def sample_losses(model: PeftModel, encoder: Encoder, samples: Sequence[Encoded]
     losses: list[float] = []
     for start in range(0, len(samples), at_once):
         rows = samples[start : start + at_once]
-        batch = collate(rows, encoder.pad_id, padding="right", device=model.device, dtype=model.dtype)
-        labels = batch.pop("labels")[:, 1:]
-        logits = model(**batch).logits[:, :-1]
+        batch = only_learnt(collate(rows, encoder.pad_id, padding="right", device=model.device, dtype=model.dtype))
+        labels, _ = batch.pop("labels"), batch.pop("shift_labels")
+        logits = model(**batch).logits
         for row, learnt in zip(logits, labels, strict=True):
             there = learnt != IGNORED  # one sample at a time: a vocabulary's worth of float32 a token is much
             losses.append(float(torch.nn.functional.cross_entropy(row[there].float(), learnt[there])))

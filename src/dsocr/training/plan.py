@@ -247,7 +247,9 @@ class _Needs:
         dtype = choose_dtype(training.precision, self.device)
         tokens, views = self._shown(config.input.resolution)
         learnt = max(length.text for length in self.lengths)
-        batch = Batch(min(training.samples_per_forward, len(self.lengths)), tokens, views, learnt)
+        words = len(self._encoder.words_behind_image)
+        before = tokens - learnt - words if config.adapter.variant == "alora" else 0
+        batch = Batch(min(training.samples_per_forward, len(self.lengths)), tokens, views, learnt, before)
         computing = Computing(dtype, training.attention, training.gradient_checkpointing, self.device.type)
         return estimate_memory(self._model(config), weight_bytes(self._folder, dtype), batch, computing)
 
@@ -265,7 +267,7 @@ class _Needs:
         if scope not in self._models:
             outline = load_outline(self._base, self._revision)
             with torch.device("meta"):
-                self._models[scope] = fresh_adapter(outline, config, revision=self._revision)
+                self._models[scope] = fresh_adapter(outline, config, self._encoder, revision=self._revision)
         return self._models[scope]
 
 

@@ -51,8 +51,8 @@ def set_up(config: RunConfig, samples: Sequence[Sample]) -> Setup:
     dtype = choose_dtype(config.training.precision, device)
     set_seed(config.seed)
     base = load_base(config.base, config.base_revision, dtype=dtype, device=device, attention=config.training.attention)
-    model = fresh_adapter(base.network, config, revision=base.revision)
     encoder = base.encoder(config.input.resolution, config.input.prompt)
+    model = fresh_adapter(base.network, config, encoder, revision=base.revision)
     encoded = encoded_samples(config, samples, encoder)
     demand_gradients(model, Collator(encoder.pad_id)([encoded[0]]), dtype)
     return Setup(model, encoder, encoded, two_rate_optimizer(model, config.training), device, dtype)
@@ -120,7 +120,7 @@ def _lengths(samples: EncodedSamples) -> Callable[[], Sequence[int]]:
     return lambda: lengths
 
 
-def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str | None) -> PeftModel:
+def fresh_adapter(network: PreTrainedModel, config: RunConfig, encoder: Encoder, *, revision: str | None) -> PeftModel:
     """The network with an untrained adapter as the configuration describes it; `revision` is the base's commit.
 
     Where the configuration asks for it, activations are computed twice instead of held.
@@ -135,6 +135,7 @@ def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str 
         alpha=adapter.alpha,
         dropout=adapter.dropout,
         variant=adapter.variant,
+        invoked_by=encoder.words_behind_image,
     )
     if config.training.compile:
         compile_layers(model)

@@ -1,7 +1,12 @@
-"""Whether a training keeps what its vision towers say of each image, and the looking at all of them beforehand."""
+"""Whether a training keeps what its vision towers say of each image, and the looking at all of them beforehand.
+
+Where the adapter begins behind the image, what the decoder makes of the image is kept if it fits: it takes more room,
+and saves more than the towers take.
+"""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 from peft import PeftModel
@@ -9,6 +14,7 @@ from peft import PeftModel
 from dsocr.config import RunConfig
 from dsocr.data.augment import changes
 from dsocr.errors import ConfigError
+from dsocr.model.activation import begins_behind_image
 from dsocr.model.adapters import vision_parameters
 from dsocr.model.resolution import UNTILED
 from dsocr.model.vision_cache import FeatureStore, MemoryStore, Store, VisionCache, cache_folder, code_hash
@@ -51,15 +57,21 @@ def keep_features(
     ranks = ranks or Ranks()
     limit = int(config.training.vision_cache_gigabytes * 1e9)
     store = FeatureStore(cache_folder(), limit)
-    sets: list[tuple[Samples, int, VisionCache]] = [
-        (training, _views(config, training), _cache(store, model, training, dtype))
-    ]
-    if validation is not None:
-        # Validation computes in the number format of the weights, as transcription does.
-        sets.append((validation, 1, _cache(store, model, validation, torch.float32)))
-    size = sum(_size(samples, views, cache) for samples, views, cache in sets)
-    # Asked once, before anything is written: what is free changes.
-    if problem := ranks.from_first(lambda: _too_large(size, limit)):
+    for states in (True, False) if begins_behind_image(model) else (False,):
+        sets: list[tuple[Samples, int, VisionCache]] = [
+            (training, _views(config, training), _cache(store, model, training, dtype, states=states))
+        ]
+        if validation is not None:
+            # Validation computes in the number format of the weights, as transcription does.
+            sets.append((validation, 1, _cache(store, model, validation, torch.float32, states=states)))
+        size = sum(_size(samples, views, cache) for samples, views, cache in sets)
+        # Asked once, before anything is written: what is free changes.
+        problem = ranks.from_first(partial(_too_large, size, limit))
+        if not problem:
+            break
+        if states:
+            tell(f"the decoder's part of the images is computed in every step: {problem}")
+    if problem:
         if config.training.vision_cache == "auto":
             tell(f"no vision cache: {problem}")
             return False
@@ -83,11 +95,12 @@ def keep_features_in_memory(
     if not _wanted(config, model, samples, epochs):
         return 0
     limit, views = int(config.training.vision_cache_gigabytes * 1e9), _views(config, samples)
-    cache = _cache(MemoryStore(), model, samples, dtype)
-    if _too_large(_size(samples, views, cache), limit):
-        return 0
-    samples.use_cache(cache, views)
-    return views * len(samples)
+    for states in (True, False) if begins_behind_image(model) else (False,):
+        cache = _cache(MemoryStore(), model, samples, dtype, states=states)
+        if not _too_large(_size(samples, views, cache), limit):
+            samples.use_cache(cache, views)
+            return views * len(samples)
+    return 0
 
 
 def _views(config: RunConfig, samples: Samples) -> int:
@@ -100,9 +113,9 @@ def _fresh(config: RunConfig, samples: Samples) -> bool:
     return changes(config.training.augmentation) or isinstance(samples, SheetSamples)
 
 
-def _cache(store: Store, model: PeftModel, samples: Samples, dtype: torch.dtype) -> VisionCache:
+def _cache(store: Store, model: PeftModel, samples: Samples, dtype: torch.dtype, *, states: bool) -> VisionCache:
     autocast = None if dtype is torch.float32 else dtype
-    return VisionCache(store, model, samples.encoder, autocast=autocast, about=code_hash(*_CODE))
+    return VisionCache(store, model, samples.encoder, autocast=autocast, about=code_hash(*_CODE), states=states)
 
 
 def _wanted(config: RunConfig, model: PeftModel, samples: Samples, epochs: float) -> bool:
