@@ -142,7 +142,7 @@ def _as_on_disk(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_in_memory(config: LoraConfig) -> LoraConfig:
-    """The same as it is used here: one that begins behind the image gets plain layers, not PEFT's own activated ones."""
+    """The same as it is used here: one that begins behind the image has plain layers, not PEFT's activated ones."""
     if not config.alora_invocation_tokens:
         return config
     values = {field.name: getattr(config, field.name) for field in fields(config) if field.init}
