@@ -12,7 +12,7 @@ width.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -36,6 +36,13 @@ class ActivatedConfig(LoraConfig):  # type: ignore[misc]  # PEFT has no types
     """
 
     invoked_by: tuple[int, ...] = ()
+
+
+def activated(config: LoraConfig, invoked_by: Sequence[int]) -> ActivatedConfig:
+    """A config of the same adapter that begins behind the image, without PEFT's own layers for it."""
+    values = {field.name: getattr(config, field.name) for field in fields(config) if field.init}
+    plain = {"alora_invocation_tokens": None, "task_type": None}
+    return ActivatedConfig(**values | plain, invoked_by=tuple(invoked_by))
 
 
 def begins_behind_image(model: Any) -> bool:
