@@ -81,6 +81,7 @@ def image_states(
         cache = _looked_at(network, batch, max(lengths), DynamicCache())
     network.train(training)
     layers = torch.stack([torch.stack([layer.keys, layer.values], 1) for layer in cache.layers], 1)
+    layers = layers.to(autocast or network.dtype)  # positions are turned in float32, attention takes them in this
     return [states[..., :length, :].to("cpu", copy=True) for states, length in zip(layers, lengths, strict=True)]
 
 

@@ -165,9 +165,9 @@ def add_adapter(model: PeftModel, folder: Path, name: str) -> None:
         hint = "serve it alone, or merge it with `dsocr export --merged`"
         raise ModelError("adapts routed experts, which one adapter at a time can", where=folder, hint=hint)
     try:
-        model.add_adapter(name, config)
         if isinstance(config, ActivatedConfig):
             begin_behind_image(model)
+        model.add_adapter(name, config)
         load_tensors(model, tensors, where=folder / WEIGHTS, name=name)
     except ValueError as error:
         _forget(model, name)
