@@ -72,6 +72,7 @@ class Recipe:
     variant: str = "lora"
     layers: str = ""
     maskless: bool = False
+    last: bool = False
 
 
 LAST_LAYER = r"^model\.language_model\.layers\.2\.(self_attn|mlp)\.(shared_experts\.)?[a-z]+_proj$"
@@ -82,9 +83,10 @@ LEVERS = [
     Recipe("logits where learnt", learnt=True),
     Recipe("a step's lines sorted", window=1),
     Recipe("no mask of the padding", maskless=True),
+    Recipe("last block where learnt", learnt=True, last=True),
     Recipe("products by oneDNN", onednn=True),
 ]
-OURS = Recipe("all but oneDNN and sheets", learnt=True, experts="grouped_mm", window=1, maskless=True)
+OURS = Recipe("all but oneDNN and sheets", learnt=True, experts="grouped_mm", window=1, maskless=True, last=True)
 ON_SHEETS = replace(OURS, name="the same, on sheets", read=True, sheets="auto")
 BEHIND = replace(OURS, name="the same, begun behind the image", cache=True, variant="alora", read=True)
 MIXED = replace(ON_SHEETS, name="the same, half on sheets", alone=0.5)
@@ -208,6 +210,8 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     base.network.set_experts_implementation(recipe.experts)
     encoder = base.encoder(None, "free_ocr")
     model = fresh_adapter(base.network, config, encoder, revision=None)
+    if not recipe.last:
+        base.network._forward_pre_hooks.popitem()
     samples, sheets = EncodedSamples(lines, encoder, seed=config.seed), None
     if recipe.sheets != 1:
         lay_out = partial(SheetSamples, samples, lines, samples.encoder, recipe.sheets, alone=recipe.alone)

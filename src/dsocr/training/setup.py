@@ -16,6 +16,7 @@ from dsocr.samples import Sample
 from dsocr.training.arguments import two_rate_optimizer
 from dsocr.training.collator import Collator, EncodedSamples
 from dsocr.training.gradients import demand_gradients
+from dsocr.training.last_block import LastBlock
 from dsocr.training.lengths import measure_lengths
 from dsocr.training.order import LengthOrder
 from dsocr.training.sheets import SheetSamples
@@ -139,6 +140,8 @@ def fresh_adapter(network: PreTrainedModel, config: RunConfig, encoder: Encoder,
     )
     if config.training.compile:
         compile_layers(model)
+    else:
+        LastBlock(network)
     if config.training.gradient_checkpointing:
         checkpoint_activations(model)
     return model
