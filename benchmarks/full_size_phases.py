@@ -22,9 +22,9 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 from transformers import logging
 
-from dsocr.inference.decoding import Generation
+from dsocr.inference.generation import Generation
 from dsocr.model.adapters import WEIGHTS, adapter_tensors, attach_adapter, load_adapter, save_adapter, without_gradient
-from dsocr.model.encoding import collate
+from dsocr.model.collating import collate
 from dsocr.model.loading import BaseModel, load_base
 from dsocr.model.prompts import find_prompt
 from dsocr.model.weights import tensor_shapes, tensor_types
