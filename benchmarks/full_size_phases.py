@@ -22,10 +22,11 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 from transformers import logging
 
-from dsocr.inference.decoding import Generation
+from dsocr.inference.generation import Generation
 from dsocr.model.activation import image_states
 from dsocr.model.adapters import WEIGHTS, adapter_tensors, attach_adapter, load_adapter, save_adapter, without_gradient
-from dsocr.model.encoding import Encoded, Encoder, collate, only_learnt
+from dsocr.model.collating import collate, only_learnt
+from dsocr.model.encoding import Encoded, Encoder
 from dsocr.model.loading import BaseModel, load_base
 from dsocr.model.prompts import find_prompt
 from dsocr.model.vision_cache import vision_features

@@ -15,12 +15,14 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForImageTextToText, PreTrainedModel, PreTrainedTokenizerFast, logging
 
-from dsocr.inference.decoding import Generation, decode
+from dsocr.inference.decoding import decode
+from dsocr.inference.generation import Generation
 from dsocr.inference.sheets import encode_sheet
 from dsocr.model.activation import activated, begin_behind_image, image_states
 from dsocr.model.adapters import adapter_tensors, attach_adapter, load_tensors
 from dsocr.model.architectures import Architecture, original_config
-from dsocr.model.encoding import Encoded, Encoder, collate, normalized, only_learnt
+from dsocr.model.collating import collate, normalized, only_learnt
+from dsocr.model.encoding import Encoded, Encoder
 from dsocr.model.loading import load_base
 from dsocr.model.prompts import find_prompt
 from dsocr.model.resolution import find_resolution

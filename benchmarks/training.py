@@ -35,9 +35,11 @@ from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.evaluation.metrics import ErrorRate, character_errors
-from dsocr.inference.decoding import Generation, decode
+from dsocr.inference.decoding import decode
+from dsocr.inference.generation import Generation
 from dsocr.inference.sheets import LinesPerSheet, read_sheets
-from dsocr.model.encoding import Encoder, collate, normalized, only_learnt
+from dsocr.model.collating import collate, normalized, only_learnt
+from dsocr.model.encoding import Encoder
 from dsocr.model.loading import load_base
 from dsocr.samples import Sample, Split
 from dsocr.training.collator import EncodedSamples

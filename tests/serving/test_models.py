@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from dsocr.errors import ModelError, RunError
-from dsocr.inference.decoding import Generation
+from dsocr.inference.generation import Generation
 from dsocr.inference.transcriber import Transcriber
 from dsocr.model.adapters import Variant, attach_adapter, save_adapter
 from dsocr.model.loading import load_base

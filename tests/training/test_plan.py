@@ -17,9 +17,11 @@ from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.errors import DataError
-from dsocr.model.encoding import normalized
-from dsocr.model.loading import BaseModel, find_base, load_base, load_encoder, load_outline
+from dsocr.model.collating import normalized
+from dsocr.model.finding import find_base
+from dsocr.model.loading import BaseModel, load_base, load_outline
 from dsocr.model.resolution import Resolution, Tiling
+from dsocr.model.tokenizing import load_encoder
 from dsocr.samples import Sample, Split
 from dsocr.training.activations import Batch, Computing, estimate_activations
 from dsocr.training.collator import Collator, EncodedSamples

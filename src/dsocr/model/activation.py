@@ -22,7 +22,8 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from dsocr.errors import ConfigError, ModelError
-from dsocr.model.encoding import IGNORED, Encoded, ImageStates, collate
+from dsocr.model.collating import IGNORED, ImageStates, collate
+from dsocr.model.encoding import Encoded
 
 _WHOLE = "full_attention"
 _IMAGES = ("pixel_values", "pixel_values_local", "num_local_patches", "patches_grid", "mm_encoder_outputs")
