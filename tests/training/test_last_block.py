@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from dsocr.config import RunConfig
-from dsocr.model.encoding import collate, normalized, only_learnt
+from dsocr.model.collating import collate, normalized, only_learnt
 from dsocr.model.loading import BaseModel, load_base
 from dsocr.training.last_block import LastBlock
 from dsocr.training.setup import fresh_adapter
