@@ -84,6 +84,21 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, content: bytes, problem
     assert problem in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        pytest.param(b'dataset: "C:\\Users\\scans"', "write paths with /", id="a path of Windows in quotes"),
+        pytest.param(b"training:\n\tepochs: 3", "indent with spaces", id="a tab"),
+    ],
+)
+def test_what_editors_and_windows_bring_in_is_told_how_to_mend(tmp_path: Path, content: bytes, hint: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert hint in (caught.value.hint or "")
+
+
 def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
         load_config(tmp_path / "nowhere.yaml")

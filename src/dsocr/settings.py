@@ -33,7 +33,7 @@ def read_yaml(path: Path, *, example: str, hint: str) -> dict[Any, Any]:
     except UnicodeDecodeError as error:
         raise ConfigError("is not UTF-8 text", where=path, hint="save it with the encoding UTF-8") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"is not YAML: {_reason(error)}", where=_place(path, error)) from error
+        raise ConfigError(f"is not YAML: {_reason(error)}", where=_place(path, error), hint=_mend(error)) from error
     if twice:
         raise ConfigError.listing(twice, where=path)
     if not isinstance(settings, dict):
@@ -117,6 +117,14 @@ def _keys_given_twice(node: yaml.Node | None, section: str = "") -> Iterator[str
 
 def _reason(error: yaml.YAMLError) -> str:
     return getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+
+
+def _mend(error: yaml.YAMLError) -> str | None:
+    """What to do about the two faults that editors and Windows' paths bring in."""
+    reason = _reason(error)
+    if "escape" in reason:
+        return "write paths with / , as C:/scans, or without the double quotes"
+    return "indent with spaces, not with tabs" if r"'\t'" in reason else None
 
 
 def _place(path: Path, error: yaml.YAMLError) -> str:

@@ -103,13 +103,13 @@ def test_the_next_command_can_be_typed_where_a_path_has_spaces(
     assert f'next:    dsocr check "{out}"\n' in said
 
 
-def test_a_path_with_spaces_that_was_not_quoted_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
-) -> None:
+def test_a_word_too_many_is_told_how_it_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts) -> None:
     picture(tmp_path / "мои сканы" / "a.png")
     monkeypatch.chdir(tmp_path)
     code, _, said = call(monkeypatch, capsys, "prepare", "мои", "сканы", "-o", "out")
     assert (code, "(сканы): a path with spaces stands in quotes" in said) == (2, True)
+    code, _, said = call(monkeypatch, capsys, "train", "mine.yaml", "training.epochs=3")
+    assert (code, "(training.epochs=3): a setting stands behind --set" in said) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,8 @@ class Command(TyperCommand):
         except Exception as error:
             told: Any = error  # a usage error; typer gives no name to it
             if "unexpected extra argument" in getattr(told, "message", ""):
-                told.message += ": a path with spaces stands in quotes"
+                how = "a setting stands behind --set" if "=" in told.message else "a path with spaces stands in quotes"
+                told.message += f": {how}"
             raise
 
     def invoke(self, ctx: Any) -> Any:
