@@ -87,6 +87,12 @@ def test_a_dataset_is_checked_and_previewed_without_torch(place: Path) -> None:
     assert (place / "sheet.html").is_file()
 
 
+def test_what_reads_by_a_server_and_what_shows_a_workbench_needs_no_torch() -> None:
+    needed = "dsocr.inference.transcribe, dsocr.inference.remote, dsocr.workbench.filling, dsocr.workbench.reading"
+    script = f"import sys, {needed}; assert not {{'torch', 'transformers'}} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_what_is_not_there_is_told_without_waiting_for_torch(tmp_path: Path) -> None:
     make_run(tmp_path / "run", dataset="nowhere")
     (tmp_path / "config.yaml").write_text("dataset: nowhere\nrun: new\n", encoding="utf-8")

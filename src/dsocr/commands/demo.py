@@ -28,6 +28,7 @@ def demo_command(printer: Printer, out: Path) -> None:
     config = load_config(shipped("configs/demo.yaml")).model_copy(update=settings)
     refuse_run(RunFolder(out), overwrite=True, another=_ANOTHER)
     _refuse_another_s(RunFolder(out), config)
+    printer.say("The demo trains a small DeepSeek-OCR network (`nano`) on 330 shipped lines in three hands.")
     # Slow, and not needed to say that another run is there.
     from dsocr.evaluation.evaluate import evaluate
     from dsocr.evaluation.table import render_table
@@ -35,7 +36,6 @@ def demo_command(printer: Printer, out: Path) -> None:
     from dsocr.training.train import train
 
     quiet_libraries()
-    printer.say("The demo trains a small DeepSeek-OCR network (`nano`) on 330 shipped lines in three hands.")
     try:
         with (
             local_ranks(config, overwrite=True, at_start=begin_beside) as count,

@@ -100,14 +100,14 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
         if first:
             raise
         _leave_the_word_to_the_first()
+    printer.say(f"training {config.run} on {config.dataset} from {config.base}")
+    if preflight and (overwrite or not any(run.checkpoints.glob("step-*"))):  # what goes on has been tried
+        printer.say("trying first whether it learns, a few minutes at most; --no-preflight leaves the trials out")
     from dsocr.training.local_ranks import local_ranks  # slow, and not needed to say what is wrong with a configuration
     from dsocr.training.ranks import OthersEndedError
     from dsocr.training.train import train
 
     quiet_libraries()
-    printer.say(f"training {config.run} on {config.dataset} from {config.base}")
-    if preflight and (overwrite or not any(run.checkpoints.glob("step-*"))):  # what goes on has been tried
-        printer.say("trying first whether it learns, a few minutes at most; --no-preflight leaves the trials out")
     try:
         with (
             local_ranks(config, overwrite=overwrite, preflight=preflight, at_start=begin_beside) as count,
