@@ -36,6 +36,11 @@ class DsocrError(Exception):
         self.hint = hint
         super().__init__(message if self.where is None else f"{self.where}: {message}")
 
+    @property
+    def told(self) -> str:
+        """What a command prints of it: the sentence, and the hint on a line of its own."""
+        return f"error: {self}" + (f"\n  hint: {self.hint}" if self.hint else "")
+
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions rebuild themselves from `args`; ours carry keywords, and worker processes must send them whole.
         return (_rebuild, (type(self), self.message, self.where, self.hint))

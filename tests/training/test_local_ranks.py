@@ -4,7 +4,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import suppress
+from datetime import timedelta
+from multiprocessing import synchronize
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +17,17 @@ import pytest
 import torch
 
 from dsocr.config import RunConfig
-from dsocr.errors import DataError, RunError
+from dsocr.errors import ConfigError, DataError, RunError
 from dsocr.model.adapters import WEIGHTS
 from dsocr.runs import RunFolder
+from dsocr.training import local_ranks as local_ranks_module
+from dsocr.training import train as train_module
 from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.checkpoints import checkpoint_path, step_of
 from dsocr.training.launching import MEETING, is_watched
 from dsocr.training.local_ranks import local_ranks
 from dsocr.training.process_count import process_count
-from dsocr.training.ranks import Ranks, launched
+from dsocr.training.ranks import OthersEndedError, Ranks, launched
 from dsocr.training.train import train
 from tests.conftest import PATIENCE
 from tests.training.test_ranks import assert_alike, written
@@ -76,12 +82,21 @@ def test_others_are_started_in_one_process(
     assert process_count(changed(small_config, base=base, training={"processes": "auto"})) == 1
 
 
+def make_no_semaphores() -> None:
+    """In the other process: a semaphore with a name outlives it where it is killed, and is complained of."""
+
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("made a semaphore")
+
+    setattr(synchronize.SemLock, "__init__", refuse)  # noqa: B010 - mypy lets nobody assign to it
+
+
 def test_two_processes_learn_what_one_learns(small_config: RunConfig, tmp_path: Path) -> None:
     alone = changed(small_config, run=tmp_path / "alone")
     train(alone)
     together = changed(small_config, training={"processes": 2})
     threads = torch.get_num_threads()
-    with local_ranks(together) as count:
+    with local_ranks(together, at_start=make_no_semaphores) as count:
         assert (count, launched(), is_watched()) == (2, Ranks(0, 2), False)
         train(together)
     assert_alike(together.run, alone.run)
@@ -98,12 +113,25 @@ def test_an_error_in_the_first_ends_the_others(small_config: RunConfig) -> None:
     train(small_config)  # as if nothing had been
 
 
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files, of this process and of those that it starts."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.setenv(name, str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return folder
+
+
 def out_of_memory() -> None:
-    """What a process may come to when it starts."""
+    """What a process may come to when it starts; it tells what lies in the folder for temporary files then."""
+    folder = Path(tempfile.gettempdir())
+    (folder / "seen.txt").write_text(" ".join(path.name for path in folder.glob("dsocr-*")), encoding="utf-8")
     raise SystemExit(1)
 
 
-def test_a_process_that_cannot_start_is_told(small_config: RunConfig) -> None:
+def test_a_process_that_cannot_start_is_told(small_config: RunConfig, temporary: Path) -> None:
     together = changed(small_config, training={"processes": 2})
     with (
         pytest.raises(RunError, match="ended at its start") as error,
@@ -113,6 +141,82 @@ def test_a_process_that_cannot_start_is_told(small_config: RunConfig) -> None:
     assert "--set training.processes=1" in str(error.value.hint)
     assert nobody_is_left()
     assert MEETING not in os.environ
+    # Nothing lies there that nobody would remove if the first were killed while others start.
+    assert (temporary / "seen.txt").read_text(encoding="utf-8") == ""
+    assert not list(temporary.glob("dsocr-*"))
+
+
+def end_unconnected() -> None:
+    """Lets the other process start, and end before it is connected."""
+    local_ranks_module.train = lambda *arguments, **options: os._exit(1)  # type: ignore[attr-defined]
+
+
+def test_a_process_that_ends_before_it_is_connected_is_told(
+    small_config: RunConfig, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dsocr.training.ranks._AT_START", timedelta(seconds=1))
+    together = changed(small_config, training={"processes": 2})
+    with (
+        pytest.raises(RunError, match="could not be connected") as error,
+        local_ranks(together, at_start=end_unconnected),
+    ):
+        train(together)
+    assert "one may have ended" in str(error.value.hint)
+    assert nobody_is_left()
+    assert not list(temporary.glob("dsocr-*"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no network interface has a name there")
+def test_processes_that_cannot_be_connected_are_told_once(
+    small_config: RunConfig, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nowhere")
+    together = changed(small_config, training={"processes": 2})
+    with (
+        pytest.raises(RunError, match=r"could not be connected: .*address for: nowhere$") as error,
+        local_ranks(together),
+    ):
+        train(together)
+    assert "--set training.processes=1" in str(error.value.hint)
+    assert nobody_is_left()
+    assert "Traceback" not in capfd.readouterr().err
+    assert not torch.distributed.is_initialized()
+
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
+    with suppress(KeyboardInterrupt), local_ranks(together) as count:  # as if nothing had been
+        assert torch.distributed.get_world_size() == count == 2
+        raise KeyboardInterrupt
+    assert nobody_is_left()
+
+
+def find_no_letters() -> None:
+    """Gives the other process a fault of its own, in the midst of its work."""
+
+    def refuse(*arguments: Any) -> None:
+        raise DataError("нет букв", where="a.png", hint="write some")
+
+    train_module.set_up = refuse  # type: ignore[assignment, attr-defined]
+
+
+def test_another_s_own_fault_is_told_in_a_sentence(small_config: RunConfig, capfd: pytest.CaptureFixture[str]) -> None:
+    together = changed(small_config, training={"processes": 2})
+    with pytest.raises(OthersEndedError, match="see what it said"), local_ranks(together, at_start=find_no_letters):
+        train(together)
+    assert nobody_is_left()
+    said = capfd.readouterr().err
+    assert said.endswith("error: a.png: нет букв\n  hint: write some\n")
+    assert "Traceback" not in said
+
+
+def test_more_processes_than_graphics_cards_are_refused_before_any_is_started(
+    small_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    together = changed(small_config, training={"processes": 2})
+    with pytest.raises(ConfigError, match=r"than graphics cards \(1\)") as error, local_ranks(together):
+        pytest.fail("went on")
+    assert error.value.hint == "--set training.processes=1"
 
 
 @needs_signals

@@ -39,10 +39,7 @@ def main() -> None:
     try:
         app()
     except DsocrError as error:
-        printer = Printer()
-        printer.complain(f"error: {error}")
-        if error.hint:
-            printer.complain(f"  hint: {error.hint}")
+        Printer().complain(error.told)
         sys.exit(2)
 
 

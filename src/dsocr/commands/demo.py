@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsocr.commands.quiet import quiet_libraries
+from dsocr.commands.quiet import begin_beside, quiet_libraries
 from dsocr.commands.reading import print_guard
 from dsocr.commands.report import draw_report
 from dsocr.commands.training import print_interrupted, print_processes, print_trained, training_progress
@@ -38,7 +38,7 @@ def demo_command(printer: Printer, out: Path) -> None:
     quiet_libraries()
     try:
         with (
-            local_ranks(config, overwrite=True, at_start=quiet_libraries) as count,
+            local_ranks(config, overwrite=True, at_start=begin_beside) as count,
             training_progress(printer) as (report, stage),
         ):
             print_processes(printer, count)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsocr.commands.quiet import quiet_libraries
+from dsocr.commands.quiet import begin_beside, quiet_libraries
 from dsocr.commands.training import print_interrupted
 from dsocr.console import Printer
 from dsocr.errors import Interrupted
@@ -85,5 +85,5 @@ def _train_together(
     from dsocr.training.local_ranks import local_ranks
     from dsocr.training.train import train
 
-    with local_ranks(config, overwrite=overwrite, at_start=quiet_libraries):
+    with local_ranks(config, overwrite=overwrite, at_start=begin_beside):
         return train(config, overwrite=overwrite, report=report, say=say)

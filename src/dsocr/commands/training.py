@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from dsocr.commands.check import print_finding
-from dsocr.commands.quiet import quiet_libraries
+from dsocr.commands.quiet import begin_beside, quiet_libraries
 from dsocr.console import Printer, Tell, spoken_time, tell_nobody
 from dsocr.errors import DsocrError, Interrupted, typed
 
@@ -110,7 +110,7 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
     quiet_libraries()
     try:
         with (
-            local_ranks(config, overwrite=overwrite, preflight=preflight, at_start=quiet_libraries) as count,
+            local_ranks(config, overwrite=overwrite, preflight=preflight, at_start=begin_beside) as count,
             training_progress(printer) as (report, stage),
         ):
             print_processes(printer, count)

@@ -100,9 +100,14 @@ def _serve() -> None:
     leave_with_parent()
 
 
-def leave_with_parent(last: Callable[[], None] | None = None) -> None:
-    """End this process, which another one spawned, as soon as that one is gone; `last` is called before."""
-    threading.Thread(target=_outlive_nobody, args=(last,), daemon=True).start()
+def leave_with_parent(last: Callable[[], None] | None = None) -> threading.Thread:
+    """End this process, which another one spawned, as soon as that one is gone; `last` is called before.
+
+    Given is the thread that waits for it, which does not end before the process.
+    """
+    waiting = threading.Thread(target=_outlive_nobody, args=(last,), daemon=True)
+    waiting.start()
+    return waiting
 
 
 def _outlive_nobody(last: Callable[[], None] | None) -> None:

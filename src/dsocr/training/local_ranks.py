@@ -6,31 +6,35 @@ each other at its end, processes part the samples of a step and wait once.
 
 import multiprocessing
 import os
+import secrets
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import psutil
 import torch
 from torch import distributed
+from transformers.utils.logging import disable_progress_bar
 
 from dsocr.config import RunConfig
 from dsocr.data.processes import leave_with_parent
-from dsocr.errors import Interrupted, RunError
+from dsocr.errors import DsocrError, Interrupted, RunError
 from dsocr.training.launching import MEETING
 from dsocr.training.process_count import process_count, thread_count, threads_of_each
-from dsocr.training.ranks import OthersEndedError
+from dsocr.training.ranks import OthersEndedError, joined, refuse_together
 from dsocr.training.train import train
 
 _LAST_WORDS = 30.0
 """Seconds in which a process ends by itself when the training has come to its end."""
+_A_MOMENT = 1.0
+"""Seconds in which it is noticed that a process is gone, when it has fallen silent."""
 
 
 @contextmanager
@@ -40,45 +44,63 @@ def local_ranks(
     """Others train inside beside this process, which must call `train` with the same arguments; how many they are all.
 
     The others are started by spawning, so the program must be one that can be imported; each calls `at_start` first.
-    Whatever happens inside, none of them is left. Raises RunError where one cannot be started.
+    Whatever happens inside, none of them is left. Raises ConfigError where so many cannot train together, RunError
+    where one cannot be started or connected with, OthersEndedError where one ended later.
     """
     if (count := process_count(config)) == 1:
         yield 1
         return
+    refuse_together(count)
     spawning = multiprocessing.get_context("spawn")
+    meeting = Path(tempfile.gettempdir(), f"dsocr-{secrets.token_hex(8)}", "meeting")
     with ExitStack() as held:
-        meeting = Path(held.enter_context(TemporaryDirectory(prefix="dsocr-", ignore_cleanup_errors=True))) / "meeting"
+        held.callback(_forget, meeting)
         threads = threads_of_each(count)
         others: list[BaseProcess] = []
         held.callback(_end, others)
         started: list[Connection] = []
         for rank in range(1, count):
-            ours, theirs = spawning.Pipe(duplex=False)
+            ours, theirs = spawning.Pipe()
             place = _place(rank, count, meeting, threads)
             other: BaseProcess = spawning.Process(
                 target=_take_part, args=(theirs, place, threads, config, overwrite, preflight, at_start)
             )
-            other.start()
+            with _told_of_an_early_end():
+                other.start()
             theirs.close()
             others.append(other)
             started.append(ours)
-        for one in started:
-            _hear_of_its_start(one)
+        _let_them_meet(started, meeting)
         held.enter_context(_changed_environment(_place(0, count, meeting, threads)))
         held.enter_context(thread_count(threads))
-        yield count
+        with joined():
+            yield count
         for other in others:
             other.join(_LAST_WORDS)
 
 
-def _hear_of_its_start(one: Connection) -> None:
+def _let_them_meet(started: Sequence[Connection], meeting: Path) -> None:
+    """Wait until all others have started, then tell them that they may connect.
+
+    The folder in which they meet is made between: then each of them removes it, should this process be killed.
+    """
+    with _told_of_an_early_end():
+        for one in started:
+            one.recv()
+    meeting.parent.mkdir(mode=0o700)
+    with _told_of_an_early_end():
+        for one in started:
+            one.send(None)
+            one.close()
+
+
+@contextmanager
+def _told_of_an_early_end() -> Iterator[None]:
     try:
-        one.recv()
-    except EOFError:
+        yield
+    except (EOFError, OSError):
         hint = "it may be short of memory; --set training.processes=1 trains in this process alone"
         raise RunError("a process that should have trained beside this one ended at its start", hint=hint) from None
-    finally:
-        one.close()
 
 
 def _place(rank: int, count: int, meeting: Path, threads: int) -> dict[str, str]:
@@ -109,21 +131,39 @@ def _take_part(
 ) -> None:
     """One of the others, from its first line to its last; it speaks only of faults that are its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all, and the first ends them
-    forget_meeting = partial(shutil.rmtree, Path(place[MEETING]).parent, ignore_errors=True)
-    leave_with_parent(forget_meeting)
+    leaving = leave_with_parent(partial(_forget, Path(place[MEETING])))
     os.environ.update(place)
     torch.set_num_threads(threads)
-    if at_start is not None:
-        at_start()
-    started.send(None)
-    started.close()
+    disable_progress_bar()  # the first draws them; and behind them is a semaphore, which outlives a killed process
     try:
+        if at_start is not None:
+            at_start()
+        _wait_for_all(started)
         train(config, overwrite=overwrite, preflight=preflight)
     except Interrupted as interrupted:
         sys.exit(interrupted.exit_code)
     except OthersEndedError:
-        forget_meeting()  # the first may have been killed
+        leaving.join(_A_MOMENT)  # where the first was killed, this process ends here
         sys.exit(1)
+    except DsocrError as error:
+        sys.stderr.write(f"{error.told}\n")
+        sys.exit(2)
+
+
+def _wait_for_all(started: Connection) -> None:
+    """Tell the first that this process has started; go on when all have."""
+    try:
+        started.send(None)
+        started.recv()
+    except (EOFError, OSError):
+        raise OthersEndedError("the first process ended") from None
+    finally:
+        started.close()
+
+
+def _forget(meeting: Path) -> None:
+    """Remove the folder in which the processes met."""
+    shutil.rmtree(meeting.parent, ignore_errors=True)
 
 
 def _end(others: list[BaseProcess]) -> None:

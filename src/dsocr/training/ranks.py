@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -18,12 +17,14 @@ from torch import Tensor, distributed
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from dsocr.errors import ConfigError, Interrupted, RunError
-from dsocr.training.launching import MEETING, rank_and_count
+from dsocr.training.launching import MEETING, is_watched, rank_and_count
 
 T = TypeVar("T")
 
 _PATIENCE = timedelta(days=7)
 """How long processes wait for each other: one may prepare for hours, and the launcher ends them all where one fails."""
+_AT_START = timedelta(minutes=1)
+"""How long those of one machine that have all started may take to connect, which is done in no time."""
 
 _UNREACHED = ("connection closed by peer", "connection reset by peer", "broken pipe", "socket closed", "connectfull")
 _OTHER_WAYS = {
@@ -139,14 +140,37 @@ def joined() -> Iterator[Ranks]:
 
 def _connect(ranks: Ranks) -> None:
     backend = _backend()
-    if MEETING in os.environ:
-        meeting = Path(os.environ[MEETING]).as_uri()
-        distributed.init_process_group(backend, meeting, _PATIENCE, world_size=ranks.count, rank=ranks.rank)
-    else:  # a launcher says where
+    if MEETING not in os.environ:  # a launcher says where
         distributed.init_process_group(backend, timeout=_PATIENCE)
+        return
+    try:
+        store: Any = distributed.FileStore(os.environ[MEETING], ranks.count)  # type: ignore[attr-defined]
+        store.set_timeout(_AT_START)
+        distributed.init_process_group(backend, store=store, timeout=_AT_START, world_size=ranks.count, rank=ranks.rank)
+    except RuntimeError as error:
+        # Torch names a group by how many were before it, and counts this one: nobody would find the next.
+        distributed.distributed_c10d._world.group_count = 0
+        if not ranks.first:
+            raise OthersEndedError("the first process says why they are not connected") from None
+        reason = str(error).partition("\n")[0]  # below it stands where in torch it was raised
+        hint = "one may have ended, short of memory; --set training.processes=1 trains in this process alone"
+        raise RunError(f"the processes of this training could not be connected: {reason}", hint=hint) from None
+    group: Any = distributed.group.WORLD
+    for waits in (store, group):
+        waits.set_timeout(_PATIENCE)
 
 
 def _backend() -> str:
+    local = int(os.environ.get("LOCAL_RANK", 0))
+    refuse_together(local + 1)
+    if not torch.cuda.is_available():
+        return "gloo"
+    torch.cuda.set_device(local)
+    return "cpu:gloo,cuda:nccl"
+
+
+def refuse_together(count: int) -> None:
+    """Raises ConfigError where so many processes of this machine cannot train together."""
     for name, way in _OTHER_WAYS.items():
         if os.environ.get(name, "").lower() in ("1", "true"):
             raise ConfigError(
@@ -156,15 +180,9 @@ def _backend() -> str:
     if not torch.cuda.is_available():
         if torch.backends.mps.is_available():
             raise ConfigError("several processes train together on CUDA or on CPUs only", hint="start one process")
-        return "gloo"
-    local, cards = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
-    if local >= cards:
-        raise ConfigError(
-            f"there are more processes than graphics cards ({cards})",
-            hint=f"start {cards} with --nproc-per-node {cards}",
-        )
-    torch.cuda.set_device(local)
-    return "cpu:gloo,cuda:nccl"
+    elif count > (cards := torch.cuda.device_count()):
+        way = f"start {cards} with --nproc-per-node {cards}" if is_watched() else f"--set training.processes={cards}"
+        raise ConfigError(f"there are more processes than graphics cards ({cards})", hint=way)
 
 
 def leave_to_each(model: torch.nn.Module) -> None:
