@@ -51,8 +51,8 @@ if __name__ == "__main__":
     start = time.perf_counter()
     from dsocr.data import checks
     from dsocr.data.dataset import Dataset
-    from dsocr.model.loading import load_encoder
-    from dsocr.training.preflight import survey_for_base
+    from dsocr.model.tokenizing import load_encoder
+    from dsocr.training.survey import survey_for_base
     for name in [name for name in vars(checks) if name.startswith("check_")]:
         setattr(checks, name, timed(name, getattr(checks, name)))
     checks._read_all = timed("reading and looking", checks._read_all)

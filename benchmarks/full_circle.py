@@ -30,7 +30,7 @@ from dsocr.evaluation.comparison import Comparison, NamedLines, compare
 from dsocr.evaluation.comparison_table import render_comparison
 from dsocr.evaluation.matching import Text
 from dsocr.evaluation.scores import score_lines
-from dsocr.inference.decoding import Generation
+from dsocr.inference.generation import Generation
 from dsocr.inference.transcriber import Transcriber
 from dsocr.model.loading import load_base
 from dsocr.runs import RunFolder

@@ -12,7 +12,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,14 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 from transformers import logging
 
-from dsocr.inference.decoding import Generation
+from dsocr.inference.generation import Generation
+from dsocr.model.activation import image_states
 from dsocr.model.adapters import WEIGHTS, adapter_tensors, attach_adapter, load_adapter, save_adapter, without_gradient
-from dsocr.model.encoding import collate
+from dsocr.model.collating import collate, only_learnt
+from dsocr.model.encoding import Encoded, Encoder
 from dsocr.model.loading import BaseModel, load_base
 from dsocr.model.prompts import find_prompt
+from dsocr.model.vision_cache import vision_features
 from dsocr.model.weights import tensor_shapes, tensor_types
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
@@ -76,7 +79,7 @@ class Task:
 
 
 def run_phase(name: str, folder: Path, numbers: Numbers, steps: int) -> list[Row]:
-    """The rows of a phase, by its name: a word, and for some a scope."""
+    """The rows of a phase, by its name: a word, and for some a scope, or what is kept."""
     logging.disable_progress_bar()
     # PEFT asks transformers for a property under its old name.
     warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
@@ -86,6 +89,7 @@ def run_phase(name: str, folder: Path, numbers: Numbers, steps: int) -> list[Row
         "write": lambda: write(task),
         "load": lambda: load(task),
         "train": lambda: train(task, scope),
+        "keep": lambda: keep(task, scope),
         "reload": lambda: reload(task, scope),
         "export": lambda: export(task, scope),
         "merged": lambda: load_merged(task, scope),
@@ -128,11 +132,41 @@ def train(task: Task, scope: str) -> list[Row]:
     batch = _batch(base)
     torch.manual_seed(SEED)
     model = attach_adapter(base.network, base=base.name, revision=None, scope=scope, rank=RANK, alpha=2 * RANK)
+    row = _steps(model, batch, task.steps, scope)
+    _save_run(model, task, scope, _loss(model.eval(), batch))
+    return [row]
+
+
+def keep(task: Task, what: str) -> list[Row]:
+    """Train the decoder on one sample whose features are kept, or the states of an adapter that begins behind it."""
+    base, _ = _loaded(task.base)
+    sample, encoder = _sample(base)
+    torch.manual_seed(SEED)
+    model = attach_adapter(
+        base.network,
+        base=base.name,
+        revision=None,
+        scope="decoder",
+        rank=RANK,
+        alpha=2 * RANK,
+        variant="alora" if what == "states" else "lora",
+        invoked_by=encoder.words_behind_image,
+    )
+    if what == "states":
+        (seen,) = image_states(model, [sample], encoder.pad_id, torch.bfloat16)
+    else:
+        (seen,) = vision_features(base.network, [sample], encoder.pad_id, torch.bfloat16)
+    batch = collate([replace(sample, features=seen)], encoder.pad_id, padding="right")
+    return [_steps(model, only_learnt(batch), task.steps, f"decoder, {what} kept ({seen.nbytes / 1e6:.1f} MB)")]
+
+
+def _steps(model: PeftModel, batch: Mapping[str, Any], steps: int, what: str) -> Row:
+    """Train on one batch again and again."""
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trainable, lr=LEARNING_RATE)
     model.train()
     losses, seconds = [], []
-    for _ in range(task.steps):
+    for _ in range(steps):
         start = time.perf_counter()
         with torch.autocast("cpu", torch.bfloat16):  # as the Trainer does
             loss = model(**batch).loss
@@ -142,14 +176,13 @@ def train(task: Task, scope: str) -> list[Row]:
         losses.append(float(loss.detach()))
         unreached = without_gradient(model)
         optimizer.zero_grad()
-    _save_run(model, task, scope, _loss(model.eval(), batch))
     problems = [f"no gradient reaches {name}" for name in unreached[:5]]
     if not (all(map(math.isfinite, losses)) and losses[-1] < losses[0]):
         problems.append("the loss does not fall")
     count = sum(parameter.numel() for parameter in trainable)
-    found = f"median of {task.steps}, {count:,} trainable, loss {losses[0]:.3f} to {losses[-1]:.3f}"
+    found = f"median of {steps}, {count:,} trainable, loss {losses[0]:.3f} to {losses[-1]:.3f}"
     everything = {"trainable": count, "step_seconds": seconds, "losses": losses}
-    return [_row(f"a step, {scope}", statistics.median(seconds), found, *problems, **everything)]
+    return _row(f"a step, {what}", statistics.median(seconds), found, *problems, **everything)
 
 
 def reload(task: Task, scope: str) -> list[Row]:
@@ -210,12 +243,17 @@ def _loaded(folder: Path) -> tuple[BaseModel, float]:
     return base, time.perf_counter() - start
 
 
-def _batch(base: BaseModel) -> dict[str, Any]:
+def _sample(base: BaseModel) -> tuple[Encoded, Encoder]:
     """One line of text, as a tiny view."""
     encoder = base.encoder(RESOLUTION, PROMPT)
     line = Image.new("RGB", (700, 60), "white")
     ImageDraw.Draw(line).text((10, 8), TEXT, fill="black", font=ImageFont.load_default(36))
-    return collate([encoder.encode(line, TEXT)], encoder.pad_id, padding="right", dtype=base.network.dtype)
+    return encoder.encode(line, TEXT), encoder
+
+
+def _batch(base: BaseModel) -> dict[str, Any]:
+    sample, encoder = _sample(base)
+    return collate([sample], encoder.pad_id, padding="right", dtype=base.network.dtype)
 
 
 def _loss(network: Any, batch: Mapping[str, Any]) -> float:

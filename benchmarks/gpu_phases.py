@@ -15,11 +15,14 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForImageTextToText, PreTrainedModel, PreTrainedTokenizerFast, logging
 
-from dsocr.inference.decoding import Generation, decode
+from dsocr.inference.decoding import decode
+from dsocr.inference.generation import Generation
 from dsocr.inference.sheets import encode_sheet
+from dsocr.model.activation import activated, begin_behind_image, image_states
 from dsocr.model.adapters import adapter_tensors, attach_adapter, load_tensors
 from dsocr.model.architectures import Architecture, original_config
-from dsocr.model.encoding import Encoded, Encoder, collate, normalized, only_learnt
+from dsocr.model.collating import collate, normalized, only_learnt
+from dsocr.model.encoding import Encoded, Encoder
 from dsocr.model.loading import load_base
 from dsocr.model.prompts import find_prompt
 from dsocr.model.resolution import find_resolution
@@ -46,13 +49,17 @@ UNTIMED = 3
 LINE_TOKENS = 19
 LINE_SIZE = (1500, 120)
 NEW_TOKENS = 64
+BEHIND = "behind"
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a step is made: what is laid out together, which logits are made, how experts are computed, what is kept."""
+    """How a step is made: what is laid out together, which logits are made, how experts are computed, what is kept.
+
+    With `behind` the adapter begins behind the image, and the states that are kept are those of the decoder.
+    """
 
     name: str
     sheets: bool = False
@@ -60,6 +67,7 @@ class Recipe:
     experts: str = "eager"
     kept: bool = False
     compiled: bool = False
+    behind: bool = False
 
 
 REFERENCE = Recipe("reference")
@@ -71,16 +79,23 @@ RECIPES = [
     Recipe("sheets", sheets=True),
     Recipe("grouped, learnt", learnt=True, experts="grouped_mm"),
     Recipe("grouped, learnt, kept", learnt=True, experts="grouped_mm", kept=True),
+    Recipe("grouped, learnt, behind the image", learnt=True, experts="grouped_mm", behind=True),
+    Recipe("grouped, learnt, states kept", learnt=True, experts="grouped_mm", behind=True, kept=True),
+    Recipe("the same, compiled", learnt=True, experts="grouped_mm", behind=True, kept=True, compiled=True),
     Recipe("sheets, grouped, learnt", True, True, "grouped_mm"),
     Recipe("sheets, grouped, learnt, compiled", True, True, "grouped_mm", compiled=True),
     Recipe("sheets, grouped, learnt, kept", True, True, "grouped_mm", kept=True),
     Recipe("sheets, grouped, learnt, kept, compiled", True, True, "grouped_mm", kept=True, compiled=True),
+    Recipe("sheets, grouped, learnt, states kept", True, True, "grouped_mm", kept=True, behind=True),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A model with an adapter, as fresh as `adapter` remembers it, on one device."""
+    """A model with an adapter, as fresh as `adapter` remembers it, on one device.
+
+    It has another beside it that begins behind the image.
+    """
 
     model: PeftModel
     encoder: Encoder
@@ -102,6 +117,8 @@ class Bench:
             network, encoder = base.network, base.encoder(resolution, "free_ocr")
         network.name_or_path = "full size"
         model = attach_adapter(network, base="full size", revision=None, scope=scope, rank=RANK, alpha=2 * RANK)
+        model.add_adapter(BEHIND, activated(model.peft_config["default"], encoder.words_behind_image))
+        begin_behind_image(model)
         fresh = {name: tensor.detach().clone() for name, tensor in adapter_tensors(model).items()}
         return cls(model, encoder, fresh, device)
 
@@ -140,7 +157,7 @@ class Bench:
 
         A step's operations are counted once, on one image; with a trace, one more step is written down there.
         """
-        load_tensors(self.model, self.adapter, where="the fresh adapter")
+        self._switch(recipe)
         self.model.get_base_model().set_experts_implementation(recipe.experts)
         self._set_checkpointing(checkpointing)
         lines = self.lines_on_sheet() if recipe.sheets else 1
@@ -167,6 +184,7 @@ class Bench:
         # Grouped products are not counted by torch; the loop over the experts makes the same ones, one by one.
         self.model.get_base_model().set_experts_implementation("eager")
         self._set_checkpointing(False)
+        self._switch(recipe)
         self.model.train()
         batch = self._batch(1, self.lines_on_sheet() if recipe.sheets else 1, recipe)
         counted = operations(lambda: self._loss(batch).backward())
@@ -186,6 +204,12 @@ class Bench:
         prompt, written = len(self.encoder.prompt_ids()), row["tokens"] / images
         position = 2 * 2 * int(config.num_hidden_layers) * int(config.hidden_size)
         return float(weights + images * (prompt + written / 2) * position)
+
+    def _switch(self, recipe: Recipe) -> None:
+        """To a fresh adapter of the recipe's kind."""
+        name = BEHIND if recipe.behind else "default"
+        self.model.set_adapter(name)
+        load_tensors(self.model, self.adapter, where="the fresh adapter", name=name)
 
     def _loss(self, batch: dict[str, Any]) -> Any:
         with torch.autocast(self.device.type, torch.bfloat16):
@@ -222,8 +246,11 @@ class Bench:
     def _batch(self, images: int, lines: int, recipe: Recipe) -> dict[str, Any]:
         network, pad_id = self.model.get_base_model(), self.encoder.pad_id
         samples = self._samples(images, lines)
-        if recipe.kept:
+        if recipe.kept and recipe.behind:
+            seen = [image_states(self.model, [sample], pad_id, torch.bfloat16)[0] for sample in samples]
+        elif recipe.kept:
             seen = [vision_features(network, [sample], pad_id, torch.bfloat16)[0] for sample in samples]
+        if recipe.kept:
             samples = [replace(sample, features=tokens) for sample, tokens in zip(samples, seen, strict=True)]
         batch = collate(samples, pad_id, padding="right", dtype=torch.uint8)
         batch = only_learnt(batch) if recipe.learnt else batch

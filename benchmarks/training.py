@@ -35,12 +35,15 @@ from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.evaluation.metrics import ErrorRate, character_errors
-from dsocr.inference.decoding import Generation, decode
+from dsocr.inference.decoding import decode
+from dsocr.inference.generation import Generation
 from dsocr.inference.sheets import LinesPerSheet, read_sheets
-from dsocr.model.encoding import Encoder, collate, normalized, only_learnt
+from dsocr.model.collating import collate, normalized, only_learnt
+from dsocr.model.encoding import Encoder
 from dsocr.model.loading import load_base
 from dsocr.samples import Sample, Split
 from dsocr.training.collator import EncodedSamples
+from dsocr.training.no_waiting import NoWaiting
 from dsocr.training.setup import compile_layers, fresh_adapter, sample_order
 from dsocr.training.sheets import SheetSamples, counted_in_sheets
 from dsocr.training.vision import keep_features
@@ -70,6 +73,8 @@ class Recipe:
     per_forward: int = 8
     variant: str = "lora"
     layers: str = ""
+    maskless: bool = False
+    last: bool = False
 
 
 LAST_LAYER = r"^model\.language_model\.layers\.2\.(self_attn|mlp)\.(shared_experts\.)?[a-z]+_proj$"
@@ -79,9 +84,11 @@ LEVERS = [
     Recipe("experts grouped", experts="grouped_mm"),
     Recipe("logits where learnt", learnt=True),
     Recipe("a step's lines sorted", window=1),
+    Recipe("no mask of the padding", maskless=True),
+    Recipe("last block where learnt", learnt=True, last=True),
     Recipe("products by oneDNN", onednn=True),
 ]
-OURS = Recipe("all but oneDNN and sheets", learnt=True, experts="grouped_mm", window=1)
+OURS = Recipe("all but oneDNN and sheets", learnt=True, experts="grouped_mm", window=1, maskless=True, last=True)
 ON_SHEETS = replace(OURS, name="the same, on sheets", read=True, sheets="auto")
 BEHIND = replace(OURS, name="the same, begun behind the image", cache=True, variant="alora", read=True)
 MIXED = replace(ON_SHEETS, name="the same, half on sheets", alone=0.5)
@@ -125,6 +132,7 @@ class Training:
     per_step: int
     per_forward: int
     optimizer: torch.optim.Optimizer
+    no_waiting: NoWaiting
     seconds: list[float] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
@@ -150,7 +158,8 @@ class Training:
         for start in range(0, len(encoded), self.per_forward):
             batch = collate(encoded[start : start + self.per_forward], self.samples.encoder.pad_id, padding="right")
             batch = only_learnt(batch) if self.recipe.learnt else batch
-            part = self.model(**normalized(batch), num_items_in_batch=torch.tensor(count)).loss
+            inputs = self.no_waiting.without_mask(batch) if self.recipe.maskless else batch
+            part = self.model(**normalized(inputs), num_items_in_batch=torch.tensor(count)).loss
             part.backward()
             loss += part.detach()
         self.optimizer.step()
@@ -203,6 +212,8 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     base.network.set_experts_implementation(recipe.experts)
     encoder = base.encoder(None, "free_ocr")
     model = fresh_adapter(base.network, config, encoder, revision=None)
+    if not recipe.last:
+        base.network._forward_pre_hooks.popitem()
     samples, sheets = EncodedSamples(lines, encoder, seed=config.seed), None
     if recipe.sheets != 1:
         lay_out = partial(SheetSamples, samples, lines, samples.encoder, recipe.sheets, alone=recipe.alone)
@@ -218,7 +229,8 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     optimizer = torch.optim.AdamW(trained, lr=2e-3)
     order = list(sample_order(config, sheets or samples))
     per_step, per_forward = config.training.samples_per_step, config.training.samples_per_forward
-    return Training(recipe, model, samples, sheets, order, per_step, per_forward, optimizer)
+    no_waiting = NoWaiting(base.network)
+    return Training(recipe, model, samples, sheets, order, per_step, per_forward, optimizer, no_waiting)
 
 
 def read(training: Training, lines: Sequence[Sample], encoder: Encoder) -> float:

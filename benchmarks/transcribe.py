@@ -30,7 +30,7 @@ from transformers import logging
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.inference import decoding
-from dsocr.inference.decoding import Generation
+from dsocr.inference.generation import Generation
 from dsocr.inference.spans import Pieces, ScoredText
 from dsocr.inference.transcriber import Transcriber
 from dsocr.model.adapters import attach_adapter

@@ -19,8 +19,9 @@ from transformers import (
 
 from dsocr.model.adapters import adapter_tensors, attach_adapter, save_adapter
 from dsocr.model.architectures import UNUSED_TENSORS
-from dsocr.model.encoding import collate
-from dsocr.model.loading import BaseModel, find_base, load_base
+from dsocr.model.collating import collate
+from dsocr.model.finding import find_base
+from dsocr.model.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 

@@ -32,14 +32,14 @@ from dsocr.data.synthesis.faces import Face
 from dsocr.data.synthesis.rendering import render_line
 from dsocr.data.synthesis.style import random_style
 from dsocr.evaluation.metrics import ErrorRate, character_errors
-from dsocr.inference.decoding import Generation
+from dsocr.inference.generation import Generation
 from dsocr.inference.transcriber import Transcriber
-from dsocr.model.encoding import IGNORED, Encoder
+from dsocr.model.collating import IGNORED, normalize
+from dsocr.model.encoding import Encoder
 from dsocr.model.folding import Folding, fold, plan_folding
 from dsocr.model.loading import load_base
 from dsocr.model.prompts import IMAGE
 from dsocr.model.resolution import find_resolution
-from dsocr.model.views import normalize
 from dsocr.text import TextPolicy
 from fontsource import load_face
 from nano_network import CANVAS, ROW_PIXELS, SPECIAL, TOKEN_PIXELS, make_network, make_tokenizer, save_base

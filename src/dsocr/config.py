@@ -299,7 +299,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
 
     The value of an override is read as YAML, and a section that is left empty holds its defaults.
     """
-    settings = read_yaml(path, example="dataset: my_dataset", hint="configs/ holds recipes to start from")
+    settings = read_yaml(path, example="dataset: my_dataset", hint=_which(path))
     problems = [problem for text in overrides for problem in override(settings, text)]
     for name, section in _sections():
         if name in settings and settings[name] is None:
@@ -311,6 +311,15 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     if problems:
         raise ConfigError.listing(problems, where=path)
     return config
+
+
+def _which(path: Path) -> str:
+    """Which file to give in place of one that cannot be read, or of a folder."""
+    if (path / "config.yaml").is_file():
+        return f"a run's configuration is {path / 'config.yaml'}; configs/ holds recipes to start from"
+    if (path / "dataset.json").is_file():
+        return f"configs/ holds recipes to start from; the dataset is named in one, or with --set dataset={path}"
+    return "configs/ holds recipes to start from"
 
 
 def config_keys() -> list[str]:

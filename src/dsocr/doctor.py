@@ -192,7 +192,8 @@ def disk(folder: Path) -> list[Fact]:
 
 def embedded_base() -> list[Fact]:
     """Whether the base that ships with dsocr can be loaded: its files, torch and transformers at once."""
-    from dsocr.model.loading import EMBEDDED, load_base
+    from dsocr.model.finding import EMBEDDED
+    from dsocr.model.loading import load_base
 
     parameters = load_base(EMBEDDED).network.num_parameters()
     return [Fact(EMBEDDED, "ok", f"the embedded base loads, {parameters / 1e6:.1f} million parameters", required=True)]

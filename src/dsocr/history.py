@@ -30,7 +30,7 @@ def read_history(folder: Path, name: str | None = None) -> History:
     A run that was resumed wrote some steps twice: the later row counts. Raises RunError where there is no such file, no
     step in it, or a line that is none of ours.
     """
-    path = RunFolder(folder).metrics
+    path = RunFolder.named(folder).metrics
     if not path.is_file():
         raise RunError("has no metrics.jsonl", where=folder, hint="give run folders in which a training has begun")
     history = _history(path)

@@ -11,7 +11,7 @@ from typing import Literal
 
 Kind = Literal["model", "dataset"]
 
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
 class NotFetchedError(Exception):
@@ -19,7 +19,7 @@ class NotFetchedError(Exception):
 
 
 def is_hub_id(name: str) -> bool:
-    """True for `owner/name`, whether or not the Hub has it."""
+    """True for `owner/name`, whether or not the Hub has it; of `./name` and `../name`, which are paths, False."""
     return _HUB_ID.fullmatch(name) is not None
 
 

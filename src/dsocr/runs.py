@@ -38,15 +38,24 @@ class RunFolder:
     def named(cls, path: Path) -> Self:
         """A run folder that is there, finished or not."""
         if not path.is_dir():
-            raise RunError("no such run folder", where=path, hint=_WHICH)
+            why = "is a file, not a run folder" if path.exists() else "no such run folder"
+            raise RunError(why, where=path, hint=_WHICH)
         return cls(path)
+
+    @classmethod
+    def begun(cls, path: Path) -> Self:
+        """A run folder in which a training was begun."""
+        run = cls.named(path)
+        if not run.config.is_file():
+            alone = (path / READING).is_file()
+            hint = "it holds an adapter alone; give the run folder that it lies in" if alone else _WHICH
+            raise RunError("is not a run folder: it has no config.yaml", where=path, hint=hint)
+        return run
 
     @classmethod
     def open(cls, path: Path) -> Self:
         """A finished run, one that can transcribe; `adapter/` is written whole, so its presence says so."""
-        run = cls.named(path)
-        if not run.config.is_file():
-            raise RunError("is not a run folder: it has no config.yaml", where=path, hint=_WHICH)
+        run = cls.begun(path)
         if not run.adapter.is_dir():
             resume = f"run `{run.resume_command}` again to resume"
             raise RunError("is not finished: it has no adapter/", where=path, hint=resume)

@@ -9,7 +9,7 @@ import pytest
 from dsocr.errors import DataError
 from dsocr.evaluation.calibrate import calibrate
 from dsocr.inference.confidence import UNCALIBRATED, Calibration, Scale
-from dsocr.inference.decoding import Generation
+from dsocr.inference.generation import Generation
 from dsocr.model.adapters import attach_adapter, save_adapter
 from dsocr.model.loading import load_base
 from dsocr.runs import ReadingSettings, RunFolder
@@ -35,6 +35,9 @@ def test_a_run_is_calibrated_on_validation_and_measured_on_test(run: RunFolder) 
     report = calibrate(run, progress=lambda done, total: told.append((done, total)))
     assert told == [(done, 8) for done in range(1, 9)]
     assert (report.split, report.lines, report.calibration.lines) == (Split.TEST, 4, 4)
+    assert (
+        report.origin == "fitted on 4 lines of the validation split, measured on 4 lines of the test split of dataset"
+    )
     assert Calibration.load(run.adapter) == report.calibration != UNCALIBRATED
     kept = json.loads(run.confidence.read_text(encoding="utf-8"))
     assert kept["kinds"].keys() == {"character", "word", "line"}
@@ -65,6 +68,8 @@ def test_a_dataset_with_a_test_split_alone_measures_what_is_kept(
     report = calibrate(run, dataset=more)
     assert (report.calibration, report.dataset, report.lines) == (kept, "more", 4)
     assert Calibration.load(run.adapter) == kept
+    kept_one = "the run's own calibration, fitted earlier on 12 lines, is measured on 4 lines of the test split of more"
+    assert report.origin == f"nothing was fitted, as more has no validation split: {kept_one}"
     assert "4 lines of the test split of more, fitted on 12 others" in run.confidence_page.read_text(encoding="utf-8")
 
 

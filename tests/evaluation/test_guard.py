@@ -12,7 +12,7 @@ from dsocr.evaluation.evaluate import evaluate
 from dsocr.evaluation.guard import Guard, GuardReading
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.strength import STRENGTHS, Point, Sweep, sweep, write_sweep
-from dsocr.inference.decoding import Generation
+from dsocr.inference.generation import Generation
 from dsocr.model.loading import BaseModel
 from dsocr.runs import RunFolder
 from dsocr.training.train import train

@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from dsocr.inference.decoding import Generation, decode
+from dsocr.inference.decoding import decode
+from dsocr.inference.generation import Generation
 from dsocr.inference.guards import NoRepeatNgram, StopLoops
-from dsocr.model.encoding import Encoded, Encoder, collate
+from dsocr.model.collating import collate
+from dsocr.model.encoding import Encoded, Encoder
 from dsocr.model.loading import BaseModel, load_base
 
 SHADES = [(90, 255), (600, 30), (300, 128)]

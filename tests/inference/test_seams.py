@@ -256,7 +256,9 @@ def test_an_interrupted_command_says_what_is_kept(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(work, "WORTH_KEEPING", worth_keeping)
-    monkeypatch.setattr("dsocr.inference.transcribe.Transcriber.of_run", lambda *_, **__: Fails(4, KeyboardInterrupt()))
+    monkeypatch.setattr(
+        "dsocr.inference.transcriber.Transcriber.of_run", lambda *_, **__: Fails(4, KeyboardInterrupt())
+    )
     monkeypatch.setattr("dsocr.runs.RunFolder.to_read_with", lambda _: run)
     code, _, err = call(monkeypatch, capsys, "transcribe", run.path, scans, "-o", tmp_path / "o.txt", "--quiet")
     assert (code, err) == (130, f"interrupted: {told}\n")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from dsocr.inference.decoding import Generation
+from dsocr.inference.generation import Generation
 from dsocr.inference.transcriber import Prediction, Transcriber
 from dsocr.loops import is_looping
 from dsocr.model.loading import BaseModel

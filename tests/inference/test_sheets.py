@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dsocr.inference import sheets as module
-from dsocr.inference.decoding import Generation, Reading
+from dsocr.inference.decoding import Reading
+from dsocr.inference.generation import Generation
 from dsocr.inference.sheets import encode_sheet, parted
 from dsocr.inference.transcriber import Prediction, Transcriber
 from dsocr.model.encoding import Encoded, Encoder

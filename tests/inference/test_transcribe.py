@@ -12,7 +12,8 @@ from PIL import Image
 
 from dsocr.errors import DataError, RunError
 from dsocr.inference.confidence import Calibration, Scale
-from dsocr.inference.decoding import Generation, decode
+from dsocr.inference.decoding import decode
+from dsocr.inference.generation import Generation
 from dsocr.inference.transcribe import transcribe
 from dsocr.model.adapters import attach_adapter, save_adapter
 from dsocr.model.encoding import Encoder

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -193,78 +192,6 @@ def test_help_needs_no_torch(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "transcribe" in done.stdout
-
-
-def test_what_is_not_there_is_told_without_waiting_for_torch(tmp_path: Path) -> None:
-    (tmp_path / "run" / "adapter").mkdir(parents=True)
-    for config in (tmp_path / "run" / "config.yaml", tmp_path / "config.yaml"):
-        config.write_text("dataset: nowhere\nrun: new\n", encoding="utf-8")
-    commands = [
-        "train nowhere.yaml",
-        "train config.yaml",
-        "plan nowhere.yaml",
-        "plan config.yaml",
-        "forecast nowhere.yaml",
-        "forecast config.yaml",
-        "evaluate nowhere",
-        "evaluate run",
-        "evaluate run --dataset nowhere",
-        "evaluate nowhere --scale-sweep",
-        "evaluate run --scale-sweep --dataset nowhere",
-        "calibrate nowhere",
-        "calibrate run --dataset nowhere",
-        "export nowhere --merged out",
-        "transcribe nowhere scans -o out.jsonl",
-        "transcribe run nowhere -o out.jsonl",
-        "next nowhere scans -o out",
-        "next run nowhere -o out",
-        "workbench nowhere",
-        "workbench . --run nowhere",
-        "workbench . --config nowhere",
-        "serve nowhere",
-        "serve run nowhere",
-    ]
-    assert refused_without_torch(commands, tmp_path).count("error: nowhere") == len(commands)
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_finished_run_is_not_trained_again_and_torch_is_not_waited_for(tmp_path: Path) -> None:
-    (tmp_path / "run" / "adapter").mkdir(parents=True)
-    (tmp_path / "run" / "config.yaml").write_text("dataset: data\nrun: run\n", encoding="utf-8")
-    assert "error: run: holds a finished run" in refused_without_torch(["train run/config.yaml"], tmp_path)
-
-
-def test_the_demo_replaces_no_run_of_somebody_s_own(tmp_path: Path) -> None:
-    (tmp_path / "run" / "adapter").mkdir(parents=True)
-    (tmp_path / "run" / "config.yaml").write_text("dataset: data\nrun: run\n", encoding="utf-8")
-    said = refused_without_torch(["demo -o run"], tmp_path)
-    assert "error: run: holds a run that is not the demo's" in said
-    assert (tmp_path / "run" / "adapter").is_dir()
-
-
-def test_a_port_that_is_taken_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
-    (tmp_path / "run" / "adapter").mkdir(parents=True)
-    (tmp_path / "run" / "config.yaml").write_text("dataset: data\nrun: run\n", encoding="utf-8")
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        said = refused_without_torch([f"serve run --port {port}"], tmp_path)
-    assert f"cannot listen at 127.0.0.1:{port}" in said
-
-
-def refused_without_torch(commands: list[str], folder: Path) -> str:
-    """What these commands say when they are given in the folder; each must exit with 2 and load nothing slow."""
-    script = f"""import sys
-from dsocr.cli import main
-for command in {commands}:
-    sys.argv = ['dsocr', *command.split()]
-    try: main()
-    except SystemExit as exit_: assert exit_.code == 2, command
-    assert not {{'torch', 'transformers', 'nicegui', 'fastapi'}} & set(sys.modules), command
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == ""
-    return done.stderr
 
 
 def test_cyrillic_is_printed_under_a_c_locale(small_dataset: Path, tmp_path: Path) -> None:

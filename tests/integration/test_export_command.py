@@ -138,5 +138,5 @@ def test_an_adapter_at_a_part_of_its_strength_says_so_and_reads_on_its_own(
 
     code, _, err = call(monkeypatch, capsys, run.path, "--merged", tmp_path / "merged", "--scale", "1.5")
     assert code == 2
-    assert "a strength is from 0 (the base) to 1" in err
+    assert "Invalid value for '--scale': must be less than or equal to 1, not '1.5'" in err
     assert not (tmp_path / "merged").exists()

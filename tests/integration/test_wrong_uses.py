@@ -38,6 +38,7 @@ def refusal(monkeypatch: pytest.MonkeyPatch, capsys: Texts, *arguments: object) 
     [
         pytest.param(["evaluate", "nowhere"], "nowhere: no such run folder", id="a run that is not there"),
         pytest.param(["evaluate", "."], ".: is not a run folder", id="a folder that is no run"),
+        pytest.param(["curves", "nowhere"], "nowhere: no such run folder", id="a run to draw"),
         pytest.param(["report", "nowhere"], "nowhere: no such run folder", id="its report"),
         pytest.param(["compare", "nowhere"], "nowhere: no such file or folder", id="a reading that is not there"),
         pytest.param(["compare", "a=nowhere"], "nowhere: no such file or folder", id="one with a name"),
@@ -70,12 +71,25 @@ def test_what_is_not_there_is_named(
         pytest.param("check lines/a.png", "not a dataset folder: it is a file", id="a file as dataset"),
         pytest.param("check nowhere", "not a dataset folder: it is not there", id="no dataset"),
         pytest.param("train lines", "is a folder, not a YAML file", id="a folder as configuration"),
+        pytest.param("prepare pictures -o out", "transcribed in `dsocr workbench`", id="images without texts"),
+        pytest.param("splits run/config.yaml", "folder that `dataset:` names", id="a configuration as dataset"),
+        pytest.param("train run", "a run's configuration is run", id="a run as configuration"),
+        pytest.param("train data", "with --set dataset=data", id="a dataset as configuration"),
+        pytest.param("evaluate lines/a.png", "is a file, not a run folder", id="a file as run"),
+        pytest.param("evaluate run/adapter", "it holds an adapter alone", id="an adapter as run"),
+        pytest.param("report lines", "lines: is not a run folder", id="scans as run"),
+        pytest.param("report run -o run.pdf", "a report is a .html file", id="a report of another kind"),
+        pytest.param("check data --html lines", "lines is a folder", id="a folder as page"),
     ],
 )
 def test_what_is_something_else_is_told_for_what_it_is(
     arguments: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
 ) -> None:
     picture(tmp_path / "lines" / "a.png")
+    picture(tmp_path / "pictures" / "a.png")
+    write(tmp_path / "data" / "dataset.json", "{}")
+    write(tmp_path / "run" / "config.yaml", "dataset: data\nrun: run\n")
+    write(tmp_path / "run" / "adapter" / "reading.json", "{}")
     write(tmp_path / "lines" / "letters.tsv", "scan\twords\na.png\tмир\n")
     monkeypatch.chdir(tmp_path)
     assert said in refusal(monkeypatch, capsys, *arguments.split())
@@ -87,6 +101,29 @@ def test_the_next_command_can_be_typed_where_a_path_has_spaces(
     out = tmp_path / "мои данные"
     _, said, _ = call(monkeypatch, capsys, "prepare", small_dataset.parent / "source", "-o", out)
     assert f'next:    dsocr check "{out}"\n' in said
+
+
+def test_a_path_with_spaces_that_was_not_quoted_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    picture(tmp_path / "мои сканы" / "a.png")
+    monkeypatch.chdir(tmp_path)
+    code, _, said = call(monkeypatch, capsys, "prepare", "мои", "сканы", "-o", "out")
+    assert (code, "(сканы): a path with spaces stands in quotes" in said) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["transcribe", "run"], "Missing argument 'inputs'. Images, PDF, ALTO", id="argument"),
+        pytest.param(["prepare", "scans"], "Missing option '--out' / '-o'. The dataset folder to make.", id="option"),
+    ],
+)
+def test_what_is_missing_is_described(
+    arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+) -> None:
+    code, _, err = call(monkeypatch, capsys, *arguments)
+    assert (code, said in " ".join(err.split())) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["prepare", "convert"])

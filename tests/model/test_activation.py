@@ -12,11 +12,13 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from PIL import Image
 from torch import Tensor
 
-from dsocr.inference.decoding import Generation, decode
+from dsocr.inference.decoding import decode
+from dsocr.inference.generation import Generation
 from dsocr.inference.spans import Pieces
 from dsocr.model.activation import image_states
 from dsocr.model.adapters import adapter_tensors, attach_adapter, load_adapter, load_tensors, save_adapter
-from dsocr.model.encoding import Encoded, Encoder, ImageStates, collate, only_learnt
+from dsocr.model.collating import ImageStates, collate, only_learnt
+from dsocr.model.encoding import Encoded, Encoder
 from dsocr.model.loading import BaseModel, load_base
 from dsocr.model.vision_cache import vision_features
 from tests.making_models import write_first, write_second

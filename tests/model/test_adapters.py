@@ -22,7 +22,7 @@ from dsocr.model.adapters import (
     vision_parameters,
     without_gradient,
 )
-from dsocr.model.encoding import collate
+from dsocr.model.collating import collate
 from dsocr.model.loading import load_base
 from tests.making_models import write_first, write_second
 

@@ -10,11 +10,13 @@ from PIL import Image
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.errors import ConfigError, ModelError
-from dsocr.model.encoding import IGNORED, Encoder, collate
-from dsocr.model.loading import BaseModel, load_encoder
+from dsocr.model.collating import IGNORED, collate, normalize
+from dsocr.model.encoding import Encoder
+from dsocr.model.loading import BaseModel
 from dsocr.model.prompts import find_prompt
 from dsocr.model.resolution import Family, find_resolution
-from dsocr.model.views import normalize, show
+from dsocr.model.tokenizing import load_encoder
+from dsocr.model.views import show
 from dsocr.samples import Split
 
 

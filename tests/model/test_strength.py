@@ -11,7 +11,7 @@ from PIL import Image
 
 from dsocr.errors import ConfigError
 from dsocr.model.adapters import CONFIG, Variant, adapter_tensors, attach_adapter, load_adapter, save_adapter
-from dsocr.model.encoding import collate
+from dsocr.model.collating import collate
 from dsocr.model.loading import load_base
 from dsocr.model.merging import merge
 from dsocr.model.strength import at_strength, config_at_strength

@@ -9,9 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
-from dsocr.inference.decoding import Generation, decode
+from dsocr.inference.decoding import decode
+from dsocr.inference.generation import Generation
 from dsocr.model import vision_cache
-from dsocr.model.encoding import Encoded, collate, normalized, only_learnt
+from dsocr.model.collating import collate, normalized, only_learnt
+from dsocr.model.encoding import Encoded
 from dsocr.model.loading import BaseModel, load_base
 from dsocr.model.resolution import find_resolution
 from dsocr.model.vision_cache import Features, FeatureStore, VisionCache, fingerprint, vision_features

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from dsocr.model.encoding import Encoder, collate
+from dsocr.model.collating import collate
+from dsocr.model.encoding import Encoder
 from dsocr.model.loading import BaseModel, load_base
 from tests.parity.rules import Fixture, fixture_stems, picture
 

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from dsocr.errors import ConfigError, RunError
-from dsocr.inference.decoding import Generation
+from dsocr.inference.generation import Generation
 from dsocr.inference.remote import Engine, RemoteReader
 from dsocr.inference.transcribe import transcribe
 from dsocr.runs import ReadingSettings, RunFolder

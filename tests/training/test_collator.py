@@ -65,7 +65,7 @@ def test_an_image_is_prepared_once_while_memory_allows(
     samples = encoded(small_dataset, nano)
     assert samples[0] is samples[0]
     assert len(opened) == 1
-    monkeypatch.setattr(samples, "_room", 0)
+    monkeypatch.setattr("dsocr.training.varying.VariedImages.takes", lambda images, size: False)
     assert samples[1] is not samples[1]
     assert len(opened) == 3
 
@@ -127,6 +127,6 @@ def test_a_large_image_is_shrunk_only_to_be_varied(
     with Image.open(tmp_path / "line.png") as image:
         image.resize((3200, 200)).save(tmp_path / "line.png")
     sample = Sample("line.png", tmp_path / "line.png", "a", Split.TRAIN)
-    monkeypatch.setattr("dsocr.training.collator.augment", lambda image, *_: image)
+    monkeypatch.setattr("dsocr.training.varying.augment", lambda image, *_: image)
     samples = EncodedSamples([sample], nano.encoder(None, "free_ocr"), augmentation=augmentation)
     assert samples.varied(0).size == size

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dsocr.config import RunConfig
 from dsocr.errors import ModelError
-from dsocr.model.encoding import collate, normalized, only_learnt
+from dsocr.model.collating import collate, normalized, only_learnt
 from dsocr.model.loading import BaseModel
 from dsocr.training.no_waiting import NoWaiting
 from dsocr.training.train import train

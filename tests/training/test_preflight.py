@@ -17,9 +17,10 @@ from safetensors.torch import load_file
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.errors import RunError
-from dsocr.inference.decoding import Generation
-from dsocr.model.encoding import IGNORED, Encoder, collate
-from dsocr.model.loading import load_encoder
+from dsocr.inference.generation import Generation
+from dsocr.model.collating import IGNORED, collate
+from dsocr.model.encoding import Encoder
+from dsocr.model.tokenizing import load_encoder
 from dsocr.samples import Sample, Split
 from dsocr.training.collator import Collator
 from dsocr.training.inputs import check_prompt, check_reading_alike, check_slots

@@ -6,7 +6,7 @@ import pytest
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.model.encoding import Encoder
-from dsocr.model.loading import load_encoder
+from dsocr.model.tokenizing import load_encoder
 from dsocr.model.views import show
 from dsocr.samples import Split
 from dsocr.training.preview import preview

@@ -19,8 +19,9 @@ from dsocr.evaluation.evaluate import evaluate
 from dsocr.inference.sheets import encode_sheet
 from dsocr.inference.transcriber import Transcriber
 from dsocr.model.adapters import WEIGHTS
-from dsocr.model.loading import BaseModel, load_encoder
+from dsocr.model.loading import BaseModel
 from dsocr.model.resolution import find_resolution
+from dsocr.model.tokenizing import load_encoder
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.samples import Sample, Split
 from dsocr.training.callbacks import TrainingProgress

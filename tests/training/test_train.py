@@ -15,7 +15,8 @@ from dsocr.evaluation.calibrate import calibrate
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.transcriber import Transcriber
 from dsocr.model.adapters import WEIGHTS
-from dsocr.model.loading import find_base, load_base
+from dsocr.model.finding import find_base
+from dsocr.model.loading import load_base
 from dsocr.runs import CALIBRATION, ReadingSettings, RunFolder
 from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.checkpoints import latest_checkpoint
@@ -291,7 +292,7 @@ def test_a_base_of_the_hub_is_pinned_to_the_commit_that_was_fetched(
         asked.append(revision)
         return find_base("nano")[0], "c0ffee"
 
-    monkeypatch.setattr("dsocr.model.loading.fetch", fetched)
+    monkeypatch.setattr("dsocr.model.finding.fetch", fetched)
     config = changed(small_config, base="somebody/nano")
     with pytest.raises(PowerCutError):
         train(config, report=cut_at_step_five)

@@ -35,6 +35,11 @@ class Command(TyperCommand):
         except typer.BadParameter as error:
             error.message = _in_our_words(error)
             raise
+        except Exception as error:
+            told: Any = error  # a usage error; typer gives no name to it
+            if "unexpected extra argument" in getattr(told, "message", ""):
+                told.message += ": a path with spaces stands in quotes"
+            raise
 
     def invoke(self, ctx: Any) -> Any:
         """As Typer does it; ended by Ctrl-C it says what is kept, and exits with 130."""
@@ -46,6 +51,9 @@ class Command(TyperCommand):
 
 
 def _in_our_words(error: typer.BadParameter) -> str:
+    """Of what is missing, what it is; of a bad value, our sentence."""
+    if not error.message:
+        return getattr(error.param, "help", None) or ""
     from pydantic import ValidationError
 
     from dsocr.settings import problems_in

@@ -195,7 +195,7 @@ def export(
     for_: Annotated[
         str | None, typer.Option("--for", help="Who is to read the adapter: peft or vllm; peft if not given.")
     ] = None,
-    scale: Annotated[float, typer.Option(help="Strength of the adapter in the export, up to 1.")] = 1.0,
+    scale: Annotated[float, typer.Option(min=0, max=1, help="Strength of the adapter in the export, up to 1.")] = 1.0,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:

@@ -14,22 +14,18 @@ if TYPE_CHECKING:
 
 def calibrate_command(printer: Printer, path: Path, *, dataset: Path | None, limit: int | None, json: bool) -> None:
     """`dsocr calibrate`."""
-    from dsocr.evaluation.datasets import dataset_of
+    from dsocr.evaluation.budget import budget_sentence
+    from dsocr.evaluation.calibrate import calibrate
     from dsocr.runs import CALIBRATION, RunFolder
 
-    run = RunFolder.open(path)
-    dataset_of(run, dataset)
-    from dsocr.evaluation.budget import budget_sentence
-    from dsocr.evaluation.calibrate import calibrate  # slow, and not needed to say what is not there
-
     quiet_libraries()
+    run = RunFolder.open(path)
     with printer.progress("reading", "lines") as tell:
         report = calibrate(run, dataset=dataset, limit=limit, progress=tell)
     if json:
         printer.result(json_.dumps(report.as_dict(), ensure_ascii=False, indent=2))
         return
-    on = f"{report.lines} of the {report.split} split of {report.dataset}"
-    printer.say(f"fitted on {report.calibration.lines} lines, measured on {on}")
+    printer.say(report.origin)
     for kind, found in report.kinds.items():
         printer.say(f"{kind + 's:':12}calibration error {found.before:.4f}, fitted {found.after:.4f}{_chance(found)}")
     printer.result(budget_sentence(report.budget))

@@ -45,8 +45,8 @@ def check_command(
         dataset = _fixed(Printer(quiet=printer.quiet or json), dataset, out, overwrite)
     # Slow, and not needed to say that there is no dataset.
     from dsocr.data.checking.page import write_page
-    from dsocr.model.loading import load_encoder
-    from dsocr.training.preflight import survey_for_base
+    from dsocr.model.tokenizing import load_encoder
+    from dsocr.training.survey import survey_for_base
 
     encoder = load_encoder(base, resolution, prompt, revision)
     with Printer(quiet=printer.quiet or json).progress("checking", "samples") as tell:
@@ -64,6 +64,8 @@ def _refuse_options(html: Path | None, fix: bool, out: Path | None) -> None:
     """An error for options that cannot be followed, before anything slow is begun."""
     if html is not None and not html.absolute().parent.is_dir():
         raise ConfigError(f"--html: there is no folder {html.parent}", hint="make it, or write the page elsewhere")
+    if html is not None and html.is_dir():
+        raise ConfigError(f"--html: {html} is a folder", hint=f"name a file, for example {html / 'check.html'}")
     if fix and out is None:
         raise ConfigError("--fix: a folder for the new dataset is missing", hint="give one with -o NEW")
     if out is not None and not fix:

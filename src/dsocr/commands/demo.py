@@ -14,16 +14,21 @@ if TYPE_CHECKING:
     from dsocr.config import RunConfig
     from dsocr.runs import RunFolder
 
+_ANOTHER = "name another folder with -o"
+
 
 def demo_command(printer: Printer, out: Path) -> None:
     """`dsocr demo`."""
     from dsocr.config import load_config
     from dsocr.runs import RunFolder
     from dsocr.shipped import shipped
+    from dsocr.training.refusing import refuse_run
 
     settings = {"run": out, "dataset": shipped("examples/handwriting")}
     config = load_config(shipped("configs/demo.yaml")).model_copy(update=settings)
+    refuse_run(RunFolder(out), overwrite=True, another=_ANOTHER)
     _refuse_another_s(RunFolder(out), config)
+    printer.say("The demo trains a small DeepSeek-OCR network (`nano`) on 330 shipped lines in three hands.")
     # Slow, and not needed to say that another run is there.
     from dsocr.evaluation.evaluate import evaluate
     from dsocr.evaluation.table import render_table
@@ -31,7 +36,6 @@ def demo_command(printer: Printer, out: Path) -> None:
     from dsocr.training.train import train
 
     quiet_libraries()
-    printer.say("The demo trains a small DeepSeek-OCR network (`nano`) on 330 shipped lines in three hands.")
     try:
         with (
             local_ranks(config, overwrite=True, at_start=begin_beside) as count,
@@ -62,4 +66,4 @@ def _refuse_another_s(run: "RunFolder", config: "RunConfig") -> None:
         return
     there = load_config(run.config)
     if (there.base, there.dataset.parts[-2:]) != (config.base, config.dataset.parts[-2:]):
-        raise RunError("holds a run that is not the demo's", where=run.path, hint="name another folder with -o")
+        raise RunError("holds a run that is not the demo's", where=run.path, hint=_ANOTHER)

@@ -19,12 +19,18 @@ def export_command(
     overwrite: bool,
 ) -> None:
     """`dsocr export`."""
+    from dsocr.inference.readable import demand_readable
+    from dsocr.model.export_target import demand_apart, refuse_target
     from dsocr.runs import RunFolder
 
     out = _export_target(merged, adapter, form)
     run = RunFolder.open(path)
+    refuse_target(out, overwrite=overwrite)
+    demand_apart(out, [run.adapter])
+    if merged is not None:
+        demand_readable(run.adapter)
     from dsocr.evaluation.scorecard import Scorecard
-    from dsocr.model.export import export_merged  # slow, and not needed to say that there is no run
+    from dsocr.model.export import export_merged  # slow, and not needed to say what is in the way
     from dsocr.model.export_adapter import export_adapter
 
     quiet_libraries()

@@ -33,10 +33,11 @@ def forecast_command(
 ) -> None:
     """`dsocr forecast`."""
     from dsocr.config import load_config
-    from dsocr.data.dataset import Dataset
+    from dsocr.evaluation.datasets import samples_to_score
+    from dsocr.training.refusing import demand_named
 
     config = load_config(path, overrides)
-    Dataset.open(config.dataset, fold=config.fold)
+    samples_to_score(demand_named(config), split)
     # Slow, and not needed to say what is wrong with a configuration.
     from dsocr.runs import RunFolder
     from dsocr.training.forecast import SIZES, forecast

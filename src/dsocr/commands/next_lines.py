@@ -22,17 +22,11 @@ def next_command(
     json: bool,
 ) -> None:
     """`dsocr next`."""
-    from dsocr.data.conversion import refuse_conversion
-    from dsocr.data.opening import demand_source
+    from dsocr.inference.next_lines import LIST, SHEET, TABLE, next_lines
     from dsocr.runs import RunFolder
 
-    folder = RunFolder.open(run)
-    demand_source(source)
-    refuse_conversion(out, source, overwrite=overwrite, called="queue")
-    # Slow, and not needed to say what is not there.
-    from dsocr.inference.next_lines import LIST, SHEET, TABLE, next_lines
-
     quiet_libraries()
+    folder = RunFolder.open(run)
     with printer.progress("reading", "lines") as tell:
         queue = next_lines(
             folder,

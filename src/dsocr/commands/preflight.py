@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 def preflight_command(printer: Printer, path: Path, overrides: Sequence[str], *, json: bool) -> int:
     """`dsocr preflight`: 1 where a check refuses, else 0."""
     from dsocr.config import load_config
+    from dsocr.training.refusing import demand_named
 
     config = load_config(path, overrides)
+    demand_named(config)
     from dsocr.training.preflight import preflight  # slow, and not needed to say what is wrong with a configuration
 
     quiet_libraries()

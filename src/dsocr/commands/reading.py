@@ -24,16 +24,13 @@ def evaluate_command(
     json: bool,
 ) -> None:
     """`dsocr evaluate`."""
-    from dsocr.evaluation.datasets import dataset_of
-    from dsocr.runs import RunFolder
-
-    run = RunFolder.open(path)
-    dataset_of(run, dataset)
-    from dsocr.evaluation.evaluate import evaluate  # slow, and not needed to say what is not there
+    from dsocr.evaluation.evaluate import evaluate
     from dsocr.evaluation.report.writing import drop_reports
     from dsocr.evaluation.table import render_table
+    from dsocr.runs import RunFolder
 
     quiet_libraries()
+    run = RunFolder.open(path)
     with printer.progress("reading", "lines") as tell:
         card = evaluate(run, dataset=dataset, split=split, limit=limit, with_base=with_base, progress=tell)
     outdated = drop_reports(run, drawn=report)

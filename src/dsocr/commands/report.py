@@ -26,7 +26,7 @@ def draw_report(
     from dsocr.runs import RunFolder
 
     with printer.progress("drawing", "lines") as tell:
-        written, material = write_report(RunFolder.named(path), dataset=dataset, out=out, markdown=markdown, tell=tell)
+        written, material = write_report(RunFolder.begun(path), dataset=dataset, out=out, markdown=markdown, tell=tell)
     for warning in material.warnings:
         printer.complain(f"warning: {warning}")
     return written, list(material.warnings)

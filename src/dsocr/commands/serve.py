@@ -29,6 +29,7 @@ def serve_command(
     shelf: Path | None,
 ) -> None:
     """`dsocr serve`: until a signal ends it."""
+    from dsocr.inference.readable import demand_readable
     from dsocr.serving.naming import adapter_folder, adapter_name
 
     token = os.environ.get(TOKEN, "").strip() or None  # `set TOKEN=word ` keeps the space
@@ -45,6 +46,8 @@ def serve_command(
     adapters = {adapter_name(path): adapter_folder(path) for path in runs}
     if len(adapters) < len(runs):
         raise ConfigError("two runs have the same name", hint="their folders' names are what clients ask for")
+    for folder in adapters.values():
+        demand_readable(folder)
     listening(host, port).close()  # before the base is loaded, which may take minutes
     try:  # slow, and not needed to say what is not there
         import uvicorn

@@ -26,17 +26,14 @@ def sweep_command(
     json: bool,
 ) -> None:
     """`dsocr evaluate --scale-sweep`; the report of a run that was scored already is drawn anew, with the sweep."""
-    from dsocr.evaluation.datasets import dataset_of
+    from dsocr.evaluation.strength import sweep, write_sweep
     from dsocr.runs import RunFolder
 
     if not with_base:
         message = "--no-base: a sweep compares with the base, which is the adapter at strength 0"
         raise ConfigError(message, hint="leave out --no-base or --scale-sweep")
-    run = RunFolder.open(path)
-    dataset_of(run, dataset)
-    from dsocr.evaluation.strength import sweep, write_sweep  # slow, and not needed to say what is not there
-
     quiet_libraries()
+    run = RunFolder.open(path)
     with printer.progress("reading", "strengths") as tell:
         read = sweep(run, dataset=dataset, split=split, limit=limit, progress=tell)
     data, picture = write_sweep(read, run)

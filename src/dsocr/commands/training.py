@@ -26,10 +26,10 @@ _A_WORD_SECONDS = 3
 def plan_command(printer: Printer, path: Path, overrides: Sequence[str], *, probe: bool, json: bool) -> int:
     """`dsocr plan`: 1 where the training will not fit into memory, else 0."""
     from dsocr.config import load_config
-    from dsocr.data.dataset import Dataset
+    from dsocr.training.refusing import demand_named
 
     config = load_config(path, overrides)
-    Dataset.open(config.dataset, fold=config.fold)
+    demand_named(config)
     from dsocr.training.plan import make_plan  # slow, and not needed to say what is wrong with a configuration
 
     quiet_libraries()
@@ -83,10 +83,9 @@ def _print_plan(printer: Printer, plan: "Plan") -> None:
 def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, overwrite: bool, preflight: bool) -> None:
     """`dsocr train`."""
     from dsocr.config import load_config
-    from dsocr.data.dataset import Dataset
     from dsocr.runs import RunFolder
     from dsocr.training.launching import rank_and_count
-    from dsocr.training.refusing import refuse_run
+    from dsocr.training.refusing import demand_named, refuse_run
 
     rank, processes = rank_and_count()
     first = rank == 0
@@ -96,19 +95,19 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
         run = RunFolder(config.run)
         if first:  # another may come when the first is at work there
             refuse_run(run, overwrite=overwrite)
-        Dataset.open(config.dataset, fold=config.fold)
+        demand_named(config)
     except DsocrError:
         if first:
             raise
         _leave_the_word_to_the_first()
+    printer.say(f"training {config.run} on {config.dataset} from {config.base}")
+    if preflight and (overwrite or not any(run.checkpoints.glob("step-*"))):  # what goes on has been tried
+        printer.say("trying first whether it learns, a few minutes at most; --no-preflight leaves the trials out")
     from dsocr.training.local_ranks import local_ranks  # slow, and not needed to say what is wrong with a configuration
     from dsocr.training.ranks import OthersEndedError
     from dsocr.training.train import train
 
     quiet_libraries()
-    printer.say(f"training {config.run} on {config.dataset} from {config.base}")
-    if preflight and (overwrite or not any(run.checkpoints.glob("step-*"))):  # what goes on has been tried
-        printer.say("trying first whether it learns, a few minutes at most; --no-preflight leaves the trials out")
     try:
         with (
             local_ranks(config, overwrite=overwrite, preflight=preflight, at_start=begin_beside) as count,

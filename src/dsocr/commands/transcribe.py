@@ -42,12 +42,10 @@ def transcribe_command(
     if engine == "ray" and options["workers"] is not None:
         raise ConfigError("--workers is how many open pages on this machine", hint="with --engine ray, give --actors")
 
-    from dsocr.inference.inputs.finding import demand_inputs
+    from dsocr.inference.transcribe import transcribe
     from dsocr.runs import RunFolder
 
     run = RunFolder.to_read_with(path)
-    demand_inputs(inputs)
-    from dsocr.inference.transcribe import transcribe  # slow, and not needed to say what is not there
 
     quiet_libraries()
     with printer.progress("reading", "pages") as tell:

@@ -11,6 +11,8 @@ from dsocr.console import Printer
 from dsocr.errors import DataError, RunError
 
 if TYPE_CHECKING:
+    from dsocr.inference.transcriber import Transcriber
+    from dsocr.runs import RunFolder
     from dsocr.workbench.words import Language
 
 
@@ -29,12 +31,15 @@ def workbench_command(
     language: "Language",
 ) -> None:
     """`dsocr workbench`: until a signal ends it."""
+    from dsocr.inference.readable import demand_readable
     from dsocr.runs import RunFolder
     from dsocr.workbench.training import Training, recipe_of
 
     if not source.exists():
         raise DataError("no such file or folder", where=source)
     reads = None if run is None else RunFolder.open(run)
+    if reads is not None:
+        demand_readable(reads.adapter)
     recipe = recipe_of(run, config)
     try:  # slow, and not needed to say what is not there
         import nicegui  # noqa: F401
@@ -42,7 +47,6 @@ def workbench_command(
         hint = 'pip install "dsocr-hw[workbench]"'
         raise RunError(f"the workbench needs {error.name}, which is not installed", hint=hint) from error
     from dsocr.data.notes import Notes
-    from dsocr.inference.transcriber import Transcriber
     from dsocr.workbench.bench import Workbench
     from dsocr.workbench.filling import fill
     from dsocr.workbench.opening import opened_shelf
@@ -65,7 +69,7 @@ def workbench_command(
         if not bench.pages:
             raise DataError("holds no page that can be shown", where=source)
         if reads is not None:
-            bench.reading = Reading(store, shelf, partial(Transcriber.of_run, reads))
+            bench.reading = Reading(store, shelf, partial(_reader, reads))
             bench.reading.start()
             stack.callback(bench.reading.end)
         if recipe is not None:
@@ -74,3 +78,10 @@ def workbench_command(
         printer.say(f"{len(bench.pages)} pages, {new} of them new; corrections: {folder / 'corrections.sqlite'}")
         printer.result(f"http://{HOST}:{port}/")
         serve(bench, language=language, port=port, show=show)
+
+
+def _reader(run: "RunFolder") -> "Transcriber":
+    """The run's own network, loaded when there is something to read."""
+    from dsocr.inference.transcriber import Transcriber
+
+    return Transcriber.of_run(run)

@@ -112,7 +112,9 @@ def read_card(folder: Path) -> Card:
     path = folder / CARD_FILE
     if not path.is_file():
         why = "it has no dataset.json" if folder.is_dir() else "it is a file" if folder.exists() else "it is not there"
-        raise DataError(f"not a dataset folder: {why}", where=folder, hint="make one with dsocr prepare")
+        is_config = folder.suffix in (".yaml", ".yml")
+        hint = "give the folder that `dataset:` names there" if is_config else "make one with dsocr prepare"
+        raise DataError(f"not a dataset folder: {why}", where=folder, hint=hint)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -6,6 +6,7 @@ Knows nothing about models or pixels: how much room a line takes is told, and dr
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Generic, TypeVar
 
 from dsocr.samples import Sample
@@ -43,6 +44,11 @@ def hand_of(sample: Sample) -> str | None:
     if sample.writer:
         return f"writer {sample.writer}"
     return f"page {sample.page}" if sample.page else None
+
+
+def folder_of(identifier: str) -> str:
+    """Whose an image is taken to be where nobody says: all of one folder are of one hand."""
+    return PurePosixPath(identifier).parent.as_posix()
 
 
 def fill_sheets(lines: Iterable[SheetLine[T]], limits: SheetLimits) -> Iterator[list[SheetLine[T]]]:

@@ -7,6 +7,7 @@ split only asks what is fitted already.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dsocr.data.images import open_image
 from dsocr.data.sheets import hand_of
@@ -16,10 +17,13 @@ from dsocr.evaluation.confidence_page import render_confidence
 from dsocr.evaluation.datasets import dataset_of
 from dsocr.evaluation.reliability import CalibrationReport, measured
 from dsocr.inference.confidence import UNCALIBRATED, Calibration
+from dsocr.inference.readable import demand_readable
 from dsocr.inference.spans import ScoredText
-from dsocr.inference.transcriber import Transcriber
 from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.samples import Sample, Split
+
+if TYPE_CHECKING:
+    from dsocr.inference.transcriber import Transcriber
 
 Progress = Callable[[int, int], None]
 """Told after each line: how many are read, and how many there are, both splits together."""
@@ -40,6 +44,9 @@ def calibrate(
     if not fitted and not kept.lines:
         hint = "give a dataset that has one: --dataset"
         raise DataError("has no validation split to fit confidences on", where=opened.folder, hint=hint)
+    demand_readable(run.adapter)
+    from dsocr.inference.transcriber import Transcriber  # slow, and not needed to say what is not there
+
     transcriber = replace(Transcriber.of_run(run, merged=True), calibration=UNCALIBRATED)
     total = len(fitted) + len(asked)
 
@@ -57,13 +64,13 @@ def calibrate(
         calibration.save(run.adapter)
     unseen = read(asked, len(fitted))
     split = Split.TEST if unseen else Split.VALIDATION
-    report = measured(calibration, opened.folder.resolve().name, split, unseen or known)
+    report = measured(calibration, opened.folder.resolve().name, split, unseen or known, fitted=bool(known))
     write_atomically(run.confidence, to_json(report.as_dict()))
     write_atomically(run.confidence_page, render_confidence(report, run.path.resolve().name))
     return report
 
 
-def judged_lines(transcriber: Transcriber, samples: Sequence[Sample]) -> Iterator[Judged]:
+def judged_lines(transcriber: "Transcriber", samples: Sequence[Sample]) -> Iterator[Judged]:
     """Each sample as it was read beside its transcription; one hand after the other, so that lines can share sheets."""
     by_hand = sorted(samples, key=lambda sample: hand_of(sample) or "")
     hand_by_id = {sample.id: hand_of(sample) for sample in samples}

@@ -4,8 +4,10 @@ from pathlib import Path
 
 from dsocr.config import load_config
 from dsocr.data.dataset import Dataset
+from dsocr.errors import DataError
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.runs import RunFolder
+from dsocr.samples import Sample, Split
 
 
 def dataset_of(run: RunFolder, folder: Path | None = None) -> Dataset:
@@ -23,3 +25,13 @@ def scored_dataset(run: RunFolder, card: Scorecard, folder: Path | None = None) 
     """
     named = folder or card.settings.get("dataset")
     return dataset_of(run) if named is None else Dataset.open(Path(named), fold=card.settings.get("fold"))
+
+
+def samples_to_score(dataset: Dataset, split: Split, limit: int | None = None) -> list[Sample]:
+    """The first `limit` samples of a split, or all. Raises DataError, which names the splits there are, for none."""
+    samples = dataset.samples(split)[:limit]
+    if not samples:
+        there = ", ".join(name.value for name in Split if dataset.samples(name))
+        hint = f"it has {there}" if there else "prepare it anew"
+        raise DataError(f"has no {split} split to score on", where=dataset.folder, hint=hint)
+    return samples

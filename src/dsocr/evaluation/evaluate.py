@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PIL import Image
 
@@ -14,17 +15,18 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.data.sheets import hand_of
 from dsocr.data.subsets import training_samples
-from dsocr.errors import DataError
-from dsocr.evaluation.datasets import dataset_of
+from dsocr.evaluation.datasets import dataset_of, samples_to_score
 from dsocr.evaluation.guard import Guard, GuardReading
 from dsocr.evaluation.lines import write_lines
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, hands_by_writer, score_lines
-from dsocr.inference.transcriber import Transcriber
-from dsocr.model.adapters import WEIGHTS
+from dsocr.inference.readable import demand_readable
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.samples import Sample, Split
 from dsocr.sealing import file_hash
+
+if TYPE_CHECKING:
+    from dsocr.inference.transcriber import Transcriber
 
 Progress = Callable[[int, int], None]
 """Told after each line: how many are read, and how many there are, base and adapter together."""
@@ -44,9 +46,10 @@ def evaluate(
     `limit` reads the first so many samples only, and the card says so. With the base the guard set is scored as well.
     """
     opened = dataset_of(run, dataset)
-    samples = opened.samples(split)[:limit]
-    if not samples:
-        raise DataError(f"has no {split} split to score", where=opened.folder)
+    samples = samples_to_score(opened, split, limit)
+    demand_readable(run.adapter)
+    from dsocr.inference.transcriber import Transcriber  # slow, and not needed to say what is not there
+
     transcriber = Transcriber.of_run(run)
     writers = [sample.writer for sample in samples]
     # A run that was trained on a part of its dataset knows the writers of that part.
@@ -95,7 +98,7 @@ def evaluate(
     return card
 
 
-def _guarded(run: RunFolder, transcriber: Transcriber) -> GuardReading | None:
+def _guarded(run: RunFolder, transcriber: "Transcriber") -> GuardReading | None:
     """The guard set as the base and the adapter read it; None where there is none."""
     config = load_config(run.config)
     guard = Guard.open(config.guard, config.base)
@@ -136,8 +139,10 @@ def _trained_on(run: RunFolder) -> dict[str, str]:
 
 
 def _settings(
-    run: RunFolder, transcriber: Transcriber, dataset: Dataset, lines: int, limit: int | None
+    run: RunFolder, transcriber: "Transcriber", dataset: Dataset, lines: int, limit: int | None
 ) -> dict[str, object]:
+    from dsocr.model.adapters import WEIGHTS
+
     reading = ReadingSettings.load(run.adapter)
     return {
         "base": reading.base,

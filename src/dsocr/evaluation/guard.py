@@ -6,22 +6,23 @@ The set is read line by line with the prompt and settings of the run. Nothing ra
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Self
-
-from transformers import PreTrainedModel
+from typing import TYPE_CHECKING, Any, Self
 
 from dsocr.config import GuardSection
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.errors import DataError
 from dsocr.evaluation.metrics import ErrorRate, character_errors
-from dsocr.inference.decoding import Generation, decode
-from dsocr.inference.sheets import batches
+from dsocr.inference.generation import Generation
+from dsocr.inference.ordering import batches
 from dsocr.model.encoding import Encoder
-from dsocr.model.loading import EMBEDDED
+from dsocr.model.finding import EMBEDDED
 from dsocr.samples import Sample, Split
 from dsocr.shipped import shipped
 from dsocr.text import is_blank
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 PRINT = "examples/print"
 """The set that ships for the embedded base."""
@@ -106,7 +107,10 @@ class Guard:
             folder = shipped(PRINT)
         if folder is None or not section.lines:
             return None
-        dataset = Dataset.open(folder)
+        try:
+            dataset = Dataset.open(folder)
+        except DataError as error:
+            raise DataError(f"guard.dataset: {error.message}", where=error.where, hint=error.hint) from error
         splits = [Split(section.split)] if section.split else list(Split)
         everything = chain.from_iterable(dataset.samples(split) for split in splits)
         samples = [sample for sample in everything if not is_blank(sample.text)]
@@ -116,8 +120,10 @@ class Guard:
         spread = [samples[place * len(samples) // chosen] for place in range(chosen)]
         return cls(folder.name, spread, section.margin)
 
-    def read(self, network: PreTrainedModel, encoder: Encoder, generation: Generation) -> ErrorRate:
+    def read(self, network: "PreTrainedModel", encoder: Encoder, generation: Generation) -> ErrorRate:
         """The pooled errors of the network, with its adapter or without, as it is. It is left in evaluation mode."""
+        from dsocr.inference.decoding import decode  # slow, and not needed to say that there is no set
+
         pooled = ErrorRate()
         for samples in batches(self.samples, generation.samples_per_batch):
             images = [encoder.encode(open_image(sample.image)) for sample in samples]

@@ -9,7 +9,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.sources.texts import text_encoding
 from dsocr.errors import DataError, DsocrError, RunError, typed
 from dsocr.evaluation.comparison import NamedLines
-from dsocr.evaluation.datasets import scored_dataset
+from dsocr.evaluation.datasets import samples_to_score, scored_dataset
 from dsocr.evaluation.lines import load_lines
 from dsocr.evaluation.matching import Missing, match
 from dsocr.evaluation.predictions import read_predictions
@@ -163,9 +163,7 @@ def _predicted(
     given: Given, dataset: Dataset | None, split: Split, missing: Missing, columns: Mapping[str, str] | None
 ) -> NamedLines:
     assert dataset is not None
-    samples = dataset.samples(split)
-    if not samples:
-        raise DataError(f"has no {split} split to score", where=dataset.folder)
+    samples = samples_to_score(dataset, split)
     matched = match(read_predictions(given.path, columns), samples, dataset.card.policy(), missing=missing)
     writers = [sample.writer for sample in samples]
     hands = hands_by_writer({sample.writer for sample in dataset.samples(Split.TRAIN)}, writers)

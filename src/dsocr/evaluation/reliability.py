@@ -41,7 +41,8 @@ class CalibrationReport:
     """A calibration, what it is worth on lines it was not fitted on, and what checking the most doubtful brings.
 
     `split` is that of these lines, in the folder `dataset`: validation itself, which flatters, where there is no test
-    split. `foretold_budget` is what the confidences alone make of `budget`.
+    split. `fitted` where it was fitted just then on the dataset's validation split, not kept from before.
+    `foretold_budget` is what the confidences alone make of `budget`.
     """
 
     calibration: Calibration
@@ -53,6 +54,7 @@ class CalibrationReport:
     budget: list[Checked]
     foretold_budget: list[Checked]
     best_budget: list[Checked]
+    fitted: bool = True
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON holds it; rates are fractions."""
@@ -60,13 +62,26 @@ class CalibrationReport:
         return asdict(self) | {"split": self.split.value, "bins": BINS} | told
 
     @property
+    def origin(self) -> str:
+        """What the calibration was fitted on and what it is measured on, in words."""
+        on = f"{self.lines} lines of the {self.split} split of {self.dataset}"
+        if not self.fitted:
+            kept = f"the run's own calibration, fitted earlier on {self.calibration.lines} lines, is measured on {on}"
+            return f"nothing was fitted, as {self.dataset} has no validation split: {kept}"
+        if self.split == Split.VALIDATION:
+            return f"fitted on {on}, and measured on the same for want of a test split, which flatters"
+        return f"fitted on {self.calibration.lines} lines of the validation split, measured on {on}"
+
+    @property
     def foretold(self) -> str:
         """How near to the truth the confidences alone would have come, in words."""
         return foretold_sentence(self.budget, self.foretold_budget)
 
 
-def measured(calibration: Calibration, dataset: str, split: Split, lines: Sequence[Judged]) -> CalibrationReport:
-    """What a calibration is worth on the lines of a dataset's split."""
+def measured(
+    calibration: Calibration, dataset: str, split: Split, lines: Sequence[Judged], *, fitted: bool = True
+) -> CalibrationReport:
+    """What a calibration is worth on the lines of a dataset's split; `fitted` as the report has it."""
     scales = {"character": calibration.character, "word": calibration.word, "line": calibration.line}
     kinds = {}
     for kind, pairs in KINDS.items():
@@ -95,6 +110,7 @@ def measured(calibration: Calibration, dataset: str, split: Split, lines: Sequen
         budget=budget,
         foretold_budget=foretold_curve((confidences[place], len(lines[place].scored.text)) for place in order),
         best_budget=budget_curve(lines, best_order(lines)),
+        fitted=fitted,
     )
 
 

@@ -8,21 +8,22 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dsocr.config import load_config
 from dsocr.data.images import open_image
 from dsocr.data.sheets import hand_of
-from dsocr.errors import ConfigError, DataError
-from dsocr.evaluation.datasets import dataset_of
+from dsocr.errors import ConfigError
+from dsocr.evaluation.datasets import dataset_of, samples_to_score
 from dsocr.evaluation.guard import NO_GUARD, Guard, GuardReading
 from dsocr.evaluation.metrics import ErrorRate, character_errors
-from dsocr.inference.transcriber import Transcriber
-from dsocr.model.adapters import read_adapter_config
-from dsocr.model.strength import at_strength, demand_strength
+from dsocr.inference.readable import demand_readable
 from dsocr.pages.plotting import Line, Plot, render_picture
 from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.samples import Sample, Split
+
+if TYPE_CHECKING:
+    from dsocr.inference.transcriber import Transcriber
 
 STRENGTHS = (0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """0 is the base."""
@@ -124,9 +125,13 @@ def sweep(
     if guard is None:
         raise ConfigError(NO_GUARD if config.guard.lines else "guard.lines: is 0, so no guard set is read")
     opened = dataset_of(run, dataset)
-    samples = opened.samples(split)[:limit]
-    if not samples:
-        raise DataError(f"has no {split} split to score", where=opened.folder)
+    samples = samples_to_score(opened, split, limit)
+    demand_readable(run.adapter)
+    # Slow, and not needed to say what is not there.
+    from dsocr.inference.transcriber import Transcriber
+    from dsocr.model.adapters import read_adapter_config
+    from dsocr.model.strength import at_strength, demand_strength
+
     for strength in STRENGTHS:  # before anything is loaded
         demand_strength(strength, read_adapter_config(run.adapter))
     transcriber = Transcriber.of_run(run)
@@ -169,7 +174,7 @@ def _plots(read: Sweep) -> list[Plot]:
     ]
 
 
-def _line_errors(transcriber: Transcriber, samples: Sequence[Sample]) -> list[ErrorRate]:
+def _line_errors(transcriber: "Transcriber", samples: Sequence[Sample]) -> list[ErrorRate]:
     """The errors of each sample, lines of one hand read beside each other, so that they can share a sheet."""
     hands = {sample.id: hand_of(sample) for sample in samples}
     texts = {sample.id: sample.text for sample in samples}

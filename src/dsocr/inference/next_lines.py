@@ -21,6 +21,7 @@ from dsocr.data.images import open_image, read_bytes
 from dsocr.data.notes import Notes
 from dsocr.data.opening import opened
 from dsocr.data.prepare import counted
+from dsocr.data.sheets import folder_of
 from dsocr.data.sources.layout import LeftOut, Reason
 from dsocr.data.sources.texts import text_encoding
 from dsocr.data.subsets import training_samples
@@ -28,7 +29,7 @@ from dsocr.data.targets.page import write_page
 from dsocr.data.untranscribed import Untranscribed
 from dsocr.errors import DataError
 from dsocr.inference.ranking import Candidate, Choice, Known, choose
-from dsocr.inference.transcriber import Transcriber, folder_of
+from dsocr.inference.readable import demand_readable
 from dsocr.runs import RunFolder, to_json, writing_folder
 from dsocr.samples import Sample
 
@@ -72,6 +73,8 @@ def next_lines(
     where no line waits.
     """
     refuse_conversion(out, source, overwrite=overwrite, called="queue")
+    if reader is None:
+        demand_readable(run.adapter)
     known, remarks = _known(run)
     notes = Notes(strict)
     with (
@@ -129,6 +132,8 @@ Reader = Callable[[Iterator[tuple[str, Image.Image]], Callable[[str], str | None
 
 def _reader(run: RunFolder) -> Reader:
     def read(images: Iterator[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]) -> Iterator[Candidate]:
+        from dsocr.inference.transcriber import Transcriber  # slow, and not needed where nothing waits
+
         for prediction in Transcriber.of_run(run).read(images, hand_of):
             yield Candidate(prediction.id, prediction.text, prediction.confidence)
 

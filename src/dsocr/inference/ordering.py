@@ -1,10 +1,18 @@
-"""Things read in the order that pads least, and told in the order they came in."""
+"""Things in batches, read in the order that pads least, and told in the order they came in."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TypeVar
 
 Thing = TypeVar("Thing")
 Answer = TypeVar("Answer")
+
+
+def batches(things: Iterable[Thing], size: int) -> Iterator[list[Thing]]:
+    """The things in lists of `size`, the last one shorter."""
+    iterator = iter(things)
+    while batch := list(islice(iterator, size)):
+        yield batch
 
 
 def read_by_length(

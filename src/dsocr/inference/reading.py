@@ -20,7 +20,7 @@ from dsocr.inference.inputs.finding import InputPage
 from dsocr.inference.inputs.showing import Opening, OpenPage, Shown
 from dsocr.inference.journal import ReadingJournal
 from dsocr.inference.pages import ReadLine, ReadPage
-from dsocr.inference.transcriber import Prediction
+from dsocr.inference.prediction import Prediction
 from dsocr.text import is_blank
 
 _LINES_TOGETHER = 64

@@ -18,9 +18,9 @@ from typing import Any
 from PIL import Image
 
 from dsocr.errors import ConfigError, DsocrError, RunError
-from dsocr.inference.decoding import Generation
+from dsocr.inference.generation import Generation
+from dsocr.inference.ordering import batches
 from dsocr.inference.prediction import Prediction
-from dsocr.inference.sheets import batches
 from dsocr.loops import loop_start
 from dsocr.model.prompts import IMAGE
 from dsocr.runs import ReadingSettings

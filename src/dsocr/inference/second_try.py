@@ -6,8 +6,10 @@ from typing import Any
 
 from PIL import Image
 
-from dsocr.inference.decoding import Generation, Reading, decode
-from dsocr.inference.sheets import LineReading, batches
+from dsocr.inference.decoding import Reading, decode
+from dsocr.inference.generation import Generation
+from dsocr.inference.ordering import batches
+from dsocr.inference.sheets import LineReading
 from dsocr.loops import loop_start
 from dsocr.model.encoding import Encoder
 from dsocr.model.other_resolution import another_resolution

@@ -10,7 +10,9 @@ from PIL import Image
 
 from dsocr.data.colours import median_colour
 from dsocr.data.sheets import SheetLimits
-from dsocr.inference.decoding import Generation, Reading, decode
+from dsocr.inference.decoding import Reading, decode
+from dsocr.inference.generation import Generation
+from dsocr.inference.ordering import batches
 from dsocr.inference.spans import ScoredText
 from dsocr.loops import is_looping
 from dsocr.model.encoding import Encoded, Encoder
@@ -72,13 +74,6 @@ def read_sheets(
         alone = _read_alone(network, encoder, generation, again)
         for sheet, readings in zip(batch, shared, strict=True):
             yield list(islice(alone, len(sheet))) if readings is None else readings
-
-
-def batches(things: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The things in lists of `size`, the last one shorter."""
-    iterator = iter(things)
-    while batch := list(islice(iterator, size)):
-        yield batch
 
 
 def _of_lines(answer: Reading, lines: int, encoder: Encoder) -> list[LineReading] | None:

@@ -24,10 +24,10 @@ from dsocr.inference.inputs.showing import Opening
 from dsocr.inference.journal import ReadingJournal
 from dsocr.inference.outputs import Target
 from dsocr.inference.pages import ReadPage
+from dsocr.inference.readable import demand_readable
 from dsocr.inference.reading import ReadGroups, Reads, read_here, read_into
 from dsocr.inference.remote import Engine, RemoteReader
 from dsocr.inference.review import write_review
-from dsocr.inference.transcriber import Transcriber
 from dsocr.inference.work import recover, work_folder
 from dsocr.model.out_of_memory import is_out_of_memory
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder
@@ -112,7 +112,8 @@ def transcribe(
     if review is not None:
         _refuse_review(review, out, overwrite=overwrite)
     recover(out)
-    settings = ReadingSettings.load(run.adapter)
+    elsewhere = reader is not None or isinstance(engine, Engine)
+    settings = ReadingSettings.load(run.adapter) if elsewhere else demand_readable(run.adapter)
     opening = Opening(unit or settings.unit, choose_segmenter(segmenter), replace_texts)
     with work_folder(out) as work, find_pages(inputs, work.unpacked, shows=shows, out=out) as found:
         if not found.pages or (strict and found.refused):
@@ -145,8 +146,7 @@ def transcribe(
             review.parent.mkdir(parents=True, exist_ok=True)
             curve = write_review(_rows(read_pages(work.journal, pages)), review)
             # Those of other programs are not the confidences that were fitted.
-            own = reader is None and not isinstance(engine, Engine)
-            if own and curve[0].rest and Calibration.load(run.adapter).lines:
+            if not elsewhere and curve[0].rest and Calibration.load(run.adapter).lines:
                 report.foretold = Foretold.of(curve)
         unwritten = target.write(work.draft, lambda: read_pages(work.journal, pages), step, card)
         if strict and unwritten:
@@ -159,7 +159,11 @@ def _reader(run: RunFolder, settings: ReadingSettings, engine: Engine | Cluster 
     """What reads images: the given reader, the server, or the run's own network, here or on a cluster."""
     if reader is not None:
         return reader
-    return RemoteReader(engine, settings) if isinstance(engine, Engine) else Transcriber.of_run(run, merged=True)
+    if isinstance(engine, Engine):
+        return RemoteReader(engine, settings)
+    from dsocr.inference.transcriber import Transcriber  # slow, and not needed to refuse what cannot be read
+
+    return Transcriber.of_run(run, merged=True)
 
 
 @contextmanager

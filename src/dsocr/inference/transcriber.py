@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from dsocr.data.sheets import SheetLine, fill_sheets
+from dsocr.data.sheets import SheetLine, fill_sheets, folder_of
 from dsocr.inference.confidence import (
     UNCALIBRATED,
     Calibration,
@@ -17,7 +17,7 @@ from dsocr.inference.confidence import (
     line_confidence,
     words_of,
 )
-from dsocr.inference.decoding import Generation
+from dsocr.inference.generation import Generation
 from dsocr.inference.ordering import read_by_length
 from dsocr.inference.prediction import Prediction
 from dsocr.inference.second_try import without_loops
@@ -30,18 +30,13 @@ from dsocr.model.sheets import line_height
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 
-__all__ = ["Prediction", "Transcriber", "folder_of"]
+__all__ = ["Prediction", "Transcriber"]
 
 Named = list[tuple[str, Image.Image]]
 """The lines of one sheet, each with its id."""
 
 _MOST_PIXELS = 64_000_000
 """Images are opened ahead until they have so many pixels, at three bytes each."""
-
-
-def folder_of(identifier: str) -> str:
-    """Whose an image is taken to be where nobody says: all of one folder are of one hand."""
-    return PurePosixPath(identifier).parent.as_posix()
 
 
 @dataclass(frozen=True, slots=True)

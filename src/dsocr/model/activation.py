@@ -12,7 +12,7 @@ width.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -22,7 +22,8 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from dsocr.errors import ConfigError, ModelError
-from dsocr.model.encoding import IGNORED, Encoded, ImageStates, collate
+from dsocr.model.collating import IGNORED, ImageStates, collate
+from dsocr.model.encoding import Encoded
 
 _WHOLE = "full_attention"
 _IMAGES = ("pixel_values", "pixel_values_local", "num_local_patches", "patches_grid", "mm_encoder_outputs")
@@ -36,6 +37,13 @@ class ActivatedConfig(LoraConfig):  # type: ignore[misc]  # PEFT has no types
     """
 
     invoked_by: tuple[int, ...] = ()
+
+
+def activated(config: LoraConfig, invoked_by: Sequence[int]) -> ActivatedConfig:
+    """A config of the same adapter that begins behind the image, without PEFT's own layers for it."""
+    values = {field.name: getattr(config, field.name) for field in fields(config) if field.init}
+    plain = {"alora_invocation_tokens": None, "task_type": None}
+    return ActivatedConfig(**values | plain, invoked_by=tuple(invoked_by))
 
 
 def begins_behind_image(model: Any) -> bool:
@@ -74,6 +82,7 @@ def image_states(
         cache = _looked_at(network, batch, max(lengths), DynamicCache())
     network.train(training)
     layers = torch.stack([torch.stack([layer.keys, layer.values], 1) for layer in cache.layers], 1)
+    layers = layers.to(autocast or network.dtype)  # positions are turned in float32, attention takes them in this
     return [states[..., :length, :].to("cpu", copy=True) for states, length in zip(layers, lengths, strict=True)]
 
 

@@ -8,8 +8,6 @@ start with no more than a warning. Loading goes through `load_tensors`, which de
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +19,7 @@ from torch.nn import Parameter
 from transformers import PreTrainedModel
 
 from dsocr.errors import ConfigError, ModelError
-from dsocr.model.activation import ActivatedConfig, begin_behind_image
+from dsocr.model.activation import ActivatedConfig, activated, begin_behind_image
 
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
@@ -82,8 +80,7 @@ def attach_adapter(
         )
     if variant == "alora":
         _demand_behind_image(matched, invoked_by)
-    make = partial(ActivatedConfig, invoked_by=tuple(invoked_by)) if variant == "alora" else LoraConfig
-    config = make(
+    config = LoraConfig(
         base_model_name_or_path=base,
         revision=revision,
         r=rank,
@@ -94,7 +91,7 @@ def attach_adapter(
         target_modules=pattern,
         target_parameters=_EXPERTS if scope == "decoder+experts" else None,
     )
-    return _with_adapter(network, config)
+    return _with_adapter(network, activated(config, invoked_by) if variant == "alora" else config)
 
 
 def _demand_behind_image(layers: Sequence[str], invoked_by: Sequence[int]) -> None:
@@ -143,11 +140,8 @@ def _as_on_disk(config: dict[str, Any]) -> dict[str, Any]:
 
 def _as_in_memory(config: LoraConfig) -> LoraConfig:
     """The same as it is used here: one that begins behind the image has plain layers, not PEFT's activated ones."""
-    if not config.alora_invocation_tokens:
-        return config
-    values = {field.name: getattr(config, field.name) for field in fields(config) if field.init}
-    invoked_by = tuple(values.pop("alora_invocation_tokens"))
-    return ActivatedConfig(**values | {"task_type": None}, invoked_by=invoked_by)
+    invoked_by = config.alora_invocation_tokens
+    return activated(config, invoked_by) if invoked_by else config
 
 
 def load_adapter(network: PreTrainedModel, folder: Path) -> PeftModel:
@@ -171,9 +165,9 @@ def add_adapter(model: PeftModel, folder: Path, name: str) -> None:
         hint = "serve it alone, or merge it with `dsocr export --merged`"
         raise ModelError("adapts routed experts, which one adapter at a time can", where=folder, hint=hint)
     try:
-        model.add_adapter(name, config)
         if isinstance(config, ActivatedConfig):
             begin_behind_image(model)
+        model.add_adapter(name, config)
         load_tensors(model, tensors, where=folder / WEIGHTS, name=name)
     except ValueError as error:
         _forget(model, name)

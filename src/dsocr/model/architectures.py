@@ -11,19 +11,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from transformers import (
-    DeepseekOcr2Config,
-    DeepseekOcr2ForConditionalGeneration,
-    PreTrainedConfig,
-    UnlimitedOcrConfig,
-    UnlimitedOcrForConditionalGeneration,
-)
+from typing import TYPE_CHECKING, Any
 
 from dsocr.errors import ModelError
 from dsocr.model.resolution import Family
 from dsocr.model.weights import Shapes
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 UNUSED_TENSORS = (
     "model.vision_model.embeddings.patch_embedding.weight",
@@ -48,12 +43,17 @@ class Architecture:
     @property
     def network_class(self) -> Any:
         """The class of transformers that holds the network."""
+        # These load torch, which takes seconds and is not needed to recognise a checkpoint.
+        from transformers import DeepseekOcr2ForConditionalGeneration, UnlimitedOcrForConditionalGeneration
+
         second = self.family == "deepseek_ocr_2"
         return DeepseekOcr2ForConditionalGeneration if second else UnlimitedOcrForConditionalGeneration
 
     @property
     def config_class(self) -> Any:
         """The class of its config."""
+        from transformers import DeepseekOcr2Config, UnlimitedOcrConfig
+
         return DeepseekOcr2Config if self.family == "deepseek_ocr_2" else UnlimitedOcrConfig
 
 
@@ -100,7 +100,7 @@ def _unlimited_or_first(text: object) -> Family:
 
 def original_config(
     architecture: Architecture, config: Mapping[str, Any], shapes: Shapes, image_token_id: int
-) -> PreTrainedConfig:
+) -> "PreTrainedConfig":
     """The native config of a checkpoint in the authors' layout.
 
     Raises KeyError where a tensor or an entry of `config.json` that is needed is not there.
@@ -111,13 +111,13 @@ def original_config(
         text |= {"rms_norm_eps": 1e-6, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
         text |= {"mlp_layer_types": _mlp_types(text.pop("first_k_dense_replace"), text["num_hidden_layers"])}
         vision = {"sam_config": _sam_config(shapes), "encoder_config": _qwen_config(shapes)}
-        return DeepseekOcr2Config(vision_config=vision, text_config=text, image_token_id=image_token_id)
+        return architecture.config_class(vision_config=vision, text_config=text, image_token_id=image_token_id)
     # Unlimited-OCR attends to the prompt and the last 128 tokens, which DeepSeek-OCR was not trained for. The window
     # must be a number all the same, and is then unused.
     text |= {"layer_types": ["full_attention"] * text["num_hidden_layers"], "sliding_window": 128}
     heads = config["vision_config"]["width"]["clip-l-14-224"]["heads"]
     vision = {"sam_config": _sam_config(shapes), "encoder_config": _clip_config(shapes, heads)}
-    return UnlimitedOcrConfig(vision_config=vision, text_config=text, image_token_id=image_token_id)
+    return architecture.config_class(vision_config=vision, text_config=text, image_token_id=image_token_id)
 
 
 def _mlp_types(dense: int, layers: int) -> list[str]:

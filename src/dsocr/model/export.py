@@ -12,9 +12,11 @@ from typing import Any
 from torch import Tensor
 
 from dsocr.model.adapters import load_adapter
-from dsocr.model.export_folder import CARD, demand_apart, is_plain, refuse_target, write_beside
+from dsocr.model.export_folder import write_beside
+from dsocr.model.export_target import CARD, demand_apart, is_plain, refuse_target
 from dsocr.model.exported import Exported
-from dsocr.model.loading import find_base, load_base
+from dsocr.model.finding import find_base
+from dsocr.model.loading import load_base
 from dsocr.model.merging import (
     demand_mergeable,
     demand_same_tensors,

@@ -9,9 +9,10 @@ from typing import Any, Literal
 from dsocr.errors import ConfigError
 from dsocr.model.adapters import CONFIG, WEIGHTS, variant_of
 from dsocr.model.architectures import read_config_json, recognise
-from dsocr.model.export_folder import demand_apart, refuse_target, write_beside
+from dsocr.model.export_folder import write_beside
+from dsocr.model.export_target import demand_apart, refuse_target
 from dsocr.model.exported import Exported
-from dsocr.model.loading import EMBEDDED, find_base
+from dsocr.model.finding import EMBEDDED, find_base
 from dsocr.model.serving import VLLM_RANKS
 from dsocr.model.weights import heads_in
 from dsocr.runs import CALIBRATION, ReadingSettings, RunFolder, to_json, writing_folder

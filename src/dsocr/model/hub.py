@@ -24,3 +24,12 @@ def fetch(name: str, revision: str | None) -> tuple[Path, str]:
             hint=f"where there is a network, run `hf download {name}{at} --local-dir {target}`, bring that folder "
             f"here, and set `base: {target}`",
         ) from error
+
+
+def cached(name: str, revision: str | None) -> Path | None:
+    """The folder of a Hub checkpoint in the cache, which may lack weights; None where there is none."""
+    try:
+        folder, _ = fetch_hub_files(name, revision, "model", _FILES, offline=True)
+    except NotFetchedError:
+        return None
+    return folder if (folder / "config.json").is_file() else None

@@ -4,24 +4,19 @@ A base is recognised from its `config.json` (`architectures.py`); `auto_map`, wh
 """
 
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from dsocr.errors import ConfigError, ModelError
-from dsocr.hub import is_hub_id
 from dsocr.model.architectures import UNUSED_TENSORS, Architecture, original_config, read_config_json, recognise
 from dsocr.model.encoding import Encoder
-from dsocr.model.hub import fetch
-from dsocr.model.prompts import IMAGE, find_prompt
-from dsocr.model.resolution import Family, find_resolution, resolutions
+from dsocr.model.finding import find_base
+from dsocr.model.resolution import Family
+from dsocr.model.tokenizing import image_token_id, load_tokenizer, make_encoder
 from dsocr.model.weights import tensor_shapes
-
-EMBEDDED = "nano"
-"""The name of the base that ships with the package."""
 
 Attention = Literal["sdpa", "eager"]
 """How attention is computed: by torch's fused kernels, or step by step as written."""
@@ -48,7 +43,7 @@ class BaseModel:
 
     def encoder(self, resolution: str | None, prompt: str) -> Encoder:
         """The encoder for a resolution and a prompt, each by name; None is the family's default resolution."""
-        return _encoder(self.tokenizer, self.family, self.folder, resolution, prompt)
+        return make_encoder(self.tokenizer, self.family, self.folder, resolution, prompt)
 
 
 def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
@@ -89,7 +84,7 @@ def load_base(
     folder, commit = find_base(name, revision)
     raw = read_config_json(folder)
     architecture = recognise(raw, folder)
-    tokenizer = _tokenizer(folder)
+    tokenizer = load_tokenizer(folder)
     config = _network_config(architecture, raw, folder, tokenizer)
     options = {"device_map": device_map or {"": device}} if device_map or str(device) != "cpu" else {}
     network, report = _pretrained(
@@ -110,33 +105,12 @@ def load_outline(name: str, revision: str | None = None) -> PreTrainedModel:
     folder, _ = find_base(name, revision)
     raw = read_config_json(folder)
     architecture = recognise(raw, folder)
-    config = _network_config(architecture, raw, folder, _tokenizer(folder))
+    config = _network_config(architecture, raw, folder, load_tokenizer(folder))
     with torch.device("meta"):
         network = architecture.network_class(config)
     network.requires_grad_(False)
     network.name_or_path = name
     return network
-
-
-def load_encoder(name: str, resolution: str | None, prompt: str, revision: str | None = None) -> Encoder:
-    """The encoder of a base without its weights: enough to check a dataset against it."""
-    folder, _ = find_base(name, revision)
-    architecture = recognise(read_config_json(folder), folder)
-    return _encoder(_tokenizer(folder), architecture.family, folder, resolution, prompt)
-
-
-def find_base(name: str, revision: str | None = None) -> tuple[Path, str | None]:
-    """The folder of a base, and its commit if it is one of the Hub. Raises ModelError where it is nowhere."""
-    if name == EMBEDDED:
-        return Path(str(resources.files("dsocr") / "model" / "bases" / EMBEDDED)), None
-    if Path(name).is_dir():
-        return Path(name), None
-    if is_hub_id(name):
-        return fetch(name, revision)
-    raise ModelError(
-        f"no base model {name!r}: neither {EMBEDDED!r}, nor a folder here, nor a Hub id",
-        hint="a Hub id reads owner/name, for example deepseek-ai/DeepSeek-OCR",
-    )
 
 
 def _network_config(
@@ -146,7 +120,7 @@ def _network_config(
     if not architecture.original:
         return architecture.config_class.from_dict(raw)
     try:
-        return original_config(architecture, raw, shapes, _image_token_id(tokenizer, folder))
+        return original_config(architecture, raw, shapes, image_token_id(tokenizer, folder))
     except KeyError as error:
         raise ModelError(
             f"is not a whole checkpoint of its kind: {error.args[0]} is missing",
@@ -183,30 +157,3 @@ def _demand_every_tensor(report: dict[str, Any], folder: Path) -> None:
 def _tensor_name(entry: object) -> str:
     """Mismatched tensors are reported as (name, shape there, shape here)."""
     return str(entry[0]) if isinstance(entry, tuple) else str(entry)
-
-
-def _encoder(
-    tokenizer: PreTrainedTokenizerBase, family: Family, folder: Path, resolution: str | None, prompt: str
-) -> Encoder:
-    image_token_id = _image_token_id(tokenizer, folder)
-    chosen = find_resolution(family, resolution)
-    others = tuple(other for other in resolutions(family) if other != chosen)
-    return Encoder(tokenizer, image_token_id, chosen, find_prompt(prompt), others)
-
-
-def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    if not (folder / "tokenizer.json").is_file():
-        raise ModelError("has no tokenizer.json", where=folder, hint="was it downloaded whole?")
-    # Not AutoTokenizer: the published folders name a class with another pre-tokenizer than their tokenizer.json has.
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
-    for name in ("bos", "eos", "pad"):
-        if getattr(tokenizer, f"{name}_token_id") is None:
-            raise ModelError(f"its tokenizer has no {name} token", where=folder)
-    return tokenizer
-
-
-def _image_token_id(tokenizer: PreTrainedTokenizerBase, folder: Path) -> int:
-    number = tokenizer.convert_tokens_to_ids(IMAGE)
-    if number is None or number == tokenizer.unk_token_id:
-        raise ModelError(f"its tokenizer has no {IMAGE} token", where=folder)
-    return int(number)

@@ -1,17 +1,15 @@
 """Pixels of an image at a resolution, in Pillow and NumPy: what training and transcription both show the model.
 
-Shapes: `S` side of the canvas, `s` side of a tile, `n` tiles. Pixels stay bytes until a batch is on its device;
-`normalize` is the authors' arithmetic (mean and standard deviation 0.5, not those of ImageNet).
+Shapes: `S` side of the canvas, `s` side of a tile, `n` tiles. Pixels stay bytes until a batch is on its device, where
+`collating.py` makes numbers of them.
 """
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
-from torch import Tensor
 
 from dsocr.model.folding import PAD_COLOUR, fold, folded_size
 from dsocr.model.resolution import UNTILED, Grid, Resolution, Tiling
@@ -83,11 +81,6 @@ def shown_scale(image_size: tuple[int, int], resolution: Resolution) -> float:
     if resolution.tiling is None or (columns, rows) == UNTILED:
         return shown
     return max(shown, resolution.tiling.size * columns / width, resolution.tiling.size * rows / height)
-
-
-def normalize(pixels: Tensor) -> Tensor:
-    """Bytes 0..255 as float32 -1..1, of any shape."""
-    return pixels.to(torch.float32).div_(255).sub_(0.5).div_(0.5)
 
 
 def _canvas(image: Image.Image, resolution: Resolution) -> Image.Image:

@@ -26,7 +26,8 @@ from safetensors.torch import load, save_file
 from torch import Tensor
 
 from dsocr.errors import DataError
-from dsocr.model.encoding import Encoded, Encoder, collate
+from dsocr.model.collating import collate
+from dsocr.model.encoding import Encoded, Encoder
 from dsocr.model.resolution import Grid
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _CODE = (
     "model/activation.py",
+    "model/collating.py",
     "model/encoding.py",
     "model/folding.py",
     "model/resolution.py",

@@ -14,10 +14,10 @@ from PIL import Image
 
 from dsocr.errors import ModelError
 from dsocr.inference.confidence import Calibration
-from dsocr.inference.decoding import Generation
+from dsocr.inference.generation import Generation
 from dsocr.inference.transcriber import Prediction, Transcriber
 from dsocr.model.adapters import add_adapter
-from dsocr.model.loading import load_encoder
+from dsocr.model.tokenizing import load_encoder
 from dsocr.runs import ReadingSettings
 from dsocr.serving.naming import BASE, demand_name
 

@@ -198,31 +198,49 @@ class _Sizes:
             expert = config.moe_intermediate_size
             routed = config.num_experts_per_tok * (3 * expert + config.hidden_size)
             inside = 3 * config.n_shared_experts * expert + routed
-        batch = self._batch
-        layer = self._transformer_layer(config, _DECODER, number, batch.samples, batch.behind, inside, batch.before)
+        batch, last = self._batch, number == config.num_hidden_layers - 1
+        block = batch.learnt if last else None
+        layer = self._transformer_layer(
+            config, _DECODER, number, batch.samples, batch.behind, inside, batch.before, block
+        )
         return replace(layer, adapted=True) if number == 0 and self._projector else layer
 
     def _transformer_layer(
-        self, config: Any, tower: str, number: int, samples: int, length: int, inside: int, before: int = 0
+        self,
+        config: Any,
+        tower: str,
+        number: int,
+        samples: int,
+        length: int,
+        inside: int,
+        before: int = 0,
+        block: int | None = None,
     ) -> _Layer:
-        """A layer whose feed-forward block keeps `inside` numbers a token; attention sees so many `before`, too."""
+        """A layer whose feed-forward block keeps `inside` numbers a token; attention sees so many `before`, too.
+
+        `block` are the tokens of a sample that the feed-forward block sees, where they are fewer than the layer's.
+        """
         tokens, width = samples * length, config.hidden_size
+        in_block = tokens if block is None else samples * block
         pairs = samples * length * (before + length) * config.num_attention_heads if self._eager else 0
-        adapters = self._adapters(tower, number, tokens)
+        adapters = self._adapters(tower, number, tokens, block=in_block)
         norm = 4 if hasattr(config, "rms_norm_eps") else self._norm
-        kept = 2 * tokens * width * norm + tokens * (4 * width + inside) * self._number + adapters
+        kept = 2 * tokens * width * norm + (4 * tokens * width + in_block * inside) * self._number + adapters
         kept += pairs * self._stepwise
         kept += 2 * samples * before * width * self._number  # keys and values
-        passing = tokens * inside * self._number // 2 + pairs * self._stepwise
+        passing = in_block * inside * self._number // 2 + pairs * self._stepwise
         return _Layer(tokens * width * self._number, kept, passing, passing, adapters > 0)
 
-    def _adapters(self, tower: str, number: int, tokens: int, padded: int | None = None) -> int:
-        """What the adapters of a layer keep; its attention may see more tokens, `padded` to whole windows."""
+    def _adapters(
+        self, tower: str, number: int, tokens: int, padded: int | None = None, block: int | None = None
+    ) -> int:
+        """What the adapters of a layer keep.
+
+        Its attention may see more tokens, `padded` to whole windows, and its feed-forward `block` others.
+        """
+        seen = {"attn": padded or tokens, "mlp": tokens if block is None else block}
         linears = self._linears.get((tower, number), ())
-        return sum(
-            self._adapter(linear, padded if padded and linear.name.startswith("attn.") else tokens)
-            for linear in linears
-        )
+        return sum(self._adapter(linear, seen.get(linear.name.partition(".")[0], tokens)) for linear in linears)
 
     def _adapter(self, linear: _Linear, tokens: int) -> int:
         text = self._config.text_config

@@ -13,7 +13,8 @@ from dsocr import __version__
 from dsocr.config import RunConfig, load_config
 from dsocr.data.dataset import Dataset
 from dsocr.errors import RunError
-from dsocr.model.loading import choose_device, find_base
+from dsocr.model.finding import find_base
+from dsocr.model.loading import choose_device
 from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.training.checkpoints import remove_leftovers
 from dsocr.training.locking import RunLock

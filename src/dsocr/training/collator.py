@@ -10,15 +10,14 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset
 
-from dsocr.data.augment import Augmentation, augment, changes, generator
+from dsocr.data.augment import Augmentation, changes
 from dsocr.data.images import open_image, read_bytes
-from dsocr.model.encoding import IGNORED, Encoded, Encoder, collate, only_learnt
-from dsocr.model.views import Views, shrunk
+from dsocr.model.collating import IGNORED, collate, only_learnt
+from dsocr.model.encoding import Encoded, Encoder
+from dsocr.model.views import Views
 from dsocr.model.vision_cache import Features, VisionCache
 from dsocr.samples import Sample
-
-REMEMBERED_BYTES = 1 << 30
-"""What is kept in memory of images, so that they are opened once and not in every epoch: 1 GiB."""
+from dsocr.training.varying import VariedImages
 
 _NO_VIEWS = Views(np.empty((3, 0, 0), dtype=np.uint8))
 
@@ -32,8 +31,7 @@ def with_features(encoder: Encoder, features: Features, text: str) -> Encoded:
 class EncodedSamples(Dataset[Encoded]):
     """The samples of one split as model inputs, in the order given.
 
-    With an augmentation each image is varied, as drawn from (seed, epoch, index); the Trainer calls `set_epoch`. An
-    image far larger than the model can see is shrunk before.
+    With an augmentation each image is varied, as drawn from (seed, epoch, index); the Trainer calls `set_epoch`.
     """
 
     def __init__(
@@ -46,9 +44,8 @@ class EncodedSamples(Dataset[Encoded]):
         # In shared memory, so that worker processes that live on see the epoch change.
         self._epoch = torch.zeros((), dtype=torch.int64)
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
-        self._images: dict[int, Image.Image] = {}
+        self._images = VariedImages(samples, encoder.resolution, augmentation=augmentation, seed=seed)
         self._encoded: dict[int, Encoded] = {}
-        self._room = REMEMBERED_BYTES
         self._cache: VisionCache | None = None
         self._views = 0
         self._hashes: dict[int, str] = {}
@@ -84,7 +81,7 @@ class EncodedSamples(Dataset[Encoded]):
 
     def varied_as(self, index: int, view: int) -> Image.Image:
         """One variation of the image of a sample; the image itself where nothing is varied."""
-        return augment(self._image(index), generator(self._seed, view, index), self._augmentation)
+        return self._images.varied(index, view)
 
     def set_epoch(self, epoch: int) -> None:
         """Vary the images anew."""
@@ -113,9 +110,8 @@ class EncodedSamples(Dataset[Encoded]):
 
     def forget(self) -> None:
         """Give back the memory of what was remembered."""
-        self._images.clear()
+        self._images.forget()
         self._encoded.clear()
-        self._room = REMEMBERED_BYTES
 
     @property
     def _view(self) -> int:
@@ -138,25 +134,9 @@ class EncodedSamples(Dataset[Encoded]):
         if index in self._encoded:
             return self._encoded[index]
         encoded = self._encoder.encode(open_image(self._samples[index].image), self._samples[index].text)
-        if self._fits(encoded.views.nbytes):
+        if self._images.takes(encoded.views.nbytes):
             self._encoded[index] = encoded
         return encoded
-
-    def _image(self, index: int) -> Image.Image:
-        if index in self._images:
-            return self._images[index]
-        image = open_image(self._samples[index].image)
-        if changes(self._augmentation):
-            image = shrunk(image, self._encoder.resolution)
-        if self._fits(image.width * image.height * len(image.getbands())):
-            self._images[index] = image
-        return image
-
-    def _fits(self, size: int) -> bool:
-        """True, and the room taken, where so many bytes more may be remembered."""
-        fits = size <= self._room
-        self._room -= size if fits else 0
-        return fits
 
 
 @dataclass(frozen=True, slots=True)

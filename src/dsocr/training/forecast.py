@@ -17,7 +17,8 @@ from dsocr.data.grouping import page_key
 from dsocr.data.images import open_image
 from dsocr.data.sheets import hand_of
 from dsocr.data.subsets import training_samples
-from dsocr.errors import ConfigError, DataError, RunError
+from dsocr.errors import ConfigError, RunError
+from dsocr.evaluation.datasets import samples_to_score
 from dsocr.evaluation.forecast import Forecast, Point, ScoredLine
 from dsocr.evaluation.metrics import character_errors
 from dsocr.inference.transcriber import Transcriber
@@ -94,9 +95,7 @@ def forecast(
     if launched().count > 1:
         raise ConfigError("a forecast trains in one process", hint="start `dsocr forecast` itself, not torchrun")
     dataset = Dataset.open(config.dataset, fold=config.fold)
-    scored_on = dataset.samples(split)
-    if not scored_on:
-        raise DataError(f"has no {split} split to score on", where=dataset.folder)
+    scored_on = samples_to_score(dataset, split)
     wanted = list(_trainings(config, len(training_samples(dataset, config)), sizes, overwrite=overwrite))
     total = sum(training.steps for training in wanted if not training.done)
     folder = RunFolder(config.run).forecast

@@ -8,7 +8,7 @@ from peft import PeftModel
 
 from dsocr.errors import ConfigError
 from dsocr.model.adapters import without_gradient
-from dsocr.model.encoding import normalized
+from dsocr.model.collating import normalized
 
 
 def pass_through(model: PeftModel, batch: Mapping[str, Any], dtype: torch.dtype) -> None:

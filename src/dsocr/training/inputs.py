@@ -7,7 +7,8 @@ import torch
 from peft import PeftModel
 
 from dsocr.data.images import open_image
-from dsocr.model.encoding import IGNORED, Encoded, Encoder, collate
+from dsocr.model.collating import IGNORED, collate
+from dsocr.model.encoding import Encoded, Encoder
 from dsocr.samples import Sample
 from dsocr.training.verdicts import Check
 

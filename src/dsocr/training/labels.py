@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from dsocr.model.encoding import IGNORED, Encoder, aligned_labels
+from dsocr.model.collating import IGNORED, aligned_labels
+from dsocr.model.encoding import Encoder
 from dsocr.training.verdicts import Check
 
 _SHOWN_TOKENS = 48

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dsocr.config import RunConfig
 from dsocr.data.images import upright_size
 from dsocr.data.prepare import Progress
+from dsocr.errors import DataError
 from dsocr.model.encoding import Encoder
 from dsocr.model.resolution import UNTILED, Grid, Resolution
 from dsocr.samples import Sample
@@ -29,6 +31,15 @@ class Spread:
     median: int
     percentile_95: int
     max: int
+
+
+def within_budget(samples: Sequence[Sample], encoder: Encoder, config: RunConfig) -> tuple[list[Sample], int]:
+    """The samples whose transcription fits, and how many do not. Raises DataError where none does."""
+    budget = config.training.max_text_tokens
+    fitting = [sample for sample in samples if len(encoder.text_ids(sample.text)) <= budget]
+    if not fitting:
+        raise DataError("no training sample is left", where=config.dataset, hint="see `dsocr check`")
+    return fitting, len(samples) - len(fitting)
 
 
 def measure_lengths(

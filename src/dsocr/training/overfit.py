@@ -14,8 +14,10 @@ from peft import PeftModel
 
 from dsocr.data.prepare import Progress
 from dsocr.evaluation.metrics import ErrorRate, character_errors
-from dsocr.inference.decoding import Generation, decode
-from dsocr.model.encoding import Encoded, Encoder, normalized
+from dsocr.inference.decoding import decode
+from dsocr.inference.generation import Generation
+from dsocr.model.collating import normalized
+from dsocr.model.encoding import Encoded, Encoder
 from dsocr.training.collator import Collator
 from dsocr.training.undisturbed import undisturbed
 from dsocr.training.verdicts import Check

@@ -15,8 +15,10 @@ from peft import PeftModel
 from rapidfuzz import process
 from rapidfuzz.distance import Levenshtein
 
-from dsocr.inference.decoding import Generation, decode
-from dsocr.model.encoding import IGNORED, Encoded, Encoder, collate, only_learnt
+from dsocr.inference.decoding import decode
+from dsocr.inference.generation import Generation
+from dsocr.model.collating import IGNORED, collate, only_learnt
+from dsocr.model.encoding import Encoded, Encoder
 from dsocr.text import comparable
 from dsocr.training.verdicts import Check
 

@@ -17,17 +17,19 @@ from dsocr.data.prepare import Progress
 from dsocr.data.subsets import training_samples
 from dsocr.model.architectures import read_config_json, recognise
 from dsocr.model.encoding import Encoder
-from dsocr.model.loading import choose_device, choose_dtype, find_base, load_encoder, load_outline
+from dsocr.model.finding import find_base
+from dsocr.model.loading import choose_device, choose_dtype, load_outline
 from dsocr.model.resolution import find_resolution, resolutions
+from dsocr.model.tokenizing import load_encoder
 from dsocr.samples import Sample, Split
 from dsocr.training.activations import Batch, Computing
 from dsocr.training.arguments import forwards_per_epoch, forwards_per_step, steps_per_epoch, total_steps
 from dsocr.training.fitting import find_smaller
-from dsocr.training.lengths import SampleLength, Spread, measure_lengths, spread
+from dsocr.training.lengths import SampleLength, Spread, measure_lengths, spread, within_budget
 from dsocr.training.memory import Memory, Room, estimate_memory, find_room, spoken_bytes, weight_bytes
 from dsocr.training.probe import Probe, run_probe
 from dsocr.training.process_count import processes_together, thread_count, threads_of_each
-from dsocr.training.setup import encoded_samples, fresh_adapter, within_budget
+from dsocr.training.setup import encoded_samples, fresh_adapter
 from dsocr.training.sheets import SheetSamples, counted_in_sheets, lengths_on_sheets
 
 _TIGHT = {"cpu": 0.6, "cuda": 0.9}

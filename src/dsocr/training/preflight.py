@@ -9,21 +9,22 @@ from pathlib import Path
 from peft import PeftModel
 
 from dsocr.config import RunConfig, load_config
-from dsocr.data.checks import Survey, survey_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.data.prepare import Progress
 from dsocr.data.subsets import training_samples
 from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, RunError, typed
-from dsocr.inference.decoding import Generation
-from dsocr.model.encoding import Encoded, Encoder, collate
-from dsocr.model.loading import load_encoder
+from dsocr.inference.generation import Generation
+from dsocr.model.collating import collate
+from dsocr.model.encoding import Encoded, Encoder
+from dsocr.model.tokenizing import load_encoder
 from dsocr.runs import RunFolder
 from dsocr.samples import Sample, Split
 from dsocr.training.arguments import total_steps
 from dsocr.training.collator import Collator, EncodedSamples
 from dsocr.training.inputs import check_prompt, check_reading_alike, check_slots
 from dsocr.training.labels import check_characters, check_labels
+from dsocr.training.lengths import within_budget
 from dsocr.training.memory import spoken_bytes
 from dsocr.training.out_of_memory import out_of_memory_spoken
 from dsocr.training.overfit import SAMPLES, check_trial, overfit, trial_rate
@@ -39,33 +40,14 @@ from dsocr.training.pairs import (
 )
 from dsocr.training.plan import Plan, make_plan
 from dsocr.training.process_count import processes_together
-from dsocr.training.setup import Setup, set_up, within_budget
+from dsocr.training.setup import Setup, set_up
+from dsocr.training.survey import survey_for_base
 from dsocr.training.undisturbed import undisturbed
 from dsocr.training.verdicts import Check, Preflight
 
 PAIRED = 24
 """Samples on which it is tried whether images and texts belong together."""
 _LOOKED_AT = 3
-
-
-def survey_for_base(
-    dataset: Dataset,
-    encoder: Encoder,
-    *,
-    max_text_tokens: int | None,
-    workers: int | None = None,
-    progress: Progress | None = None,
-) -> Survey:
-    """What is found in a dataset that is to be shown to a base through `encoder`; `workers` as `survey_dataset` has."""
-    return survey_dataset(
-        dataset,
-        unknown_characters=encoder.unknown_characters,
-        count_tokens=lambda text: len(encoder.text_ids(text)),
-        max_text_tokens=max_text_tokens,
-        distortion=encoder.resolution.distortion,
-        workers=workers,
-        progress=progress,
-    )
 
 
 def preflight(config: RunConfig, *, progress: Progress | None = None) -> Preflight:

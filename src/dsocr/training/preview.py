@@ -13,7 +13,8 @@ from dsocr.errors import DataError
 from dsocr.model.encoding import Encoder
 from dsocr.model.views import Views, show
 from dsocr.samples import Sample, Split
-from dsocr.training.setup import encoded_lines, within_budget
+from dsocr.training.lengths import within_budget
+from dsocr.training.varying import VariedImages
 
 
 def preview(config: RunConfig, encoder: Encoder, *, samples: int, epochs: int, as_model: bool) -> Iterator[Row]:
@@ -24,14 +25,14 @@ def preview(config: RunConfig, encoder: Encoder, *, samples: int, epochs: int, a
     """
     dataset = Dataset.open(config.dataset)
     training, _ = within_budget(_training(dataset), encoder, config)
-    encoded = encoded_lines(config, training, encoder)
+    augmentation = config.training.augmentation
+    images = VariedImages(training, encoder.resolution, augmentation=augmentation, seed=config.seed)
     for index in _spread(len(training), samples):
         sample = training[index]
         pictures = [_picture("original", open_image(sample.image), encoder, as_model)]
         for epoch in range(epochs):
-            encoded.set_epoch(epoch)
             # As training numbers them, from 0 in the draws and from 1 to people.
-            pictures.append(_picture(f"epoch {epoch + 1}", encoded.varied(index), encoder, as_model))
+            pictures.append(_picture(f"epoch {epoch + 1}", images.varied(index, epoch), encoder, as_model))
         yield Row(sample.text, _told(sample), pictures)
 
 

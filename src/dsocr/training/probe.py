@@ -17,10 +17,11 @@ from dsocr.config import RunConfig
 from dsocr.model.loading import choose_device
 from dsocr.samples import Sample
 from dsocr.training.arguments import steps_per_epoch, total_steps
-from dsocr.training.collator import REMEMBERED_BYTES, Collator
+from dsocr.training.collator import Collator
 from dsocr.training.gradients import pass_through
 from dsocr.training.lengths import SampleLength
 from dsocr.training.setup import encoded_samples, set_up
+from dsocr.training.varying import REMEMBERED_BYTES
 from dsocr.training.vision import keep_features_in_memory
 
 _ENOUGH_SECONDS = 1.0

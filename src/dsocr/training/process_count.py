@@ -9,7 +9,8 @@ import torch
 
 from dsocr.config import RunConfig
 from dsocr.data.processes import cores
-from dsocr.model.loading import choose_device, find_base
+from dsocr.model.finding import find_base
+from dsocr.model.loading import choose_device
 from dsocr.training.launching import rank_and_count
 
 _MOST = 4

@@ -8,7 +8,7 @@ from peft import PeftModel
 from transformers import PreTrainedModel, set_seed
 
 from dsocr.config import RunConfig
-from dsocr.errors import ConfigError, DataError
+from dsocr.errors import ConfigError
 from dsocr.model.adapters import attach_adapter
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, choose_dtype, load_base
@@ -16,18 +16,10 @@ from dsocr.samples import Sample
 from dsocr.training.arguments import two_rate_optimizer
 from dsocr.training.collator import Collator, EncodedSamples
 from dsocr.training.gradients import demand_gradients
+from dsocr.training.last_block import LastBlock
 from dsocr.training.lengths import measure_lengths
 from dsocr.training.order import LengthOrder
 from dsocr.training.sheets import SheetSamples
-
-
-def within_budget(samples: Sequence[Sample], encoder: Encoder, config: RunConfig) -> tuple[list[Sample], int]:
-    """The samples whose transcription fits, and how many do not. Raises DataError where none does."""
-    budget = config.training.max_text_tokens
-    fitting = [sample for sample in samples if len(encoder.text_ids(sample.text)) <= budget]
-    if not fitting:
-        raise DataError("no training sample is left", where=config.dataset, hint="see `dsocr check`")
-    return fitting, len(samples) - len(fitting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +56,7 @@ def encoded_samples(config: RunConfig, samples: Sequence[Sample], encoder: Encod
     Raises ConfigError where sheets are asked for and there would be none.
     """
     training, together = config.training, config.input.lines_per_sheet
-    lines = encoded_lines(config, samples, encoder)
+    lines = _encoded_lines(config, samples, encoder)
     if together == 1:
         return lines
     sheets = SheetSamples(
@@ -84,7 +76,7 @@ def encoded_samples(config: RunConfig, samples: Sequence[Sample], encoder: Encod
     return sheets
 
 
-def encoded_lines(config: RunConfig, samples: Sequence[Sample], encoder: Encoder) -> EncodedSamples:
+def _encoded_lines(config: RunConfig, samples: Sequence[Sample], encoder: Encoder) -> EncodedSamples:
     """The same before they are laid out: varied as the configuration says, each alone."""
     return EncodedSamples(samples, encoder, augmentation=config.training.augmentation, seed=config.seed)
 
@@ -139,6 +131,8 @@ def fresh_adapter(network: PreTrainedModel, config: RunConfig, encoder: Encoder,
     )
     if config.training.compile:
         compile_layers(model)
+    else:
+        LastBlock(network)
     if config.training.gradient_checkpointing:
         checkpoint_activations(model)
     return model

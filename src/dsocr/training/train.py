@@ -18,11 +18,11 @@ from dsocr.data.subsets import training_samples
 from dsocr.errors import DataError, Interrupted, RunError, typed
 from dsocr.evaluation.guard import NO_GUARD, Guard, GuardReading
 from dsocr.inference.confidence import Calibration
-from dsocr.inference.decoding import Generation
+from dsocr.inference.generation import Generation
 from dsocr.model.adapters import CONFIG, WEIGHTS, adapter_files
 from dsocr.model.encoding import Encoder
-from dsocr.model.loading import load_encoder
 from dsocr.model.sheets import demand_sheets
+from dsocr.model.tokenizing import load_encoder
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder
 from dsocr.samples import Sample, Split
 from dsocr.sealing import damage, disk_in_sentences, write_sealed
@@ -33,14 +33,16 @@ from dsocr.training.checkpoints import best_path
 from dsocr.training.collator import Collator, WithFillers
 from dsocr.training.epochs import EpochTeller
 from dsocr.training.interruption import Interruption
+from dsocr.training.lengths import within_budget
 from dsocr.training.locking import RunLock
 from dsocr.training.out_of_memory import out_of_memory_spoken
-from dsocr.training.preflight import demand_learning, prove, survey_for_base
+from dsocr.training.preflight import demand_learning, prove
 from dsocr.training.ranks import DrawnByStep, Ranks, joined
 from dsocr.training.refusing import refuse_other_settings, refuse_run
 from dsocr.training.resuming import Resumption, Say
-from dsocr.training.setup import Setup, sample_order, set_up, within_budget
+from dsocr.training.setup import Setup, sample_order, set_up
 from dsocr.training.sheets import counted_in_sheets
+from dsocr.training.survey import survey_for_base
 from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.validation import Validation, ValidationReading, chosen_samples
 from dsocr.training.vision import Stage, keep_features

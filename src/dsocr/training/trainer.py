@@ -20,7 +20,7 @@ from torch.utils.data import Sampler
 from transformers import Trainer
 from transformers.trainer_callback import ExportableState
 
-from dsocr.model.encoding import normalized
+from dsocr.model.collating import normalized
 from dsocr.training.checkpoints import (
     checkpoint_path,
     load_optimizer,

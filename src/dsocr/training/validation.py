@@ -14,9 +14,12 @@ from transformers.trainer_callback import ExportableState
 from dsocr.data.images import open_image
 from dsocr.evaluation.guard import Guard, GuardReading
 from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_runaway
-from dsocr.inference.decoding import Generation, decode
-from dsocr.inference.sheets import LineReading, LinesPerSheet, batches, read_sheets
-from dsocr.model.encoding import Encoder, collate, only_learnt
+from dsocr.inference.decoding import decode
+from dsocr.inference.generation import Generation
+from dsocr.inference.ordering import batches
+from dsocr.inference.sheets import LineReading, LinesPerSheet, read_sheets
+from dsocr.model.collating import collate, only_learnt
+from dsocr.model.encoding import Encoder
 from dsocr.samples import Sample
 from dsocr.text import TextPolicy
 from dsocr.training.board import LINES, ReadLine

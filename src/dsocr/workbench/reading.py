@@ -11,7 +11,7 @@ from PIL import Image
 from dsocr.data.cutting import Refusal
 from dsocr.data.sources.layout import Reason
 from dsocr.errors import DataError, DsocrError
-from dsocr.inference.transcriber import Prediction
+from dsocr.inference.prediction import Prediction
 from dsocr.workbench.lines import Line, Page, State
 from dsocr.workbench.opening import Shelf
 from dsocr.workbench.store import Store

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dsocr.data.images import IMAGE_SUFFIXES
+from dsocr.data.paths import list_files
 from dsocr.data.sources.alto import find_alto, read_alto
 from dsocr.data.sources.coco import find_coco, read_coco
 from dsocr.data.sources.hkr import find_hkr, read_hkr
@@ -139,6 +140,8 @@ def _detect(source: Path, columns: Columns) -> SourceFormat:
         message = f"nothing in this folder can be read; looked for: {known}"
         why = why_no_table(source)
         hint = f"{why}; {COLUMNS_HINT}" if why else "`dsocr sources` shows a command for each"
+        if list_files(source, IMAGE_SUFFIXES):
+            hint += "; images without texts are read with `dsocr transcribe`, or transcribed in `dsocr workbench`"
         raise DataError(message, where=source, hint=hint)
     if len(held) > 1:
         told = ", ".join(f"{counts[name]} {FORMATS[name].title} ({name})" for name in held)

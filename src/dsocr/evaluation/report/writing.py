@@ -23,6 +23,10 @@ def write_report(
     `dataset` is the folder that was scored, where it is not the run's own. `tell` hears how many lines are drawn.
     """
     path = out or (run.report.with_suffix(".md") if markdown else run.report)
+    suffixes = (".md", ".markdown") if markdown else (".html", ".htm")
+    if path.suffix.lower() not in suffixes or path.is_dir():
+        what = "Markdown is a .md file" if markdown else "a report is a .html file, or with --markdown a .md file"
+        raise DataError(what, where=path, hint=f"for example {path.with_suffix(suffixes[0])}")
     if not path.absolute().parent.is_dir():
         raise DataError("there is no such folder to write the report to", where=path.absolute().parent)
     material = gather(run, dataset)

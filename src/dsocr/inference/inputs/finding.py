@@ -5,7 +5,7 @@ no page of its own.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -113,11 +113,13 @@ def find_pages(
         yield found
 
 
-def demand_inputs(inputs: Iterable[Path]) -> None:
+def demand_inputs(inputs: Sequence[Path]) -> None:
     """Raises DataError for the first input that is not there."""
+    together = Path(" ".join(map(str, inputs)))
     for given in inputs:
         if not given.exists():
-            raise DataError("no such file or folder", where=given)
+            hint = f'a path with spaces stands in quotes: "{together}"' if together.exists() else None
+            raise DataError("no such file or folder", where=given, hint=hint)
 
 
 class _UniqueIds:

@@ -1,0 +1,59 @@
+"""A base is known from what lies here; the Hub is asked only for one that its cache does not hold."""
+
+from pathlib import Path
+
+import pytest
+
+from dsocr.errors import ModelError
+from dsocr.hub import NotFetchedError
+from dsocr.model import hub
+from dsocr.model.finding import base_at_hand, find_base
+
+Patch = pytest.MonkeyPatch
+
+
+def keep(patch: Patch, folder: Path) -> list[bool]:
+    """Has the Hub's library find this folder for everything; whether it was to stay offline, of each question."""
+    asked = []
+
+    def fetched(*_: object, offline: bool = False) -> tuple[Path, str]:
+        asked.append(offline)
+        if offline and not folder.is_dir():
+            raise NotFetchedError("not in the cache")
+        return folder, "0123abc"
+
+    patch.setattr(hub, "fetch_hub_files", fetched)
+    return asked
+
+
+def test_a_base_that_the_cache_holds_is_not_asked_for(tmp_path: Path, monkeypatch: Patch) -> None:
+    (tmp_path / "config.json").touch()
+    asked = keep(monkeypatch, tmp_path)
+    assert base_at_hand("owner/name") == tmp_path
+    assert asked == [True]
+
+
+@pytest.mark.parametrize("held", ["nothing", "files without a config.json"])
+def test_one_that_it_does_not_hold_is(held: str, tmp_path: Path, monkeypatch: Patch) -> None:
+    folder = tmp_path if held != "nothing" else tmp_path / "to come"
+    asked = keep(monkeypatch, folder)
+    assert base_at_hand("owner/name") == folder
+    assert asked == [True, False]
+
+
+def test_a_folder_and_the_embedded_base_need_no_hub(tmp_path: Path, monkeypatch: Patch) -> None:
+    (tmp_path / "owner" / "name").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    asked = keep(monkeypatch, tmp_path)
+    assert base_at_hand("owner/name") == Path("owner/name")
+    assert base_at_hand("nano") == find_base("nano")[0]
+    assert asked == []
+
+
+@pytest.mark.parametrize("path", ["./gone", "../gone", "models/deep/gone", "gone"])
+def test_a_path_that_is_nowhere_is_told_without_the_hub(path: str, tmp_path: Path, monkeypatch: Patch) -> None:
+    asked = keep(monkeypatch, tmp_path)
+    with pytest.raises(ModelError) as caught:
+        base_at_hand(path)
+    assert caught.value.message.startswith(f"no base model {path!r}")
+    assert asked == []

@@ -1,0 +1,98 @@
+"""The last block where something is learnt: the same losses and gradients, from fewer positions."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dsocr.config import RunConfig
+from dsocr.model.collating import collate, normalized, only_learnt
+from dsocr.model.loading import BaseModel, load_base
+from dsocr.training.last_block import LastBlock
+from dsocr.training.setup import fresh_adapter
+from tests.making_models import write_first, write_second
+from tests.training.test_train import changed
+
+TEXTS = ["ДЕЖЕЖЕЖ", "А", "БВГД"]
+
+
+class Rows:
+    """How many positions the last block was given, each time that something could be learnt from it."""
+
+    def __init__(self, network: Any) -> None:
+        self.seen: list[int] = []
+        network.model.language_model.layers[-1].mlp.shared_experts.register_forward_hook(self._count)
+
+    def _count(self, module: Any, inputs: Any, made: torch.Tensor) -> None:
+        if torch.is_grad_enabled():
+            self.seen.append(made.shape[1])
+
+
+def batch_of(base: BaseModel, resolution: str | None) -> dict[str, Any]:
+    encoder = base.encoder(resolution, "<image>\nБВГ")
+    drawn = np.random.default_rng(0)
+    images = [Image.fromarray(drawn.integers(0, 256, (60, 300, 3), dtype=np.uint8)) for _ in TEXTS]
+    samples = [encoder.encode(image, text) for image, text in zip(images, TEXTS, strict=True)]
+    return normalized(collate(samples, encoder.pad_id, padding="right"))
+
+
+def learnt_from(config: RunConfig, base: BaseModel, resolution: str | None, *, everywhere: bool) -> Any:
+    """Loss, gradients and the rows of the last block, which computes everywhere without the hooks."""
+    torch.manual_seed(0)
+    model = fresh_adapter(base.network, config, base.encoder(resolution, "<image>\nБВГ"), revision=None).train()
+    if everywhere:
+        block = base.network.model.language_model.layers[-1].mlp
+        block._forward_pre_hooks.clear()
+        block._forward_hooks.clear()
+    generator = torch.Generator().manual_seed(1)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
+    rows, batch = Rows(base.network), only_learnt(batch_of(base, resolution))
+    loss = model(**batch).loss
+    loss.backward()
+    found = {name: tensor.grad for name, tensor in model.named_parameters() if tensor.requires_grad}
+    return loss.detach(), found, rows.seen, batch
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["", "checkpointed"])
+@pytest.mark.parametrize("variant", ["lora", "alora"])
+@pytest.mark.parametrize("write", [None, write_first, write_second], ids=["nano", "DeepSeek-OCR", "DeepSeek-OCR-2"])
+def test_nothing_is_learnt_otherwise(
+    write: Any, variant: str, checkpointing: bool, small_config: RunConfig, tmp_path: Path
+) -> None:
+    if variant == "alora" and checkpointing:
+        pytest.skip("these exclude each other")
+    folder = "nano" if write is None else str(write(tmp_path))
+    resolution = None if write is None else "tiny" if write is write_first else "small"
+    config = changed(
+        small_config,
+        base=folder,
+        adapter={"variant": variant},
+        training={"gradient_checkpointing": checkpointing},
+    )
+    loss, gradients, rows, batch = learnt_from(config, load_base(folder), resolution, everywhere=False)
+    whole = learnt_from(config, load_base(folder), resolution, everywhere=True)
+    torch.testing.assert_close(loss, whole[0], rtol=1e-6, atol=1e-6)
+    for name, gradient in whole[1].items():
+        torch.testing.assert_close(gradients[name], gradient, rtol=1e-3, atol=1e-5)
+    learnt, tokens = batch["labels"].shape[1], batch["input_ids"].shape[1]
+    assert set(rows) == {learnt}
+    assert max(whole[2]) > learnt
+    assert tokens > 5 * learnt
+
+
+def test_where_logits_are_wanted_everywhere_all_is_computed() -> None:
+    base = load_base("nano")
+    batch = batch_of(base, None)
+    with torch.no_grad():
+        expected = base.network(**batch).logits
+        LastBlock(base.network)
+        base.network(**only_learnt(batch))  # what is remembered of one call is not of the next
+        torch.testing.assert_close(base.network(**batch).logits, expected, rtol=0, atol=0)
+        del batch["labels"]
+        last = base.network(**batch, logits_to_keep=1).logits
+        torch.testing.assert_close(last, expected[:, -1:], rtol=1e-5, atol=1e-5)
