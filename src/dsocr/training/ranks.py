@@ -23,8 +23,11 @@ T = TypeVar("T")
 
 _PATIENCE = timedelta(days=7)
 """How long processes wait for each other: one may prepare for hours, and the launcher ends them all where one fails."""
-_AT_START = timedelta(minutes=1)
-"""How long those of one machine that have all started may take to connect, which is done in no time."""
+_AT_START = timedelta(seconds=20)
+"""How long those of one machine that have all started wait to hear of each other, which is done in no time.
+
+For one that was heard of and is gone before it is connected gloo waits five times as long.
+"""
 
 _UNREACHED = ("connection closed by peer", "connection reset by peer", "broken pipe", "socket closed", "connectfull")
 _OTHER_WAYS = {
