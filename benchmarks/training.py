@@ -90,7 +90,7 @@ LEVERS = [
 ]
 OURS = Recipe("all but oneDNN and sheets", learnt=True, experts="grouped_mm", window=1, maskless=True, last=True)
 ON_SHEETS = replace(OURS, name="the same, on sheets", read=True, sheets="auto")
-BEHIND = replace(OURS, name="the same, begun behind the image", cache=True, variant="alora", read=True)
+BEHIND = replace(OURS, name="single lines, begun behind image", cache=True, variant="alora", read=True)
 MIXED = replace(ON_SHEETS, name="the same, half on sheets", alone=0.5)
 RECIPES = {
     "decoder": [
@@ -100,12 +100,12 @@ RECIPES = {
         Recipe("on sheets", sheets="auto"),
         replace(OURS, cache=True, read=True),
         replace(OURS, name="the same, 32 lines at once", cache=True, per_forward=32),
+        replace(ON_SHEETS, cache=True),
+        replace(MIXED, cache=True),
         BEHIND,
         replace(BEHIND, name="that, 32 lines at once", per_forward=32),
         replace(BEHIND, name="that, the last layer alone", layers=LAST_LAYER),
         replace(BEHIND, name="that, 32 lines at once", layers=LAST_LAYER, per_forward=32),
-        replace(ON_SHEETS, cache=True),
-        replace(MIXED, cache=True),
     ],
     "decoder+vision": [
         REFERENCE,
