@@ -235,21 +235,3 @@ def test_features_are_read_in_this_process(frozen: RunConfig, monkeypatch: pytes
     monkeypatch.setattr("dsocr.training.train.AdapterTrainer", Asked)
     train(changed(frozen, training={"vision_cache": True, "workers": 1, "steps": 1}))
     assert workers == [0]
-
-
-def test_what_was_read_is_remembered(frozen: RunConfig, cache: Path) -> None:
-    config = changed(frozen, training={"vision_cache": True, "vision_cache_views": 2, "augmentation": 1.0})
-    kept = Kept(config, lines(frozen))
-    seen = []
-    for epoch in (0, 1, 2):
-        kept.samples.set_epoch(epoch)
-        seen.append([kept.samples[index].features for index in range(4)])
-        for path in files(cache) if epoch == 1 else ():
-            path.unlink()
-    assert not files(cache), "nothing had to be computed or read again"
-    for first, second, third in zip(*seen, strict=True):
-        assert first is not None
-        assert second is not None
-        assert third is not None
-        assert torch.equal(first, third)
-        assert not torch.equal(first, second)

@@ -33,11 +33,6 @@ class Encoded:
     stitches_tiles: bool = True
     features: "Tensor | None" = None
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its pixels and features."""
-        return self.views.nbytes + (0 if self.features is None else self.features.nbytes)
-
 
 @dataclass(frozen=True, slots=True)
 class Encoder:

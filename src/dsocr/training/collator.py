@@ -45,7 +45,7 @@ class EncodedSamples(Dataset[Encoded]):
         self._epoch = torch.zeros((), dtype=torch.int64)
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
         self._images = VariedImages(samples, encoder.resolution, augmentation=augmentation, seed=seed)
-        self._encoded: dict[tuple[int, int], Encoded] = {}
+        self._encoded: dict[int, Encoded] = {}
         self._cache: VisionCache | None = None
         self._views = 0
         self._hashes: dict[int, str] = {}
@@ -89,7 +89,6 @@ class EncodedSamples(Dataset[Encoded]):
 
     def use_cache(self, cache: VisionCache, views: int) -> None:
         """Take from now on what the vision towers say from a cache; epoch e shows variation e modulo `views`."""
-        self.forget()
         self._cache = cache
         self._views = views if changes(self._augmentation) else 1
 
@@ -120,12 +119,9 @@ class EncodedSamples(Dataset[Encoded]):
 
     def _seen(self, cache: VisionCache, index: int) -> Encoded:
         """A sample with features in place of pixels; computed where they are not in the cache, or not any more."""
-        view = self._view
-        if (index, view) in self._encoded:
-            return self._encoded[index, view]
-        key = cache.key(self.made_of(index, view))
-        features = cache.get(key) or cache.fill({key: self.shown(index, view)})[key]
-        return self._remembered((index, view), with_features(self._encoder, features, self._samples[index].text))
+        key = cache.key(self.made_of(index, self._view))
+        features = cache.get(key) or cache.fill({key: self.shown(index, self._view)})[key]
+        return with_features(self._encoder, features, self._samples[index].text)
 
     def made_of(self, index: int, view: int) -> str:
         """All that the pixels of a variation depend on, beside code and resolution."""
@@ -135,14 +131,11 @@ class EncodedSamples(Dataset[Encoded]):
         return self._hashes[index] + varied
 
     def _unchanged(self, index: int) -> Encoded:
-        if (index, 0) in self._encoded:
-            return self._encoded[index, 0]
-        sample = self._samples[index]
-        return self._remembered((index, 0), self._encoder.encode(open_image(sample.image), sample.text))
-
-    def _remembered(self, place: tuple[int, int], encoded: Encoded) -> Encoded:
-        if self._images.takes(encoded.nbytes):
-            self._encoded[place] = encoded
+        if index in self._encoded:
+            return self._encoded[index]
+        encoded = self._encoder.encode(open_image(self._samples[index].image), self._samples[index].text)
+        if self._images.takes(encoded.views.nbytes):
+            self._encoded[index] = encoded
         return encoded
 
 

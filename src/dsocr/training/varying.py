@@ -11,7 +11,7 @@ from dsocr.model.views import shrunk
 from dsocr.samples import Sample
 
 REMEMBERED_BYTES = 1 << 30
-"""What is kept in memory of images or features, so that they are opened once and not in every epoch: 1 GiB."""
+"""What is kept in memory of images, so that they are opened once and not in every epoch: 1 GiB."""
 
 
 class VariedImages:
