@@ -244,14 +244,9 @@ class Bench:
             stream.write(table + "\n")
 
     def _batch(self, images: int, lines: int, recipe: Recipe) -> dict[str, Any]:
-        network, pad_id = self.model.get_base_model(), self.encoder.pad_id
-        samples = self._samples(images, lines)
-        if recipe.kept and recipe.behind:
-            seen = [image_states(self.model, [sample], pad_id, torch.bfloat16)[0] for sample in samples]
-        elif recipe.kept:
-            seen = [vision_features(network, [sample], pad_id, torch.bfloat16)[0] for sample in samples]
+        pad_id, samples = self.encoder.pad_id, self._samples(images, lines)
         if recipe.kept:
-            samples = [replace(sample, features=tokens) for sample, tokens in zip(samples, seen, strict=True)]
+            samples = [replace(sample, features=self._seen(sample, recipe)) for sample in samples]
         batch = collate(samples, pad_id, padding="right", dtype=torch.uint8)
         batch = only_learnt(batch) if recipe.learnt else batch
         return {name: part.to(self.device) if isinstance(part, Tensor) else part for name, part in batch.items()} | {
@@ -259,6 +254,12 @@ class Bench:
             for name, part in batch.items()
             if name == "mm_encoder_outputs"
         }
+
+    def _seen(self, sample: Encoded, recipe: Recipe) -> Tensor:
+        """What is kept of a sample's image."""
+        if recipe.behind:
+            return image_states(self.model, [sample], self.encoder.pad_id, torch.bfloat16)[0]
+        return vision_features(self.model.get_base_model(), [sample], self.encoder.pad_id, torch.bfloat16)[0]
 
     def _samples(self, images: int, lines: int) -> list[Encoded]:
         """Images of as many lines, each of other letters and all equally long."""

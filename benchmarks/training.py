@@ -212,7 +212,7 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     base.network.set_experts_implementation(recipe.experts)
     encoder = base.encoder(None, "free_ocr")
     model = fresh_adapter(base.network, config, encoder, revision=None)
-    if not recipe.last:
+    if not recipe.last:  # the last block is told no positions, and computes all
         base.network._forward_pre_hooks.popitem()
     samples, sheets = EncodedSamples(lines, encoder, seed=config.seed), None
     if recipe.sheets != 1:

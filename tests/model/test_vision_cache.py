@@ -175,3 +175,22 @@ def test_the_decoder_has_no_part_in_the_fingerprint() -> None:
     before = fingerprint(network)
     network.model.language_model.layers[0].self_attn.q_proj.weight.data.zero_()
     assert fingerprint(network) == before
+
+
+def test_frozen_weights_are_hashed_once_and_not_before_a_key_is_asked_for(
+    nano: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[bool] = []
+
+    def count(network: object, *, decoder: bool) -> str:
+        hashed.append(decoder)
+        return "the weights"
+
+    monkeypatch.setattr("dsocr.model.vision_cache.fingerprint", count)
+    encoder, store = nano.encoder(None, "free_ocr"), FeatureStore(tmp_path, 0)
+    first = VisionCache(store, nano.network, encoder, autocast=None)
+    other = VisionCache(store, nano.network, encoder, autocast=torch.bfloat16, frozen=first.frozen)
+    assert first.entry_bytes((1, 1)) > 0
+    assert not hashed
+    assert len({first.key("a"), first.key("b"), other.key("a")}) == 3
+    assert hashed == [False]

@@ -12,8 +12,9 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
@@ -167,7 +168,8 @@ class VisionCache:
 
     With `states`, for a model whose adapter begins behind the image, they are the keys and values up to there.
     `autocast` is the number format in which training computes, None where the towers compute in their own. `about` is
-    what else the images depend on.
+    what else the images depend on. `frozen` tells the fingerprint of the weights when a key is asked for: gigabytes are
+    hashed for it, so caches of one network share it.
     """
 
     def __init__(
@@ -179,6 +181,7 @@ class VisionCache:
         autocast: torch.dtype | None,
         about: str = "",
         states: bool = False,
+        frozen: Callable[[], str] | None = None,
     ) -> None:
         self._store = store
         self._model = model
@@ -186,14 +189,13 @@ class VisionCache:
         self._encoder = encoder
         self._autocast = autocast
         self._states = states
-        parts = [fingerprint(self._network, decoder=states), repr(encoder.resolution), str(autocast), _code(), about]
-        if states:
-            parts.append(encoder.prompt)
-        self._about = "\n".join(parts)
+        self.frozen = frozen or cache(partial(fingerprint, self._network, decoder=states))
+        parts = [repr(encoder.resolution), str(autocast), _code(), about]
+        self._about = "\n".join([*parts, encoder.prompt] if states else parts)
 
     def key(self, made_of: str) -> str:
         """The name of the entry of an image, which `made_of` tells from every other."""
-        return hashlib.sha256(f"{self._about}\n{made_of}".encode()).hexdigest()
+        return hashlib.sha256(f"{self.frozen()}\n{self._about}\n{made_of}".encode()).hexdigest()
 
     def entry_bytes(self, grid: Grid) -> int:
         """What the entry of an image takes on disk, its head included."""

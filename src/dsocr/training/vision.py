@@ -58,12 +58,12 @@ def keep_features(
     limit = int(config.training.vision_cache_gigabytes * 1e9)
     store = FeatureStore(cache_folder(), limit)
     for states in (True, False) if begins_behind_image(model) else (False,):
-        sets: list[tuple[Samples, int, VisionCache]] = [
-            (training, _views(config, training), _cache(store, model, training, dtype, states=states))
-        ]
+        ours = _cache(store, model, training, dtype, states=states)
+        sets: list[tuple[Samples, int, VisionCache]] = [(training, _views(config, training), ours)]
         if validation is not None:
             # Validation computes in the number format of the weights, as transcription does.
-            sets.append((validation, 1, _cache(store, model, validation, torch.float32, states=states)))
+            theirs = _cache(store, model, validation, torch.float32, states=states, frozen=ours.frozen)
+            sets.append((validation, 1, theirs))
         size = sum(_size(samples, views, cache) for samples, views, cache in sets)
         # Asked once, before anything is written: what is free changes.
         problem = ranks.from_first(partial(_too_large, size, limit))
@@ -113,9 +113,17 @@ def _fresh(config: RunConfig, samples: Samples) -> bool:
     return changes(config.training.augmentation) or isinstance(samples, SheetSamples)
 
 
-def _cache(store: Store, model: PeftModel, samples: Samples, dtype: torch.dtype, *, states: bool) -> VisionCache:
-    autocast = None if dtype is torch.float32 else dtype
-    return VisionCache(store, model, samples.encoder, autocast=autocast, about=code_hash(*_CODE), states=states)
+def _cache(
+    store: Store,
+    model: PeftModel,
+    samples: Samples,
+    dtype: torch.dtype,
+    *,
+    states: bool,
+    frozen: Callable[[], str] | None = None,
+) -> VisionCache:
+    autocast, about = None if dtype is torch.float32 else dtype, code_hash(*_CODE)
+    return VisionCache(store, model, samples.encoder, autocast=autocast, about=about, states=states, frozen=frozen)
 
 
 def _wanted(config: RunConfig, model: PeftModel, samples: Samples, epochs: float) -> bool:
