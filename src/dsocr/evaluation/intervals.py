@@ -23,6 +23,7 @@ from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from dsocr.evaluation.metrics import ErrorRate
 
@@ -151,7 +152,7 @@ def interval_of_sums(
     if of == "lines" and part.sum() >= whole.sum():
         return none("it is so for all, which tells no spread")
     least = min(0.5, float(part[part > 0].min()) / 2)  # stands for none where a logarithm is taken
-    scale, back = (_logit(least), _from_logit) if of == "lines" else (_log(least), math.exp)
+    scale, back = (_logit(least), special.expit) if of == "lines" else (_log(least), math.exp)
     spread, freedom = jackknife(part, whole, scale)
     if not spread:
         return none(f"all {clusters.count} {clusters.unit}s are alike, which tells no spread")
@@ -165,7 +166,7 @@ def interval_of_sums(
     # Characters have the long tail of loops and hard hands; shares have the binomial's skew, which their logit undoes.
     skew = {"characters": 1.0, "words": max(-1.0, 1 - 2 * rate), "lines": 0.0}[of]
     middle += lean(skew, many, level) * error
-    return Interval(back(middle - reach), back(middle + reach), level, clusters.unit, clusters.count)
+    return Interval(float(back(middle - reach)), float(back(middle + reach)), level, clusters.unit, clusters.count)
 
 
 def too_few(clusters: Clusters) -> str:
@@ -221,16 +222,11 @@ def lean(skew: float, many: float, level: float) -> float:
 
 @lru_cache(maxsize=4096)
 def student(level: float, freedom: float) -> float:
-    """How many standard errors to either side hold this share of Student's t with real degrees of freedom, from 1 on.
+    """Two-sided quantile of Student's t: the central `level` lies within this many standard errors.
 
-    With t = sqrt(f) tan(a) the density over the angle a is proportional to cos(a)^(f - 1), which is summed up. Beyond
-    2,000 degrees nothing changes in the third decimal.
+    Degrees of freedom may be fractional and are taken as at least 1; infinity gives the normal distribution.
     """
-    freedom = min(max(freedom, 1.0), 2000.0)
-    angles = np.linspace(0, math.pi / 2, 4001)
-    density = np.cos(angles) ** (freedom - 1)
-    below = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
-    return math.sqrt(freedom) * math.tan(float(np.interp(level, below / below[-1], angles)))
+    return float(special.stdtrit(max(freedom, 1.0), (1 + level) / 2))
 
 
 def _numbered(names: Sequence[Hashable]) -> NDArray[np.intp]:
@@ -244,7 +240,3 @@ def _log(least: float) -> _Scale:
 
 def _logit(least: float) -> _Scale:
     return lambda part, whole: np.log(np.maximum(part, least) / np.maximum(whole - part, least))
-
-
-def _from_logit(value: float) -> float:
-    return 1 / (1 + math.exp(-max(value, -700)))
