@@ -1,6 +1,6 @@
 """Kills a training with SIGKILL at random moments until it is done, again and again, and compares all that it leaves.
 
-    python benchmarks/kill_training.py [KILLS] [--minutes MINUTES] [--whole-processes | --processes N]
+    python benchmarks/kill_training.py [KILLS] [--minutes MINUTES] [--whole-processes]
 
 A small training of nano with augmentation, readings of the validation split and a checkpoint every two steps is killed,
 resumed, killed, ... until it ends; then the next begins, until KILLS have struck. Half of the kills wait for a save to
@@ -8,8 +8,7 @@ begin. The adapter, metrics.jsonl but for its times, and the pixels, tokens and 
 training that nobody disturbed, bit by bit.
 
 Processes are forked from one that has imported what they need, which takes most of the time, so this needs Linux or
-macOS; --whole-processes starts a new Python for each instead. With --processes N that one trains together with others
-that it starts, and it alone is killed: none of them may be left.
+macOS; --whole-processes starts a new Python for each instead.
 """
 
 import argparse
@@ -36,7 +35,6 @@ from PIL import Image, ImageDraw, ImageFont
 from dsocr.config import RunConfig
 from dsocr.data.prepare import prepare
 from dsocr.sealing import damage
-from dsocr.training.local_ranks import local_ranks
 from dsocr.training.train import train
 from dsocr.training.trainer import AdapterTrainer
 
@@ -63,7 +61,7 @@ def draw_dataset(folder: Path) -> Path:
     return prepare(source, folder / "dataset").dataset
 
 
-def settings(dataset: Path, run: Path, steps: int, processes: int) -> RunConfig:
+def settings(dataset: Path, run: Path, steps: int) -> RunConfig:
     """A training of small steps: 14 samples, four a step, 3.5 steps an epoch."""
     return RunConfig.model_validate(
         {
@@ -76,7 +74,6 @@ def settings(dataset: Path, run: Path, steps: int, processes: int) -> RunConfig:
                 "samples_per_forward": 2,
                 "learning_rate": 2e-3,
                 "augmentation": 1.0,
-                "processes": processes,
             },
             "validation": {"every_steps": 3, "samples": 2, "patience": 0},
             "checkpoints": {"every_steps": 2},
@@ -278,9 +275,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="kill no more after so many")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--whole-processes", action="store_true")
-    parser.add_argument("--processes", type=int, default=1, help="processes that train together")
     options = parser.parse_args()
-    kind = Started if options.whole_processes or options.processes > 1 or not hasattr(os, "fork") else Forked
+    kind = Started if options.whole_processes or not hasattr(os, "fork") else Forked
     torch.set_num_threads(1)
     os.environ[MARK] = str(os.getpid())
     rng = random.Random(options.seed)
@@ -291,7 +287,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run, record, errors = folder / "run", folder / "record.txt", folder / "errors.txt"
-        config = settings(draw_dataset(folder), run, options.steps, options.processes)
+        config = settings(draw_dataset(folder), run, options.steps)
         _, wrong = kill_until_done(lambda: kind(config, record, errors), run, record, errors, rng, 0, until)
         assert not wrong, wrong
         wanted = result(run, record)
@@ -320,8 +316,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--train"]:
         from dsocr.config import load_config
 
-        configuration = load_config(Path(sys.argv[2]))
-        with local_ranks(configuration):
-            train_recorded(configuration, Path(sys.argv[3]))
+        train_recorded(load_config(Path(sys.argv[2])), Path(sys.argv[3]))
     else:
         main()

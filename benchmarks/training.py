@@ -43,7 +43,6 @@ from dsocr.model.encoding import Encoder
 from dsocr.model.loading import load_base
 from dsocr.samples import Sample, Split
 from dsocr.training.collator import EncodedSamples
-from dsocr.training.no_waiting import NoWaiting
 from dsocr.training.setup import compile_layers, fresh_adapter, sample_order
 from dsocr.training.sheets import SheetSamples, counted_in_sheets
 from dsocr.training.vision import keep_features
@@ -132,7 +131,6 @@ class Training:
     per_step: int
     per_forward: int
     optimizer: torch.optim.Optimizer
-    no_waiting: NoWaiting
     seconds: list[float] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
@@ -158,7 +156,7 @@ class Training:
         for start in range(0, len(encoded), self.per_forward):
             batch = collate(encoded[start : start + self.per_forward], self.samples.encoder.pad_id, padding="right")
             batch = only_learnt(batch) if self.recipe.learnt else batch
-            inputs = self.no_waiting.without_mask(batch) if self.recipe.maskless else batch
+            inputs = {n: v for n, v in batch.items() if n != "attention_mask"} if self.recipe.maskless else batch
             part = self.model(**normalized(inputs), num_items_in_batch=torch.tensor(count)).loss
             part.backward()
             loss += part.detach()
@@ -229,8 +227,7 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     optimizer = torch.optim.AdamW(trained, lr=2e-3)
     order = list(sample_order(config, sheets or samples))
     per_step, per_forward = config.training.samples_per_step, config.training.samples_per_forward
-    no_waiting = NoWaiting(base.network)
-    return Training(recipe, model, samples, sheets, order, per_step, per_forward, optimizer, no_waiting)
+    return Training(recipe, model, samples, sheets, order, per_step, per_forward, optimizer)
 
 
 def read(training: Training, lines: Sequence[Sample], encoder: Encoder) -> float:

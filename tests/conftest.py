@@ -76,7 +76,6 @@ def eight_steps(dataset: Path, run: Path) -> RunConfig:
                 "samples_per_step": 4,
                 "samples_per_forward": 2,
                 "learning_rate": 2e-3,
-                "processes": 1,
             },
             "validation": {"every_steps": 4, "samples": 2},
             "guard": {"lines": 0},

@@ -172,8 +172,6 @@ class TrainingSection(Section):
     """Longest transcription, in tokens; never cut."""
     workers: NonNegativeInt = 0
     """Processes that prepare images beside the training; 0 prepares them in the training process."""
-    processes: PositiveInt | Literal["auto"] = "auto"
-    """Processes of this machine that train together; auto is one, and with a small base on a CPU one for each core."""
 
     @model_validator(mode="before")
     @classmethod

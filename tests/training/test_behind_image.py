@@ -14,10 +14,8 @@ from dsocr.model.export import export_merged
 from dsocr.model.export_adapter import export_adapter
 from dsocr.model.loading import BaseModel
 from dsocr.runs import RunFolder
-from dsocr.training.local_ranks import local_ranks
 from dsocr.training.preflight import preflight
 from dsocr.training.train import train
-from tests.training.test_ranks import assert_alike
 from tests.training.test_train import PowerCutError, changed, cut_at_step_five, metrics
 
 
@@ -82,15 +80,6 @@ def test_cut_off_it_goes_on_as_if_nothing_had_been(behind: RunConfig, tmp_path: 
     train(config)
     ours, theirs = ((RunFolder(run).adapter / WEIGHTS).read_bytes() for run in (config.run, whole.run))
     assert ours == theirs
-
-
-def test_two_processes_learn_what_one_learns(behind: RunConfig, tmp_path: Path) -> None:
-    alone = changed(behind, run=tmp_path / "alone", training={"vision_cache": True})
-    train(alone)
-    together = changed(alone, run=tmp_path / "together", training={"processes": 2})
-    with local_ranks(together):
-        train(together)
-    assert_alike(together.run, alone.run)
 
 
 def test_preflight_finds_that_it_learns(behind: RunConfig) -> None:

@@ -297,15 +297,19 @@ def test_one_sample_alone_is_not_taken_for_an_image_that_does_not_matter() -> No
     assert check_pairs(losses, []).verdict == "warning"
 
 
-def test_memory_that_ends_in_a_trial_is_a_refusal_with_settings(
-    small_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [pytest.param("pass_through", "memory", id="the longest batch"), pytest.param("prove", "run", id="a trial")],
+)
+def test_running_out_of_memory_is_a_refusal_with_settings(
+    function: str, name: str, small_config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ends(*arguments: object, **options: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("dsocr.training.preflight.prove", ends)
+    monkeypatch.setattr(f"dsocr.training.preflight.{function}", ends)
     refused = preflight(small_config).refused
-    assert [check.name for check in refused] == ["run"]
+    assert [check.name for check in refused] == [name]
     assert "--set training.samples_per_forward=1" in refused[0].fix
 
 

@@ -319,7 +319,7 @@ def until_step(process: "subprocess.Popen[str]", run: RunFolder, step: int) -> N
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows ends other processes without asking them")
 def test_commands_that_are_killed_and_asked_to_end_go_on_bit_by_bit(small_dataset: Path, tmp_path: Path) -> None:
-    training = {"steps": 300, "samples_per_step": 2, "samples_per_forward": 2, "augmentation": 1.0, "processes": 1}
+    training = {"steps": 300, "samples_per_step": 2, "samples_per_forward": 2, "augmentation": 1.0}
     config = configured(small_dataset, tmp_path / "run", 2).model_copy(
         update={"training": TrainingSection.model_validate(training)}
     )

@@ -26,12 +26,12 @@ from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.samples import Sample, Split
 from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.collator import EncodedSamples
-from dsocr.training.fitting import changed
 from dsocr.training.lengths import measure_lengths
 from dsocr.training.plan import make_plan
 from dsocr.training.setup import encoded_samples, sample_order
 from dsocr.training.sheets import SheetSamples, counted_in_sheets, lengths_on_sheets
 from dsocr.training.train import train
+from tests.training.test_plan import changed
 
 Make = Callable[..., SheetSamples]
 

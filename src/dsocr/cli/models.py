@@ -15,14 +15,13 @@ from dsocr.samples import Split
 def plan(
     config: Annotated[Path, typer.Argument(help="The YAML file; configs/ holds recipes.")],
     set_: Settings = None,
-    probe: Annotated[bool, typer.Option(help="Train a few batches to tell the time; nothing is kept.")] = True,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say what a training takes: tokens, memory, steps, time. Exits with 1 if it will not fit."""
+    """Count tokens and steps of a training, measure its memory and time. Exits with 1 if it does not fit."""
     from dsocr.commands.training import plan_command
 
-    sys.exit(plan_command(Printer(quiet=quiet or json), config, set_ or [], probe=probe, json=json))
+    sys.exit(plan_command(Printer(quiet=quiet or json), config, set_ or [], json=json))
 
 
 @app.command()

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsocr.commands.quiet import begin_beside, quiet_libraries
+from dsocr.commands.quiet import quiet_libraries
 from dsocr.commands.reading import print_guard
 from dsocr.commands.report import draw_report
-from dsocr.commands.training import print_interrupted, print_processes, print_trained, training_progress
+from dsocr.commands.training import print_interrupted, print_trained, training_progress
 from dsocr.console import Printer
 from dsocr.errors import Interrupted, RunError, typed
 
@@ -32,16 +32,11 @@ def demo_command(printer: Printer, out: Path) -> None:
     # Slow, and not needed to say that another run is there.
     from dsocr.evaluation.evaluate import evaluate
     from dsocr.evaluation.table import render_table
-    from dsocr.training.local_ranks import local_ranks
     from dsocr.training.train import train
 
     quiet_libraries()
     try:
-        with (
-            local_ranks(config, overwrite=True, at_start=begin_beside) as count,
-            training_progress(printer) as (report, stage),
-        ):
-            print_processes(printer, count)
+        with training_progress(printer) as (report, stage):
             trained = train(config, overwrite=True, report=report, stage=stage)
     except Interrupted as interrupted:
         print_interrupted(printer, interrupted, interrupted.resume)

@@ -5,18 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsocr.commands.quiet import begin_beside, quiet_libraries
+from dsocr.commands.quiet import quiet_libraries
 from dsocr.commands.training import print_interrupted
 from dsocr.console import Printer
 from dsocr.errors import Interrupted
 from dsocr.samples import Split
 
 if TYPE_CHECKING:
-    from dsocr.config import RunConfig
     from dsocr.evaluation.forecast import Point
-    from dsocr.training.callbacks import Report
-    from dsocr.training.resuming import Say
-    from dsocr.training.train import TrainResult
 
 
 def forecast_command(
@@ -60,7 +56,6 @@ def forecast_command(
                 progress=tell,
                 finished=finished,
                 say=printer.complain,
-                trainer=_train_together,
             )
     except Interrupted as interrupted:
         print_interrupted(printer, interrupted, "the same command goes on, without --overwrite")
@@ -76,14 +71,3 @@ def forecast_command(
         printer.result(sentence)
     printer.say(f"\n{explanation(result)}")
     printer.result(f"forecast: {folder / PAGE}")
-
-
-def _train_together(
-    config: "RunConfig", *, overwrite: bool = False, report: "Report | None" = None, say: "Say | None" = None
-) -> "TrainResult":
-    """As `dsocr train` does, in as many processes."""
-    from dsocr.training.local_ranks import local_ranks
-    from dsocr.training.train import train
-
-    with local_ranks(config, overwrite=overwrite, at_start=begin_beside):
-        return train(config, overwrite=overwrite, report=report, say=say)

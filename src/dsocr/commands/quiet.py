@@ -4,8 +4,6 @@ import os
 import sys
 import warnings
 
-from dsocr.console import make_output_utf8
-
 
 def quiet_libraries() -> None:
     """Keep the libraries' own bars and advice off the screen; their errors still come. Loads none of them."""
@@ -23,9 +21,3 @@ def quiet_libraries() -> None:
         logging.disable_progress_bar()
     # PEFT asks transformers for a property under its old name; nothing a user could do about it.
     warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
-
-
-def begin_beside() -> None:
-    """What a process begins with that trains beside a command's own: it speaks as that one does."""
-    make_output_utf8()
-    quiet_libraries()

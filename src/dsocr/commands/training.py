@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from dsocr.commands.check import print_finding
-from dsocr.commands.quiet import begin_beside, quiet_libraries
-from dsocr.console import Printer, Tell, spoken_time, tell_nobody
+from dsocr.commands.quiet import quiet_libraries
+from dsocr.console import Printer, Tell, spoken_bytes, spoken_time, tell_nobody
 from dsocr.errors import DsocrError, Interrupted, typed
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _A_WORD_SECONDS = 3
 
 
-def plan_command(printer: Printer, path: Path, overrides: Sequence[str], *, probe: bool, json: bool) -> int:
+def plan_command(printer: Printer, path: Path, overrides: Sequence[str], *, json: bool) -> int:
     """`dsocr plan`: 1 where the training will not fit into memory, else 0."""
     from dsocr.config import load_config
     from dsocr.training.refusing import demand_named
@@ -34,7 +34,7 @@ def plan_command(printer: Printer, path: Path, overrides: Sequence[str], *, prob
 
     quiet_libraries()
     with printer.progress("measuring", "samples") as tell:
-        plan = make_plan(config, probe=probe, progress=tell)
+        plan = make_plan(config, progress=tell)
     if json:
         printer.result(json_.dumps(plan.as_dict(), ensure_ascii=False, indent=2))
         return 0 if plan.fits else 1
@@ -50,32 +50,24 @@ def train_line(path: Path, overrides: Sequence[str]) -> str:
 
 
 def _print_plan(printer: Printer, plan: "Plan") -> None:
-    from dsocr.training.memory import spoken_bytes
-
     spreads = {name: getattr(plan.tokens, name) for name in ("vision", "text", "sequence")}
     rows = [([name, *map(str, asdict(spread).values())], "") for name, spread in spreads.items()]
     printer.table(["tokens", "min", "median", "95 %", "max"], rows)
     printer.result(f"over max_text_tokens ({plan.tokens.limit}): {plan.tokens.too_long}\n")
 
-    parts = {**asdict(plan.memory), "sum": plan.memory.total, "free now": plan.room.free}
-    if plan.probe is not None and plan.probe.peak_bytes is not None:
-        parts["measured"] = plan.probe.peak_bytes
-    printer.table(["memory", plan.room.device], [([name, spoken_bytes(size)], "") for name, size in parts.items()])
-    printer.result("activations, logits and passing are an estimate\n")
-
-    done = plan.schedule
+    probe, done = plan.probe, plan.schedule
+    if probe is not None and probe.peak_bytes is not None:
+        peak, free = spoken_bytes(probe.peak_bytes), spoken_bytes(probe.free_bytes)
+        printer.result(f"memory of the longest batch on {probe.device}, measured: {peak} at most, {free} were free")
     printer.result(
         f"{done.steps} steps, {done.forwards} forward passes over {done.samples} samples, {done.epochs:.1f} epochs"
     )
-    if plan.probe is not None and plan.seconds is not None:
-        rate, time = plan.samples_per_second, spoken_time(plan.seconds)
-        together = f" in {plan.processes} processes" if plan.processes > 1 else ""
-        printer.result(
-            f"{time} at {rate:.3g} samples/s{together}, and {done.readings} readings of the validation split"
-        )
-        if plan.probe.images:
+    if probe is not None and plan.seconds is not None:
+        rate, time = probe.samples_per_second, spoken_time(plan.seconds)
+        printer.result(f"{time} at {rate:.3g} samples/s, and {done.readings} readings of the validation split")
+        if probe.images:
             before = spoken_time(plan.seconds_before)
-            printer.result(f"at most {before} of it at the start, to keep what is seen of {plan.probe.images} images")
+            printer.result(f"at most {before} of it at the start, to keep what is seen of {probe.images} images")
     for warning in plan.warnings:
         printer.result(f"warning: {warning}")
 
@@ -103,17 +95,12 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
     printer.say(f"training {config.run} on {config.dataset} from {config.base}")
     if preflight and (overwrite or not any(run.checkpoints.glob("step-*"))):  # what goes on has been tried
         printer.say("trying first whether it learns, a few minutes at most; --no-preflight leaves the trials out")
-    from dsocr.training.local_ranks import local_ranks  # slow, and not needed to say what is wrong with a configuration
     from dsocr.training.ranks import OthersEndedError
-    from dsocr.training.train import train
+    from dsocr.training.train import train  # slow, and not needed to say what is wrong with a configuration
 
     quiet_libraries()
     try:
-        with (
-            local_ranks(config, overwrite=overwrite, preflight=preflight, at_start=begin_beside) as count,
-            training_progress(printer) as (report, stage),
-        ):
-            print_processes(printer, count)
+        with training_progress(printer) as (report, stage):
             result = train(
                 config,
                 overwrite=overwrite,
@@ -135,12 +122,6 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
     if first:
         print_trained(printer, result)
         printer.say(f"next:    dsocr evaluate {typed(result.run.path)}")
-
-
-def print_processes(printer: Printer, count: int) -> None:
-    """That several processes train together, which another program may wonder about."""
-    if count > 1:
-        printer.say(f"{count} processes of this machine train together")
 
 
 def _leave_the_word_to_the_first() -> NoReturn:

@@ -97,23 +97,12 @@ def cores() -> int:
 def _serve() -> None:
     """In each worker: the parent alone answers Ctrl-C, and a worker goes when its parent is gone, killed or not."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    leave_with_parent()
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 
-def leave_with_parent(last: Callable[[], None] | None = None) -> threading.Thread:
-    """End this process, which another one spawned, as soon as that one is gone; `last` is called before.
-
-    Given is the thread that waits for it, which does not end before the process.
-    """
-    waiting = threading.Thread(target=_outlive_nobody, args=(last,), daemon=True)
-    waiting.start()
-    return waiting
-
-
-def _outlive_nobody(last: Callable[[], None] | None) -> None:
+def _leave_with_parent() -> None:
+    """End this process as soon as its parent is gone."""
     parent = multiprocessing.parent_process()
     if parent:
         parent.join()
-        if last is not None:
-            last()
         os._exit(1)

@@ -100,19 +100,6 @@ def load_base(
     return BaseModel(name, commit, architecture, network, tokenizer, folder)
 
 
-def load_outline(name: str, revision: str | None = None) -> PreTrainedModel:
-    """The network of a base with none of its weights, on the meta device: enough to count and to measure."""
-    folder, _ = find_base(name, revision)
-    raw = read_config_json(folder)
-    architecture = recognise(raw, folder)
-    config = _network_config(architecture, raw, folder, load_tokenizer(folder))
-    with torch.device("meta"):
-        network = architecture.network_class(config)
-    network.requires_grad_(False)
-    network.name_or_path = name
-    return network
-
-
 def _network_config(
     architecture: Architecture, raw: dict[str, Any], folder: Path, tokenizer: PreTrainedTokenizerBase
 ) -> Any:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import psutil
+import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from dsocr.history import elapsed_until
 from dsocr.runs import RunFolder, append_jsonl
 from dsocr.training.board import Board
-from dsocr.training.memory import used_memory
 from dsocr.training.validation import ValidationReading
 
 
@@ -85,7 +86,7 @@ class Recorder(TrainerCallback):
             "gradient_norm": logs.get("grad_norm"),
             "samples_per_second": rate,
             "tokens_per_second": self._tokens_per_second(state),
-            "memory_bytes": used_memory(args.device),
+            "memory_bytes": _used_memory(args.device),
         }
         place = {"kind": "train", "step": state.global_step, "epoch": state.epoch, "elapsed_seconds": self._elapsed()}
         append_jsonl(self._run.metrics, {**place, **row})
@@ -177,3 +178,10 @@ def close_training_log(run: RunFolder) -> None:
     for handler in list(logger.handlers):
         logger.removeHandler(handler)
         handler.close()
+
+
+def _used_memory(device: torch.device) -> int:
+    """Return the bytes in use: on a GPU the most that torch has allocated so far, elsewhere the resident set size."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return int(psutil.Process().memory_info().rss)

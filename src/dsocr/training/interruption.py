@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from dsocr.training.launching import is_watched
+from dsocr.training.launching import rank_and_count
 from dsocr.training.ranks import Ranks, launched
 
 # Ctrl-C and `kill`; on Windows Ctrl-Break too, as which closing the window, logging off and shutting down arrive.
@@ -53,7 +53,7 @@ class Interruption(TrainerCallback):
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
-        alone = not is_watched()
+        alone = rank_and_count()[1] == 1
         if alone:
             for other in _SIGNALS:  # the system's own answer also ends a process that is deep in a computation
                 signal.signal(other, signal.SIG_DFL)

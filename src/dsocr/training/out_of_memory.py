@@ -1,6 +1,6 @@
-"""The end of memory in a training, as a sentence that says which settings to change and to what."""
+"""Running out of memory in a training, as an error that names the settings to lower."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -10,22 +10,19 @@ from dsocr.errors import RunError
 from dsocr.model.loading import choose_device, choose_dtype
 from dsocr.model.out_of_memory import is_out_of_memory
 from dsocr.runs import RunFolder
-from dsocr.training.fitting import changed
-from dsocr.training.memory import spoken_bytes
-from dsocr.training.plan import needed_bytes
 
 _THREE = 3
 
 
 @contextmanager
 def out_of_memory_spoken(config: RunConfig) -> Iterator[None]:
-    """Turn the end of a graphics card's or the machine's memory into RunError; the run folder stays as it is."""
+    """Turn running out of memory, on a GPU or on the machine, into RunError; the run folder stays as it is."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        # `from None`: the traceback would keep the batch alive while the estimate is made.
+        # `from None`: the traceback would keep the batch alive.
         raise _spoken(config) from None
 
 
@@ -49,23 +46,15 @@ def lighter_settings(config: RunConfig) -> dict[str, object]:
     return dict(options[:_THREE])
 
 
+def as_overrides(settings: dict[str, object]) -> str:
+    """The settings as options of the command line: `--set NAME=VALUE ...`."""
+    return " ".join(f"--set {name}={str(value).lower()}" for name, value in settings.items())
+
+
 def _spoken(config: RunConfig) -> RunError:
-    changes = lighter_settings(config)
-    shown = " ".join(f"--set {name}={str(value).lower()}" for name, value in changes.items())
-    run = RunFolder(config.run)
-    checkpoint = max(run.checkpoints.glob("step-*"), default=None)
-    message = f"the memory of the {choose_device().type.upper()} ended in training{_estimates(config, changes)}"
-    hint = f"run it again with {shown}"
+    checkpoint = max(RunFolder(config.run).checkpoints.glob("step-*"), default=None)
+    message = f"training ran out of memory on the {choose_device().type.upper()}"
+    hint = f"run it again with {as_overrides(lighter_settings(config))} or a smaller input.resolution"
     if checkpoint is not None:
         hint += f" (with only samples_per_forward and gradient_checkpointing changed, from {checkpoint.name} on)"
     return RunError(message, where=config.run, hint=hint)
-
-
-def _estimates(config: RunConfig, changes: dict[str, object]) -> str:
-    """What it takes by the estimate, now and with the changes; nothing where not even that can be computed."""
-    try:
-        needed: Callable[[RunConfig], int] = needed_bytes(config)
-        now, then = needed(config), needed(changed(config, changes))
-    except (MemoryError, RuntimeError):
-        return ""
-    return f": it takes about {spoken_bytes(now)}, with the settings below {spoken_bytes(then)}"

@@ -1,40 +1,23 @@
-"""What a training will take, said before it is begun: tokens, memory, steps and, from a probe, time.
+"""What a training will take: tokens and steps, counted, and memory and time, measured on real batches."""
 
-Of the dataset, texts and the heads of images are read; of the base, sizes. Only the probe loads weights.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
-
-import torch
-from peft import PeftModel
 
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import Progress
 from dsocr.data.subsets import training_samples
-from dsocr.model.architectures import read_config_json, recognise
-from dsocr.model.encoding import Encoder
-from dsocr.model.finding import find_base
-from dsocr.model.loading import choose_device, choose_dtype, load_outline
-from dsocr.model.resolution import find_resolution, resolutions
+from dsocr.model.loading import choose_device, choose_dtype
+from dsocr.model.out_of_memory import is_out_of_memory
 from dsocr.model.tokenizing import load_encoder
-from dsocr.samples import Sample, Split
-from dsocr.training.activations import Batch, Computing
+from dsocr.samples import Split
 from dsocr.training.arguments import forwards_per_epoch, forwards_per_step, steps_per_epoch, total_steps
-from dsocr.training.fitting import find_smaller
 from dsocr.training.lengths import SampleLength, Spread, measure_lengths, spread, within_budget
-from dsocr.training.memory import Memory, Room, estimate_memory, find_room, spoken_bytes, weight_bytes
+from dsocr.training.out_of_memory import as_overrides, lighter_settings
 from dsocr.training.probe import Probe, run_probe
-from dsocr.training.process_count import processes_together, thread_count, threads_of_each
-from dsocr.training.setup import encoded_samples, fresh_adapter
+from dsocr.training.setup import encoded_samples
 from dsocr.training.sheets import SheetSamples, counted_in_sheets, lengths_on_sheets
-
-_TIGHT = {"cpu": 0.6, "cuda": 0.9}
-"""The share of the free memory above which the estimate cannot say that it will fit. On a CPU a process was measured to
-hold 1.6 times what torch had allocated in it; for the allocator of a graphics card a tenth is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,54 +48,38 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a training will take; `changes` are settings with which it would fit, where it does not.
-
-    `processes` train together; memory is that of each, passes and steps are those of all.
-    """
+    """What a training will take in one process. `probe` is None where it ran out of memory or was not made."""
 
     tokens: Tokens
     schedule: Schedule
     precision: str
-    memory: Memory
-    room: Room
     fits: bool
-    changes: Mapping[str, Any] | None
     probe: Probe | None
     warnings: tuple[str, ...]
-    processes: int = 1
 
     @property
     def seconds(self) -> float | None:
         """How long training will take by the probe, without the readings of the validation split."""
         if self.probe is None:
             return None
-        forwards = self.schedule.forwards * self.probe.seconds_per_forward / self.processes
+        forwards = self.schedule.forwards * self.probe.seconds_per_forward
         return self.seconds_before + forwards + self.schedule.steps * self.probe.seconds_per_update
 
     @property
     def seconds_before(self) -> float:
         """How much of that the vision towers look at images first, if no other training has had them do so."""
-        return 0.0 if self.probe is None else self.probe.images * self.probe.seconds_per_image / self.processes
-
-    @property
-    def samples_per_second(self) -> float | None:
-        """The speed of all processes together by the probe, without the optimizer's steps."""
-        return None if self.probe is None else self.probe.samples_per_second * self.processes
+        return 0.0 if self.probe is None else self.probe.images * self.probe.seconds_per_image
 
     def as_dict(self) -> dict[str, Any]:
         """The plan for programs: bytes and seconds, with the sums."""
         values = asdict(self)
-        values["memory"]["total"] = self.memory.total
         if self.probe is not None:
-            values["probe"]["samples_per_second"] = self.samples_per_second
+            values["probe"]["samples_per_second"] = self.probe.samples_per_second
         return {**values, "seconds": self.seconds, "seconds_before": self.seconds_before}
 
 
 def make_plan(config: RunConfig, *, probe: bool = True, progress: Progress | None = None) -> Plan:
-    """The plan of a training, of which nothing is begun. Raises DataError where no sample would be trained on.
-
-    The probe is left out where the estimate says that there is too little memory for it.
-    """
+    """Plan a training without starting it. Raises DataError where no sample would be trained on."""
     encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     dataset = Dataset.open(config.dataset, fold=config.fold)
     split = training_samples(dataset, config)
@@ -123,49 +90,29 @@ def make_plan(config: RunConfig, *, probe: bool = True, progress: Progress | Non
     data = encoded_samples(config, samples, encoder)
     if isinstance(data, SheetSamples):
         shown = lengths_on_sheets(shown, data.sheets())
-    processes = processes_together(config)
-    config = counted_in_sheets(config, len(samples), len(data), processes)
-    needs = _Needs(config, encoder, samples, shown)
-
-    memory, room = needs.memory(config), find_room(needs.device)
-    fits, changes = memory.total <= room.free, None
+    config = counted_in_sheets(config, len(samples), len(data))
+    device = choose_device()
     warnings = _refusals(config, lengths, too_long)
-    if not fits:
-        changes = find_smaller(
-            config, lambda tried: needs.memory(tried).total, room.free, device=needs.device, smaller=needs.resolutions
-        )
-        warnings.append(_too_large(memory, room, changes))
-    elif memory.total > _TIGHT.get(needs.device.type, 0.6) * room.free:
-        warnings.append(f"it may not fit: about {spoken_bytes(memory.total)} of {spoken_bytes(room.free)} are needed")
-    probed = None
-    if probe and fits:
+    probed, fits = None, True
+    if probe:
         try:
-            with thread_count(torch.get_num_threads() if processes == 1 else threads_of_each(processes)):
-                probed = run_probe(config, samples, needs.lengths)
-        except torch.OutOfMemoryError:
+            probed = run_probe(config, samples, shown)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
             fits = False
-            warnings.append(f"it does not fit, whatever the estimate says: a probe ran out of memory on {room.device}")
+            warnings.append(
+                f"training does not fit into the memory of the {device.type.upper()};"
+                f" lower it with {as_overrides(lighter_settings(config))} or a smaller input.resolution"
+            )
     return Plan(
         tokens=_tokens(config, lengths if len(data) == len(samples) else shown, too_long),
         schedule=_schedule(config, len(data), reads=Split.VALIDATION in dataset.card.splits),
-        precision=str(choose_dtype(config.training.precision, needs.device)).removeprefix("torch."),
-        memory=memory,
-        room=room,
+        precision=str(choose_dtype(config.training.precision, device)).removeprefix("torch."),
         fits=fits,
-        changes=changes,
         probe=probed,
         warnings=tuple(warnings),
-        processes=processes,
     )
-
-
-def needed_bytes(config: RunConfig) -> Callable[[RunConfig], int]:
-    """The estimate of the memory of trainings that differ from this one in their settings only."""
-    encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
-    dataset = Dataset.open(config.dataset, fold=config.fold)
-    samples, _ = within_budget(training_samples(dataset, config), encoder, config)
-    needs = _Needs(config, encoder, samples, measure_lengths(samples, encoder))
-    return lambda tried: needs.memory(tried).total
 
 
 def _refusals(config: RunConfig, lengths: Sequence[SampleLength], too_long: int) -> list[str]:
@@ -177,20 +124,6 @@ def _refusals(config: RunConfig, lengths: Sequence[SampleLength], too_long: int)
         f"training will be refused: {count} more than {config.training.max_text_tokens} tokens;"
         f" set training.long_text=exclude, or training.max_text_tokens={longest}"
     ]
-
-
-def _too_large(memory: Memory, room: Room, changes: Mapping[str, Any] | None) -> str:
-    claim = (
-        f"it will not fit: about {spoken_bytes(memory.total)} are needed, {spoken_bytes(room.free)} of"
-        f" {spoken_bytes(room.total)} are free on {room.device}"
-    )
-    if changes is None:
-        return f"{claim}; neither fewer samples at once nor checkpointing, scope or resolution make it small enough"
-    return f"{claim}; it would with {' '.join(f'--set {name}={_yaml(value)}' for name, value in changes.items())}"
-
-
-def _yaml(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _tokens(config: RunConfig, lengths: Sequence[SampleLength], too_long: int) -> Tokens:
@@ -210,72 +143,3 @@ def _schedule(config: RunConfig, samples: int, *, reads: bool) -> Schedule:
     # The last step is always followed by one.
     readings = -(-steps // config.validation.every_steps) if reads else 0
     return Schedule(samples, steps / in_an_epoch, steps, forwards, readings)
-
-
-class _Needs:
-    """What trainings take that differ in their settings, but not in their base and samples."""
-
-    def __init__(
-        self, config: RunConfig, encoder: Encoder, samples: Sequence[Sample], lengths: Sequence[SampleLength]
-    ) -> None:
-        self.device = choose_device()
-        self.lengths = lengths
-        self._encoder = encoder
-        self._samples = samples
-        self._sheets = config.input.lines_per_sheet != 1
-        self._base, self._revision = config.base, config.base_revision
-        self._views = {encoder.resolution.name: _views(encoder, lengths)}
-        self._models: dict[str, PeftModel] = {}
-
-    @cached_property
-    def _folder(self) -> Any:
-        return find_base(self._base, self._revision)[0]
-
-    @cached_property
-    def _family(self) -> Any:
-        return recognise(read_config_json(self._folder), self._folder).family
-
-    @property
-    def resolutions(self) -> list[str]:
-        """Others to try, with the largest first and those that distort last; none where sheets would be others."""
-        if self._sheets:
-            return []
-        ordered = sorted(resolutions(self._family), key=lambda known: (known.layout == "squash", -known.size))
-        return [known.name for known in ordered if known.name != self._encoder.resolution.name]
-
-    def memory(self, config: RunConfig) -> Memory:
-        """The estimate for a configuration."""
-        training = config.training
-        dtype = choose_dtype(training.precision, self.device)
-        tokens, views = self._shown(config.input.resolution)
-        learnt = max(length.text for length in self.lengths)
-        words = len(self._encoder.words_behind_image)
-        before = tokens - learnt - words if config.adapter.variant == "alora" else 0
-        batch = Batch(min(training.samples_per_forward, len(self.lengths)), tokens, views, learnt, before)
-        computing = Computing(dtype, training.attention, training.gradient_checkpointing, self.device.type)
-        return estimate_memory(self._model(config), weight_bytes(self._folder, dtype), batch, computing)
-
-    def _shown(self, name: str | None) -> tuple[int, tuple[int, ...]]:
-        """The longest sequence and the most views of a sample at a resolution."""
-        resolution = find_resolution(self._family, name)
-        if resolution.name not in self._views:
-            encoder = replace(self._encoder, resolution=resolution)
-            self._views[resolution.name] = _views(encoder, measure_lengths(self._samples, encoder))
-        return self._views[resolution.name]
-
-    def _model(self, config: RunConfig) -> PeftModel:
-        """The network and its adapter without weights."""
-        scope = config.adapter.scope
-        if scope not in self._models:
-            outline = load_outline(self._base, self._revision)
-            with torch.device("meta"):
-                self._models[scope] = fresh_adapter(outline, config, self._encoder, revision=self._revision)
-        return self._models[scope]
-
-
-def _views(encoder: Encoder, lengths: Sequence[SampleLength]) -> tuple[int, tuple[int, ...]]:
-    """The longest sequence, and the sides of the views of the image with the most tiles."""
-    resolution = encoder.resolution
-    tiles = max(columns * rows for columns, rows in (length.grid for length in lengths))
-    sides = (resolution.tiling.size,) * tiles if resolution.tiling is not None and tiles > 1 else ()
-    return max(length.sequence for length in lengths), (resolution.size, *sides)

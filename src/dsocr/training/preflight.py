@@ -9,6 +9,7 @@ from pathlib import Path
 from peft import PeftModel
 
 from dsocr.config import RunConfig, load_config
+from dsocr.console import spoken_bytes
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.data.prepare import Progress
@@ -17,16 +18,17 @@ from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, RunErro
 from dsocr.inference.generation import Generation
 from dsocr.model.collating import collate
 from dsocr.model.encoding import Encoded, Encoder
+from dsocr.model.out_of_memory import is_out_of_memory
 from dsocr.model.tokenizing import load_encoder
 from dsocr.runs import RunFolder
 from dsocr.samples import Sample, Split
 from dsocr.training.arguments import total_steps
 from dsocr.training.collator import Collator, EncodedSamples
+from dsocr.training.gradients import pass_through
 from dsocr.training.inputs import check_prompt, check_reading_alike, check_slots
 from dsocr.training.labels import check_characters, check_labels
-from dsocr.training.lengths import within_budget
-from dsocr.training.memory import spoken_bytes
-from dsocr.training.out_of_memory import out_of_memory_spoken
+from dsocr.training.lengths import measure_lengths, within_budget
+from dsocr.training.out_of_memory import as_overrides, lighter_settings, out_of_memory_spoken
 from dsocr.training.overfit import SAMPLES, check_trial, overfit, trial_rate
 from dsocr.training.pairs import (
     Misplaced,
@@ -38,8 +40,8 @@ from dsocr.training.pairs import (
     sample_losses,
     unclear,
 )
-from dsocr.training.plan import Plan, make_plan
-from dsocr.training.process_count import processes_together
+from dsocr.training.probe import measured_peak
+from dsocr.training.ranks import launched
 from dsocr.training.setup import Setup, set_up
 from dsocr.training.survey import survey_for_base
 from dsocr.training.undisturbed import undisturbed
@@ -65,13 +67,12 @@ def preflight(config: RunConfig, *, progress: Progress | None = None) -> Preflig
             return Preflight(checks)
         samples, excluded = within_budget(training_samples(dataset, config), encoder, config)
         checks.append(_check_budget(len(samples), excluded, config))
-        plan = make_plan(config, probe=False)
-        checks.append(_check_memory(plan))
-        if checks[-1].verdict == "refused":
-            return Preflight(checks)
         with out_of_memory_spoken(config):
             setup = set_up(config, samples)
             checks.append(Check("gradients", "ok", f"they reach every layer of the adapter ({config.adapter.scope})"))
+            checks.append(_check_memory(setup, samples, config))
+            if checks[-1].verdict == "refused":
+                return Preflight(checks)
             checks += prove(setup, samples, config, thorough=True, progress=progress)
     except DsocrError as error:
         return Preflight([*checks, _refusal(error)])
@@ -158,7 +159,7 @@ def _trial(
     )
     yield check_trial(trial, len(chosen))
     steps = total_steps(config, len(samples))
-    rate = trial.samples_per_second * processes_together(config)
+    rate = trial.samples_per_second * launched().count
     seconds = steps * config.training.samples_per_step / rate
     told = f"{steps} steps will take about {seconds / 60:.0f} min at {rate:.3g} samples/s"
     yield Check("time", "ok", f"{told}, without the readings of the validation split")
@@ -203,12 +204,24 @@ def _check_budget(fitting: int, excluded: int, config: RunConfig) -> Check:
     return Check("text budget", "ok", f"all {fitting} texts have {limit} tokens at most")
 
 
-def _check_memory(plan: Plan) -> Check:
-    needed, free = spoken_bytes(plan.memory.total), spoken_bytes(plan.room.free)
-    told = f"about {needed} are needed, {free} are free on {plan.room.device}"
-    if not plan.fits:
-        return Check("memory", "refused", "; ".join(plan.warnings), "see `dsocr plan`")
-    return Check("memory", "warning" if plan.warnings else "ok", "; ".join([told, *plan.warnings]))
+def _check_memory(setup: Setup, samples: Sequence[Sample], config: RunConfig) -> Check:
+    """Check that a forward and backward pass of the longest batch fits into memory."""
+    lengths = measure_lengths(samples, setup.encoder)
+    ordered = sorted(range(len(lengths)), key=lambda index: lengths[index].sequence)
+    longest = [samples[index] for index in ordered[-config.training.samples_per_forward :]]
+    encoded = [setup.encoder.encode(open_image(sample.image), sample.text) for sample in longest]
+    try:
+        with measured_peak(setup.device) as peak:
+            pass_through(setup.model, Collator(setup.encoder.pad_id)(encoded), setup.dtype)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        fix = f"lower it with {as_overrides(lighter_settings(config))} or a smaller input.resolution"
+        return Check("memory", "refused", f"the longest batch of {len(longest)} runs out of memory", fix)
+    setup.model.zero_grad(set_to_none=True)
+    tokens = lengths[ordered[-1]].sequence
+    taken = "" if peak[0] is None else f", {spoken_bytes(peak[0])} at most"
+    return Check("memory", "ok", f"the longest batch of {len(longest)}, {tokens} tokens each, fits{taken}")
 
 
 def _refusal(error: DsocrError) -> Check:

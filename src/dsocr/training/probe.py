@@ -1,4 +1,4 @@
-"""How fast a training is on this machine, and how much memory it takes, found by doing a little of it.
+"""Measure a training's speed and memory on this machine: a few real passes and one real optimizer step.
 
 Nothing is written, and the adapter is thrown away.
 """
@@ -26,22 +26,25 @@ from dsocr.training.vision import keep_features_in_memory
 
 _ENOUGH_SECONDS = 1.0
 _MOST_PASSES = 5
-_LOOK_EVERY_SECONDS = 0.005
+_SAMPLE_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What was measured: times of a typical batch and of an optimizer step, and the peak, weights included.
+    """Measured seconds of a typical batch and of an optimizer step, and the peak memory of the longest batch.
 
-    `peak_bytes` is what torch had allocated on a graphics card, what the process grew by on a CPU, and elsewhere None.
-    Where training keeps what the vision towers say, they look at `images` beforehand, if none is kept already.
+    `peak_bytes` is what torch allocated on a GPU, the resident set size on a CPU, and None elsewhere; `free_bytes` is
+    what was free on `device` before. Where the features of frozen vision towers are cached, `images` must be encoded
+    before the first step unless they are cached already.
     """
 
     passes: int
     samples_per_forward: int
     seconds_per_forward: float
     seconds_per_update: float
+    device: str
     peak_bytes: int | None
+    free_bytes: int
     images: int = 0
     seconds_per_image: float = 0.0
 
@@ -52,30 +55,33 @@ class Probe:
 
 
 def run_probe(config: RunConfig, samples: Sequence[Sample], lengths: Sequence[SampleLength]) -> Probe:
-    """Train on a typical batch, on the longest one, and on the typical one again, which is timed.
+    """Warm up on a typical batch, make an optimizer step on the longest one, and time the typical one again.
 
-    `lengths` are those of the samples, or of the sheets they are laid out on, in their order. Raises
-    torch.OutOfMemoryError where a device's memory ends.
+    `lengths` are those of the samples, in their order. Raises torch.OutOfMemoryError (on a CPU RuntimeError) where the
+    device has too little memory.
     """
     device = choose_device()
+    name, free = _free_memory(device)
     by_length = sorted(range(len(lengths)), key=lambda index: lengths[index].sequence)
     together = min(config.training.samples_per_forward, len(lengths))
     longest = by_length[-together:]
     # Evenly over the lengths, so that it is as long as a batch drawn at random is on average.
     typical = [by_length[(2 * place + 1) * len(lengths) // (2 * together)] for place in range(together)]
-    with torch.random.fork_rng(), _peak(device) as peak:
+    with torch.random.fork_rng(), measured_peak(device) as peak:
         training = _Training(config, samples, device)
         training.look(longest)
         looking = training.look(typical) / together
         training.forward(typical)
-        update = training.update()
+        training.update()  # a first step allocates the optimizer's state
         training.forward(longest)
+        update = training.update()
         training.forget_unless_remembered(typical)
         seconds: list[float] = []
         while not seconds or (sum(seconds) < _ENOUGH_SECONDS and len(seconds) < _MOST_PASSES):
             seconds.append(training.forward(typical))
     images = training.images
-    return Probe(len(seconds) + 2, together, min(seconds), update, peak[0], images, looking if images else 0.0)
+    looking = looking if images else 0.0
+    return Probe(len(seconds) + 2, together, min(seconds), update, name, peak[0], free, images, looking)
 
 
 class _Training:
@@ -140,38 +146,39 @@ class _Training:
 
 
 @contextmanager
-def _peak(device: torch.device) -> Iterator[list[int | None]]:
-    """A list that holds, afterwards, the most memory that was taken meanwhile."""
+def measured_peak(device: torch.device) -> Iterator[list[int | None]]:
+    """Yield a list of one item, which holds the peak memory inside the block when it is left."""
     found: list[int | None] = [None]
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
         yield found
-        found[0] = torch.cuda.max_memory_allocated(device) - before
+        found[0] = torch.cuda.max_memory_allocated(device)
     elif device.type == "cpu":
-        with _Resident() as resident:
+        with _ResidentSize() as resident:
             yield found
-        found[0] = resident.grown
+        found[0] = resident.peak
     else:
         yield found
 
 
-class _Resident:
-    """Watches what this process holds of the machine's memory, which no counter tells for a stretch of time."""
+def _free_memory(device: torch.device) -> tuple[str, int]:
+    """Return the device's name and its free bytes: a GPU's own memory, else the machine's."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device), torch.cuda.mem_get_info(device)[0]
+    return "CPU" if device.type == "cpu" else "Apple GPU", psutil.virtual_memory().available
+
+
+class _ResidentSize:
+    """Samples the resident set size of this process in a thread; there is no counter for a stretch of time."""
 
     def __init__(self) -> None:
         self._process = psutil.Process()
-        self._before = self._most = self._now()
+        self.peak = self._now()
         self._done = Event()
         self._thread = Thread(target=self._watch, daemon=True)
 
-    @property
-    def grown(self) -> int:
-        """Bytes by which it grew at most."""
-        return self._most - self._before
-
-    def __enter__(self) -> "_Resident":
+    def __enter__(self) -> "_ResidentSize":
         self._thread.start()
         return self
 
@@ -180,8 +187,8 @@ class _Resident:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._done.wait(_LOOK_EVERY_SECONDS):
-            self._most = max(self._most, self._now())
+        while not self._done.wait(_SAMPLE_SECONDS):
+            self.peak = max(self.peak, self._now())
 
     def _now(self) -> int:
         return int(self._process.memory_info().rss)

@@ -17,17 +17,12 @@ from torch import Tensor, distributed
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from dsocr.errors import ConfigError, Interrupted, RunError
-from dsocr.training.launching import MEETING, is_watched, rank_and_count
+from dsocr.training.launching import rank_and_count
 
 T = TypeVar("T")
 
 _PATIENCE = timedelta(days=7)
 """How long processes wait for each other: one may prepare for hours, and the launcher ends them all where one fails."""
-_AT_START = timedelta(seconds=20)
-"""How long those of one machine that have all started wait to hear of each other, which is done in no time.
-
-For one that was heard of and is gone before it is connected gloo waits five times as long.
-"""
 
 _UNREACHED = ("connection closed by peer", "connection reset by peer", "broken pipe", "socket closed", "connectfull")
 _OTHER_WAYS = {
@@ -125,7 +120,7 @@ def joined() -> Iterator[Ranks]:
     if ranks.count == 1 or distributed.is_initialized():  # then whoever connected them parts them, too
         yield ranks
         return
-    _connect(ranks)
+    distributed.init_process_group(_backend(), timeout=_PATIENCE)
     try:
         yield ranks
         ranks.wait()  # the first may still write
@@ -141,38 +136,16 @@ def joined() -> Iterator[Ranks]:
     distributed.destroy_process_group()
 
 
-def _connect(ranks: Ranks) -> None:
-    backend = _backend()
-    if MEETING not in os.environ:  # a launcher says where
-        distributed.init_process_group(backend, timeout=_PATIENCE)
-        return
-    try:
-        store: Any = distributed.FileStore(os.environ[MEETING], ranks.count)  # type: ignore[attr-defined]
-        store.set_timeout(_AT_START)
-        distributed.init_process_group(backend, store=store, timeout=_AT_START, world_size=ranks.count, rank=ranks.rank)
-    except RuntimeError as error:
-        # Torch names a group by how many were before it, and counts this one: nobody would find the next.
-        distributed.distributed_c10d._world.group_count = 0
-        if not ranks.first:
-            raise OthersEndedError("the first process says why they are not connected") from None
-        reason = str(error).partition("\n")[0]  # below it stands where in torch it was raised
-        hint = "one may have ended, short of memory; --set training.processes=1 trains in this process alone"
-        raise RunError(f"the processes of this training could not be connected: {reason}", hint=hint) from None
-    group: Any = distributed.group.WORLD
-    for waits in (store, group):
-        waits.set_timeout(_PATIENCE)
-
-
 def _backend() -> str:
     local = int(os.environ.get("LOCAL_RANK", 0))
-    refuse_together(local + 1)
+    _refuse_together(local + 1)
     if not torch.cuda.is_available():
         return "gloo"
     torch.cuda.set_device(local)
     return "cpu:gloo,cuda:nccl"
 
 
-def refuse_together(count: int) -> None:
+def _refuse_together(count: int) -> None:
     """Raises ConfigError where so many processes of this machine cannot train together."""
     for name, way in _OTHER_WAYS.items():
         if os.environ.get(name, "").lower() in ("1", "true"):
@@ -184,8 +157,8 @@ def refuse_together(count: int) -> None:
         if torch.backends.mps.is_available():
             raise ConfigError("several processes train together on CUDA or on CPUs only", hint="start one process")
     elif count > (cards := torch.cuda.device_count()):
-        way = f"start {cards} with --nproc-per-node {cards}" if is_watched() else f"--set training.processes={cards}"
-        raise ConfigError(f"there are more processes than graphics cards ({cards})", hint=way)
+        hint = f"start {cards} with --nproc-per-node {cards}"
+        raise ConfigError(f"there are more processes than graphics cards ({cards})", hint=hint)
 
 
 def leave_to_each(model: torch.nn.Module) -> None:

@@ -54,6 +54,6 @@ def _differences(config: RunConfig, other: RunConfig) -> list[str]:
     ours, theirs = config.model_dump(), other.model_dump()
     ours.pop("run"), theirs.pop("run")
     # They change how it is computed, not what is learnt: a run whose memory ended goes on with less of it.
-    for name in ("samples_per_forward", "gradient_checkpointing", "processes"):
+    for name in ("samples_per_forward", "gradient_checkpointing"):
         ours["training"].pop(name), theirs["training"].pop(name)
     return [f"{key}" for key in ours if ours[key] != theirs[key]]

@@ -1,10 +1,9 @@
 """The Hugging Face Trainer with checkpoints of our own.
 
-It is subclassed for three reasons. Batches are in the order that `order.py` draws, and their pixels come to the device
-as bytes. A step does not wait for the device (`no_waiting.py`). And the Trainer saves an adapter through
-`save_pretrained` and loads it through PEFT, which restores nothing of the decoder (see `model/adapters.py`), and it
-pickles the optimizer. What a checkpoint holds and how it is read back is `checkpoints.py`; here the Trainer is only
-pointed there.
+It is subclassed for two reasons. Batches are in the order that `order.py` draws, and their pixels come to the device
+as bytes. And the Trainer saves an adapter through `save_pretrained` and loads it through PEFT, which restores nothing
+of the decoder (see `model/adapters.py`), and it pickles the optimizer. What a checkpoint holds and how it is read back
+is `checkpoints.py`; here the Trainer is only pointed there.
 """
 
 import json
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel
 from torch.utils.data import Sampler
 from transformers import Trainer
 from transformers.trainer_callback import ExportableState
@@ -31,7 +29,6 @@ from dsocr.training.checkpoints import (
     unlogged_loss,
 )
 from dsocr.training.interruption import ignore_interrupts
-from dsocr.training.no_waiting import NoWaiting
 from dsocr.training.ranks import Ranks, leave_to_each
 
 
@@ -48,8 +45,6 @@ class AdapterTrainer(Trainer):
         self._ranks = ranks or Ranks()
         if self._ranks.count > 1:
             leave_to_each(self.model)
-        network = self.model.get_base_model() if isinstance(self.model, PeftModel) else self.model
-        self._no_waiting = NoWaiting(network)
         self._folder = folder
         self._keep = keep
         self._order = order
@@ -58,27 +53,12 @@ class AdapterTrainer(Trainer):
         return self._order
 
     def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        return self._no_waiting.without_mask(normalized(super()._prepare_inputs(inputs)))
-
-    def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        """The Trainer's, which reads nothing from the device."""
-        with self._no_waiting.unchecked():
-            return super().training_step(*args, **kwargs)
-
-    def _track_num_input_tokens(self, inputs: dict[str, Any]) -> None:
-        self._no_waiting.count(inputs["attention_mask"])
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """The Trainer's; what was put off is read from the device before."""
-        self._read_device()
-        super().log(logs, start_time)
-
-    def _read_device(self) -> None:
-        self._no_waiting.demand_slots()
-        self.state.num_input_tokens_seen += sum(self._ranks.gathered(self._no_waiting.tokens()))
+        prepared = normalized(super()._prepare_inputs(inputs))
+        # Padding is on the right, where a causal decoder never looks from a position that is learnt.
+        del prepared["attention_mask"]
+        return prepared
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
-        self._read_device()
         losses = self._ranks.gathered(float(self._tr_loss))  # each process's own, whose mean is logged
         if not self._ranks.first:
             return
