@@ -17,7 +17,6 @@ from dsocr.data.sources.layout import Outline, Region
 from dsocr.data.targets.filling import Step
 from dsocr.errors import DataError
 from dsocr.inference.formats import FORMATS, choose_formats
-from dsocr.inference.formats.pdf_file import blank_font
 from dsocr.inference.inputs.finding import InputPage
 from dsocr.inference.pages import ReadLine, ReadPage
 from tests.data.making_pdf import image_object, scan, write_pdf
@@ -134,6 +133,17 @@ def test_a_jpeg_is_laid_into_the_pdf_as_it_is(tmp_path: Path) -> None:
         pdf.close()
 
 
+def test_a_pdf_larger_than_its_memory_is_whole_and_repeatable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dsocr.inference.formats.pdf._MEMORY", 1)
+    page = read_page(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        FORMATS["pdf"].write([page] * 4, tmp_path / name / "out.pdf", STEP)
+        assert [text_of_pdf(tmp_path / name / "out.pdf", number) for number in range(4)] == [TEXTS] * 4
+        assert [path.name for path in (tmp_path / name).iterdir()] == ["out.pdf"]
+    assert (tmp_path / "a" / "out.pdf").read_bytes() == (tmp_path / "b" / "out.pdf").read_bytes()
+
+
 def test_pages_of_a_pdf_keep_their_size(tmp_path: Path) -> None:
     path = write_pdf(tmp_path / "in.pdf", [image_object(scan())])
     page = InputPage("in.pdf#1", "in_0001", "pdf", path, "stamp", 1)
@@ -146,13 +156,6 @@ def test_pages_of_a_pdf_keep_their_size(tmp_path: Path) -> None:
         assert pdf[0].get_size() == pytest.approx((96, 144), abs=0.01)
     finally:
         pdf.close()
-
-
-def test_the_blank_font_is_a_font() -> None:
-    ttf = pytest.importorskip("fontTools.ttLib")
-    font = ttf.TTFont(io.BytesIO(blank_font()), checkChecksums=2)
-    assert font["maxp"].numGlyphs == 2
-    assert font["hmtx"][font.getGlyphName(1)] == (500, 0)
 
 
 def test_hocr_is_xhtml_with_boxes(tmp_path: Path) -> None:
