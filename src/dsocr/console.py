@@ -159,11 +159,6 @@ def spoken_time(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
-def spoken_bytes(size: int) -> str:
-    """Memory as people say it, e.g. `14.6 GiB`."""
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
-
-
 def make_output_utf8() -> None:
     """Let Cyrillic through whatever the locale says, as on a Windows console or under LC_ALL=C."""
     for stream in (sys.stdout, sys.stderr):

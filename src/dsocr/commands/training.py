@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from dsocr.commands.check import print_finding
 from dsocr.commands.quiet import quiet_libraries
-from dsocr.console import Printer, Tell, spoken_bytes, spoken_time, tell_nobody
+from dsocr.console import Printer, Tell, spoken_time, tell_nobody
 from dsocr.errors import DsocrError, Interrupted, typed
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ def train_line(path: Path, overrides: Sequence[str]) -> str:
 
 
 def _print_plan(printer: Printer, plan: "Plan") -> None:
+    from dsocr.training.probe import spoken_bytes
+
     spreads = {name: getattr(plan.tokens, name) for name in ("vision", "text", "sequence")}
     rows = [([name, *map(str, asdict(spread).values())], "") for name, spread in spreads.items()]
     printer.table(["tokens", "min", "median", "95 %", "max"], rows)

@@ -9,7 +9,6 @@ from pathlib import Path
 from peft import PeftModel
 
 from dsocr.config import RunConfig, load_config
-from dsocr.console import spoken_bytes
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
 from dsocr.data.prepare import Progress
@@ -40,7 +39,7 @@ from dsocr.training.pairs import (
     sample_losses,
     unclear,
 )
-from dsocr.training.probe import measured_peak
+from dsocr.training.probe import measured_peak, spoken_bytes
 from dsocr.training.ranks import launched
 from dsocr.training.setup import Setup, set_up
 from dsocr.training.survey import survey_for_base

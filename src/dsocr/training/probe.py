@@ -169,6 +169,11 @@ def _free_memory(device: torch.device) -> tuple[str, int]:
     return "CPU" if device.type == "cpu" else "Apple GPU", psutil.virtual_memory().available
 
 
+def spoken_bytes(size: int) -> str:
+    """Memory as people say it, e.g. `14.6 GiB`."""
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
+
+
 class _ResidentSize:
     """Samples the resident set size of this process in a thread; there is no counter for a stretch of time."""
 
