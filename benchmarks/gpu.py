@@ -1,15 +1,15 @@
 """How fast DeepSeek-OCR trains and reads on one GPU at its full size, and how much memory that takes.
 
     python benchmarks/gpu.py
-    python benchmarks/gpu.py --recipes "sheets, grouped, learnt" --images 1,2,4 --checkpointing both
+    python benchmarks/gpu.py --recipes "grouped, learnt" --images 1,2,4 --checkpointing both
     python benchmarks/gpu.py --device cpu --small --images 1,2 --read 1 --steps 2
 
 A line has 45 characters: 19 tokens of the published tokenizer and the end, as the Russian lines of the sample have 2.4
 characters a token. The reference shows one line on a canvas of 1024 x 1024 pixels (273 image slots), makes logits for
-every position and loops over the experts; the other recipes change one thing or several. A sheet has as many lines as
-fit. The adapter is the decoder's, rank 16; everything else is bfloat16, weights are random and made on the device, so
-no file is needed; --folder takes those of a checkpoint. A step is forward, backward, clipping and AdamW, as the Trainer
-does them, on images that lie on the device as bytes.
+every position and loops over the experts; the other recipes change one thing or several. The adapter is the decoder's,
+rank 16; everything else is bfloat16, weights are random and made on the device, so no file is needed; --folder takes
+those of a checkpoint. A step is forward, backward, clipping and AdamW, as the Trainer does them, on images that lie on
+the device as bytes.
 
 `floor` is the share of what the device can do: the operations of a step, counted by torch, over its seconds, against
 the rate of a large matrix product measured in the same run; for reading, the bytes that each token has to move at
@@ -29,10 +29,10 @@ from random_checkpoint import SMALL, Numbers
 if TYPE_CHECKING:
     import torch
 
-HEAD = ["recipe", "images", "lines", "ckpt", "steps/s", "lines/s", "ratio", "floor %", "peak GB", "loss", "last"]
-WIDTHS = [39, 6, 6, 5, 8, 8, 7, 8, 8, 7, 7]
-READING = ["reading", "images", "lines", "merged", "tokens/s", "lines/s", "first s", "ms/token", "floor %", "peak GB"]
-READING_WIDTHS = [15, 6, 6, 7, 9, 8, 8, 9, 8, 8]
+HEAD = ["recipe", "images", "ckpt", "steps/s", "lines/s", "ratio", "floor %", "peak GB", "loss", "last"]
+WIDTHS = [39, 6, 5, 8, 8, 7, 8, 8, 7, 7]
+READING = ["images", "merged", "tokens/s", "lines/s", "first s", "ms/token", "floor %", "peak GB"]
+READING_WIDTHS = [6, 7, 9, 8, 8, 9, 8, 8]
 
 
 def main() -> None:
@@ -61,12 +61,11 @@ def main() -> None:
     rows = []
     if options.read:
         print("\n" + table_line(READING, READING_WIDTHS))
-    for sheets in (False, True) if options.read else ():
-        for merged in (False, True):
-            for images in options.read:
-                rows.append(bench.read(images, sheets=sheets, merged=merged))
-                rows[-1]["bytes"] = bench.bytes_read(rows[-1])
-                print(_reading_line(rows[-1], ceiling.bytes), flush=True)
+    for merged in (False, True):
+        for images in options.read:
+            rows.append(bench.read(images, merged=merged))
+            rows[-1]["bytes"] = bench.bytes_read(rows[-1])
+            print(_reading_line(rows[-1], ceiling.bytes), flush=True)
     wanted = [recipe for recipe in RECIPES if not options.recipes or recipe.name in options.recipes.split("; ")]
     if wanted:
         print("\n" + table_line(HEAD, WIDTHS))
@@ -78,7 +77,7 @@ def main() -> None:
                 row = bench.train(recipe, images, options.steps, checkpointing=checkpointing, trace=options.trace)
                 rows.append(row | {"operations": operations * images})
                 if recipe is RECIPES[0] and row["seconds"]:
-                    usual = max(usual, row["steps"] * row["lines"] / row["seconds"])
+                    usual = max(usual, row["steps"] * row["images"] / row["seconds"])
                 print(_training_line(rows[-1], ceiling.operations, usual), flush=True)
                 if row["seconds"] is None:
                     break
@@ -144,23 +143,22 @@ def _machine(device: "torch.device") -> dict[str, Any]:
 
 
 def _reading_line(row: Mapping[str, Any], ceiling: float) -> str:
-    names = ["sheets" if row["sheets"] else "lines", str(row["images"]), str(row["lines"])]
-    names.append("yes" if row["merged"] else "no")
+    names = [str(row["images"]), "yes" if row["merged"] else "no"]
     if row["seconds"] is None:
         return table_line([*names, "out of memory"], READING_WIDTHS)
     seconds, steps = row["seconds"], row["tokens"] / row["images"]
     step = (seconds - row["first_seconds"]) / max(1, steps - 1)
-    cells = [f"{row['tokens'] / seconds:.0f}", f"{row['lines'] / seconds:.1f}", f"{row['first_seconds']:.2f}"]
+    cells = [f"{row['tokens'] / seconds:.0f}", f"{row['images'] / seconds:.1f}", f"{row['first_seconds']:.2f}"]
     cells += [f"{1000 * step:.1f}", f"{100 * row['bytes'] / ceiling / step:.1f}", gigabytes(row["peak_bytes"])]
     return table_line([*names, *cells], READING_WIDTHS)
 
 
 def _training_line(row: Mapping[str, Any], ceiling: float, usual: float) -> str:
-    names = [row["recipe"], str(row["images"]), str(row["lines"]), "on" if row["checkpointing"] else "off"]
+    names = [row["recipe"], str(row["images"]), "on" if row["checkpointing"] else "off"]
     if row["seconds"] is None:
         return table_line([*names, "out of memory"], WIDTHS)
     rate, losses = row["steps"] / row["seconds"], row["losses"]
-    lines = rate * row["lines"]
+    lines = rate * row["images"]
     speeds = [f"{rate:.2f}", f"{lines:.1f}", f"{lines / usual:.1f}" if usual else "-"]
     speeds += [f"{100 * rate * row['operations'] / ceiling:.1f}", gigabytes(row["peak_bytes"])]
     return table_line([*names, *speeds, f"{losses[0]:.3f}", f"{losses[-1]:.3f}"], WIDTHS)

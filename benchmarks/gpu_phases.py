@@ -17,7 +17,6 @@ from transformers import AutoModelForImageTextToText, PreTrainedModel, PreTraine
 
 from dsocr.inference.decoding import decode
 from dsocr.inference.generation import Generation
-from dsocr.inference.sheets import encode_sheet
 from dsocr.model.activation import activated, begin_behind_image, image_states
 from dsocr.model.adapters import adapter_tensors, attach_adapter, load_tensors
 from dsocr.model.architectures import Architecture, original_config
@@ -26,7 +25,6 @@ from dsocr.model.encoding import Encoded, Encoder
 from dsocr.model.loading import load_base
 from dsocr.model.prompts import find_prompt
 from dsocr.model.resolution import find_resolution
-from dsocr.model.sheets import line_height, sheet_height
 from dsocr.model.vision_cache import vision_features
 from dsocr.training.setup import checkpoint_activations, compile_layers
 from gpu_floor import operations, wait
@@ -56,13 +54,12 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a step is made: what is laid out together, which logits are made, how experts are computed, what is kept.
+    """How a step is made: which logits are made, how experts are computed, what is kept.
 
     With `behind` the adapter begins behind the image, and the states that are kept are those of the decoder.
     """
 
     name: str
-    sheets: bool = False
     learnt: bool = False
     experts: str = "eager"
     kept: bool = False
@@ -76,17 +73,11 @@ RECIPES = [
     Recipe("experts grouped", experts="grouped_mm"),
     Recipe("logits where learnt", learnt=True),
     Recipe("features kept", kept=True),
-    Recipe("sheets", sheets=True),
     Recipe("grouped, learnt", learnt=True, experts="grouped_mm"),
     Recipe("grouped, learnt, kept", learnt=True, experts="grouped_mm", kept=True),
     Recipe("grouped, learnt, behind the image", learnt=True, experts="grouped_mm", behind=True),
     Recipe("grouped, learnt, states kept", learnt=True, experts="grouped_mm", behind=True, kept=True),
     Recipe("the same, compiled", learnt=True, experts="grouped_mm", behind=True, kept=True, compiled=True),
-    Recipe("sheets, grouped, learnt", True, True, "grouped_mm"),
-    Recipe("sheets, grouped, learnt, compiled", True, True, "grouped_mm", compiled=True),
-    Recipe("sheets, grouped, learnt, kept", True, True, "grouped_mm", kept=True),
-    Recipe("sheets, grouped, learnt, kept, compiled", True, True, "grouped_mm", kept=True, compiled=True),
-    Recipe("sheets, grouped, learnt, states kept", True, True, "grouped_mm", kept=True, behind=True),
 ]
 
 
@@ -122,21 +113,15 @@ class Bench:
         fresh = {name: tensor.detach().clone() for name, tensor in adapter_tensors(model).items()}
         return cls(model, encoder, fresh, device)
 
-    def lines_on_sheet(self) -> int:
-        """How many of the lines that are measured fit one sheet."""
-        resolution = self.encoder.resolution
-        return max(1, sheet_height(resolution) // line_height(LINE_SIZE, resolution))
-
     def allocated(self) -> int | None:
         """The bytes of tensors on the device now; None for a CPU, which does not tell."""
         return torch.cuda.memory_allocated(self.device) if self.device.type == "cuda" else None
 
-    def read(self, images: int, *, sheets: bool, merged: bool) -> Row:
+    def read(self, images: int, *, merged: bool) -> Row:
         """Generate for a batch of images, all to the last token that is allowed: a random network does not end."""
-        lines = self.lines_on_sheet() if sheets else 1
-        settings = Generation(max_new_tokens=lines * (LINE_TOKENS + 1), no_repeat_ngram_size=0)
-        prompts = [replace(sample, answer_ids=()) for sample in self._samples(images, lines)]
-        row: Row = {"what": "read", "sheets": sheets, "images": images, "lines": images * lines, "merged": merged}
+        settings = Generation(max_new_tokens=LINE_TOKENS + 1, no_repeat_ngram_size=0)
+        prompts = [replace(sample, answer_ids=()) for sample in self._samples(images)]
+        row: Row = {"what": "read", "images": images, "merged": merged}
         if merged:
             self.model.merge_adapter()
         self._reset_peak()
@@ -160,13 +145,12 @@ class Bench:
         self._switch(recipe)
         self.model.get_base_model().set_experts_implementation(recipe.experts)
         self._set_checkpointing(checkpointing)
-        lines = self.lines_on_sheet() if recipe.sheets else 1
-        row: Row = {"what": "train", "recipe": recipe.name, "images": images, "lines": images * lines, "steps": steps}
+        row: Row = {"what": "train", "recipe": recipe.name, "images": images, "steps": steps}
         self._reset_peak()
         if recipe.compiled:
             compile_layers(self.model)
         try:
-            batch = self._batch(images, lines, recipe)
+            batch = self._batch(images, recipe)
             losses, seconds = self._steps(batch, steps)
             if trace is not None:
                 self._trace(batch, trace)
@@ -186,7 +170,7 @@ class Bench:
         self._set_checkpointing(False)
         self._switch(recipe)
         self.model.train()
-        batch = self._batch(1, self.lines_on_sheet() if recipe.sheets else 1, recipe)
+        batch = self._batch(1, recipe)
         counted = operations(lambda: self._loss(batch).backward())
         self.model.zero_grad(set_to_none=True)
         return counted
@@ -243,8 +227,8 @@ class Bench:
         with trace.open("a", encoding="utf-8", newline="\n") as stream:
             stream.write(table + "\n")
 
-    def _batch(self, images: int, lines: int, recipe: Recipe) -> dict[str, Any]:
-        pad_id, samples = self.encoder.pad_id, self._samples(images, lines)
+    def _batch(self, images: int, recipe: Recipe) -> dict[str, Any]:
+        pad_id, samples = self.encoder.pad_id, self._samples(images)
         if recipe.kept:
             samples = [replace(sample, features=self._seen(sample, recipe)) for sample in samples]
         batch = collate(samples, pad_id, padding="right", dtype=torch.uint8)
@@ -261,13 +245,13 @@ class Bench:
             return image_states(self.model, [sample], self.encoder.pad_id, torch.bfloat16)[0]
         return vision_features(self.model.get_base_model(), [sample], self.encoder.pad_id, torch.bfloat16)[0]
 
-    def _samples(self, images: int, lines: int) -> list[Encoded]:
-        """Images of as many lines, each of other letters and all equally long."""
+    def _samples(self, images: int) -> list[Encoded]:
+        """Images of lines, each of other letters and all equally long."""
         random = Random(SEED)
         samples = []
         for _ in range(images):
-            texts = ["".join(random.choices("abcdefghijklmnopqrstuvwxyz ", k=LINE_TOKENS)) for _ in range(lines)]
-            samples.append(encode_sheet(self.encoder, [_drawn(text) for text in texts], "\n".join(texts)))
+            text = "".join(random.choices("abcdefghijklmnopqrstuvwxyz ", k=LINE_TOKENS))
+            samples.append(self.encoder.encode(_drawn(text), text))
         return samples
 
     def _set_checkpointing(self, on: bool) -> None:

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -38,9 +38,7 @@ class Slow:
     def __init__(self, log: Path, seconds: float) -> None:
         self._log, self._seconds = log, seconds
 
-    def read(
-        self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]
-    ) -> Iterator[Prediction]:
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         """A prediction for every image, in order."""
         for name, image in images:
             time.sleep(self._seconds)

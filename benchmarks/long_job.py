@@ -13,7 +13,7 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -37,9 +37,7 @@ SETTINGS = (
 class StandIn:
     """Answers with six words made of the image's hash, and a confidence for each word and character."""
 
-    def read(
-        self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]
-    ) -> Iterator[Prediction]:
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         """A prediction for every image, in order."""
         for name, image in images:
             digest = hashlib.sha256(image.tobytes()).hexdigest()

@@ -44,9 +44,7 @@ class Waiting:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
-    def read(
-        self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]
-    ) -> "Iterator[Prediction]":
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> "Iterator[Prediction]":
         """A prediction for every image, in order."""
         from dsocr.inference.prediction import Prediction
 

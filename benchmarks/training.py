@@ -5,12 +5,10 @@
 
 The reference shows one line on a canvas, runs the vision towers on every sample of every epoch, makes logits for every
 position, loops over the experts, draws batches at random and multiplies as torch does by itself. Each other row changes
-one thing, or all of them. All rows but those of sheets make the same steps on the same samples (DSOCR_REAL_DATA says
-where the copiste pages lie), in turn, one step each, so that whatever else the machine does meets all of them: the
-ratios count, and are those of a line. A step of sheets has about as many lines, of other pages; in the end all have
-seen the same lines. One thread, or as many as `--threads` says; times leave out the opening of images, which is the
-same for all, and the filling of the cache, which is given apart. The drawing of sheets, which are others in every
-epoch, is timed, unless their features are kept.
+one thing, or all of them. All rows make the same steps on the same samples (DSOCR_REAL_DATA says where the copiste
+pages lie), in turn, one step each, so that whatever else the machine does meets all of them: the ratios count, and are
+those of a line. One thread, or as many as `--threads` says; times leave out the opening of images, which is the same
+for all, and the filling of the cache, which is given apart.
 """
 
 import argparse
@@ -22,7 +20,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -37,14 +34,12 @@ from dsocr.data.prepare import prepare
 from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.inference.decoding import decode
 from dsocr.inference.generation import Generation
-from dsocr.inference.sheets import LinesPerSheet, read_sheets
 from dsocr.model.collating import collate, normalized, only_learnt
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import load_base
 from dsocr.samples import Sample, Split
 from dsocr.training.collator import EncodedSamples
 from dsocr.training.setup import compile_layers, fresh_adapter, sample_order
-from dsocr.training.sheets import SheetSamples, counted_in_sheets
 from dsocr.training.vision import keep_features
 from measuring import machine, table_line, told, versions
 
@@ -66,9 +61,7 @@ class Recipe:
     window: int = 0
     compiled: bool = False
     read: bool = False
-    sheets: LinesPerSheet = 1
     onednn: bool = False
-    alone: float = 0.0
     per_forward: int = 8
     variant: str = "lora"
     layers: str = ""
@@ -87,20 +80,15 @@ LEVERS = [
     Recipe("last block where learnt", learnt=True, last=True),
     Recipe("products by oneDNN", onednn=True),
 ]
-OURS = Recipe("all but oneDNN and sheets", learnt=True, experts="grouped_mm", window=1, maskless=True, last=True)
-ON_SHEETS = replace(OURS, name="the same, on sheets", read=True, sheets="auto")
+OURS = Recipe("all but oneDNN", learnt=True, experts="grouped_mm", window=1, maskless=True, last=True)
 BEHIND = replace(OURS, name="single lines, begun behind image", cache=True, variant="alora", read=True)
-MIXED = replace(ON_SHEETS, name="the same, half on sheets", alone=0.5)
 RECIPES = {
     "decoder": [
         REFERENCE,
         *LEVERS,
         Recipe("features kept", cache=True),
-        Recipe("on sheets", sheets="auto"),
         replace(OURS, cache=True, read=True),
         replace(OURS, name="the same, 32 lines at once", cache=True, per_forward=32),
-        replace(ON_SHEETS, cache=True),
-        replace(MIXED, cache=True),
         BEHIND,
         replace(BEHIND, name="that, 32 lines at once", per_forward=32),
         replace(BEHIND, name="that, the last layer alone", layers=LAST_LAYER),
@@ -109,11 +97,8 @@ RECIPES = {
     "decoder+vision": [
         REFERENCE,
         *LEVERS,
-        Recipe("on sheets", sheets="auto"),
         replace(OURS, read=True),
         replace(OURS, name="the same, 32 lines at once", per_forward=32),
-        ON_SHEETS,
-        MIXED,
     ],
 }
 COMPILED = replace(OURS, name="the same, compiled", cache=True, compiled=True)
@@ -126,7 +111,6 @@ class Training:
     recipe: Recipe
     model: Any
     samples: EncodedSamples
-    sheets: SheetSamples | None
     order: Sequence[int]
     per_step: int
     per_forward: int
@@ -142,14 +126,9 @@ class Training:
 
     def _step(self, number: int) -> None:
         indices = self.order[number * self.per_step : (number + 1) * self.per_step]
-        if not indices:  # sheets may be used up a step earlier
-            return
-        lines = len(indices) if self.sheets is None else self._lines_on(self.sheets, indices)
-        prepared = self.sheets is None and not self.recipe.cache
-        encoded = [self.samples[index] for index in indices] if prepared else []
+        encoded = [] if self.recipe.cache else [self.samples[index] for index in indices]
         started, used = time.perf_counter(), time.process_time()
-        shown = self.sheets or self.samples
-        encoded = encoded or [shown[index] for index in indices]
+        encoded = encoded or [self.samples[index] for index in indices]
         count = sum(len(sample.answer_ids) for sample in encoded)
         self.model.train()
         loss = torch.zeros(())
@@ -162,17 +141,9 @@ class Training:
             loss += part.detach()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self.seconds.append((time.perf_counter() - started) / lines)
-        self.processor.append((time.process_time() - used) / lines)
+        self.seconds.append((time.perf_counter() - started) / len(indices))
+        self.processor.append((time.process_time() - used) / len(indices))
         self.losses.append(loss.item())
-
-    def _lines_on(self, sheets: SheetSamples, indices: Sequence[int]) -> int:
-        """The number of lines on the sheets, their images being opened now where they are drawn."""
-        lines = [line for index in indices for line in sheets.sheets()[index]]
-        if not self.recipe.cache:
-            for line in lines:
-                self.samples.varied(line)
-        return len(lines)
 
 
 @contextmanager
@@ -201,7 +172,6 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
         "dataset": dataset,
         "run": dataset / "run",
         "adapter": {"scope": recipe.layers or scope, "variant": recipe.variant},
-        "input": {"lines_per_sheet": recipe.sheets, "single_lines": recipe.alone},
         "training": training,
     }
     config = RunConfig.model_validate(settings)
@@ -212,35 +182,23 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     model = fresh_adapter(base.network, config, encoder, revision=None)
     if not recipe.last:  # the last block is told no positions, and computes all
         base.network._forward_pre_hooks.popitem()
-    samples, sheets = EncodedSamples(lines, encoder, seed=config.seed), None
-    if recipe.sheets != 1:
-        lay_out = partial(SheetSamples, samples, lines, samples.encoder, recipe.sheets, alone=recipe.alone)
-        sheets = lay_out(max_text_tokens=config.training.max_text_tokens, seed=config.seed)
-        config = counted_in_sheets(config, len(lines), len(sheets))
+    samples = EncodedSamples(lines, encoder, seed=config.seed)
     started, used = time.perf_counter(), time.process_time()
-    if keep_features(config, model, sheets or samples, None, dtype=torch.float32, epochs=2, tell=print):
+    if keep_features(config, model, samples, None, dtype=torch.float32, epochs=2, tell=print):
         seconds, processor = time.perf_counter() - started, time.process_time() - used
         print(f"keeping the features of {len(lines)} lines took {seconds:.1f} s, {processor:.1f} s of a processor")
     if recipe.compiled:
         compile_layers(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=2e-3)
-    order = list(sample_order(config, sheets or samples))
+    order = list(sample_order(config, samples))
     per_step, per_forward = config.training.samples_per_step, config.training.samples_per_forward
-    return Training(recipe, model, samples, sheets, order, per_step, per_forward, optimizer)
+    return Training(recipe, model, samples, order, per_step, per_forward, optimizer)
 
 
 def read(training: Training, lines: Sequence[Sample], encoder: Encoder) -> float:
-    """The CER on lines that are not trained on, read as they were trained on: alone, or on sheets."""
+    """The CER on lines that are not trained on, read as they were trained on."""
     encoded, pooled = EncodedSamples(lines, encoder), ErrorRate()
-    if training.recipe.sheets != 1 and not training.recipe.alone:
-        sheets = SheetSamples(encoded, lines, encoder, training.recipe.sheets).sheets()
-        images = [[encoded.varied(line) for line in sheet] for sheet in sheets]
-        answered = read_sheets(training.model, encoder, Generation(max_new_tokens=80), images)
-        for sheet, answers in zip(sheets, answered, strict=True):
-            for line, answer in zip(sheet, answers, strict=True):
-                pooled += character_errors(lines[line].text, answer.reading.text)
-        return pooled.rate
     for start in range(0, len(lines), 32):
         some = lines[start : start + 32]
         shown = [encoder.encode(encoded.varied(start + place)) for place in range(len(some))]

@@ -1,4 +1,4 @@
-"""What each way to read faster is worth: the same lines one by one, in batches, by length, merged and on sheets.
+"""What each way to read faster is worth: the same lines one by one, in batches, by length and merged.
 
     python benchmarks/transcribe.py --run runs/demo
     python benchmarks/transcribe.py --run runs/demo --lines 64 --rounds 5 --threads 2
@@ -55,7 +55,6 @@ class Way:
     batch: int = 1
     look_ahead: int = 1
     merged: bool = False
-    lines_per_sheet: int = 1
     scores: bool = True
     beams: int = 1
 
@@ -68,7 +67,6 @@ WAYS = [
     Way("batches by length", 16, 4),
     Way("batches by length, merged", 16, 4, merged=True),
     Way("batches of 32 by length, merged", 32, 4, merged=True),
-    Way("the same, four lines a sheet", 16, 4, merged=True, lines_per_sheet=4),
     Way("batches by length, merged, 4 beams", 16, 4, merged=True, beams=4),
 ]
 
@@ -138,7 +136,7 @@ def _read(transcriber: Transcriber, way: Way, paths: Sequence[Path | PackedImage
     generation = replace(
         transcriber.generation, samples_per_batch=way.batch, look_ahead=way.look_ahead, beams=way.beams
     )
-    reader = replace(transcriber, generation=generation, lines_per_sheet=way.lines_per_sheet)
+    reader = replace(transcriber, generation=generation)
 
     def opened() -> Iterator[tuple[str, Image.Image]]:
         for place, path in enumerate(paths):
@@ -146,7 +144,7 @@ def _read(transcriber: Transcriber, way: Way, paths: Sequence[Path | PackedImage
 
     with nullcontext() if way.scores else _without_scores():
         start, processor = time.perf_counter(), time.process_time()
-        predictions = list(reader.read(opened(), lambda name: "one hand"))
+        predictions = list(reader.read(opened()))
         measured.processor.append(time.process_time() - processor)
         measured.seconds.append(time.perf_counter() - start)
     measured.lines.append(len(paths))

@@ -51,11 +51,7 @@ def test_every_problem_of_a_file_is_told_at_once(written: Callable[[str], Path])
         pytest.param("training: {samples_per_step: 30}", "samples_per_forward (8) must divide", id="uneven step"),
         pytest.param("adapter: {scope: q_proj}", "adapter.scope: must be decoder, decoder+experts,", id="bare name"),
         pytest.param("adapter: {scope: '^(q$'}", "adapter.scope: is not a regular expression", id="broken pattern"),
-        pytest.param(
-            "input: {lines_per_sheet: 0}", "input.lines_per_sheet: must be auto or a whole number from 1", id="no line"
-        ),
-        pytest.param("input: {lines_per_sheet: many}", "from 1 on, not 'many'", id="a number that is none"),
-        pytest.param("input: {lines_per_sheet: yes}", "lines_per_sheet: must not be true", id="yes is not one line"),
+        pytest.param("input: {lines_per_sheet: auto}", "input: lines_per_sheet was removed", id="a removed setting"),
         pytest.param("run: twice", "run: given twice, in lines 2 and 3", id="duplicate key"),
         pytest.param("input: {prompt: a, prompt: b}", "input.prompt: given twice", id="duplicate key in a section"),
     ],
@@ -64,6 +60,11 @@ def test_a_mistake_is_told_in_a_sentence(written: Callable[[str], Path], text: s
     with pytest.raises(ConfigError) as caught:
         load_config(written(NEEDED + text))
     assert problem in str(caught.value)
+
+
+def test_settings_that_were_removed_are_ignored_where_they_changed_nothing(written: Callable[[str], Path]) -> None:
+    earlier = "input: {lines_per_sheet: 1, single_lines: 0.0, read_sheets: true}"
+    assert load_config(written(NEEDED + earlier)) == load_config(written(NEEDED))
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,19 @@ def test_reading_settings_travel_with_the_adapter(tmp_path: Path) -> None:
 
 def test_reading_settings_of_an_earlier_version_take_the_defaults_for_what_they_lack(tmp_path: Path) -> None:
     earlier: dict[str, object] = {**json.loads(SETTINGS.to_json()), "text_policy": {"unicode": "NFC", "spaces": "keep"}}
-    del earlier["lines_per_sheet"], earlier["unit"]
+    del earlier["unit"]
+    earlier["lines_per_sheet"] = 1
     (tmp_path / "reading.json").write_text(to_json(earlier), encoding="utf-8")
     assert ReadingSettings.load(tmp_path) == SETTINGS
+
+
+def test_reading_settings_of_an_adapter_that_reads_sheets_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "reading.json").write_text(
+        to_json({**json.loads(SETTINGS.to_json()), "lines_per_sheet": "auto"}), encoding="utf-8"
+    )
+    with pytest.raises(RunError, match="lines_per_sheet") as caught:
+        ReadingSettings.load(tmp_path)
+    assert "reading.json" in str(caught.value)
 
 
 def test_marks_of_the_text_policy_come_back_as_they_were(tmp_path: Path) -> None:

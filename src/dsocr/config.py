@@ -60,13 +60,6 @@ def read_augmentation(value: object) -> float | str:
     return number
 
 
-def _lines_per_sheet(value: object) -> object:
-    number = int(value) if isinstance(value, str) and value.isdecimal() else value
-    if number != "auto" and not (isinstance(number, int) and number > 0):
-        raise ValueError(f"must be auto or a whole number from 1 on, not {value!r}")
-    return number
-
-
 Switch = Literal["auto"] | bool
 Text = Annotated[str, Field(min_length=1)]
 Folder = Annotated[Path, PlainSerializer(Path.as_posix)]  # forward slashes, so that a run can change machines
@@ -87,6 +80,10 @@ class Section(BaseModel):
         return value
 
 
+_REMOVED_INPUT = {"lines_per_sheet": 1, "single_lines": 0.0, "read_sheets": True}
+"""Settings that earlier versions had, with the values that changed nothing."""
+
+
 class InputSection(Section):
     """What the model is shown."""
 
@@ -94,17 +91,17 @@ class InputSection(Section):
     """How an image enters the model, by name; the base's own default where it is not given."""
     prompt: Text = "free_ocr"
     """The name of a prompt, or the prompt itself."""
-    lines_per_sheet: Annotated[int | Literal["auto"], BeforeValidator(_lines_per_sheet)] = 1
-    """Lines of one writer that are shown together, one below the other: 1, at most so many, or auto: all that fit."""
-    single_lines: Fraction = 0.0
-    """Share of the lines that training shows alone although lines_per_sheet shows others together."""
-    read_sheets: bool = True
-    """Whether validation and transcription show lines together as well; false reads each alone."""
 
-    @property
-    def lines_read_together(self) -> int | Literal["auto"]:
-        """`lines_per_sheet` as validation and transcription have it."""
-        return self.lines_per_sheet if self.read_sheets else 1
+    @model_validator(mode="before")
+    @classmethod
+    def _ignore_removed_settings(cls, values: Any) -> Any:
+        # The configurations of earlier runs hold every setting, these with their defaults.
+        if not isinstance(values, Mapping):
+            return values
+        for name, default in _REMOVED_INPUT.items():
+            if values.get(name, default) != default:
+                raise ValueError(f"{name} was removed: an image shows one sample; delete the setting")
+        return {name: value for name, value in values.items() if name not in _REMOVED_INPUT}
 
 
 class AdapterSection(Section):
@@ -133,7 +130,7 @@ class TrainingSection(Section):
     samples: PositiveInt | None = None
     """So many training samples, drawn with the seed; all where it is not given. More of them are these and others."""
     samples_per_step: PositiveInt = 32
-    """Samples per optimizer step, over all devices and accumulation; lines, where they are laid out on sheets."""
+    """Samples per optimizer step, over all devices and accumulation."""
     samples_per_forward: PositiveInt = 8
     """Samples that are in memory at once on one device; divides samples_per_step."""
     learning_rate: PositiveFloat = 2e-4
@@ -163,7 +160,7 @@ class TrainingSection(Section):
     vision_cache_gigabytes: PositiveFloat = 20.0
     """The most it takes on disk, of all runs together; what was used longest ago goes first."""
     vision_cache_views: PositiveInt = 4
-    """Variations of each image, or groupings into sheets, that it holds; they come back after so many epochs."""
+    """Variations of each image that it holds; they come back after so many epochs."""
     augmentation: Annotated[float | str, BeforeValidator(read_augmentation)] = 0.0
     """How each image is varied every epoch: none, light, medium, strong, or a number; 1 is as one writer varies."""
     long_text: Literal["error", "exclude"] = "error"

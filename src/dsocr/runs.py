@@ -155,8 +155,8 @@ class ReadingSettings:
     """How to read with an adapter: the settings that travel with its weights, in `reading.json` beside them.
 
     `prompt` is the prompt itself, not its name. `generation` holds the keys of the configuration's section.
-    Runs from before there were sheets have no `lines_per_sheet`: they read single lines. `unit` is what the images
-    showed that were learnt from; runs from before it was written down are taken to have learnt lines.
+    `unit` is what the images showed that were learnt from; runs from before it was written down are taken to have
+    learnt lines.
     """
 
     base: str
@@ -165,7 +165,6 @@ class ReadingSettings:
     resolution: str
     text_policy: TextPolicy
     generation: dict[str, Any]
-    lines_per_sheet: int | Literal["auto"] = 1
     unit: Literal["line", "region", "page"] = "line"
 
     @classmethod
@@ -190,7 +189,7 @@ class ReadingSettings:
     def from_json(cls, text: str) -> Self:
         """The settings that `to_json` wrote."""
         try:
-            return TypeAdapter(cls).validate_python(json.loads(text))
+            return TypeAdapter(cls).validate_python(_without_sheets(json.loads(text)))
         except json.JSONDecodeError as error:
             raise RunError(f"is not JSON: {error}") from error
         except ValidationError as error:
@@ -199,6 +198,19 @@ class ReadingSettings:
     def to_json(self) -> str:
         """The settings as an indented JSON object."""
         return to_json(asdict(self))
+
+
+def _without_sheets(settings: Any) -> Any:
+    """The settings without `lines_per_sheet`, which earlier versions wrote."""
+    if not isinstance(settings, dict):
+        return settings
+    lines = settings.get("lines_per_sheet", 1)
+    if lines != 1:
+        raise RunError(
+            f"lines_per_sheet is {lines}: adapters that read several lines on one canvas are not supported any more",
+            hint="train again with this version, or read with the version that trained it",
+        )
+    return {key: value for key, value in settings.items() if key != "lines_per_sheet"}
 
 
 _READING_KEYS = [field.name for field in fields(ReadingSettings)]

@@ -27,7 +27,7 @@ class PackedImage:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One image with its transcription: a line, a sheet, a region or a page.
+    """One image with its transcription: a line, a region or a page.
 
     `id` is unique in its dataset and survives renumbering (the image's path inside the dataset folder, with forward
     slashes). `writer`, `page`, `document` and `source` are None where they are not known. `geometry` tells where on the

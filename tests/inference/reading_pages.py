@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +22,7 @@ class Hashes:
         self.lines = lines
         self.read_ids: list[str] = []
 
-    def read(
-        self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]
-    ) -> Iterator[Prediction]:
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         for name, image in images:
             self.read_ids.append(name)
             text = text_of(image)

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,7 @@ class Raises(Hashes):
         super().__init__()
         self.error = error
 
-    def read(
-        self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]
-    ) -> Iterator[Prediction]:
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         raise self.error
 
 
@@ -54,10 +52,8 @@ class Dies(Hashes):
         super().__init__()
         self.deaths, self.times = deaths, times
 
-    def read(
-        self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]
-    ) -> Iterator[Prediction]:
-        for prediction in super().read(images, hand_of):
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+        for prediction in super().read(images):
             if prediction.id.startswith("p07"):
                 died = len(self.deaths.read_bytes()) if self.deaths.exists() else 0
                 if died < self.times:

@@ -3,7 +3,7 @@
 import errno
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,10 +26,8 @@ class Falling(Hashes):
         super().__init__()
         self.after = after
 
-    def read(
-        self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]
-    ) -> Iterator[Prediction]:
-        for prediction in super().read(images, hand_of):
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+        for prediction in super().read(images):
             if len(self.read_ids) > self.after:
                 raise KeyboardInterrupt
             yield prediction

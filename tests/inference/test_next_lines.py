@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,11 +47,11 @@ def run(small_config: RunConfig) -> RunFolder:
     return RunFolder(small_config.run)
 
 
-def reading(images: Iterator[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]) -> Iterator[Candidate]:
+def reading(images: Iterator[tuple[str, Image.Image]]) -> Iterator[Candidate]:
     """Reads the less surely, the farther down and back a line stands, and gives each a letter of its own."""
     for number, (name, image) in enumerate(images):
         assert image.width > 300
-        yield Candidate(name, f"text\t{number} = {hand_of(name)}", 0.9 - 0.1 * number)
+        yield Candidate(name, f"text\t{number}", 0.9 - 0.1 * number)
 
 
 def queued(run: RunFolder, source: Path, out: Path, **options: object) -> Queue:
@@ -72,7 +72,7 @@ def test_lines_without_a_text_are_ranked_and_written_with_their_outlines(run: Ru
     with (out / "next.tsv").open(encoding="utf-8", newline="") as file:
         table = list(csv.DictReader(file, delimiter="\t"))
     assert [row["where"] for row in table] == [row["where"] for row in rows]
-    assert "text 5 = anna" in {row["reading"] for row in table}
+    assert "text 5" in {row["reading"] for row in table}
     assert (out / "next.html").read_text(encoding="utf-8").count("<section>") == 4
 
     images = list(Untranscribed.of(out, "page", {}).images(Notes(strict=True)))

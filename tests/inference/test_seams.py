@@ -3,7 +3,7 @@
 import codecs
 import json
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,10 +33,8 @@ class Fails(Hashes):
         super().__init__()
         self.after, self.error = after, error
 
-    def read(
-        self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]
-    ) -> Iterator[Prediction]:
-        for prediction in super().read(images, hand_of):
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+        for prediction in super().read(images):
             if len(self.read_ids) > self.after:
                 raise self.error
             yield prediction

@@ -19,22 +19,17 @@ SMALLER = Resolution("smaller", 192, "fold", 32, tallest_row=48)
 """One that nano's network takes, though it has not learnt to read at it."""
 
 
-def read(
-    network: Any, nano: BaseModel, guard: int, lines_per_sheet: int = 1, others: tuple[Resolution, ...] = ()
-) -> list[Prediction]:
+def read(network: Any, nano: BaseModel, guard: int, others: tuple[Resolution, ...] = ()) -> list[Prediction]:
     generation = Generation(max_new_tokens=96, no_repeat_ngram_size=guard, samples_per_batch=4)
     encoder = replace(nano.encoder(None, "free_ocr"), others=others)
     images = [(f"{place}.png", Image.effect_noise((400 + 90 * place, 40), 60)) for place in range(4)]
-    return list(Transcriber(network, encoder, generation, TextPolicy(), lines_per_sheet).read(images))
+    return list(Transcriber(network, encoder, generation, TextPolicy()).read(images))
 
 
-@pytest.mark.parametrize("lines_per_sheet", [1, 2])
 @pytest.mark.parametrize("unit", ["а", "да ", "слон, "])
 @pytest.mark.parametrize("guard", [pytest.param(0, id="no guard"), pytest.param(20, id="guard")])
-def test_every_forced_loop_is_flagged_and_none_is_written_out(
-    unit: str, guard: int, lines_per_sheet: int, nano: BaseModel
-) -> None:
-    for prediction in read(bent(unit, nano.encoder(None, "free_ocr")), nano, guard, lines_per_sheet):
+def test_every_forced_loop_is_flagged_and_none_is_written_out(unit: str, guard: int, nano: BaseModel) -> None:
+    for prediction in read(bent(unit, nano.encoder(None, "free_ocr")), nano, guard):
         assert not is_looping(prediction.text)
         assert {"looping", "tried_again", "overruled", "truncated"} & set(prediction.flags)
 
@@ -89,13 +84,12 @@ def test_what_a_second_try_reads_is_not_read_a_third_time(nano: BaseModel) -> No
     assert batches == [(73, 4), (73, 4)]
 
 
-@pytest.mark.parametrize("lines_per_sheet", [1, 2])
 def test_what_loops_twice_is_read_at_another_resolution_and_says_so(
-    lines_per_sheet: int, nano: BaseModel, monkeypatch: pytest.MonkeyPatch
+    nano: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dsocr.inference.second_try.stricter", lambda generation: generation)
     network, _ = bent_while(at_its_own_resolution, nano)
-    for prediction in read(network, nano, 0, lines_per_sheet, (SMALLER,)):
+    for prediction in read(network, nano, 0, (SMALLER,)):
         assert prediction.text == "ну"
         assert prediction.flags == ("tried_again", "other_resolution")
 

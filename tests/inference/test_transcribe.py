@@ -53,7 +53,7 @@ def test_every_image_of_a_folder_is_read_in_order(run: RunFolder, scans: Path, t
     report = transcribe(run, [scans], tmp_path / "texts.jsonl", progress=lambda done, total: told.append((done, total)))
     rows = [json.loads(line) for line in report.out.read_text(encoding="utf-8").splitlines()]
     assert [row["id"] for row in rows] == ["a.png", "b.png", "box/письмо.png"]
-    assert rows[0].keys() == {"id", "text", "confidence", "flags", "words", "tokens", "truncated", "read_again"}
+    assert rows[0].keys() == {"id", "text", "confidence", "flags", "words", "tokens", "truncated"}
     assert report.images == 3
     assert told[-1] == (3, 3)
 
@@ -87,20 +87,6 @@ def test_checking_is_foretold_where_the_confidences_were_fitted(run: RunFolder, 
     assert told is not None
     assert told.cer == pytest.approx(errors / sum(len(row["text"]) for row in rows), abs=1e-3)
     assert (told.check, told.rest) == (1, 0), "the three lines are alike, so none is more doubtful"
-
-
-def test_lines_of_a_folder_are_read_on_sheets_and_those_read_again_are_counted(
-    run: RunFolder, scans: Path, tmp_path: Path
-) -> None:
-    on_sheets = RunFolder(tmp_path / "run")
-    shutil.copytree(run.path, on_sheets.path)
-    replace(ReadingSettings.load(run.adapter), lines_per_sheet=2).save(on_sheets.adapter)
-    report = transcribe(on_sheets, [scans], tmp_path / "texts.jsonl")
-    rows = [json.loads(line) for line in report.out.read_text(encoding="utf-8").splitlines()]
-    assert [row["id"] for row in rows] == ["a.png", "b.png", "box/письмо.png"]
-    assert report.read_again == sum(row["read_again"] for row in rows)
-    assert rows[0]["read_again"] == rows[1]["read_again"], "they share a sheet"
-    assert not rows[2]["read_again"], "it lies alone in its folder"
 
 
 def test_a_bad_image_is_counted_and_named_or_fatal(run: RunFolder, scans: Path, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The card of an export: a YAML head that can be read, and all that a reader must know."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +55,6 @@ def test_the_head_tells_the_base_and_no_licence_that_nobody_knows(run: RunFolder
     assert (adapter["base_model_relation"], adapter["library_name"]) == ("adapter", "peft")
     assert "lora" in adapter["tags"]
     assert "license" not in merged | adapter
-
-
-def test_the_card_of_a_run_that_reads_sheets_says_so(run: RunFolder) -> None:
-    assert "lines shown together" not in card(Exported.of_run("peft", run, None))[1]
-    replace(ReadingSettings.load(run.adapter), lines_per_sheet="auto").save(run.adapter)
-    assert "| lines shown together | as many as fit, top to bottom" in card(Exported.of_run("peft", run, None))[1]
 
 
 def test_the_card_tells_how_to_read_and_where_it_comes_from(run: RunFolder) -> None:

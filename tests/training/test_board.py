@@ -64,7 +64,7 @@ def test_a_table_marks_differences_and_lets_no_text_be_markup() -> None:
 
 def test_of_two_equal_readings_the_one_with_fewer_loops_is_the_best(tmp_path: Path) -> None:
     told: list[ValidationReading] = []
-    rates = [(0.5, 0, 3, 0), (0.5, 0, 1, 0), (0.5, 0, 2, 0), (0.4, 0, 2, 0)]
+    rates = [(0.5, 0, 3), (0.5, 0, 1), (0.5, 0, 2), (0.4, 0, 2)]
     readings = iter(TextsRead(*counted, (), []) for counted in rates)
 
     class Read(Validation):

@@ -9,9 +9,7 @@ from dsocr.training.order import LengthOrder
 
 
 def order(lengths: Sequence[int], batch: int, step: int, window: int, *, seed: int = 17, epoch: int = 0) -> list[int]:
-    return list(
-        LengthOrder(len(lengths), lambda: lengths, batch, step=step, window=window, seed=seed, epoch=lambda: epoch)
-    )
+    return list(LengthOrder(len(lengths), lengths, batch, step=step, window=window, seed=seed, epoch=lambda: epoch))
 
 
 @given(
@@ -38,7 +36,7 @@ def test_several_processes_get_as_many_whole_batches_and_the_rest_are_fillers_at
 ) -> None:
     evened = LengthOrder(
         len(lengths),
-        lambda: lengths,
+        lengths,
         batch,
         step=batch * processes,
         window=window,

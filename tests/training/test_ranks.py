@@ -19,9 +19,9 @@ from dsocr.config import RunConfig
 from dsocr.errors import ConfigError
 from dsocr.model.adapters import WEIGHTS
 from dsocr.runs import RunFolder
+from dsocr.training.arguments import shared_by_processes
 from dsocr.training.checkpoints import checkpoint_path, step_of
 from dsocr.training.ranks import DrawnByStep, Ranks, joined, launched
-from dsocr.training.sheets import counted_in_sheets
 from dsocr.training.train import train
 from tests.conftest import PATIENCE
 from tests.training.test_train import changed, metrics
@@ -98,10 +98,6 @@ def test_two_processes_learn_what_one_learns(
             validation={"every_steps": 2, "samples": 3},
         ),
         "kept": changed(frozen, training={"vision_cache": True}),
-        "sheets": changed(
-            frozen,
-            input={"lines_per_sheet": 2},
-        ),
     }
     together = {name: changed(config, run=tmp_path / "two" / name) for name, config in configs.items()}
     (tmp_path / "two").mkdir()
@@ -220,26 +216,22 @@ def test_a_process_that_no_launcher_started_is_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "forward", "processes", "lines", "sheets", "counted"),
+    ("step", "forward", "processes", "shared"),
     [
-        pytest.param(32, 8, 1, 100, 100, (32, 8), id="one process: as configured"),
-        pytest.param(32, 8, 2, 100, 100, (32, 8), id="two forwards for each of two"),
-        pytest.param(32, 16, 4, 100, 100, (32, 8), id="a process's part is less than it could hold"),
-        pytest.param(24, 8, 4, 100, 100, (24, 6), id="a forward divides a process's part"),
-        pytest.param(32, 8, 2, 100, 40, (12, 6), id="13 sheets hold 32 lines: 12 can be parted"),
-        pytest.param(4, 4, 4, 100, 10, (4, 1), id="each process has a sheet at least"),
+        pytest.param(32, 8, 1, 8, id="one process: as configured"),
+        pytest.param(32, 8, 2, 8, id="two forwards for each of two"),
+        pytest.param(32, 16, 4, 8, id="a process's part is less than it could hold"),
+        pytest.param(24, 8, 4, 6, id="a forward divides a process's part"),
     ],
 )
-def test_a_step_is_parted_evenly(
-    step: int, forward: int, processes: int, lines: int, sheets: int, counted: tuple[int, int], tmp_path: Path
-) -> None:
+def test_a_step_is_parted_evenly(step: int, forward: int, processes: int, shared: int, tmp_path: Path) -> None:
     training = {"samples_per_step": step, "samples_per_forward": forward}
     config = RunConfig.model_validate({"dataset": tmp_path, "run": tmp_path, "training": training})
-    found = counted_in_sheets(config, lines, sheets, processes).training
-    assert (found.samples_per_step, found.samples_per_forward) == counted
+    found = shared_by_processes(config, processes).training
+    assert (found.samples_per_step, found.samples_per_forward) == (step, shared)
     assert found.samples_per_step % (found.samples_per_forward * processes) == 0
 
 
 def test_a_step_that_cannot_be_parted_is_refused(small_config: RunConfig) -> None:
     with pytest.raises(ConfigError, match="4 samples cannot be shared by 3 processes"):
-        counted_in_sheets(small_config, 16, 16, processes=3)
+        shared_by_processes(small_config, 3)

@@ -14,12 +14,10 @@ from dsocr.data.dataset import Dataset
 from dsocr.errors import ConfigError
 from dsocr.model.adapters import WEIGHTS
 from dsocr.model.loading import load_base
-from dsocr.model.vision_cache import FeatureStore, VisionCache, vision_features
+from dsocr.model.vision_cache import FeatureStore, VisionCache
 from dsocr.runs import RunFolder
 from dsocr.samples import Sample, Split
 from dsocr.training.collator import EncodedSamples
-from dsocr.training.setup import encoded_samples
-from dsocr.training.sheets import SheetSamples
 from dsocr.training.train import train
 from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.vision import keep_features
@@ -55,42 +53,6 @@ def test_an_adapter_learns_the_same_with_and_without(frozen: RunConfig, cache: P
         losses = [[row["loss"] for row in metrics(run, kind)] for run in (frozen.run, kept.run)]
         assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert metrics(frozen.run, "validation")[-1]["cer"] == metrics(kept.run, "validation")[-1]["cer"]
-
-
-def test_sheets_are_kept_too_and_an_adapter_learns_the_same(frozen: RunConfig, cache: Path, tmp_path: Path) -> None:
-    mixed = changed(frozen, input={"lines_per_sheet": 2, "single_lines": 0.25, "read_sheets": False})
-    kept = changed(mixed, run=tmp_path / "kept", training={"vision_cache": True, "vision_cache_views": 2})
-    train(mixed)
-    assert not files(cache), "sheets are others in every epoch, so keeping some has to be asked for"
-    train(kept)
-    assert files(cache)
-    ours, theirs = (load_file(RunFolder(run).adapter / WEIGHTS) for run in (mixed.run, kept.run))
-    assert any(bool(tensor.any()) for name, tensor in ours.items() if "lora_B" in name)
-    assert all(torch.allclose(ours[name], theirs[name], rtol=1e-4, atol=1e-5) for name in ours)
-
-
-def test_groupings_that_are_kept_come_back_and_a_line_alone_is_kept_once(frozen: RunConfig, cache: Path) -> None:
-    settings = {"vision_cache": True, "vision_cache_views": 3}
-    config = changed(frozen, input={"lines_per_sheet": 2, "single_lines": 0.5}, training=settings)
-    base = load_base("nano")
-    lines = Dataset.open(config.dataset).samples(Split.TRAIN)
-    sheets = encoded_samples(config, lines, base.encoder(None, "free_ocr"))
-    assert isinstance(sheets, SheetSamples)
-    assert keep_features(config, base.network, sheets, None, dtype=torch.float32, epochs=9.0, tell=lambda told: None)
-    whole = {tuple(sheet) for epoch in range(3) for sheet in _told(sheets, epoch)}
-    assert len(files(cache)) == len(whole)
-    assert _told(sheets, 3) == _told(sheets, 0) != _told(sheets, 1)
-    place = next(place for place, sheet in enumerate(_told(sheets, 1)) if len(sheet) == 2)
-    seen, shown = sheets[place], sheets.shown(place, 1)
-    assert (seen.prompt_ids, seen.answer_ids) == (shown.prompt_ids, shown.answer_ids)
-    assert seen.features is not None
-    expected = vision_features(base.network, [shown], base.encoder(None, "free_ocr").pad_id, None)[0]
-    assert torch.allclose(seen.features, expected, atol=1e-5)
-
-
-def _told(sheets: SheetSamples, epoch: int) -> list[list[int]]:
-    sheets.set_epoch(epoch)
-    return sheets.sheets()
 
 
 class Kept:

@@ -66,8 +66,6 @@ def transcribe_command(
         printer.say(f"{report.kept} lines had a text already, which was kept (--replace reads them again)")
     if report.unmatched:
         printer.say(f"{report.unmatched} regions were answered with another number of lines than are drawn there")
-    if report.read_again:
-        printer.say(f"{report.read_again} read again alone: their sheets were answered with another number of lines")
     if options["review"] is not None:
         printer.say(f"the most doubtful lines first: {options['review']}")
     if report.foretold is not None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsocr.data.images import open_image
-from dsocr.data.sheets import hand_of
 from dsocr.errors import DataError
 from dsocr.evaluation.calibration import Judged, fit_calibration
 from dsocr.evaluation.confidence_page import render_confidence
@@ -71,9 +70,7 @@ def calibrate(
 
 
 def judged_lines(transcriber: "Transcriber", samples: Sequence[Sample]) -> Iterator[Judged]:
-    """Each sample as it was read beside its transcription; one hand after the other, so that lines can share sheets."""
-    by_hand = sorted(samples, key=lambda sample: hand_of(sample) or "")
-    hand_by_id = {sample.id: hand_of(sample) for sample in samples}
-    shown = ((sample.id, open_image(sample.image)) for sample in by_hand)
-    for sample, prediction in zip(by_hand, transcriber.read(shown, hand_by_id.__getitem__), strict=True):
+    """Each sample as it was read beside its transcription."""
+    shown = ((sample.id, open_image(sample.image)) for sample in samples)
+    for sample, prediction in zip(samples, transcriber.read(shown), strict=True):
         yield Judged.of(ScoredText(prediction.text, prediction.scores), sample.text)

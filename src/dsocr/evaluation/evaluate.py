@@ -13,7 +13,6 @@ from PIL import Image
 from dsocr.config import load_config
 from dsocr.data.dataset import Dataset
 from dsocr.data.images import open_image
-from dsocr.data.sheets import hand_of
 from dsocr.data.subsets import training_samples
 from dsocr.evaluation.datasets import dataset_of, samples_to_score
 from dsocr.evaluation.guard import Guard, GuardReading
@@ -60,18 +59,12 @@ def evaluate(
     guarded = _guarded(run, transcriber) if with_base else None
     done = 0
 
-    # Lines of one hand beside each other, so that they can share a sheet.
-    by_hand = sorted(samples, key=lambda sample: hand_of(sample) or "")
-    hand_by_id = {sample.id: hand_of(sample) for sample in samples}
-    again = {"base": 0, "adapter": 0}
-
     def read(*, adapter: bool) -> tuple[list[LineScore], float]:
         nonlocal done
         started, predictions = time.monotonic(), {}
         with nullcontext() if adapter else transcriber.without_adapter():
-            for prediction in transcriber.read(_images(by_hand), hand_by_id.__getitem__):
+            for prediction in transcriber.read(_images(samples)):
                 predictions[prediction.id] = prediction
-                again["adapter" if adapter else "base"] += prediction.read_again
                 done += 1
                 if progress is not None:
                     progress(done, len(samples) * (2 if with_base else 1))
@@ -88,7 +81,7 @@ def evaluate(
         adapter_seconds=adapter_seconds,
         dataset={name.value: part.sha256 for name, part in opened.card.splits.items()},
         settings=_settings(run, transcriber, opened, len(samples), limit)
-        | {"dataset": None if dataset is None else dataset.as_posix(), "lines_read_again": again},
+        | {"dataset": None if dataset is None else dataset.as_posix()},
         remarks=remarks,
         struck_marks=transcriber.text_policy.struck_marks,
     )
@@ -154,7 +147,6 @@ def _settings(
         "dataset_source": dataset.card.source,
         "prompt": transcriber.encoder.prompt,
         "resolution": transcriber.encoder.resolution.name,
-        "lines_per_sheet": transcriber.lines_per_sheet,
         "generation": transcriber.generation.as_dict(),
         "text_policy": transcriber.text_policy.as_dict(),
         "split_by": dataset.card.split_by,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from dsocr.config import load_config
 from dsocr.data.images import open_image
-from dsocr.data.sheets import hand_of
 from dsocr.errors import ConfigError
 from dsocr.evaluation.datasets import dataset_of, samples_to_score
 from dsocr.evaluation.guard import NO_GUARD, Guard, GuardReading
@@ -175,12 +174,10 @@ def _plots(read: Sweep) -> list[Plot]:
 
 
 def _line_errors(transcriber: "Transcriber", samples: Sequence[Sample]) -> list[ErrorRate]:
-    """The errors of each sample, lines of one hand read beside each other, so that they can share a sheet."""
-    hands = {sample.id: hand_of(sample) for sample in samples}
+    """The errors of each sample."""
     texts = {sample.id: sample.text for sample in samples}
-    by_hand = sorted(samples, key=lambda sample: hands[sample.id] or "")
-    images = ((sample.id, open_image(sample.image)) for sample in by_hand)
-    return [character_errors(texts[read.id], read.text) for read in transcriber.read(images, hands.__getitem__)]
+    images = ((sample.id, open_image(sample.image)) for sample in samples)
+    return [character_errors(texts[read.id], read.text) for read in transcriber.read(images)]
 
 
 def _clearly_worse(point: Point, best: Point) -> bool:

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from PIL import Image
@@ -21,7 +21,6 @@ from dsocr.data.images import open_image, read_bytes
 from dsocr.data.notes import Notes
 from dsocr.data.opening import opened
 from dsocr.data.prepare import counted
-from dsocr.data.sheets import folder_of
 from dsocr.data.sources.layout import LeftOut, Reason
 from dsocr.data.sources.texts import text_encoding
 from dsocr.data.subsets import training_samples
@@ -96,7 +95,7 @@ def next_lines(
             raise DataError(f"no line waits for a transcription{why}", where=source, hint=hint)
         cutting = _Cutting(waiting, notes, folder / ".cut")
         candidates: list[Candidate] = []
-        for candidate in (reader or _reader(run))(cutting.images(), cutting.hand_of):
+        for candidate in (reader or _reader(run))(cutting.images()):
             candidates.append(cutting.placed(candidate))
             if progress is not None:
                 progress(len(candidates), lines)
@@ -126,15 +125,15 @@ def next_lines(
     return Queue(out, choices, lines, notes.left_out, card.remarks)
 
 
-Reader = Callable[[Iterator[tuple[str, Image.Image]], Callable[[str], str | None]], Iterator[Candidate]]
-"""Reads images with ids, given whose hand each is, in their order."""
+Reader = Callable[[Iterator[tuple[str, Image.Image]]], Iterator[Candidate]]
+"""Reads images with ids, in their order."""
 
 
 def _reader(run: RunFolder) -> Reader:
-    def read(images: Iterator[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]) -> Iterator[Candidate]:
+    def read(images: Iterator[tuple[str, Image.Image]]) -> Iterator[Candidate]:
         from dsocr.inference.transcriber import Transcriber  # slow, and not needed where nothing waits
 
-        for prediction in Transcriber.of_run(run).read(images, hand_of):
+        for prediction in Transcriber.of_run(run).read(images):
             yield Candidate(prediction.id, prediction.text, prediction.confidence)
 
     return read
@@ -178,16 +177,11 @@ class _Cutting:
                 name = _id(number, place)
                 # Images that are lines have no page to be spread over but their folder.
                 self._names[name] = (
-                    image.page or (image.name if line.outline else folder_of(image.name)),
+                    image.page or (image.name if line.outline else PurePosixPath(image.name).parent.as_posix()),
                     image.writer,
                 )
                 self.pictures[name] = self._folder / stored.file
                 yield name, open_image(self.pictures[name])
-
-    def hand_of(self, name: str) -> str | None:
-        """Whose lines may share a sheet with this one."""
-        page, writer = self._names[name]
-        return writer or page
 
     def placed(self, candidate: Candidate) -> Candidate:
         """The line with its page and writer."""

@@ -1,6 +1,6 @@
 """Things in batches, read in the order that pads least, and told in the order they came in."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -17,7 +17,7 @@ def batches(things: Iterable[Thing], size: int) -> Iterator[list[Thing]]:
 
 def read_by_length(
     things: Iterable[Thing],
-    read: Callable[[Iterable[Thing]], Iterable[Answer]],
+    read: Callable[[Sequence[Thing]], Iterable[Answer]],
     *,
     length: Callable[[Thing], float],
     weight: Callable[[Thing], int],

@@ -13,20 +13,18 @@ from dsocr.text import is_blank
 class Prediction:
     """The transcription of one image. `tokens` counts the end token; `truncated` means that none came.
 
-    `read_again` is a line that was read alone after its sheet was answered with another number of lines, `tried_again`
-    one that ran into a loop and was read a second time, and where that looped too a third time at another resolution;
-    `other_resolution` says that its text comes from there. `looping` is one that always ran into a loop: its first text
-    is cut off where that begins. `overruled` counts the tokens at which the guard forbade what the model would have
-    written. `confidence` is the share of the text that is likely to be right, `words` has the likelihood of each word,
-    `characters` of each character, `lines` that share for each line of the text, and `scores` what all was told from;
-    None and empty where nothing is known.
+    `tried_again` is a line that ran into a loop and was read a second time, and where that looped too a third time at
+    another resolution; `other_resolution` says that its text comes from there. `looping` is one that always ran into a
+    loop: its first text is cut off where that begins. `overruled` counts the tokens at which the guard forbade what the
+    model would have written. `confidence` is the share of the text that is likely to be right, `words` has the
+    likelihood of each word, `characters` of each character, `lines` that share for each line of the text, and `scores`
+    what all was told from; None and empty where nothing is known.
     """
 
     id: str
     text: str
     tokens: int
     truncated: bool
-    read_again: bool = False
     tried_again: bool = False
     other_resolution: bool = False
     looping: bool = False
@@ -82,7 +80,6 @@ class Prediction:
             "words": [asdict(word) | {"confidence": _rounded(word.confidence)} for word in self.words],
             "tokens": self.tokens,
             "truncated": self.truncated,
-            "read_again": self.read_again,
         }
         return told | ({"characters": list(map(_rounded, self.characters))} if characters else {})
 

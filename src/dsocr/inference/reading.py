@@ -32,10 +32,8 @@ _LINES_OF_A_PAGE = 16
 class Reads(Protocol):
     """What reads images; a Transcriber does."""
 
-    def read(
-        self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]
-    ) -> Iterator[Prediction]:
-        """A prediction for every (id, image), in their order; `hand_of` says which ids are of one hand."""
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+        """A prediction for every (id, image), in their order."""
         ...
 
 
@@ -109,8 +107,7 @@ class _Opened:
         if not queue:
             return iter(())
         self._reader = self._reader or self._open_reader()
-        hands = {shown.id: _hand(answered.page.page) for answered, shown in queue}
-        return self._reader.read(((shown.id, shown.image()) for _, shown in queue), hands.get)
+        return self._reader.read((shown.id, shown.image()) for _, shown in queue)
 
 
 def groups(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
@@ -158,11 +155,6 @@ def _refuse_all(found: Sequence[tuple[InputPage, _Answered | str]]) -> None:
     for _, answered in found:
         if isinstance(answered, _Answered) and answered.page.refused:
             raise DataError(answered.page.refused[0])
-
-
-def _hand(page: InputPage) -> str:
-    """Whose the writing is taken to be: that of a page is one hand's, line images of one folder are of one hand."""
-    return page.path.parent.as_posix() if page.shows == "line" else page.id
 
 
 def _assembled(answered: _Answered, *, replace_texts: bool) -> ReadPage:

@@ -10,7 +10,7 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -83,9 +83,7 @@ class RemoteReader:
             self._headers["Authorization"] = f"Bearer {token}"
         self._together = engine.together
 
-    def read(
-        self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None] | None = None
-    ) -> Iterator[Prediction]:
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         """A prediction for every (id, image), in their order. Raises RunError where the server cannot be asked."""
         with ThreadPoolExecutor(self._together, thread_name_prefix="dsocr-asking") as threads:
             for some in batches(images, 4 * self._together):

@@ -1,7 +1,7 @@
 """What becomes of lines that ran into a loop: they are read again, and what always loops is cut off and marked."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from PIL import Image
@@ -9,7 +9,6 @@ from PIL import Image
 from dsocr.inference.decoding import Reading, decode
 from dsocr.inference.generation import Generation
 from dsocr.inference.ordering import batches
-from dsocr.inference.sheets import LineReading
 from dsocr.loops import loop_start
 from dsocr.model.encoding import Encoder
 from dsocr.model.other_resolution import another_resolution
@@ -19,8 +18,21 @@ _STRICT = 10
 """Tokens in a row that may not come twice in another try, however far back."""
 
 
+@dataclass(frozen=True, slots=True)
+class LineReading:
+    """What was read of one line.
+
+    `tried_again` is one that ran into a loop and was read again under a stricter guard, `other_resolution` one whose
+    text was read at another resolution, because it looped then too.
+    """
+
+    reading: Reading
+    tried_again: bool = False
+    other_resolution: bool = False
+
+
 def without_loops(
-    network: Any, encoder: Encoder, generation: Generation, images: Sequence[Image.Image], lines: Sequence[LineReading]
+    network: Any, encoder: Encoder, generation: Generation, images: Sequence[Image.Image], readings: Sequence[Reading]
 ) -> list[LineReading]:
     """The readings of some lines, those that loop replaced; `images` are the lines', one each.
 
@@ -28,14 +40,14 @@ def without_loops(
     one that shows the line well. If all loop, the first reading is kept up to where its loop begins, and stays
     `looping`.
     """
-    settled = list(lines)
-    looping = [place for place, line in enumerate(lines) if line.reading.looping]
+    settled = list(map(LineReading, readings))
+    looping = [place for place, reading in enumerate(readings) if reading.looping]
     strict = stricter(generation)
     left = []
     for place, reading in _read(network, encoder, strict, images, looping):
         is_good = not (reading.looping or reading.truncated)
-        kept = reading if is_good else cut_off(lines[place].reading)
-        settled[place] = replace(lines[place], reading=kept, tried_again=True)
+        kept = reading if is_good else cut_off(readings[place])
+        settled[place] = LineReading(kept, tried_again=True)
         left += [] if is_good else [place]
     for resolution, places in _other_looks(encoder, images, left).items():
         other = replace(encoder, resolution=resolution)

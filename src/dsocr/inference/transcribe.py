@@ -42,9 +42,9 @@ class TranscribeReport:
     """What was written, and what could not be read, each with the reason.
 
     `images` counts the pages and line images that were read, `known` those that an earlier, killed run had read. Of
-    their `lines`, `kept` had a text that was left as it stood. `read_again` were read alone after their sheet was
-    answered with another number of lines; `unmatched` regions were answered with another number than are drawn. Where
-    a list for checking was written, `foretold` says what the confidences make of it, if they were fitted.
+    their `lines`, `kept` had a text that was left as it stood. `unmatched` regions were answered with
+    another number of lines than are drawn. Where a list for checking was written, `foretold` says what the confidences
+    make of it, if they were fitted.
     """
 
     out: Path
@@ -56,7 +56,6 @@ class TranscribeReport:
     truncated: int = 0
     empty: int = 0
     looping: int = 0
-    read_again: int = 0
     unmatched: int = 0
     refused: list[str] = field(default_factory=list)
     foretold: Foretold | None = None
@@ -70,13 +69,12 @@ class TranscribeReport:
             self.lines += 1
             self.kept += line.was_there
             self.truncated += bool(line.told.get("truncated"))
-            self.read_again += bool(line.told.get("read_again"))
             self.looping += "looping" in line.told.get("flags", ())
             self.empty += not line.text
 
     def counts(self) -> dict[str, int]:
         """All numbers but `known`, which does not change what is written; and how many were refused."""
-        names = ("images", "lines", "kept", "truncated", "empty", "looping", "read_again", "unmatched")
+        names = ("images", "lines", "kept", "truncated", "empty", "looping", "unmatched")
         return {**{name: getattr(self, name) for name in names}, "refused": len(self.refused)}
 
 

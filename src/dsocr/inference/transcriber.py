@@ -1,15 +1,13 @@
 """A model that reads images: a base alone, or a run's adapter on its base with the settings it was trained with."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from dsocr.data.sheets import SheetLine, fill_sheets, folder_of
 from dsocr.inference.confidence import (
     UNCALIBRATED,
     Calibration,
@@ -17,23 +15,19 @@ from dsocr.inference.confidence import (
     line_confidence,
     words_of,
 )
+from dsocr.inference.decoding import decode
 from dsocr.inference.generation import Generation
-from dsocr.inference.ordering import read_by_length
+from dsocr.inference.ordering import batches, read_by_length
 from dsocr.inference.prediction import Prediction
-from dsocr.inference.second_try import without_loops
-from dsocr.inference.sheets import LineReading, LinesPerSheet, read_sheets, sheet_limits
+from dsocr.inference.second_try import LineReading, without_loops
 from dsocr.model.activation import begins_behind_image
 from dsocr.model.adapters import load_adapter
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, choose_dtype, load_base
-from dsocr.model.sheets import line_height
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 
 __all__ = ["Prediction", "Transcriber"]
-
-Named = list[tuple[str, Image.Image]]
-"""The lines of one sheet, each with its id."""
 
 _MOST_PIXELS = 64_000_000
 """Images are opened ahead until they have so many pixels, at three bytes each."""
@@ -47,7 +41,6 @@ class Transcriber:
     encoder: Encoder
     generation: Generation
     text_policy: TextPolicy
-    lines_per_sheet: LinesPerSheet = 1
     calibration: Calibration = UNCALIBRATED
 
     @classmethod
@@ -71,45 +64,32 @@ class Transcriber:
         encoder = base.encoder(settings.resolution, settings.prompt)
         generation = Generation(**settings.generation)
         calibration = Calibration.load(folder)
-        return cls(network, encoder, generation, settings.text_policy, settings.lines_per_sheet, calibration)
+        return cls(network, encoder, generation, settings.text_policy, calibration)
 
     def without_adapter(self) -> AbstractContextManager[Any]:
         """A context in which the base reads alone."""
         return self.network.disable_adapter() if hasattr(self.network, "disable_adapter") else nullcontext()
 
-    def read(
-        self, images: Iterable[tuple[str, Image.Image]], hand_of: Callable[[str], str | None] = folder_of
-    ) -> Iterator[Prediction]:
-        """A prediction for every (id, image), in their order; images are taken `look_ahead` batches at a time.
-
-        Where lines are read on sheets, images that follow each other share one if `hand_of` says the same of their ids;
-        one of which it says None is read alone.
-        """
-        lines = (
-            SheetLine((name, image), hand_of(name), line_height(image.size, self.encoder.resolution))
-            for name, image in images
-        )
-        limits = sheet_limits(self.encoder.resolution, self.lines_per_sheet)
-        sheets = ([line.of for line in sheet] for sheet in fill_sheets(lines, limits))
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+        """A prediction for every (id, image), in their order; images are taken `look_ahead` batches at a time."""
         answered = read_by_length(
-            sheets,
-            self._read_sheets,
-            length=lambda sheet: sum(image.width / image.height for _, image in sheet),
-            weight=lambda sheet: sum(image.width * image.height for _, image in sheet),
+            images,
+            self._read_lines,
+            length=lambda line: line[1].width / line[1].height,
+            weight=lambda line: line[1].width * line[1].height,
             most=self.generation.look_ahead * self.generation.samples_per_batch,
             heaviest=_MOST_PIXELS,
         )
-        for sheet, readings in answered:
-            for (name, _), line in zip(sheet, readings, strict=True):
-                yield self._prediction(name, line)
+        for (name, _), line in answered:
+            yield self._prediction(name, line)
 
-    def _read_sheets(self, sheets: Iterable[Named]) -> Iterator[list[LineReading]]:
-        shown = [[image for _, image in sheet] for sheet in sheets]
-        answers = list(read_sheets(self.network, self.encoder, self.generation, shown))
-        images = [image for sheet in shown for image in sheet]
-        lines = [line for answer in answers for line in answer]
-        settled = iter(without_loops(self.network, self.encoder, self.generation, images, lines))
-        return (list(islice(settled, len(sheet))) for sheet in shown)
+    def _read_lines(self, lines: Sequence[tuple[str, Image.Image]]) -> list[LineReading]:
+        images = [image for _, image in lines]
+        readings = []
+        for batch in batches(images, self.generation.samples_per_batch):
+            encoded = [self.encoder.encode(image) for image in batch]
+            readings += decode(self.network, self.encoder, encoded, self.generation)
+        return without_loops(self.network, self.encoder, self.generation, images, readings)
 
     def _prediction(self, name: str, line: LineReading) -> Prediction:
         reading, scales = line.reading, self.calibration
@@ -119,7 +99,6 @@ class Transcriber:
             scored.text,
             reading.tokens,
             reading.truncated,
-            line.read_again,
             line.tried_again,
             line.other_resolution,
             reading.looping,

@@ -81,13 +81,10 @@ class Encoder:
         """What the model learns to write for a transcription: its ids and the end token."""
         return (*self.text_ids(text), self.end_id)
 
-    def encode(self, image: Image.Image, text: str | None = None, *, laid_out: bool = False) -> Encoded:
-        """Model inputs for one image; with its transcription for training, without for transcription.
-
-        A sheet is `laid_out`: it is the canvas itself.
-        """
+    def encode(self, image: Image.Image, text: str | None = None) -> Encoded:
+        """Model inputs for one image; with its transcription for training, without for transcription."""
         answer = () if text is None else self.answer_ids(text)
-        views = show(image, self.resolution, laid_out=laid_out)
+        views = show(image, self.resolution)
         return Encoded(self.prompt_ids(views.grid), answer, views, self.resolution.row_ends)
 
     def unknown_characters(self, text: str) -> str:

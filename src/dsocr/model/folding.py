@@ -4,7 +4,6 @@ A line of handwriting is ten to twenty times as wide as high; padded to a square
 one it is distorted. Folded, it looks like a small paragraph and keeps its letters' shape. Knows nothing about models.
 """
 
-import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -63,21 +62,6 @@ def fold(image: Image.Image, size: int, tallest_row: int) -> Image.Image:
     for row, (left, right) in enumerate(pairwise(plan.edges)):
         canvas.paste(strip.crop((left, 0, right, plan.row_height)), (0, row * plan.row_height))
     return canvas
-
-
-def rows_needed(width: int, height: int, size: int, row_height: int) -> int:
-    """How many rows of this height, none wider than `size`, a line image of that size is cut into."""
-    scaled_width = max(1, round(width * row_height / height))
-    return 1 if scaled_width <= size else math.ceil(scaled_width / (_FILL * size))
-
-
-def cut_rows(image: Image.Image, size: int, row_height: int) -> list[Image.Image]:
-    """A line image as rows of this height, none wider than `size`, first row first."""
-    strip_width = max(1, round(image.width * row_height / image.height))
-    rows = rows_needed(*image.size, size, row_height)
-    edges = _edges(_ink(np.asarray(image.convert("L")), strip_width), size, rows)
-    strip = image.resize((strip_width, row_height), Image.Resampling.BICUBIC)
-    return [strip.crop((left, 0, right, row_height)) for left, right in pairwise(edges)]
 
 
 def _ink(grey: NDArray[np.uint8], columns: int) -> NDArray[np.float64]:

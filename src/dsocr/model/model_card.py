@@ -64,9 +64,6 @@ def _settings(settings: ReadingSettings) -> str:
             ),
         ),
     ]
-    if settings.lines_per_sheet != 1:
-        most = "as many as fit" if settings.lines_per_sheet == "auto" else f"at most {settings.lines_per_sheet}"
-        rows.append(("lines shown together", f"{most}, top to bottom; the answer has a line break after each"))
     told = "It was trained with them, and reads worse with others. `reading.json` holds them for programs."
     return f"{told}\n\n{_table([('', ''), *rows])}"
 

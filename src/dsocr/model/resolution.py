@@ -53,9 +53,7 @@ class Resolution:
     `pad` keeps the aspect ratio and centres the image on grey; `squash` does not keep it (what the authors' tiny and
     small do); `fold` cuts a line image into rows of at most `tallest_row` pixels. `token_pixels` is the side of the
     square of pixels that becomes one vision token. With `row_ends` each row of tokens ends with a slot of its own, and
-    tiles are stitched to one picture; without, tiles come one after another. On a sheet of several lines none is lower
-    than `legible_row` pixels, but for those that would be lower alone: 64 is what `base` shows of a line sixteen times
-    as wide as high.
+    tiles are stitched to one picture; without, tiles come one after another.
     """
 
     name: str
@@ -65,7 +63,6 @@ class Resolution:
     tallest_row: int = 0
     tiling: Tiling | None = None
     row_ends: bool = True
-    legible_row: int = 64
 
     def grid(self, width: int, height: int) -> Grid:
         """The tiles an image of this size is shown in, beside the whole."""
@@ -114,7 +111,7 @@ _RESOLUTIONS_BY_FAMILY = {
         Resolution("gundam", 1024, "pad", 64, tiling=Tiling(768, 2, 6), row_ends=False),
         Resolution("fold", 768, "fold", 64, tallest_row=128, row_ends=False),
     ],
-    "nano": [Resolution("fold", 256, "fold", 32, tallest_row=64, legible_row=28)],
+    "nano": [Resolution("fold", 256, "fold", 32, tallest_row=64)],
 }
 _DEFAULT_BY_FAMILY = {"deepseek_ocr": "base", "unlimited_ocr": "base", "deepseek_ocr_2": "base", "nano": "fold"}
 

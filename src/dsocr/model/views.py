@@ -41,13 +41,10 @@ class Views:
         return self.whole.nbytes + (0 if self.tiles is None else self.tiles.nbytes)
 
 
-def show(image: Image.Image, resolution: Resolution, *, laid_out: bool = False) -> Views:
-    """The views of an image. Expects the upright RGB or grey image that `open_image` gives.
-
-    One that is `laid_out` is the canvas itself already, as `model/sheets.py` draws it.
-    """
+def show(image: Image.Image, resolution: Resolution) -> Views:
+    """The views of an image. Expects the upright RGB or grey image that `open_image` gives."""
     image = image.convert("RGB")
-    whole = _channels_first(image if laid_out else _canvas(image, resolution))
+    whole = _channels_first(_canvas(image, resolution))
     grid = resolution.grid(*image.size)
     if grid == UNTILED or resolution.tiling is None:
         return Views(whole)

@@ -41,7 +41,6 @@ _CODE = (
     "model/encoding.py",
     "model/folding.py",
     "model/resolution.py",
-    "model/sheets.py",
     "model/views.py",
     "model/vision_cache.py",
 )

@@ -91,7 +91,7 @@ class ServedModels:
         if served is None:  # it was unloaded while its image waited
             raise ModelError(f"there is no model {model!r}", hint=f"there are {', '.join(self.names)}")
         with self._as(model, served):
-            yield from served.transcriber.read(images, _nobody)
+            yield from served.transcriber.read(images)
 
     def _as(self, model: str, served: _Served) -> AbstractContextManager[Any]:
         if model == BASE:
@@ -105,7 +105,3 @@ def _reading_as(folder: Path, settings: ReadingSettings, network: Any) -> Transc
     encoder = load_encoder(settings.base, settings.resolution, settings.prompt, settings.base_revision)
     generation, calibration = Generation(**settings.generation), Calibration.load(folder)
     return Transcriber(network, encoder, generation, settings.text_policy, calibration=calibration)
-
-
-def _nobody(_: str) -> None:
-    """Requests are of different hands for all that is known, so no two share a sheet."""

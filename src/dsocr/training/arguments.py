@@ -68,6 +68,23 @@ def without_workers(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"training": config.training.model_copy(update={"workers": 0})})
 
 
+def shared_by_processes(config: RunConfig, processes: int) -> RunConfig:
+    """The configuration with `samples_per_forward` lowered, if need be, so that each process makes equal batches.
+
+    Raises ConfigError where the samples of a step cannot be shared evenly.
+    """
+    training = config.training
+    if training.samples_per_step % processes:
+        raise ConfigError(
+            f"training.samples_per_step: {training.samples_per_step} samples cannot be shared by {processes} processes",
+            hint=f"set it to a multiple of {processes}",
+        )
+    a_process = training.samples_per_step // processes
+    per_forward = max(n for n in range(1, training.samples_per_forward + 1) if a_process % n == 0)
+    shared = training.model_copy(update={"samples_per_forward": per_forward})
+    return config.model_copy(update={"training": shared})
+
+
 def two_rate_optimizer(model: PeftModel, training: TrainingSection) -> torch.optim.Optimizer | None:
     """AdamW with a learning rate of its own for the vision towers; None, for the Trainer's, where none is asked for.
 

@@ -22,7 +22,7 @@ from dsocr.training.varying import VariedImages
 _NO_VIEWS = Views(np.empty((3, 0, 0), dtype=np.uint8))
 
 
-def with_features(encoder: Encoder, features: Features, text: str) -> Encoded:
+def _with_features(encoder: Encoder, features: Features, text: str) -> Encoded:
     """A sample with features in place of pixels."""
     prompt, answer = encoder.prompt_ids(features.grid), encoder.answer_ids(text)
     return Encoded(prompt, answer, _NO_VIEWS, encoder.resolution.row_ends, features.tokens)
@@ -77,11 +77,7 @@ class EncodedSamples(Dataset[Encoded]):
 
     def varied(self, index: int) -> Image.Image:
         """The image of a sample as it is varied in this epoch, before it is encoded."""
-        return self.varied_as(index, self._view)
-
-    def varied_as(self, index: int, view: int) -> Image.Image:
-        """One variation of the image of a sample; the image itself where nothing is varied."""
-        return self._images.varied(index, view)
+        return self._images.varied(index, self._view)
 
     def set_epoch(self, epoch: int) -> None:
         """Vary the images anew."""
@@ -95,17 +91,19 @@ class EncodedSamples(Dataset[Encoded]):
     def keys(self, index: int) -> list[str]:
         """The names in the cache of all variations of a sample's image."""
         assert self._cache is not None
-        return [self._cache.key(self.made_of(index, view)) for view in range(self._views)]
+        return [self._cache.key(self._made_of(index, view)) for view in range(self._views)]
 
     def shown(self, index: int, view: int) -> Encoded:
         """A sample with the pixels of a variation, from its file."""
-        image = self.varied_as(index, view) if changes(self._augmentation) else open_image(self._samples[index].image)
+        image = (
+            self._images.varied(index, view) if changes(self._augmentation) else open_image(self._samples[index].image)
+        )
         return self._encoder.encode(image, self._samples[index].text)
 
     def look(self, indices: Sequence[int]) -> None:
         """Have the vision towers look at these samples as they are in this epoch, in one batch, and keep it."""
         assert self._cache is not None
-        named = {self._cache.key(self.made_of(index, self._view)): index for index in indices}
+        named = {self._cache.key(self._made_of(index, self._view)): index for index in indices}
         self._cache.fill({key: self.shown(index, self._view) for key, index in named.items()})
 
     def forget(self) -> None:
@@ -119,11 +117,11 @@ class EncodedSamples(Dataset[Encoded]):
 
     def _seen(self, cache: VisionCache, index: int) -> Encoded:
         """A sample with features in place of pixels; computed where they are not in the cache, or not any more."""
-        key = cache.key(self.made_of(index, self._view))
+        key = cache.key(self._made_of(index, self._view))
         features = cache.get(key) or cache.fill({key: self.shown(index, self._view)})[key]
-        return with_features(self._encoder, features, self._samples[index].text)
+        return _with_features(self._encoder, features, self._samples[index].text)
 
-    def made_of(self, index: int, view: int) -> str:
+    def _made_of(self, index: int, view: int) -> str:
         """All that the pixels of a variation depend on, beside code and resolution."""
         if index not in self._hashes:
             self._hashes[index] = hashlib.sha256(read_bytes(self._samples[index].image)).hexdigest()

@@ -15,7 +15,6 @@ from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.data.grouping import page_key
 from dsocr.data.images import open_image
-from dsocr.data.sheets import hand_of
 from dsocr.data.subsets import training_samples
 from dsocr.errors import ConfigError, RunError
 from dsocr.evaluation.datasets import samples_to_score
@@ -197,7 +196,5 @@ def _score(sample: Sample, text: str) -> ScoredLine:
 
 def _read(run: RunFolder, samples: Sequence[Sample]) -> dict[str, str]:
     transcriber = Transcriber.of_run(run)
-    by_hand = sorted(samples, key=lambda sample: hand_of(sample) or "")  # so that they can share a sheet
-    hands = {sample.id: hand_of(sample) for sample in samples}
-    images = ((sample.id, open_image(sample.image)) for sample in by_hand)
-    return {prediction.id: prediction.text for prediction in transcriber.read(images, hands.__getitem__)}
+    images = ((sample.id, open_image(sample.image)) for sample in samples)
+    return {prediction.id: prediction.text for prediction in transcriber.read(images)}

@@ -14,14 +14,14 @@ class LengthOrder(Sampler[int]):
 
     They are drawn at random into windows of so many optimizer steps, and sorted by length within a window into batches,
     which are then shuffled: less padding, and with a window of 1 a step still learns from the samples drawn for it. A
-    window of 0 leaves them as drawn. `epoch` and `lengths` are asked at the start of each pass. So that several
+    window of 0 leaves them as drawn. `epoch` is asked at the start of each pass. So that several
     processes get as many batches, they are filled up to a multiple of `even` with `fillers`, which stand at the end.
     """
 
     def __init__(
         self,
         count: int,
-        lengths: Callable[[], Sequence[int]],
+        lengths: Sequence[int],
         batch: int,
         *,
         step: int,
@@ -48,13 +48,12 @@ class LengthOrder(Sampler[int]):
         rng.shuffle(drawn)
         if not self._together:
             return iter([*drawn, *self._fillers])
-        lengths = self._lengths()
         windows = [drawn[start : start + self._together] for start in range(0, len(drawn), self._together)]
-        return iter([*(index for window in windows for index in self._sorted(window, lengths, rng)), *self._fillers])
+        return iter([*(index for window in windows for index in self._sorted(window, rng)), *self._fillers])
 
-    def _sorted(self, window: list[int], lengths: Sequence[int], rng: random.Random) -> list[int]:
+    def _sorted(self, window: list[int], rng: random.Random) -> list[int]:
         """A window as batches of like length in any order; one that is not full must stay the epoch's last."""
-        ordered = sorted(window, key=lambda index: lengths[index])
+        ordered = sorted(window, key=lambda index: self._lengths[index])
         # The rest is drawn from the window, not its longest samples each time.
         rest = len(ordered) % self._batch
         left = set(window[:rest])

@@ -16,15 +16,12 @@ from dsocr.training.arguments import forwards_per_epoch, forwards_per_step, step
 from dsocr.training.lengths import SampleLength, Spread, measure_lengths, spread, within_budget
 from dsocr.training.out_of_memory import as_overrides, lighter_settings
 from dsocr.training.probe import Probe, run_probe
-from dsocr.training.setup import encoded_samples
-from dsocr.training.sheets import SheetSamples, counted_in_sheets, lengths_on_sheets
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
     """Of each sample of the training split: image slots, text with its end token, the whole sequence.
 
-    Lines that are laid out on sheets are no samples of their own: the sheets are, here and in the schedule.
     `too_long` counts the transcriptions of more than `limit` tokens, their end token apart.
     """
 
@@ -87,10 +84,6 @@ def make_plan(config: RunConfig, *, probe: bool = True, progress: Progress | Non
     lengths = measure_lengths(split, encoder, progress)
     trained_on = {sample.id for sample in samples}
     shown = [length for length in lengths if length.id in trained_on]
-    data = encoded_samples(config, samples, encoder)
-    if isinstance(data, SheetSamples):
-        shown = lengths_on_sheets(shown, data.sheets())
-    config = counted_in_sheets(config, len(samples), len(data))
     device = choose_device()
     warnings = _refusals(config, lengths, too_long)
     probed, fits = None, True
@@ -106,8 +99,8 @@ def make_plan(config: RunConfig, *, probe: bool = True, progress: Progress | Non
                 f" lower it with {as_overrides(lighter_settings(config))} or a smaller input.resolution"
             )
     return Plan(
-        tokens=_tokens(config, lengths if len(data) == len(samples) else shown, too_long),
-        schedule=_schedule(config, len(data), reads=Split.VALIDATION in dataset.card.splits),
+        tokens=_tokens(config, lengths, too_long),
+        schedule=_schedule(config, len(samples), reads=Split.VALIDATION in dataset.card.splits),
         precision=str(choose_dtype(config.training.precision, device)).removeprefix("torch."),
         fits=fits,
         probe=probed,

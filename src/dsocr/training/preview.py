@@ -20,8 +20,7 @@ from dsocr.training.varying import VariedImages
 def preview(config: RunConfig, encoder: Encoder, *, samples: int, epochs: int, as_model: bool) -> Iterator[Row]:
     """A row for each of `samples` training samples, spread evenly: the original, then each of its first epochs.
 
-    Lines are shown one by one, as they are varied before they are laid out on sheets. With `as_model` the pictures are
-    what the encoder makes of them, the tiles of a view beside the whole.
+    With `as_model` the pictures are what the encoder makes of them, the tiles of a view beside the whole.
     """
     dataset = Dataset.open(config.dataset)
     training, _ = within_budget(_training(dataset), encoder, config)

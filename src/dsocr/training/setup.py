@@ -1,6 +1,6 @@
 """What a training starts from: the samples that fit, and the network with the adapter that is configured."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,7 +8,6 @@ from peft import PeftModel
 from transformers import PreTrainedModel, set_seed
 
 from dsocr.config import RunConfig
-from dsocr.errors import ConfigError
 from dsocr.model.adapters import attach_adapter
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, choose_dtype, load_base
@@ -19,7 +18,6 @@ from dsocr.training.gradients import demand_gradients
 from dsocr.training.last_block import LastBlock
 from dsocr.training.lengths import measure_lengths
 from dsocr.training.order import LengthOrder
-from dsocr.training.sheets import SheetSamples
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +26,7 @@ class Setup:
 
     model: PeftModel
     encoder: Encoder
-    samples: EncodedSamples | SheetSamples
+    samples: EncodedSamples
     optimizer: torch.optim.Optimizer | None
     device: torch.device
     dtype: torch.dtype
@@ -50,66 +48,24 @@ def set_up(config: RunConfig, samples: Sequence[Sample]) -> Setup:
     return Setup(model, encoder, encoded, two_rate_optimizer(model, config.training), device, dtype)
 
 
-def encoded_samples(config: RunConfig, samples: Sequence[Sample], encoder: Encoder) -> EncodedSamples | SheetSamples:
-    """The samples as model inputs, varied and laid out on sheets as the configuration says.
-
-    Raises ConfigError where sheets are asked for and there would be none.
-    """
-    training, together = config.training, config.input.lines_per_sheet
-    lines = _encoded_lines(config, samples, encoder)
-    if together == 1:
-        return lines
-    sheets = SheetSamples(
-        lines,
-        samples,
-        encoder,
-        together,
-        max_text_tokens=training.max_text_tokens,
-        seed=config.seed,
-        alone=config.input.single_lines,
-    )
-    if len(sheets) == len(lines):
-        raise ConfigError(
-            "input.lines_per_sheet: no two lines share a sheet: writers and pages are unknown, or there is no room",
-            hint="name writers with `dsocr prepare --writer`, or set it to 1",
-        )
-    return sheets
-
-
-def _encoded_lines(config: RunConfig, samples: Sequence[Sample], encoder: Encoder) -> EncodedSamples:
-    """The same before they are laid out: varied as the configuration says, each alone."""
+def encoded_samples(config: RunConfig, samples: Sequence[Sample], encoder: Encoder) -> EncodedSamples:
+    """The samples as model inputs, varied as the configuration says."""
     return EncodedSamples(samples, encoder, augmentation=config.training.augmentation, seed=config.seed)
 
 
-def sample_order(config: RunConfig, samples: EncodedSamples | SheetSamples, processes: int = 1) -> LengthOrder:
-    """The order in which each epoch shows the samples; sheets, which are others every epoch, by their length in it.
-
-    Several processes take its batches in turn.
-    """
+def sample_order(config: RunConfig, samples: EncodedSamples, processes: int = 1) -> LengthOrder:
+    """The order in which each epoch shows the samples; several processes take its batches in turn."""
     training = config.training
-    if isinstance(samples, SheetSamples):
-        shown, lengths = samples.lines, _lengths_in_epoch(samples)
-    else:
-        shown, lengths = samples, _lengths(samples)
     return LengthOrder(
         len(samples),
-        lengths,
+        [length.sequence for length in measure_lengths(samples.samples, samples.encoder)],
         training.samples_per_forward,
         step=training.samples_per_step,
         window=training.length_window,
         seed=config.seed,
-        epoch=lambda: shown.epoch,
+        epoch=lambda: samples.epoch,
         even=1 if processes == 1 else processes * training.samples_per_forward,
     )
-
-
-def _lengths_in_epoch(sheets: SheetSamples) -> Callable[[], Sequence[int]]:
-    return lambda: sheets.lengths
-
-
-def _lengths(samples: EncodedSamples) -> Callable[[], Sequence[int]]:
-    lengths = [length.sequence for length in measure_lengths(samples.samples, samples.encoder)]
-    return lambda: lengths
 
 
 def fresh_adapter(network: PreTrainedModel, config: RunConfig, encoder: Encoder, *, revision: str | None) -> PeftModel:

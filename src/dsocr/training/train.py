@@ -21,12 +21,17 @@ from dsocr.inference.confidence import Calibration
 from dsocr.inference.generation import Generation
 from dsocr.model.adapters import CONFIG, WEIGHTS, adapter_files
 from dsocr.model.encoding import Encoder
-from dsocr.model.sheets import demand_sheets
 from dsocr.model.tokenizing import load_encoder
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder
 from dsocr.samples import Sample, Split
 from dsocr.sealing import damage, disk_in_sentences, write_sealed
-from dsocr.training.arguments import steps_per_epoch, total_steps, training_arguments, without_workers
+from dsocr.training.arguments import (
+    shared_by_processes,
+    steps_per_epoch,
+    total_steps,
+    training_arguments,
+    without_workers,
+)
 from dsocr.training.beginning import begin_run, pinned
 from dsocr.training.callbacks import Recorder, Report, close_training_log, silent_log, training_log
 from dsocr.training.checkpoints import best_path
@@ -41,7 +46,6 @@ from dsocr.training.ranks import DrawnByStep, Ranks, joined
 from dsocr.training.refusing import refuse_other_settings, refuse_run
 from dsocr.training.resuming import Resumption, Say
 from dsocr.training.setup import Setup, sample_order, set_up
-from dsocr.training.sheets import counted_in_sheets
 from dsocr.training.survey import survey_for_base
 from dsocr.training.trainer import AdapterTrainer
 from dsocr.training.validation import Validation, ValidationReading, chosen_samples
@@ -163,7 +167,7 @@ def _train(config: RunConfig, job: _Job, preflight: bool, started: float) -> Tra
         if made_of.guard is None and config.guard.lines:
             job.log.info(NO_GUARD)
             job.told.say(NO_GUARD)
-        trainer, validation, interruption = _trainer(job, made_of, setup, len(samples))
+        trainer, validation, interruption = _trainer(job, made_of, setup)
         with interruption.watching(), out_of_memory_spoken(config):
             steps = _run(job, trainer, validation)
             if interruption.signal is not None and not _is_over(steps, trainer, validation):
@@ -193,9 +197,7 @@ def _opened(config: RunConfig, begun: RunConfig | None, job: _Job) -> _Material:
     if begun is not None:
         refuse_other_settings(job.run, config, begun)
     encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
-    if config.input.lines_per_sheet != 1:
-        demand_sheets(encoder.resolution)
-    counted_in_sheets(config, 1, 1, job.ranks.count)  # refuses what cannot be parted
+    shared_by_processes(config, job.ranks.count)  # refuses what cannot be shared
     if job.ranks.first:
         _check(dataset, encoder, config, job.told.warn)
     return _Material(config, dataset, encoder, Guard.open(config.guard, config.base))
@@ -214,8 +216,6 @@ def _prove_and_begin(
     for check in checks:
         job.log.info("preflight: %s, %s: %s", check.verdict, check.name, check.message)
     job.log.info("%d training samples, %d excluded as too long", len(samples), excluded)
-    if len(setup.samples) < len(samples):
-        job.log.info("laid out on %d sheets an epoch", len(setup.samples))
 
 
 def _run(job: _Job, trainer: AdapterTrainer, validation: Validation | None) -> int:
@@ -255,16 +255,13 @@ def _check(dataset: Dataset, encoder: Encoder, config: RunConfig, warn: Callable
             warn(finding)
 
 
-def _trainer(
-    job: _Job, made_of: _Material, setup: Setup, lines: int
-) -> tuple[AdapterTrainer, Validation | None, Interruption]:
+def _trainer(job: _Job, made_of: _Material, setup: Setup) -> tuple[AdapterTrainer, Validation | None, Interruption]:
     config, run, ranks, told = made_of.config, job.run, job.ranks, job.told
-    counted = counted_in_sheets(config, lines, len(setup.samples), ranks.count)
+    shared = shared_by_processes(config, ranks.count)
     callbacks: list[Any] = [EpochTeller(setup.samples)]
     recorder = None
     if ranks.first:
-        a_step = round(counted.training.samples_per_step * lines / len(setup.samples))
-        recorder = Recorder(run, samples_per_step=a_step, report=told.report)
+        recorder = Recorder(run, samples_per_step=config.training.samples_per_step, report=told.report)
         callbacks.insert(0, recorder)
     validation = _validation(job, made_of, setup.encoder, recorder)
     if validation is not None:
@@ -277,18 +274,18 @@ def _trainer(
         config,
         setup.model,
         setup.samples,
-        validation.encoded if validation and config.input.lines_read_together == 1 else None,
+        validation.encoded if validation else None,
         dtype=setup.dtype,
         epochs=total_steps(config, len(setup.samples)) / steps_per_epoch(config, len(setup.samples)),
         tell=job.log.info,
         stage=told.stage,
         ranks=ranks,
     ):
-        counted = without_workers(counted)  # reading features is quicker than handing them over
+        shared = without_workers(shared)  # reading features is quicker than handing them over
     trainer = AdapterTrainer(
         model=setup.model,
         args=training_arguments(
-            counted, samples=len(setup.samples), device=setup.device, dtype=setup.dtype, processes=ranks.count
+            shared, samples=len(setup.samples), device=setup.device, dtype=setup.dtype, processes=ranks.count
         ),
         data_collator=Collator(setup.encoder.pad_id),
         train_dataset=setup.samples if ranks.count == 1 else WithFillers(setup.samples),
@@ -296,7 +293,7 @@ def _trainer(
         callbacks=callbacks,
         folder=run.checkpoints,
         keep=config.checkpoints.keep,
-        order=sample_order(counted, setup.samples, ranks.count),
+        order=sample_order(shared, setup.samples, ranks.count),
         ranks=ranks,
     )
     trainer.remove_callback(PrinterCallback)
@@ -313,7 +310,6 @@ def _validation(job: _Job, made_of: _Material, encoder: Encoder, recorder: Recor
         samples,
         encoder,
         Generation(**config.generation.model_dump()),
-        lines_per_sheet=config.input.lines_read_together,
         every_steps=config.validation.every_steps,
         patience=config.validation.patience,
         folder=job.run.checkpoints,
@@ -338,7 +334,6 @@ def _finish(run: RunFolder, made_of: _Material, model: Any, validation: Validati
         resolution=encoder.resolution.name,
         text_policy=card.policy(),
         generation=config.generation.model_dump(),
-        lines_per_sheet=config.input.lines_read_together,
         unit=card.unit,
     )
     files = _best_files(run, model, validation)

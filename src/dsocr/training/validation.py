@@ -14,10 +14,9 @@ from transformers.trainer_callback import ExportableState
 from dsocr.data.images import open_image
 from dsocr.evaluation.guard import Guard, GuardReading
 from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_runaway
-from dsocr.inference.decoding import decode
+from dsocr.inference.decoding import Reading, decode
 from dsocr.inference.generation import Generation
 from dsocr.inference.ordering import batches
-from dsocr.inference.sheets import LineReading, LinesPerSheet, read_sheets
 from dsocr.model.collating import collate, only_learnt
 from dsocr.model.encoding import Encoder
 from dsocr.samples import Sample
@@ -27,15 +26,13 @@ from dsocr.training.calibrating import Scored, calibration_of, scored_of
 from dsocr.training.checkpoints import save_best
 from dsocr.training.collator import EncodedSamples
 from dsocr.training.ranks import Ranks
-from dsocr.training.sheets import SheetSamples
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationReading:
     """One reading of the validation split; rates are fractions. `lines` are the first few samples, always the same.
 
-    `read_again` are lines that were read alone after their sheet was answered with another number of lines. `guard` is
-    what became of the guard set, None where there is none.
+    `guard` is what became of the guard set, None where there is none.
     """
 
     step: int
@@ -46,7 +43,6 @@ class ValidationReading:
     samples: int
     seconds: float
     best: bool
-    read_again: int = 0
     lines: tuple[ReadLine, ...] = ()
     guard: GuardReading | None = None
 
@@ -81,7 +77,6 @@ class TextsRead:
     cer: float
     empty: int
     runaway: int
-    again: int
     lines: tuple[ReadLine, ...]
     scored: list[tuple[str, Scored]]
 
@@ -105,16 +100,13 @@ class Validation(TrainerCallback, ExportableState):
         patience: int,
         folder: Path,
         report: Callable[[ValidationReading], None],
-        lines_per_sheet: LinesPerSheet = 1,
         guard: Guard | None = None,
         ranks: Ranks | None = None,
         text_policy: TextPolicy | None = None,
     ) -> None:
         self._ranks = ranks or Ranks()
         self._samples = samples
-        lines = EncodedSamples(samples, encoder)
-        self._sheets = None if lines_per_sheet == 1 else SheetSamples(lines, samples, encoder, lines_per_sheet)
-        self._encoded = self._sheets or lines
+        self.encoded = EncodedSamples(samples, encoder)
         self._encoder = encoder
         self._generation = generation
         self._every_steps = every_steps
@@ -130,11 +122,6 @@ class Validation(TrainerCallback, ExportableState):
         self.best_step = 0
         self.readings_without_better = 0
         self.last_step = -1
-
-    @property
-    def encoded(self) -> EncodedSamples:
-        """The samples as the model gets them where they are shown one by one."""
-        return self._encoded.lines if isinstance(self._encoded, SheetSamples) else self._encoded
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint remembers, so that a resumed training stops where an undisturbed one does."""
@@ -196,7 +183,6 @@ class Validation(TrainerCallback, ExportableState):
             len(self._samples),
             seconds,
             better,
-            texts.again,
             texts.lines,
             guarded,
         )
@@ -233,56 +219,44 @@ class Validation(TrainerCallback, ExportableState):
         return ErrorRate(*self.guard_base)
 
     def _read_texts(self, model: Any) -> TextsRead:
-        pooled, empty, runaway, again = ErrorRate(), 0, 0, 0
+        pooled, empty, runaway = ErrorRate(), 0, 0
         lines: dict[int, ReadLine] = {}
         scored: dict[int, tuple[str, Scored]] = {}
         ours = [
-            (index, line.reading.text, line.reading.truncated, line.read_again, scored_of(line.reading))
-            for index, line in self._readings(model)
+            (index, reading.text, reading.truncated, scored_of(reading)) for index, reading in self._readings(model)
         ]
         gathered = (line for some in self._ranks.gathered(ours) for line in some)
-        for index, text, truncated, read_again, sureness in gathered:
+        for index, text, truncated, sureness in gathered:
             reference = self._samples[index].text
             scored[index] = reference, sureness
             pooled += character_errors(reference, text)
             empty += is_empty(text)
             runaway += is_runaway(reference, text, truncated)
-            again += read_again
             if index < LINES and self._ranks.first:
                 sample = self._samples[index]
                 # Not what is kept for training, which may be features in place of pixels.
                 shown = self._encoder.encode(open_image(sample.image)).views.whole
                 lines[index] = ReadLine(sample.id, reference, text, shown)
         in_order = tuple(lines[index] for index in sorted(lines))
-        return TextsRead(pooled.rate, empty, runaway, again, in_order, [scored[index] for index in sorted(scored)])
+        return TextsRead(pooled.rate, empty, runaway, in_order, [scored[index] for index in sorted(scored)])
 
-    def _readings(self, model: Any) -> Iterator[tuple[int, LineReading]]:
+    def _readings(self, model: Any) -> Iterator[tuple[int, Reading]]:
         """Each sample's place and what was read of it, for those that fall to this process."""
-        if self._sheets is not None:
-            yield from self._readings_on_sheets(model, self._sheets)
-            return
         places = self._ranks.share(range(len(self._samples)))
         for indices in batches(places, self._generation.samples_per_batch):
-            images = [replace(self._encoded[index], answer_ids=()) for index in indices]
+            images = [replace(self.encoded[index], answer_ids=()) for index in indices]
             readings = decode(model, self._encoder, images, self._generation)
-            yield from zip(indices, map(LineReading, readings), strict=True)
-
-    def _readings_on_sheets(self, model: Any, laid_out: SheetSamples) -> Iterator[tuple[int, LineReading]]:
-        sheets = self._ranks.share(laid_out.sheets())
-        images = ([laid_out.lines.varied(index) for index in sheet] for sheet in sheets)
-        answered = read_sheets(model, self._encoder, self._generation, images)
-        for sheet, readings in zip(sheets, answered, strict=True):
-            yield from zip(sheet, readings, strict=True)
+            yield from zip(indices, readings, strict=True)
 
     @torch.no_grad()
     def _loss(self, model: Any) -> float:
         """Mean loss of a learnt token over the samples."""
         model.eval()
         total, tokens = 0.0, 0
-        places = self._ranks.share(range(len(self._encoded)))
+        places = self._ranks.share(range(len(self.encoded)))
         for indices in batches(places, self._generation.samples_per_batch):
             batch = collate(
-                [self._encoded[index] for index in indices],
+                [self.encoded[index] for index in indices],
                 self._encoder.pad_id,
                 padding="right",
                 device=model.device,

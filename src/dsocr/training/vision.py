@@ -16,21 +16,16 @@ from dsocr.data.augment import changes
 from dsocr.errors import ConfigError
 from dsocr.model.activation import begins_behind_image
 from dsocr.model.adapters import vision_parameters
-from dsocr.model.resolution import UNTILED
 from dsocr.model.vision_cache import FeatureStore, MemoryStore, Store, VisionCache, cache_folder, code_hash
 from dsocr.training.collator import EncodedSamples
 from dsocr.training.lengths import measure_lengths
 from dsocr.training.ranks import Ranks
-from dsocr.training.sheets import SheetSamples
 
 Tell = Callable[[str], None]
 Stage = Callable[[str, str, int, int], None]
 """Told what is being done, of what, and how many are done of how many."""
 
-Samples = EncodedSamples | SheetSamples
-"""Lines each alone, or on sheets."""
-
-_CODE = ("data/images.py", "data/packed.py", "data/augment", "data/colours.py", "inference/sheets.py")
+_CODE = ("data/images.py", "data/packed.py", "data/augment", "data/colours.py")
 _WORTHWHILE = 256
 """Training samples below which `auto` does not bother."""
 
@@ -38,7 +33,7 @@ _WORTHWHILE = 256
 def keep_features(
     config: RunConfig,
     model: PeftModel,
-    training: Samples,
+    training: EncodedSamples,
     validation: EncodedSamples | None,
     *,
     dtype: torch.dtype,
@@ -59,7 +54,7 @@ def keep_features(
     store = FeatureStore(cache_folder(), limit)
     for states in (True, False) if begins_behind_image(model) else (False,):
         ours = _cache(store, model, training, dtype, states=states)
-        sets: list[tuple[Samples, int, VisionCache]] = [(training, _views(config, training), ours)]
+        sets: list[tuple[EncodedSamples, int, VisionCache]] = [(training, _views(config), ours)]
         if validation is not None:
             # Validation computes in the number format of the weights, as transcription does.
             theirs = _cache(store, model, validation, torch.float32, states=states, frozen=ours.frozen)
@@ -86,7 +81,7 @@ def keep_features(
 
 
 def keep_features_in_memory(
-    config: RunConfig, model: PeftModel, samples: Samples, *, dtype: torch.dtype, epochs: float
+    config: RunConfig, model: PeftModel, samples: EncodedSamples, *, dtype: torch.dtype, epochs: float
 ) -> int:
     """For a trial: have samples take features from memory where training would keep them, and count the images.
 
@@ -94,7 +89,7 @@ def keep_features_in_memory(
     """
     if not _wanted(config, model, samples, epochs):
         return 0
-    limit, views = int(config.training.vision_cache_gigabytes * 1e9), _views(config, samples)
+    limit, views = int(config.training.vision_cache_gigabytes * 1e9), _views(config)
     for states in (True, False) if begins_behind_image(model) else (False,):
         cache = _cache(MemoryStore(), model, samples, dtype, states=states)
         if not _too_large(_size(samples, views, cache), limit):
@@ -103,20 +98,15 @@ def keep_features_in_memory(
     return 0
 
 
-def _views(config: RunConfig, samples: Samples) -> int:
-    """Variations of each image, or groupings into sheets, that are kept."""
-    return config.training.vision_cache_views if _fresh(config, samples) else 1
-
-
-def _fresh(config: RunConfig, samples: Samples) -> bool:
-    """True where every epoch shows other images."""
-    return changes(config.training.augmentation) or isinstance(samples, SheetSamples)
+def _views(config: RunConfig) -> int:
+    """Variations of each image that are kept."""
+    return config.training.vision_cache_views if changes(config.training.augmentation) else 1
 
 
 def _cache(
     store: Store,
     model: PeftModel,
-    samples: Samples,
+    samples: EncodedSamples,
     dtype: torch.dtype,
     *,
     states: bool,
@@ -126,7 +116,7 @@ def _cache(
     return VisionCache(store, model, samples.encoder, autocast=autocast, about=about, states=states, frozen=frozen)
 
 
-def _wanted(config: RunConfig, model: PeftModel, samples: Samples, epochs: float) -> bool:
+def _wanted(config: RunConfig, model: PeftModel, samples: EncodedSamples, epochs: float) -> bool:
     wish = config.training.vision_cache
     if wish is False:
         return False
@@ -139,13 +129,11 @@ def _wanted(config: RunConfig, model: PeftModel, samples: Samples, epochs: float
             )
         return True
     # With a few variations in place of always new ones another thing is learnt, so that has to be asked for.
-    fresh = _fresh(config, samples)
+    fresh = changes(config.training.augmentation)
     return not adapted and not fresh and epochs > 1 and len(samples) >= _WORTHWHILE
 
 
-def _size(samples: Samples, views: int, cache: VisionCache) -> int:
-    if isinstance(samples, SheetSamples):
-        return views * len(samples) * cache.entry_bytes(UNTILED)
+def _size(samples: EncodedSamples, views: int, cache: VisionCache) -> int:
     return views * sum(cache.entry_bytes(length.grid) for length in measure_lengths(samples.samples, samples.encoder))
 
 
@@ -160,7 +148,7 @@ def _too_large(size: int, limit: int) -> str:
 
 
 def _fill(
-    sets: Sequence[tuple[Samples, int, VisionCache]],
+    sets: Sequence[tuple[EncodedSamples, int, VisionCache]],
     size: int,
     samples_per_forward: int,
     tell: Tell,
@@ -194,7 +182,7 @@ def _nobody(what: str, unit: str, done: int, total: int) -> None:
     pass
 
 
-def _entries(samples: Samples, stage: Stage) -> Iterator[tuple[str, int, int]]:
+def _entries(samples: EncodedSamples, stage: Stage) -> Iterator[tuple[str, int, int]]:
     """Key, index and variation of all that the samples will be shown as."""
     for index in range(len(samples)):
         stage("looking for kept images", "images", index + 1, len(samples))

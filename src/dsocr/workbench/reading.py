@@ -22,7 +22,7 @@ _LOG = logging.getLogger(__name__)
 class Reads(Protocol):
     """Reads pictures, as a Transcriber does."""
 
-    def read(self, images: list[tuple[str, Image.Image]], hand_of: Callable[[str], str | None]) -> Iterator[Prediction]:
+    def read(self, images: list[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         """A prediction for every (id, image), in their order."""
 
 
@@ -77,7 +77,7 @@ class Reading:
     def _read_page(self, reader: Reads, page: Page, lines: list[Line]) -> None:
         by_id = {str(line.number): line for line in lines}
         images = [(id_, picture) for id_, picture in zip(by_id, self._cut(page, lines), strict=True) if picture]
-        for prediction in reader.read(images, lambda _: page.writer or page.name):
+        for prediction in reader.read(images):
             line = by_id[prediction.id]
             self._store.read_by_machine(line, prediction.text, prediction.characters, prediction.confidence)
         self.done += len(lines)
