@@ -130,11 +130,6 @@ class RunFolder:
         return self.path / "lines.jsonl"
 
     @property
-    def strength(self) -> Path:
-        """What the adapter reads at several strengths, beside what its base could read."""
-        return self.path / "strength.json"
-
-    @property
     def confidence(self) -> Path:
         """How far the adapter's confidences come true, and what checking the most doubtful lines brings."""
         return self.path / "confidence.json"

@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from dsocr.config import GuardSection, RunConfig
-from dsocr.errors import ConfigError, DataError
+from dsocr.errors import DataError
 from dsocr.evaluation.evaluate import evaluate
 from dsocr.evaluation.guard import Guard, GuardReading
 from dsocr.evaluation.metrics import ErrorRate
-from dsocr.evaluation.strength import STRENGTHS, Point, Sweep, sweep, write_sweep
 from dsocr.inference.generation import Generation
 from dsocr.model.loading import BaseModel
 from dsocr.runs import RunFolder
@@ -33,7 +32,7 @@ def reading(errors: int, *, base: int = 25, margin: float = 2.0) -> GuardReading
 def test_a_drop_beyond_the_margin_is_told_with_what_to_do(errors: int, beyond: bool) -> None:
     guard = reading(errors)
     assert guard.is_beyond is beyond
-    assert ("--scale-sweep" in guard.sentence) is beyond
+    assert ("--scale" in guard.sentence) is beyond
     assert GuardReading.from_dict(json.loads(json.dumps(guard.as_dict()))) == guard
 
 
@@ -99,52 +98,3 @@ def test_the_card_has_the_guard(run: RunFolder) -> None:
     assert card.guard["lines"] == 4
     assert card.guard["base_cer"] < card.guard["adapter_cer"]
     assert evaluate(run, with_base=False).guard is None
-
-
-def test_a_sweep_begins_at_the_base_ends_at_the_adapter_and_is_written(run: RunFolder) -> None:
-    read = sweep(run, limit=2)
-    assert [point.strength for point in read.points] == list(STRENGTHS)
-    assert read.points[0].guard.drop == 0
-    assert read.points[-1].guard.is_beyond
-    data, picture = write_sweep(read, run)
-    told = json.loads(data.read_text(encoding="utf-8"))
-    assert told["recommended"] == read.chosen.strength < 1
-    assert len(told["points"]) == len(STRENGTHS)
-    assert picture.stat().st_size > 1000
-
-
-def test_without_a_guard_set_there_is_no_sweep(small_config: RunConfig, tmp_path: Path) -> None:
-    small_config.run.mkdir()
-    RunFolder(small_config.run).config.write_text(small_config.to_yaml(), encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"guard\.lines: is 0"):
-        sweep(RunFolder(small_config.run))
-
-
-def swept(target: dict[float, list[int]], guard: dict[float, int]) -> Sweep:
-    """Errors of each target line, and of the guard set in 1000 characters, by strength."""
-    return Sweep(
-        "validation",
-        [
-            Point(strength, tuple(errors), ErrorRate(sum(errors), 1000), reading(guard[strength], base=guard[0]))
-            for strength, errors in target.items()
-        ],
-    )
-
-
-@pytest.mark.parametrize(
-    ("target", "guard", "strength", "told"),
-    [
-        pytest.param([[9] * 9, [5] * 9, [1] * 9], [20, 22, 30], 1.0, "1.0 is right", id="nothing is forgotten"),
-        pytest.param([[9] * 9, [4] * 9, [1] * 9], [20, 22, 90], 0.5, "0.5 is recommended", id="the whole forgets"),
-        pytest.param([[9] * 9, [1] * 9, [6] * 9], [20, 20, 20], 0.5, "0.5 is recommended", id="half reads better"),
-        pytest.param(
-            [[9] * 4, [1, 2, 3, 1], [2, 1, 2, 3]], [20, 20, 20], 1.0, "1.0 is right", id="better by chance only"
-        ),
-        pytest.param([[9] * 9, [4] * 9, [1] * 9], [20, 80, 90], 0.0, "no strength from 0.5", id="all forget"),
-    ],
-)
-def test_a_strength_is_recommended(target: list[list[int]], guard: list[int], strength: float, told: str) -> None:
-    strengths = (0.0, 0.5, 1.0)
-    read = swept(dict(zip(strengths, target, strict=True)), dict(zip(strengths, guard, strict=True)))
-    assert read.chosen.strength == strength
-    assert told in read.sentence

@@ -7,13 +7,10 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
 
-from dsocr.commands.strength import sweep_command
-from dsocr.console import Printer
 from dsocr.errors import DataError, RunError
 from dsocr.evaluation.calibration import Judged
 from dsocr.evaluation.guard import GuardReading
@@ -27,7 +24,6 @@ from dsocr.evaluation.report.material import gather
 from dsocr.evaluation.report.page import render_page
 from dsocr.evaluation.report.writing import drop_reports, write_report
 from dsocr.evaluation.scorecard import Scorecard
-from dsocr.evaluation.strength import Point, Sweep
 from dsocr.inference.confidence import UNCALIBRATED
 from dsocr.inference.spans import ScoredText
 from dsocr.runs import RunFolder, to_json, write_atomically
@@ -111,30 +107,24 @@ def test_what_was_scored_elsewhere_without_the_base_is_told_to_be_repeated_so(
 
 
 def with_asides(run: RunFolder, *, drop: int = 1) -> RunFolder:
-    """The run with a guard set of which so many errors more are made, a sweep, and confidences."""
+    """The run with a guard set of which so many errors more are made, and confidences."""
     guard = GuardReading("print <b>", 20, 1.5, ErrorRate(2, 100), ErrorRate(2 + drop, 100))
     replace(Scorecard.load(run.scorecard), guard=guard.as_dict()).save(run.scorecard)
-    points = [
-        Point(strength, (errors,), ErrorRate(errors, 100), replace(guard, adapter=ErrorRate(2 + kept, 100)))
-        for strength, errors, kept in ((0.0, 50, 0), (0.5, 20, 1), (1.0, 10, 40))
-    ]
-    write_atomically(run.strength, to_json(Sweep("validation", points).as_dict()))
     judged = [Judged.of(ScoredText("да", ()), reference) for reference in ("нет", "да")]
     found = measured(UNCALIBRATED, "letters", Split.TEST, judged)
     write_atomically(run.confidence, to_json(found.as_dict()))
     return run
 
 
-def test_the_guard_set_the_strengths_and_the_confidences_are_shown(run: RunFolder) -> None:
+def test_the_guard_set_and_the_confidences_are_shown(run: RunFolder) -> None:
     material = gather(with_asides(run))
     html, text = render_page(material), render_markdown(material)
     page = Page(html)
-    assert {"guard", "strength", "confidence"} <= set(page.values("id"))
+    assert {"guard", "confidence"} <= set(page.values("id"))
     assert 'class="warning"' not in html
-    for told in ("print <b>", "2.00%", "3.00%", "within the margin of 1.5 points", "beyond the margin", "recommended"):
+    for told in ("print <b>", "2.00%", "3.00%", "within the margin of 1.5 points"):
         assert told in page.words
         assert told in text
-    assert "0.5 is recommended: the target's CER is 20.00%" in page.words
     assert "Check the worst 50% of the lines" in page.words
     assert "Check the worst 50% of the lines" in text
     assert "ECE fitted" in page.words
@@ -147,11 +137,10 @@ def test_an_adapter_that_forgot_too_much_is_a_warning(run: RunFolder) -> None:
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"points": []}'])
 def test_what_cannot_be_read_beside_the_scores_costs_its_table_only(run: RunFolder, content: str) -> None:
-    for path in (run.strength, run.confidence):
-        path.write_text(content, encoding="utf-8")
+    run.confidence.write_text(content, encoding="utf-8")
     material = gather(run)
     assert material.asides == []
-    assert [warning.split(" is nothing")[0] for warning in material.warnings] == ["strength.json", "confidence.json"]
+    assert [warning.split(" is nothing")[0] for warning in material.warnings] == ["confidence.json"]
     assert "run `dsocr calibrate RUN` again" in Page(render_page(material)).words
 
 
@@ -206,30 +195,6 @@ def test_a_report_takes_its_place_in_the_run_or_where_it_is_wanted(run: RunFolde
     assert write_report(run, out=tmp_path / "r.html")[0].is_file()
     with pytest.raises(DataError, match="no such folder"):
         write_report(run, out=tmp_path / "nowhere" / "r.html")
-
-
-@pytest.mark.parametrize(
-    ("is_scored", "report", "drawn"),
-    [
-        pytest.param(True, True, True, id="the report shows the sweep"),
-        pytest.param(True, False, False, id="no report is wanted"),
-        pytest.param(False, True, False, id="there are no scores to report"),
-    ],
-)
-def test_a_sweep_is_put_into_the_report_of_a_run_that_was_scored(
-    is_scored: bool, report: bool, drawn: bool, run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    guard = GuardReading("print", 20, 1.5, ErrorRate(2, 100), ErrorRate(2, 100))
-    points = [Point(strength, (4,), ErrorRate(4, 100), guard) for strength in (0.0, 1.0)]
-    monkeypatch.setattr("dsocr.evaluation.strength.sweep", lambda *_, **__: Sweep("validation", points))
-    run.adapter.mkdir()
-    if not is_scored:
-        run.scorecard.unlink()
-    wanted: dict[str, Any] = {"dataset": None, "split": Split.VALIDATION, "limit": None, "with_base": True}
-    sweep_command(Printer(quiet=True), run.path, **wanted, report=report, json=False)
-    assert run.strength.is_file()
-    assert run.report.is_file() == drawn
-    assert not drawn or "At other strengths" in run.report.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("drawn", [True, False])

@@ -48,9 +48,6 @@ def refusal(monkeypatch: pytest.MonkeyPatch, capsys: Texts, *arguments: object) 
             id="processes of a cluster",
         ),
         pytest.param(["serve", "nowhere"], "nowhere: no such run folder", id="a run to serve"),
-        pytest.param(
-            ["evaluate", "run", "--scale-sweep", "--no-base"], "--no-base: a sweep", id="a sweep without base"
-        ),
     ],
 )
 def test_what_is_not_there_is_named(

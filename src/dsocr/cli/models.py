@@ -67,40 +67,21 @@ def curves(
 def evaluate(
     run: Annotated[Path, typer.Argument(help="The run folder.")],
     dataset: Annotated[Path | None, typer.Option(help="Another dataset folder than the run's own.")] = None,
-    split: Annotated[
-        Split | None, typer.Option(help="The split to score; test if not given, and for a sweep validation.")
-    ] = None,
+    split: Annotated[Split, typer.Option(help="The split to score.")] = Split.TEST,
     limit: Annotated[int | None, typer.Option(min=1, help="Score the first so many samples only.")] = None,
     base: Annotated[bool, typer.Option(help="Score the base beside the adapter.")] = True,
-    scale_sweep: Annotated[
-        bool, typer.Option("--scale-sweep", help="Read at several strengths of the adapter, and recommend one.")
-    ] = False,
     report: Annotated[bool, typer.Option(help="Write report.html, the page with the lines' pictures, too.")] = True,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Score an adapter beside its base, on lines it never saw. Writes a scorecard into the run, and a report."""
-    if scale_sweep:
-        from dsocr.commands.strength import sweep_command
-
-        sweep_command(
-            Printer(quiet=quiet or json),
-            run,
-            dataset=dataset,
-            split=split or Split.VALIDATION,
-            limit=limit,
-            with_base=base,
-            report=report,
-            json=json,
-        )
-        return
     from dsocr.commands.reading import evaluate_command
 
     evaluate_command(
         Printer(quiet=quiet or json),
         run,
         dataset=dataset,
-        split=split or Split.TEST,
+        split=split,
         limit=limit,
         with_base=base,
         report=report,

@@ -61,7 +61,7 @@ class GuardReading:
             return f"{told}: within the margin of {self.margin:g} points"
         return (
             f"{told}: {self.drop:.1f} points worse, more than the margin of {self.margin:g}. If that matters to you, "
-            "see which strength keeps both with `dsocr evaluate RUN --scale-sweep`; or train with a lower "
+            "use less of the adapter with `dsocr export RUN --adapter FOLDER --scale 0.8`; or train with a lower "
             "learning_rate, fewer epochs, or lines of that kind mixed in"
         )
 

@@ -32,10 +32,6 @@ def at_strength(model: PeftModel, strength: float) -> Iterator[None]:
     Raises ConfigError for a strength outside 0 to 1, or one between for DoRA.
     """
     demand_strength(strength, model.peft_config["default"].to_dict())
-    if strength == 0:
-        with model.disable_adapter():
-            yield
-        return
     scalings = [layer.scaling for layer in model.modules() if isinstance(layer, LoraLayer)]
     kept = [dict(scaling) for scaling in scalings]
     try:

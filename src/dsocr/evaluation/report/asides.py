@@ -1,10 +1,9 @@
-"""What was measured of a run beside its scores: the guard set, other strengths of the adapter, and confidences."""
+"""What was measured of a run beside its scores: the guard set and confidences."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from dsocr.evaluation.metrics import spoken_points
@@ -29,14 +28,13 @@ def read_asides(run: RunFolder, card: Scorecard) -> tuple[list[Aside], list[str]
     """The asides of a run, each where it was measured, and a warning for each file that cannot be read."""
     found = [_guard(card.guard)] if card.guard else []
     warnings = []
-    for path, made_by, aside in (
-        (run.strength, "dsocr evaluate RUN --scale-sweep", _strength),
-        (run.confidence, "dsocr calibrate RUN", _confidence),
-    ):
+    if run.confidence.is_file():
         try:
-            found += _read(path, aside)
+            found.append(_confidence(json.loads(run.confidence.read_text(encoding="utf-8"))))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            warnings.append(f"{path.name} is nothing that this version can read: run `{made_by}` again.")
+            warnings.append(
+                f"{run.confidence.name} is nothing that this version can read: run `dsocr calibrate RUN` again."
+            )
     return found, warnings
 
 
@@ -49,10 +47,6 @@ def render_aside(aside: Aside) -> str:
         f'<p class="{kind}">{visible(aside.sentence)}</p><div class="wide"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
-
-
-def _read(path: Path, aside: Callable[[Mapping[str, Any]], Aside]) -> list[Aside]:
-    return [aside(json.loads(path.read_text(encoding="utf-8")))] if path.is_file() else []
 
 
 def _guard(guard: Mapping[str, Any]) -> Aside:
@@ -73,30 +67,6 @@ def _guard(guard: Mapping[str, Any]) -> Aside:
         ],
         warns=guard["beyond_margin"],
     )
-
-
-def _strength(sweep: Mapping[str, Any]) -> Aside:
-    rows = [
-        (
-            f"{point['strength']:g}",
-            f"{point['target_cer']:.2%}",
-            f"{point['guard_cer']:.2%}",
-            spoken_points(point["guard_drop"]),
-            _remark(point, sweep["recommended"]),
-        )
-        for point in sweep["points"]
-    ]
-    head = ("strength", f"CER, {sweep['split']}", "CER, guard set", "points worse", "")
-    return Aside("strength", "At other strengths of the adapter", _sentence(sweep["sentence"]), head, rows)
-
-
-def _remark(point: Mapping[str, Any], recommended: float) -> str:
-    remarks = {
-        "the base": not point["strength"],
-        "beyond the margin": point["beyond_margin"],
-        "recommended": point["strength"] == recommended,
-    }
-    return ", ".join(remark for remark, holds in remarks.items() if holds)
 
 
 def _confidence(report: Mapping[str, Any]) -> Aside:
