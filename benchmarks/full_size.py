@@ -73,7 +73,7 @@ def _measure(folder: Path, numbers: Numbers, options: argparse.Namespace) -> lis
     phases = ["write", "load"]
     for scope in SCOPES:
         phases += [f"train {scope}", f"reload {scope}"]
-    phases += ["keep features", "keep states"]
+    phases += ["keep features"]
     phases += [f"export {SCOPES[-1]}", f"merged {SCOPES[-1]}"] if options.export else []
     rows = []
     for phase in phases:

@@ -23,7 +23,6 @@ from torch import Tensor
 from transformers import logging
 
 from dsocr.inference.generation import Generation
-from dsocr.model.activation import image_states
 from dsocr.model.adapters import WEIGHTS, adapter_tensors, attach_adapter, load_adapter, save_adapter, without_gradient
 from dsocr.model.collating import collate, only_learnt
 from dsocr.model.encoding import Encoded, Encoder
@@ -89,7 +88,7 @@ def run_phase(name: str, folder: Path, numbers: Numbers, steps: int) -> list[Row
         "write": lambda: write(task),
         "load": lambda: load(task),
         "train": lambda: train(task, scope),
-        "keep": lambda: keep(task, scope),
+        "keep": lambda: keep(task),
         "reload": lambda: reload(task, scope),
         "export": lambda: export(task, scope),
         "merged": lambda: load_merged(task, scope),
@@ -137,27 +136,15 @@ def train(task: Task, scope: str) -> list[Row]:
     return [row]
 
 
-def keep(task: Task, what: str) -> list[Row]:
-    """Train the decoder on one sample whose features are kept, or the states of an adapter that begins behind it."""
+def keep(task: Task) -> list[Row]:
+    """Train the decoder on one sample whose features are kept."""
     base, _ = _loaded(task.base)
     sample, encoder = _sample(base)
     torch.manual_seed(SEED)
-    model = attach_adapter(
-        base.network,
-        base=base.name,
-        revision=None,
-        scope="decoder",
-        rank=RANK,
-        alpha=2 * RANK,
-        variant="alora" if what == "states" else "lora",
-        invoked_by=encoder.words_behind_image,
-    )
-    if what == "states":
-        (seen,) = image_states(model, [sample], encoder.pad_id, torch.bfloat16)
-    else:
-        (seen,) = vision_features(base.network, [sample], encoder.pad_id, torch.bfloat16)
+    model = attach_adapter(base.network, base=base.name, revision=None, scope="decoder", rank=RANK, alpha=2 * RANK)
+    (seen,) = vision_features(base.network, [sample], encoder.pad_id, torch.bfloat16)
     batch = collate([replace(sample, features=seen)], encoder.pad_id, padding="right")
-    return [_steps(model, only_learnt(batch), task.steps, f"decoder, {what} kept ({seen.nbytes / 1e6:.1f} MB)")]
+    return [_steps(model, only_learnt(batch), task.steps, f"decoder, features kept ({seen.nbytes / 1e6:.1f} MB)")]
 
 
 def _steps(model: PeftModel, batch: Mapping[str, Any], steps: int, what: str) -> Row:

@@ -17,7 +17,6 @@ from transformers import AutoModelForImageTextToText, PreTrainedModel, PreTraine
 
 from dsocr.inference.decoding import decode
 from dsocr.inference.generation import Generation
-from dsocr.model.activation import activated, begin_behind_image, image_states
 from dsocr.model.adapters import adapter_tensors, attach_adapter, load_tensors
 from dsocr.model.architectures import Architecture, original_config
 from dsocr.model.collating import collate, normalized, only_learnt
@@ -47,24 +46,19 @@ UNTIMED = 3
 LINE_TOKENS = 19
 LINE_SIZE = (1500, 120)
 NEW_TOKENS = 64
-BEHIND = "behind"
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a step is made: which logits are made, how experts are computed, what is kept.
-
-    With `behind` the adapter begins behind the image, and the states that are kept are those of the decoder.
-    """
+    """How a step is made: which logits are made, how experts are computed, what is kept."""
 
     name: str
     learnt: bool = False
     experts: str = "eager"
     kept: bool = False
     compiled: bool = False
-    behind: bool = False
 
 
 REFERENCE = Recipe("reference")
@@ -75,18 +69,13 @@ RECIPES = [
     Recipe("features kept", kept=True),
     Recipe("grouped, learnt", learnt=True, experts="grouped_mm"),
     Recipe("grouped, learnt, kept", learnt=True, experts="grouped_mm", kept=True),
-    Recipe("grouped, learnt, behind the image", learnt=True, experts="grouped_mm", behind=True),
-    Recipe("grouped, learnt, states kept", learnt=True, experts="grouped_mm", behind=True, kept=True),
-    Recipe("the same, compiled", learnt=True, experts="grouped_mm", behind=True, kept=True, compiled=True),
+    Recipe("the same, compiled", learnt=True, experts="grouped_mm", kept=True, compiled=True),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A model with an adapter, as fresh as `adapter` remembers it, on one device.
-
-    It has another beside it that begins behind the image.
-    """
+    """A model with an adapter, as fresh as `adapter` remembers it, on one device."""
 
     model: PeftModel
     encoder: Encoder
@@ -108,8 +97,6 @@ class Bench:
             network, encoder = base.network, base.encoder(resolution, "free_ocr")
         network.name_or_path = "full size"
         model = attach_adapter(network, base="full size", revision=None, scope=scope, rank=RANK, alpha=2 * RANK)
-        model.add_adapter(BEHIND, activated(model.peft_config["default"], encoder.words_behind_image))
-        begin_behind_image(model)
         fresh = {name: tensor.detach().clone() for name, tensor in adapter_tensors(model).items()}
         return cls(model, encoder, fresh, device)
 
@@ -142,7 +129,7 @@ class Bench:
 
         A step's operations are counted once, on one image; with a trace, one more step is written down there.
         """
-        self._switch(recipe)
+        self._renew_adapter()
         self.model.get_base_model().set_experts_implementation(recipe.experts)
         self._set_checkpointing(checkpointing)
         row: Row = {"what": "train", "recipe": recipe.name, "images": images, "steps": steps}
@@ -168,7 +155,7 @@ class Bench:
         # Grouped products are not counted by torch; the loop over the experts makes the same ones, one by one.
         self.model.get_base_model().set_experts_implementation("eager")
         self._set_checkpointing(False)
-        self._switch(recipe)
+        self._renew_adapter()
         self.model.train()
         batch = self._batch(1, recipe)
         counted = operations(lambda: self._loss(batch).backward())
@@ -189,11 +176,8 @@ class Bench:
         position = 2 * 2 * int(config.num_hidden_layers) * int(config.hidden_size)
         return float(weights + images * (prompt + written / 2) * position)
 
-    def _switch(self, recipe: Recipe) -> None:
-        """To a fresh adapter of the recipe's kind."""
-        name = BEHIND if recipe.behind else "default"
-        self.model.set_adapter(name)
-        load_tensors(self.model, self.adapter, where="the fresh adapter", name=name)
+    def _renew_adapter(self) -> None:
+        load_tensors(self.model, self.adapter, where="the fresh adapter")
 
     def _loss(self, batch: dict[str, Any]) -> Any:
         with torch.autocast(self.device.type, torch.bfloat16):
@@ -230,7 +214,7 @@ class Bench:
     def _batch(self, images: int, recipe: Recipe) -> dict[str, Any]:
         pad_id, samples = self.encoder.pad_id, self._samples(images)
         if recipe.kept:
-            samples = [replace(sample, features=self._seen(sample, recipe)) for sample in samples]
+            samples = [replace(sample, features=self._seen(sample)) for sample in samples]
         batch = collate(samples, pad_id, padding="right", dtype=torch.uint8)
         batch = only_learnt(batch) if recipe.learnt else batch
         return {name: part.to(self.device) if isinstance(part, Tensor) else part for name, part in batch.items()} | {
@@ -239,10 +223,8 @@ class Bench:
             if name == "mm_encoder_outputs"
         }
 
-    def _seen(self, sample: Encoded, recipe: Recipe) -> Tensor:
+    def _seen(self, sample: Encoded) -> Tensor:
         """What is kept of a sample's image."""
-        if recipe.behind:
-            return image_states(self.model, [sample], self.encoder.pad_id, torch.bfloat16)[0]
         return vision_features(self.model.get_base_model(), [sample], self.encoder.pad_id, torch.bfloat16)[0]
 
     def _samples(self, images: int) -> list[Encoded]:

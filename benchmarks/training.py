@@ -63,13 +63,9 @@ class Recipe:
     read: bool = False
     onednn: bool = False
     per_forward: int = 8
-    variant: str = "lora"
-    layers: str = ""
     maskless: bool = False
     last: bool = False
 
-
-LAST_LAYER = r"^model\.language_model\.layers\.2\.(self_attn|mlp)\.(shared_experts\.)?[a-z]+_proj$"
 
 REFERENCE = Recipe("reference", read=True)
 LEVERS = [
@@ -81,7 +77,6 @@ LEVERS = [
     Recipe("products by oneDNN", onednn=True),
 ]
 OURS = Recipe("all but oneDNN", learnt=True, experts="grouped_mm", window=1, maskless=True, last=True)
-BEHIND = replace(OURS, name="single lines, begun behind image", cache=True, variant="alora", read=True)
 RECIPES = {
     "decoder": [
         REFERENCE,
@@ -89,10 +84,6 @@ RECIPES = {
         Recipe("features kept", cache=True),
         replace(OURS, cache=True, read=True),
         replace(OURS, name="the same, 32 lines at once", cache=True, per_forward=32),
-        BEHIND,
-        replace(BEHIND, name="that, 32 lines at once", per_forward=32),
-        replace(BEHIND, name="that, the last layer alone", layers=LAST_LAYER),
-        replace(BEHIND, name="that, 32 lines at once", layers=LAST_LAYER, per_forward=32),
     ],
     "decoder+vision": [
         REFERENCE,
@@ -171,7 +162,7 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     settings = {
         "dataset": dataset,
         "run": dataset / "run",
-        "adapter": {"scope": recipe.layers or scope, "variant": recipe.variant},
+        "adapter": {"scope": scope},
         "training": training,
     }
     config = RunConfig.model_validate(settings)

@@ -115,9 +115,8 @@ class AdapterSection(Section):
     """Scale of the adapter: its output is multiplied by alpha / rank."""
     dropout: Fraction = 0.0
     """Part of the adapter's inputs zeroed while training."""
-    variant: Literal["lora", "rslora", "dora", "alora"] = "lora"
-    """lora; rslora, scaled by alpha / sqrt(rank) for high ranks; dora, which learns magnitudes apart, slower; or alora,
-    which begins behind the image: fastest, for what the base makes of an image is computed once; cannot be merged."""
+    variant: Literal["lora", "rslora", "dora"] = "lora"
+    """lora; rslora, scaled by alpha / sqrt(rank) for high ranks; or dora, which learns magnitudes apart, slower."""
 
 
 class TrainingSection(Section):
@@ -268,21 +267,6 @@ class RunConfig(Section):
     """The state from which an interrupted run goes on."""
     generation: GenerationSection = GenerationSection()
     """How text is generated, in validation and in transcription."""
-
-    @model_validator(mode="after")
-    def _can_begin_behind_the_image(self) -> Self:
-        if self.adapter.variant != "alora":
-            return self
-        if self.adapter.scope in ("decoder+experts", "decoder+vision"):
-            raise ValueError(
-                f"adapter.variant: alora begins behind the image and leaves experts alone, so adapter.scope must be"
-                f" decoder or a pattern, not {self.adapter.scope}"
-            )
-        if self.training.gradient_checkpointing:
-            raise ValueError(
-                "training.gradient_checkpointing: must be false with adapter.variant alora, which holds little anyway"
-            )
-        return self
 
     def to_yaml(self) -> str:
         """Every setting, defaults included; `load_config` reads the same configuration back."""

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from dsocr.errors import ConfigError, ModelError
 from dsocr.model.adapters import (
+    CONFIG,
     WEIGHTS,
     Variant,
     adapter_tensors,
@@ -224,3 +225,12 @@ def test_what_routed_experts_cannot_have_is_refused(dropout: float, variant: Var
             dropout=dropout,
             variant=variant,
         )
+
+
+def test_an_activated_lora_adapter_is_an_error(tmp_path: Path) -> None:
+    save_adapter(fresh("decoder"), tmp_path)
+    config = json.loads((tmp_path / CONFIG).read_text(encoding="utf-8"))
+    (tmp_path / CONFIG).write_text(json.dumps({**config, "alora_invocation_tokens": [5]}), encoding="utf-8")
+    with pytest.raises(ModelError, match="aLoRA") as caught:
+        load_adapter(load_base("nano").network, tmp_path)
+    assert caught.value.where == str(tmp_path / CONFIG)

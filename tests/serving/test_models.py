@@ -11,7 +11,7 @@ from PIL import Image
 from dsocr.errors import ModelError, RunError
 from dsocr.inference.generation import Generation
 from dsocr.inference.transcriber import Transcriber
-from dsocr.model.adapters import Variant, attach_adapter, save_adapter
+from dsocr.model.adapters import attach_adapter, save_adapter
 from dsocr.model.loading import load_base
 from dsocr.runs import ReadingSettings
 from dsocr.serving.models import ServedModels
@@ -42,12 +42,10 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Adapter:
         settings: ReadingSettings = SETTINGS,
         scope: str = "decoder",
         rank: int = 2,
-        variant: Variant = "lora",
     ) -> Path:
         folder = root / name / "adapter"
         folder.mkdir(parents=True)
         base = load_base("nano")
-        words = base.encoder(settings.resolution, settings.prompt).words_behind_image
         model = attach_adapter(
             base.network,
             base="nano",
@@ -55,8 +53,6 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Adapter:
             scope=scope,
             rank=rank,
             alpha=4,
-            variant=variant,
-            invoked_by=words,
         )
         generator = torch.Generator().manual_seed(seed)
         for parameter in model.parameters():
@@ -86,10 +82,9 @@ def test_each_adapter_reads_as_it_does_alone(adapter: Adapter, image: Image.Imag
         "one": adapter("one", 1),
         "two": adapter("two", 2, rank=4),
         "vision": adapter("v", 3, scope="decoder+vision"),
-        "behind": adapter("b", 6, variant="alora"),
     }
     served = ServedModels(folders)
-    assert served.names == ["one", "two", "vision", "behind", "base"]
+    assert served.names == ["one", "two", "vision", "base"]
 
     def read(name: str) -> str:
         (prediction,) = served.read(name, [("line", image)])
@@ -99,14 +94,13 @@ def test_each_adapter_reads_as_it_does_alone(adapter: Adapter, image: Image.Imag
     lonely = Transcriber.of_adapter(folders["one"])
     with lonely.without_adapter():
         expected["base"] = next(iter(lonely.read([("line", image)]))).text
-    assert len(set(expected.values())) == 5
-    for name in ("vision", "one", "behind", "base", "two", "behind", "one", "vision", "base"):
+    assert len(set(expected.values())) == 4
+    for name in ("vision", "one", "base", "two", "one", "vision", "base"):
         assert read(name) == expected[name]
     served.load("two", folders["one"])
     assert read("two") == expected["one"]
     read("vision")  # one may go that was read with last
     served.unload("vision")
-    served.unload("behind")
     assert served.names == ["one", "two", "base"]
     with pytest.raises(ModelError, match="no model"):
         read("vision")

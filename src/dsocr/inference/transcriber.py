@@ -20,7 +20,6 @@ from dsocr.inference.generation import Generation
 from dsocr.inference.ordering import batches, read_by_length
 from dsocr.inference.prediction import Prediction
 from dsocr.inference.second_try import LineReading, without_loops
-from dsocr.model.activation import begins_behind_image
 from dsocr.model.adapters import load_adapter
 from dsocr.model.encoding import Encoder
 from dsocr.model.loading import choose_device, choose_dtype, load_base
@@ -52,14 +51,14 @@ class Transcriber:
     def of_adapter(cls, folder: Path, *, precision: str = "auto", merged: bool = False) -> "Transcriber":
         """An adapter folder with its `reading.json`, on the base that this names.
 
-        `merged` adds the adapter to the base's weights in memory, if it can be: it reads faster, and nothing can be
+        `merged` adds the adapter to the base's weights in memory: it reads faster, and nothing can be
         switched off.
         """
         settings = ReadingSettings.load(folder)
         device = choose_device()
         base = load_base(settings.base, settings.base_revision, dtype=choose_dtype(precision, device), device=device)
         network = load_adapter(base.network, folder)
-        if merged and not begins_behind_image(network):
+        if merged:
             network = network.merge_and_unload()
         encoder = base.encoder(settings.resolution, settings.prompt)
         generation = Generation(**settings.generation)

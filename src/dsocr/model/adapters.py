@@ -7,7 +7,7 @@ start with no more than a warning. Loading goes through `load_tensors`, which de
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,6 @@ from torch.nn import Parameter
 from transformers import PreTrainedModel
 
 from dsocr.errors import ConfigError, ModelError
-from dsocr.model.activation import ActivatedConfig, activated, begin_behind_image
 
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
@@ -43,9 +42,8 @@ _NATIVE_DECODER = "model.language_model.layers."
 _ORIGINAL_DECODER = "model.layers."
 
 
-Variant = Literal["lora", "rslora", "dora", "alora"]
-"""Low-rank adapters as published, with a scale that suits high ranks, with magnitudes learnt apart, or such as begin
-behind the image (`activation.py`)."""
+Variant = Literal["lora", "rslora", "dora"]
+"""Low-rank adapters as published, with a scale that suits high ranks, or with magnitudes learnt apart."""
 
 
 def attach_adapter(
@@ -58,16 +56,14 @@ def attach_adapter(
     alpha: int,
     dropout: float = 0.0,
     variant: Variant = "lora",
-    invoked_by: Sequence[int] = (),
 ) -> PeftModel:
     """The network with a fresh adapter, which changes nothing until it is trained; only the adapter has gradients.
 
     The adapter is float32 whatever the network is, so that no half-precision weight is ever trained. `scope` is a name
-    or an anchored pattern over module names; `invoked_by`, for alora, are the ids of the prompt's words behind the
-    image. Raises ConfigError where it matches no layer, where routed experts are to have dropout or DoRA, which PEFT
-    cannot give them, or where alora is to change what lies before the words, or finds none.
+    or an anchored pattern over module names. Raises ConfigError where it matches no layer, or where routed experts are
+    to have dropout or DoRA, which PEFT cannot give them.
     """
-    if scope == "decoder+experts" and (dropout or variant in ("dora", "alora")):
+    if scope == "decoder+experts" and (dropout or variant == "dora"):
         setting = "adapter.dropout: must be 0" if dropout else f"adapter.variant: must not be {variant}"
         raise ConfigError(f"{setting} with the scope decoder+experts", hint="the scope decoder can have it")
     pattern = _PATTERN_BY_SCOPE.get(scope, scope)
@@ -78,8 +74,6 @@ def attach_adapter(
             f"adapter.scope: {scope!r} matches no layer of the network",
             hint=f"scopes are {', '.join(_PATTERN_BY_SCOPE)}; a layer is called, for example, {names[-2]}",
         )
-    if variant == "alora":
-        _demand_behind_image(matched, invoked_by)
     config = LoraConfig(
         base_model_name_or_path=base,
         revision=revision,
@@ -91,29 +85,7 @@ def attach_adapter(
         target_modules=pattern,
         target_parameters=_EXPERTS if scope == "decoder+experts" else None,
     )
-    return _with_adapter(network, activated(config, invoked_by) if variant == "alora" else config)
-
-
-def _demand_behind_image(layers: Sequence[str], invoked_by: Sequence[int]) -> None:
-    """Raises ConfigError where an adapter that begins behind the image would not begin, or never act."""
-    seeing = [name for name in layers if not name.startswith("model.language_model.")]
-    if seeing:
-        raise ConfigError(
-            f"adapter.variant: alora begins behind the image, so it cannot change what sees it, such as {seeing[0]}",
-            hint="set adapter.scope to decoder, or adapter.variant to lora",
-        )
-    if not invoked_by:
-        raise ConfigError(
-            "adapter.variant: alora begins with the prompt's words behind the image, and this prompt has none",
-            hint="give input.prompt words behind the image, or set adapter.variant to lora",
-        )
-
-
-def _with_adapter(network: PreTrainedModel, config: LoraConfig) -> PeftModel:
-    model = get_peft_model(network, config)
-    if isinstance(config, ActivatedConfig):
-        begin_behind_image(model)
-    return model
+    return get_peft_model(network, config)
 
 
 def save_adapter(model: PeftModel, folder: Path) -> None:
@@ -124,31 +96,17 @@ def save_adapter(model: PeftModel, folder: Path) -> None:
 
 def adapter_files(model: PeftModel) -> Iterator[tuple[str, bytes]]:
     """The names and contents of the files that `save_adapter` writes."""
-    config = _as_on_disk(model.peft_config["default"].to_dict()) | {"inference_mode": True}
+    config = model.peft_config["default"].to_dict() | {"inference_mode": True}
     content = {key: sorted(value) if isinstance(value, set) else value for key, value in config.items()}
     yield CONFIG, (json.dumps(content, indent=2) + "\n").encode()
     yield WEIGHTS, save(adapter_tensors(model), metadata={"format": "pt"})
-
-
-def _as_on_disk(config: dict[str, Any]) -> dict[str, Any]:
-    """An adapter's config as PEFT and others read it."""
-    if "invoked_by" not in config:
-        return config
-    invoked_by = list(config.pop("invoked_by"))
-    return config | {"alora_invocation_tokens": invoked_by, "task_type": "CAUSAL_LM"}
-
-
-def _as_in_memory(config: LoraConfig) -> LoraConfig:
-    """The same as it is used here: one that begins behind the image has plain layers, not PEFT's activated ones."""
-    invoked_by = config.alora_invocation_tokens
-    return activated(config, invoked_by) if invoked_by else config
 
 
 def load_adapter(network: PreTrainedModel, folder: Path) -> PeftModel:
     """The network with a saved adapter. Raises ModelError where a file is missing or a tensor does not match."""
     config, tensors = _saved(folder)
     try:
-        model = _with_adapter(network, config)
+        model = get_peft_model(network, config)
     except ValueError as error:  # PEFT found none of the layers
         raise _does_not_fit(folder, error) from error
     load_tensors(model, tensors, where=folder / WEIGHTS)
@@ -165,8 +123,6 @@ def add_adapter(model: PeftModel, folder: Path, name: str) -> None:
         hint = "serve it alone, or merge it with `dsocr export --merged`"
         raise ModelError("adapts routed experts, which one adapter at a time can", where=folder, hint=hint)
     try:
-        if isinstance(config, ActivatedConfig):
-            begin_behind_image(model)
         model.add_adapter(name, config)
         load_tensors(model, tensors, where=folder / WEIGHTS, name=name)
     except ValueError as error:
@@ -194,8 +150,9 @@ def _saved(folder: Path) -> tuple[LoraConfig, dict[str, Tensor]]:
         raise ModelError("its weights are a pickle, which can run code and is not read", where=folder, hint=hint)
     if not (folder / WEIGHTS).is_file() or not (folder / CONFIG).is_file():
         raise ModelError(f"is not an adapter: it needs {CONFIG} and {WEIGHTS}", where=folder)
+    read_adapter_config(folder)
     try:
-        return _as_in_memory(LoraConfig.from_pretrained(str(folder))), load_file(folder / WEIGHTS)
+        return LoraConfig.from_pretrained(str(folder)), load_file(folder / WEIGHTS)
     except SafetensorError as error:
         raise ModelError(f"is not a whole safetensors file ({error})", where=folder / WEIGHTS) from error
     except (TypeError, ValueError) as error:
@@ -212,6 +169,12 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
         raise ModelError(f"is not JSON: {error}", where=folder / CONFIG) from error
     if not isinstance(config, dict) or not {"r", "lora_alpha", "target_modules"} <= config.keys():
         raise ModelError("is not the config of a LoRA adapter", where=folder / CONFIG)
+    if config.get("alora_invocation_tokens"):
+        raise ModelError(
+            "activated LoRA adapters (aLoRA) are not supported any more",
+            where=folder / CONFIG,
+            hint="train again with adapter.variant lora, or read with the version that trained it",
+        )
     return config
 
 
@@ -228,8 +191,6 @@ def variant_of(config: Mapping[str, Any]) -> Variant:
     """The variant that a saved adapter's config tells of."""
     if config.get("use_dora"):
         return "dora"
-    if config.get("alora_invocation_tokens"):
-        return "alora"
     return "rslora" if config.get("use_rslora") else "lora"
 
 

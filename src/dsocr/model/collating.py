@@ -19,8 +19,6 @@ from dsocr.model.encoding import Encoded
 IGNORED = -100
 """The label of a position that is not learnt."""
 
-_STATES = 5
-
 PIXELS = ("pixel_values", "pixel_values_local")
 """The parts of a batch that are pixels."""
 
@@ -36,37 +34,11 @@ class ImageFeatures:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "ImageFeatures":
         """The same on a device; the Trainer moves batches so."""
-        return ImageFeatures(_moved(self.pooler_output, device, non_blocking))
+        return ImageFeatures([image.to(device, non_blocking=non_blocking) for image in self.pooler_output])
 
     def pin_memory(self) -> "ImageFeatures":
         """The same in memory that a device can read while it computes."""
-        return ImageFeatures(_pinned(self.pooler_output))
-
-
-@dataclass(frozen=True, slots=True)
-class ImageStates:
-    """In place of features the keys and values of all layers, where an adapter begins behind the image.
-
-    Those of an image are (N, 2, H, P, d), as `activation.py` has them.
-    """
-
-    states: list[Tensor]
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> "ImageStates":
-        """The same on a device; the Trainer moves batches so."""
-        return ImageStates(_moved(self.states, device, non_blocking))
-
-    def pin_memory(self) -> "ImageStates":
-        """The same in memory that a device can read while it computes."""
-        return ImageStates(_pinned(self.states))
-
-
-def _moved(images: Sequence[Tensor], device: torch.device | str, non_blocking: bool) -> list[Tensor]:
-    return [image.to(device, non_blocking=non_blocking) for image in images]
-
-
-def _pinned(images: Sequence[Tensor]) -> list[Tensor]:
-    return [image.pin_memory() for image in images]
+        return ImageFeatures([image.pin_memory() for image in self.pooler_output])
 
 
 def collate(
@@ -144,8 +116,7 @@ def _images(samples: Sequence[Encoded], device: torch.device | str, dtype: torch
     if features:
         if len(features) != len(samples):
             raise ModelError("a batch needs samples that all have features or none")
-        made = ImageStates if features[0].dim() == _STATES else ImageFeatures
-        return {"mm_encoder_outputs": {"image": made(features).to(device)}}
+        return {"mm_encoder_outputs": {"image": ImageFeatures(features).to(device)}}
     images: dict[str, Any] = {
         "pixel_values": _pixels(np.stack([sample.views.whole for sample in samples]), device, dtype)
     }

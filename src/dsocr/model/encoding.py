@@ -23,8 +23,8 @@ class Encoded:
     """A sample the model can take: `prompt_ids` with one id an image slot, `answer_ids` with the end token.
 
     `answer_ids` is empty for transcription. `stitches_tiles` where the model wants to know the grid of the tiles.
-    `features`, where the vision towers have seen the image already, are its (slots, D) features, or its states where
-    the decoder has, and `views` is not looked at.
+    `features`, where the vision towers have seen the image already, are its (slots, D) features, and `views` is
+    not looked at.
     """
 
     prompt_ids: tuple[int, ...]
@@ -57,19 +57,14 @@ class Encoder:
         """The id that ends an answer."""
         return int(self.tokenizer.eos_token_id)
 
-    @property
-    def words_behind_image(self) -> tuple[int, ...]:
-        """The ids of the prompt's words behind the image."""
-        return self.text_ids(self.prompt.split(IMAGE)[1])
-
     def prompt_ids(self, grid: Grid = UNTILED) -> tuple[int, ...]:
         """Begin token, the image's slots and the words of the prompt; no end token, no space at the end.
 
         `grid` is that of the image's tiles, on which the number of slots depends.
         """
-        before, _ = self.prompt.split(IMAGE)
+        before, behind = self.prompt.split(IMAGE)
         slots = (self.image_token_id,) * self.resolution.slots(grid)
-        return (int(self.tokenizer.bos_token_id), *self.text_ids(before), *slots, *self.words_behind_image)
+        return (int(self.tokenizer.bos_token_id), *self.text_ids(before), *slots, *self.text_ids(behind))
 
     def text_ids(self, text: str) -> tuple[int, ...]:
         """The ids of a text, special tokens neither added nor understood."""

@@ -18,7 +18,6 @@ from dsocr.model.exported import Exported
 from dsocr.model.finding import find_base
 from dsocr.model.loading import load_base
 from dsocr.model.merging import (
-    demand_mergeable,
     demand_same_tensors,
     merge,
     original_tensors,
@@ -48,13 +47,12 @@ def export_merged(
     """Write the run's base with its adapter merged in, with the names, types and other files that the base has.
 
     `scores` is the run's scorecard as its file holds it, for the card; of the adapter as much is merged in as
-    `strength` says. Raises ConfigError where the folder `out` is not free, or the adapter cannot have this strength or
-    be merged at all, ModelError where it does not fit or a tensor would not come out under the name it went in by.
+    `strength` says. Raises ConfigError where the folder `out` is not free, or the adapter cannot have this strength,
+    ModelError where it does not fit or a tensor would not come out under the name it went in by.
     """
     refuse_target(out, overwrite=overwrite)
     demand_apart(out, [run.adapter])
     export = Exported.of_run("merged", run, scores, strength)
-    demand_mergeable(export.adapter)
     settings = export.settings
     folder, _ = find_base(settings.base, settings.base_revision)
     demand_apart(out, [folder])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dsocr.errors import ConfigError
-from dsocr.model.adapters import CONFIG, WEIGHTS, variant_of
+from dsocr.model.adapters import CONFIG, WEIGHTS
 from dsocr.model.architectures import read_config_json, recognise
 from dsocr.model.export_folder import write_beside
 from dsocr.model.export_target import demand_apart, refuse_target
@@ -65,11 +65,6 @@ def config_for_vllm(config: Mapping[str, Any], names: Sequence[str]) -> dict[str
 
     `names` are those of the adapter's tensors. Raises ConfigError for what vLLM has no place for.
     """
-    if variant_of(config) == "alora":
-        raise ConfigError(
-            "vLLM has no adapters that begin behind the image, as this one does (adapter.variant alora)",
-            hint="read with `dsocr transcribe` or `dsocr serve`, or train with adapter.variant lora",
-        )
     if config.get("use_dora"):
         raise ConfigError("vLLM has no DoRA, which this adapter was trained with", hint=_MERGE)
     if config["r"] > VLLM_RANKS[-1]:

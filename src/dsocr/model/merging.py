@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import torch
 from peft import PeftModel
@@ -17,8 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
-from dsocr.errors import ConfigError, ModelError
-from dsocr.model.adapters import variant_of
+from dsocr.errors import ModelError
 from dsocr.model.architectures import UNUSED_TENSORS
 from dsocr.model.weights import tensor_shapes, tensor_types, weight_files
 
@@ -58,15 +56,6 @@ def demand_same_tensors(network: PreTrainedModel, folder: Path) -> None:
     if problems:
         shown = "".join(f"\n  {problem}" for problem in sorted(problems)[:20])
         raise ModelError(f"{len(problems)} tensors would be written otherwise than they were read{shown}", where=folder)
-
-
-def demand_mergeable(config: Mapping[str, Any]) -> None:
-    """Raises ConfigError where the adapter of this config must not act on the image, which merged weights would."""
-    if variant_of(config) == "alora":
-        raise ConfigError(
-            "this adapter begins behind the image (adapter.variant alora), so it cannot be merged into weights",
-            hint="read with `dsocr transcribe` or `dsocr serve`, or train with adapter.variant lora",
-        )
 
 
 @torch.no_grad()

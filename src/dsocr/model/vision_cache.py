@@ -1,10 +1,9 @@
 """What frozen vision towers say of an image, computed once and kept on disk.
 
-Where the adapter begins behind the image, the decoder up to there is frozen, too: then its keys and values are kept.
 An entry is one safetensors file named by a hash of everything it depends on, so it is never stale: what made the image
 (told by the caller), and, here, the frozen weights, their number format and kind of device, the resolution, the code
 that prepares pixels and the libraries it calls. Knows nothing about datasets.
-Shapes: `n` image slots, `D` width of the decoder; of keys and values as in `activation.py`.
+Shapes: `n` image slots, `D` width of the decoder.
 """
 
 import hashlib
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _CODE = (
-    "model/activation.py",
     "model/collating.py",
     "model/encoding.py",
     "model/folding.py",
@@ -51,7 +49,7 @@ _ELSEWHERE = "set DSOCR_CACHE to a folder with room, or training.vision_cache=fa
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Of one image: `tokens` (n, D), one for each image slot, or states (N, 2, H, P, d), and the grid of its tiles."""
+    """Of one image: `tokens` (n, D), one for each image slot, and the grid of its tiles."""
 
     tokens: Tensor
     grid: Grid
@@ -165,7 +163,6 @@ class FeatureStore:
 class VisionCache:
     """The features of images for one base at one resolution, from the store, or else from its vision towers.
 
-    With `states`, for a model whose adapter begins behind the image, they are the keys and values up to there.
     `autocast` is the number format in which training computes, None where the towers compute in their own. `about` is
     what else the images depend on. `frozen` tells the fingerprint of the weights when a key is asked for: gigabytes are
     hashed for it, so caches of one network share it.
@@ -179,18 +176,14 @@ class VisionCache:
         *,
         autocast: torch.dtype | None,
         about: str = "",
-        states: bool = False,
         frozen: Callable[[], str] | None = None,
     ) -> None:
         self._store = store
-        self._model = model
         self._network: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._encoder = encoder
         self._autocast = autocast
-        self._states = states
-        self.frozen = frozen or cache(partial(fingerprint, self._network, decoder=states))
-        parts = [repr(encoder.resolution), str(autocast), _code(), about]
-        self._about = "\n".join([*parts, encoder.prompt] if states else parts)
+        self.frozen = frozen or cache(partial(fingerprint, self._network))
+        self._about = "\n".join([repr(encoder.resolution), str(autocast), _code(), about])
 
     def key(self, made_of: str) -> str:
         """The name of the entry of an image, which `made_of` tells from every other."""
@@ -200,18 +193,14 @@ class VisionCache:
         """What the entry of an image takes on disk, its head included."""
         text = self._network.config.text_config
         dtype = self._autocast or self._network.dtype
-        if not self._states:
-            return self._encoder.resolution.slots(grid) * int(text.hidden_size) * dtype.itemsize + 512
-        positions = len(self._encoder.prompt_ids(grid)) - len(self._encoder.words_behind_image)
-        a_position = 2 * text.num_hidden_layers * text.num_key_value_heads * text.head_dim
-        return positions * int(a_position) * dtype.itemsize + 512
+        return self._encoder.resolution.slots(grid) * int(text.hidden_size) * dtype.itemsize + 512
 
     def fill(self, samples: Mapping[str, Encoded]) -> dict[str, Features]:
         """Compute the features of samples in one batch and keep them by key.
 
         Raises DataError where they cannot be written.
         """
-        computed = self._computed(list(samples.values()))
+        computed = vision_features(self._network, list(samples.values()), self._encoder.pad_id, self._autocast)
         filled = {
             key: Features(tokens, sample.views.grid)
             for (key, sample), tokens in zip(samples.items(), computed, strict=True)
@@ -219,13 +208,6 @@ class VisionCache:
         for key, features in filled.items():
             self._store.put(key, features)
         return filled
-
-    def _computed(self, samples: Sequence[Encoded]) -> list[Tensor]:
-        if not self._states:
-            return vision_features(self._network, samples, self._encoder.pad_id, self._autocast)
-        from dsocr.model.activation import image_states  # which needs networks: see above
-
-        return image_states(self._model, samples, self._encoder.pad_id, self._autocast)
 
     def claim(self, keys: Iterable[str]) -> set[str]:
         """Those of the keys that need not be filled any more."""
@@ -258,11 +240,11 @@ def vision_features(
     return [tokens.to("cpu", copy=True) for tokens in seen]
 
 
-def fingerprint(network: "PreTrainedModel", *, decoder: bool = False) -> str:
-    """A hash of all frozen in the network, its decoder if asked: names, shapes, types, values, and kind of device."""
+def fingerprint(network: "PreTrainedModel") -> str:
+    """A hash of all that features depend on in the network: names, shapes, types, values, and kind of device."""
     found = hashlib.sha256(f"{network.device.type} {network.config._attn_implementation}\n".encode())
     for name, tensor in sorted(network.state_dict().items()):
-        behind = name.startswith("lm_head") or (".language_model." in name and not decoder)
+        behind = name.startswith("lm_head") or ".language_model." in name
         if behind or ".lora_" in name:
             continue
         name = name.replace(".base_layer.", ".")  # whatever has an adapter

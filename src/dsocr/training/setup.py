@@ -83,7 +83,6 @@ def fresh_adapter(network: PreTrainedModel, config: RunConfig, encoder: Encoder,
         alpha=adapter.alpha,
         dropout=adapter.dropout,
         variant=adapter.variant,
-        invoked_by=encoder.words_behind_image,
     )
     if config.training.compile:
         compile_layers(model)

@@ -1,8 +1,4 @@
-"""Whether a training keeps what its vision towers say of each image, and the looking at all of them beforehand.
-
-Where the adapter begins behind the image, what the decoder makes of the image is kept if it fits: it takes more room,
-and saves more than the towers take.
-"""
+"""Whether a training keeps what its vision towers say of each image, and the looking at all of them beforehand."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +10,6 @@ from peft import PeftModel
 from dsocr.config import RunConfig
 from dsocr.data.augment import changes
 from dsocr.errors import ConfigError
-from dsocr.model.activation import begins_behind_image
 from dsocr.model.adapters import vision_parameters
 from dsocr.model.vision_cache import FeatureStore, MemoryStore, Store, VisionCache, cache_folder, code_hash
 from dsocr.training.collator import EncodedSamples
@@ -52,20 +47,14 @@ def keep_features(
     ranks = ranks or Ranks()
     limit = int(config.training.vision_cache_gigabytes * 1e9)
     store = FeatureStore(cache_folder(), limit)
-    for states in (True, False) if begins_behind_image(model) else (False,):
-        ours = _cache(store, model, training, dtype, states=states)
-        sets: list[tuple[EncodedSamples, int, VisionCache]] = [(training, _views(config), ours)]
-        if validation is not None:
-            # Validation computes in the number format of the weights, as transcription does.
-            theirs = _cache(store, model, validation, torch.float32, states=states, frozen=ours.frozen)
-            sets.append((validation, 1, theirs))
-        size = sum(_size(samples, views, cache) for samples, views, cache in sets)
-        # Asked once, before anything is written: what is free changes.
-        problem = ranks.from_first(partial(_too_large, size, limit))
-        if not problem:
-            break
-        if states:
-            tell(f"the decoder's part of the images is computed in every step: {problem}")
+    ours = _cache(store, model, training, dtype)
+    sets: list[tuple[EncodedSamples, int, VisionCache]] = [(training, _views(config), ours)]
+    if validation is not None:
+        # Validation computes in the number format of the weights, as transcription does.
+        sets.append((validation, 1, _cache(store, model, validation, torch.float32, frozen=ours.frozen)))
+    size = sum(_size(samples, views, cache) for samples, views, cache in sets)
+    # Asked once, before anything is written: what is free changes.
+    problem = ranks.from_first(partial(_too_large, size, limit))
     if problem:
         if config.training.vision_cache == "auto":
             tell(f"no vision cache: {problem}")
@@ -90,12 +79,11 @@ def keep_features_in_memory(
     if not _wanted(config, model, samples, epochs):
         return 0
     limit, views = int(config.training.vision_cache_gigabytes * 1e9), _views(config)
-    for states in (True, False) if begins_behind_image(model) else (False,):
-        cache = _cache(MemoryStore(), model, samples, dtype, states=states)
-        if not _too_large(_size(samples, views, cache), limit):
-            samples.use_cache(cache, views)
-            return views * len(samples)
-    return 0
+    cache = _cache(MemoryStore(), model, samples, dtype)
+    if _too_large(_size(samples, views, cache), limit):
+        return 0
+    samples.use_cache(cache, views)
+    return views * len(samples)
 
 
 def _views(config: RunConfig) -> int:
@@ -109,11 +97,10 @@ def _cache(
     samples: EncodedSamples,
     dtype: torch.dtype,
     *,
-    states: bool,
     frozen: Callable[[], str] | None = None,
 ) -> VisionCache:
     autocast, about = None if dtype is torch.float32 else dtype, code_hash(*_CODE)
-    return VisionCache(store, model, samples.encoder, autocast=autocast, about=about, states=states, frozen=frozen)
+    return VisionCache(store, model, samples.encoder, autocast=autocast, about=about, frozen=frozen)
 
 
 def _wanted(config: RunConfig, model: PeftModel, samples: EncodedSamples, epochs: float) -> bool:
