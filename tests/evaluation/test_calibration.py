@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from dsocr.errors import RunError
 from dsocr.evaluation.budget import best_order, budget_curve, foretold_sentence
 from dsocr.evaluation.calibration import KINDS, Judged, Pairs, fit_calibration, fit_scale
-from dsocr.evaluation.confidence_page import render_confidence
 from dsocr.evaluation.metrics import character_errors
 from dsocr.evaluation.reliability import errors_by_chance, measured
+from dsocr.evaluation.report.pages import render_calibration
 from dsocr.inference.confidence import PLAIN, Calibration, Scale
 from dsocr.inference.foretelling import foretold_curve, share_for
 from dsocr.inference.spans import ScoredText, TokenScore
@@ -175,10 +175,10 @@ def test_the_report_says_beside_the_truth_what_the_confidences_foretell() -> Non
 
 def test_the_page_escapes_and_says_what_it_is_measured_on() -> None:
     fitted = fit_calibration(lines())
-    page = render_confidence(measured(fitted, "letters", Split.TEST, lines()), "<b>run")
+    page = render_calibration(measured(fitted, "letters", Split.TEST, lines()), "<b>run")
     assert "<b>run" not in page
-    assert "60 lines of the test split of letters, fitted on 60 others" in page
-    assert "flatters" in render_confidence(measured(fitted, "letters", Split.VALIDATION, lines()), "run")
+    assert "60 lines of the test split of letters" in page
+    assert "test split" in render_calibration(measured(fitted, "letters", Split.VALIDATION, lines()), "run")
 
 
 def test_lines_without_scores_say_nothing() -> None:

@@ -8,7 +8,7 @@ from dsocr.console import Printer
 
 def curves_command(printer: Printer, runs: Sequence[Path], out: Path) -> None:
     """`dsocr curves`."""
-    from dsocr.pages.curves import write_curves
+    from dsocr.evaluation.report.pages import write_curves
 
     for history in write_curves(runs, out):
         best = history.best

@@ -35,9 +35,9 @@ def forecast_command(
     config = load_config(path, overrides)
     samples_to_score(demand_named(config), split)
     # Slow, and not needed to say what is wrong with a configuration.
+    from dsocr.evaluation.report.pages import FORECAST_PAGE, explanation
     from dsocr.runs import RunFolder
     from dsocr.training.forecast import SIZES, forecast
-    from dsocr.training.forecast_page import PAGE, explanation
 
     quiet_libraries()
 
@@ -70,4 +70,4 @@ def forecast_command(
     for sentence in result.sentences():
         printer.result(sentence)
     printer.say(f"\n{explanation(result)}")
-    printer.result(f"forecast: {folder / PAGE}")
+    printer.result(f"forecast: {folder / FORECAST_PAGE}")

@@ -1,31 +1,20 @@
-"""Pictures of samples side by side in one file: a page with their texts, or a PNG without.
-
-The page needs nothing else: no script, nothing fetched, every text escaped. The PNG has no texts, because the only font
-that is sure to be there, Pillow's own, has no Cyrillic.
-"""
+"""Images of samples side by side in one file: a page with their transcriptions, or a PNG without."""
 
 import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
+from markupsafe import Markup
 from PIL import Image
 
 from dsocr.errors import DataError
-from dsocr.pages.frame import picture, render_frame
+from dsocr.html import image_tag, render
 
 _WIDEST, _TALLEST = 720, 720
 """Pixels; larger pictures are scaled down."""
 
 _GAP, _GROUND = 8, (120, 150, 130)
-_STYLE = """
-body { max-width: none; padding: 1.5rem 2rem 4rem }
-section { margin: 1.5rem 0; padding: .5rem 1rem; background: var(--card); border-left: .4rem solid var(--note) }
-p { overflow-wrap: anywhere; white-space: pre-line }
-.pictures { display: flex; flex-wrap: wrap; gap: .8rem; align-items: flex-start }
-.quiet, figcaption { font-size: .9rem; color: var(--quiet) }
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +48,11 @@ def sheet_writer(path: Path) -> Callable[[str, Iterable[Row]], None]:
 
 
 def _write_page(path: Path, title: str, rows: Iterable[Row]) -> None:
-    body = "\n".join([f"<h1>{escape(title)}</h1>", *map(_section, rows)])
-    _write(path, render_frame(title, body, style=_STYLE).encode("utf-8", "replace"))
+    def embedded(image: Image.Image) -> Markup:
+        return image_tag(_small(image), quality=88)
 
-
-def _section(row: Row) -> str:
-    figures = "".join(
-        f"<figure>{picture(_small(drawn.image), quality=88)}<figcaption>{escape(drawn.caption)}</figcaption></figure>"
-        for drawn in row.pictures
-    )
-    texts = f'<p>{escape(row.text)}</p><p class="quiet">{escape(row.told)}</p>'
-    return f'<section>{texts}<div class="pictures">{figures}</div></section>'
+    page = render(__package__, "contact_sheet.html.jinja", title=title, rows=rows, image=embedded)
+    _write(path, page.encode("utf-8", "replace"))
 
 
 def _write_png(path: Path, title: str, rows: Iterable[Row]) -> None:

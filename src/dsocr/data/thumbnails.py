@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dsocr.data.images import open_image
 from dsocr.errors import DataError
-from dsocr.pages.frame import picture
+from dsocr.html import image_tag
 from dsocr.samples import PackedImage
 
 
@@ -41,4 +41,4 @@ class Thumbnails:
         except DataError:
             return ""
         image.thumbnail(self.largest)
-        return picture(image, alt=alt)
+        return image_tag(image, alt=alt)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from dsocr.data.images import open_image
 from dsocr.errors import DataError
 from dsocr.evaluation.calibration import Judged, fit_calibration
-from dsocr.evaluation.confidence_page import render_confidence
 from dsocr.evaluation.datasets import dataset_of
 from dsocr.evaluation.reliability import CalibrationReport, measured
+from dsocr.evaluation.report.pages import render_calibration
 from dsocr.inference.confidence import UNCALIBRATED, Calibration
 from dsocr.inference.readable import demand_readable
 from dsocr.inference.spans import ScoredText
@@ -65,7 +65,7 @@ def calibrate(
     split = Split.TEST if unseen else Split.VALIDATION
     report = measured(calibration, opened.folder.resolve().name, split, unseen or known, fitted=bool(known))
     write_atomically(run.confidence, to_json(report.as_dict()))
-    write_atomically(run.confidence_page, render_confidence(report, run.path.resolve().name))
+    write_atomically(run.confidence_page, render_calibration(report, run.path.resolve().name))
     return report
 
 

@@ -11,7 +11,7 @@ from importlib import resources
 
 from PIL import Image
 
-STYLE = "frame.css"
+STYLE = "templates/base.css"
 """The colours, the print rules and the plain elements of all pages."""
 
 
@@ -23,7 +23,7 @@ def render_frame(title: str, body: str, *, style: str = "", script: str = "") ->
     head = (
         f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{packaged('dsocr.pages', STYLE)}{style}</style>"
+        f"<title>{escape(title)}</title><style>{packaged('dsocr', STYLE)}{style}</style>"
     )
     end = f"\n<script>{script}</script>" if script else ""
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}{end}\n</body></html>\n'

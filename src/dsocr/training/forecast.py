@@ -20,13 +20,13 @@ from dsocr.errors import ConfigError, RunError
 from dsocr.evaluation.datasets import samples_to_score
 from dsocr.evaluation.forecast import Forecast, Point, ScoredLine
 from dsocr.evaluation.metrics import character_errors
+from dsocr.evaluation.report.pages import write_forecast
 from dsocr.inference.transcriber import Transcriber
 from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.samples import Sample, Split
 from dsocr.training.arguments import total_steps
 from dsocr.training.beginning import is_trained
 from dsocr.training.callbacks import Report
-from dsocr.training.forecast_page import write_pictures
 from dsocr.training.ranks import launched
 from dsocr.training.resuming import Say
 from dsocr.training.train import TrainResult, train
@@ -114,7 +114,7 @@ def forecast(
             finished(points[-1])
     result = Forecast.of(split, points, more=more, targets=targets)
     write_atomically(folder / "forecast.json", to_json(result.as_dict()))
-    write_pictures(result, config.run.name, folder)
+    write_forecast(result, config.run.name, folder)
     return result
 
 

@@ -1,90 +1,103 @@
-"""Bar charts as inline SVG: no library, no script; colours come from the page's style, so they suit light and dark."""
+"""Bar charts of how the samples of a dataset are distributed."""
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Sequence
-from html import escape
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-WIDTH, HEIGHT = 440, 150
-_FOOT = 30
-_HEAD = 14
+from dsocr.data.checking.findings import Checked
+from dsocr.data.checking.texts import shown
+from dsocr.html import BAR
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 _MOST_BINS = 36
-_OUTER = 0.995
-"""The share of values that is drawn at scale; what lies farther out goes into the last bar."""
+_SHOWN = 0.995
+"""The share of values that is drawn to scale; everything beyond goes into the last bar."""
+_WRITERS = 100
+_NAMED = 6
+"""Writers whose names have room below their bars."""
+_LETTERS = 30
 
 
-def histogram(values: Sequence[float], title: str, unit: str) -> str:
-    """How many values are how large; nothing where there are none. The last bar holds all that is larger."""
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Counts as bars: of numbers between `edges`, one more than there are bars, or of named things."""
+
+    title: str
+    note: str
+    counts: Sequence[int]
+    names: Sequence[str] = ()
+    edges: Sequence[float] = ()
+    unit: str = ""
+    logarithmic: bool = False
+
+    def __call__(self, axes: "Axes") -> None:
+        """Draw the chart."""
+        axes.grid(visible=False, axis="x")
+        if self.edges:
+            widths = [end - start for start, end in zip(self.edges, self.edges[1:], strict=False)]
+            axes.bar(self.edges[:-1], self.counts, widths, align="edge", color=BAR, edgecolor="none")
+            axes.set_xlabel(self.unit)
+        else:
+            axes.bar(range(len(self.counts)), self.counts, 0.85, color=BAR)
+            axes.set_xticks(range(len(self.names)), self.names)
+            axes.tick_params("x", length=0)
+        if self.logarithmic:
+            axes.set_yscale("symlog", linthresh=1)
+            axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.margins(x=0.01)
+        axes.set_ylim(bottom=0)
+
+
+def distributions(samples: Sequence[Checked]) -> list[Chart]:
+    """Chart sizes, lengths, ink, writers and letters; a value far from all others is worth a look."""
+    sized = [(item, *item.size) for item in samples if item.size]
+    dense = [100 * len(item.sample.text) / item.look.ink for item, _, _ in sized if item.look]
+    writers = Counter(item.sample.writer for item in samples if item.sample.writer).most_common()
+    names = [name for name, _ in writers] if len(writers) <= _NAMED else []
+    letters: Counter[str] = Counter()
+    for item in samples:
+        letters.update(item.sample.text)
+    ranked = [("␣" if letter == " " else shown(letter), count) for letter, count in letters.most_common()]
+    charts = [
+        histogram([width for _, width, _ in sized], "Image width", "pixels"),
+        histogram([height for _, _, height in sized], "Image height", "pixels"),
+        histogram([len(item.sample.text) for item in samples], "Text length", "characters"),
+        histogram(dense, "Characters per 100 pixels of ink", "characters"),
+        Chart("Samples per writer", f"{len(writers):,} writers", [count for _, count in writers[:_WRITERS]], names),
+        _letters("Most frequent characters", f"of {len(ranked):,}, logarithmic", ranked[:_LETTERS]),
+        _letters("Rarest characters", "rarest first, logarithmic", ranked[: -_LETTERS - 1 : -1]),
+    ]
+    return [chart for chart in charts if chart and chart.counts]
+
+
+def histogram(values: Sequence[float], title: str, unit: str) -> Chart | None:
+    """Count values in bins of a round width; the last bin holds everything larger. None without any value."""
     if not values:
-        return ""
+        return None
     ordered = sorted(values)
-    low, high = ordered[0], ordered[min(len(ordered) - 1, int(_OUTER * len(ordered)))]
-    step = _nice((high - low) / _MOST_BINS, whole=all(float(value).is_integer() for value in ordered))
+    low, high = ordered[0], ordered[min(len(ordered) - 1, int(_SHOWN * len(ordered)))]
+    step = _round_step((high - low) / _MOST_BINS, whole=all(float(value).is_integer() for value in ordered))
     start = math.floor(low / step)
     bins = int(high / step) - start + 1
     counts = Counter(min(int(value / step) - start, bins - 1) for value in ordered)
-    bars = []
-    for place in range(bins):
-        begin = (start + place) * step
-        end = begin + step if place < bins - 1 else ordered[-1]
-        bars.append((f"{begin:g} to {end:g} {unit}", counts[place]))
-    middle = ordered[len(ordered) // 2]
-    scale = [(0.0, f"{start * step:g}"), (1.0, f"{(start + bins) * step:g} {unit}")]
-    note = f"median {middle:.4g}, most {ordered[-1]:.4g}"
-    return _chart(title, note, [(label, count, count) for label, count in bars], scale)
+    note = f"median {statistics.median_high(ordered):.4g}, largest {ordered[-1]:.4g}"
+    edges = [(start + place) * step for place in range(bins + 1)]
+    return Chart(title, note, [counts[place] for place in range(bins)], edges=edges, unit=unit)
 
 
-def columns(counts: Sequence[tuple[str, int]], title: str, note: str) -> str:
-    """A bar for each named count, in their order; nothing where there are none."""
-    return _chart(title, note, [(name, count, count) for name, count in counts], []) if counts else ""
+def _letters(title: str, note: str, counts: Sequence[tuple[str, int]]) -> Chart:
+    return Chart(title, note, [count for _, count in counts], [name for name, _ in counts], logarithmic=True)
 
 
-def letter_columns(counts: Sequence[tuple[str, int]], title: str, note: str) -> str:
-    """The same with logarithmic heights and each name below its bar; names must be short."""
-    if not counts:
-        return ""
-    scale = [((place + 0.5) / len(counts), name) for place, (name, _) in enumerate(counts)]
-    bars = [(name, math.log1p(count), count) for name, count in counts]
-    return _chart(title, note, bars, scale, centred=True)
-
-
-def _chart(
-    title: str,
-    note: str,
-    bars: Sequence[tuple[str, float, int]],
-    scale: Sequence[tuple[float, str]],
-    *,
-    centred: bool = False,
-) -> str:
-    """Bars of (label, height in any unit, count); `scale` are words below them, each at a share of the width."""
-    most = max(height for _, height, _ in bars) or 1
-    wide = WIDTH / len(bars)
-    gap = min(1.0, wide / 5)
-    room = HEIGHT - _FOOT - _HEAD
-    drawn = "".join(
-        f'<rect x="{place * wide + gap / 2:.1f}" y="{HEIGHT - _FOOT - room * height / most:.1f}" '
-        f'width="{wide - gap:.1f}" height="{room * height / most:.1f}"><title>{escape(label)}: {count}</title></rect>'
-        for place, (label, height, count) in enumerate(bars)
-        if height
-    )
-    words = "".join(_word(share, word, centred=centred) for share, word in scale)
-    base = f'<path d="M0 {HEIGHT - _FOOT + 0.5}H{WIDTH}"/>'
-    told = f'<text x="{WIDTH}" y="10" text-anchor="end">{max(count for _, _, count in bars)} at most</text>'
-    svg = (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">{drawn}{base}{words}{told}</svg>'
-    )
-    return f"<figure><figcaption><b>{escape(title)}</b> {escape(note)}</figcaption>{svg}</figure>"
-
-
-def _word(share: float, word: str, *, centred: bool) -> str:
-    anchor = "middle" if centred else "start" if share < 0.5 else "end"
-    return f'<text x="{share * WIDTH:.1f}" y="{HEIGHT - _FOOT + 16}" text-anchor="{anchor}">{escape(word)}</text>'
-
-
-def _nice(step: float, *, whole: bool) -> float:
-    """The next step of 1, 2 or 5 times a power of ten; at least 1 among whole numbers."""
+def _round_step(step: float, *, whole: bool) -> float:
+    """Round a step up to 1, 2 or 5 times a power of ten; to at least 1 for whole numbers."""
     if step <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(step))
-    nice = next(times * power for times in (1, 2, 5, 10) if times * power >= step * 0.999)
-    return max(1.0, nice) if whole else nice
+    rounded = next(times * power for times in (1, 2, 5, 10) if times * power >= step * 0.999)
+    return max(1.0, rounded) if whole else rounded

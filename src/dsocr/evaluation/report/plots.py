@@ -1,0 +1,242 @@
+"""Every plot of an evaluation, drawn with matplotlib: training curves, forecasts, reliability, writers."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dsocr.evaluation.comparison import Group
+from dsocr.evaluation.forecast import FARTHEST, Forecast
+from dsocr.evaluation.reliability import Reliability
+from dsocr.history import History
+from dsocr.html import BAR, PAPER, QUIET, counted, printable, run_colour
+from dsocr.inference.foretelling import Checked
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Points = Sequence[tuple[float, float]]
+
+MOST_WRITERS = 60
+"""Rows of a plot of writers; of more, those are drawn that changed most both ways."""
+_CER_LIMIT = 1.5
+"""CER beyond which a dot is at the edge with its number beside it: a loop would squeeze all others together."""
+_NAME_LENGTH = 26
+_CURVE_POINTS = 60
+_BUDGET_POINTS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A curve of one run, in the colour of its place among the runs."""
+
+    place: int
+    name: str
+    points: Points
+    best: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePlot:
+    """The curves of one quantity over "steps" or "minutes"."""
+
+    title: str
+    axis: str
+    curves: Sequence[Curve]
+
+    def __call__(self, axes: "Axes") -> None:
+        """Draw the plot."""
+        for curve in self.curves:
+            colour = run_colour(curve.place)
+            x, y = zip(*curve.points, strict=True)
+            axes.plot(x, y, color=colour, label=printable(curve.name), marker="." if len(x) == 1 else None)
+            if curve.best is not None:
+                axes.plot(*curve.best, marker="o", markersize=7, color=colour, fillstyle="none")
+                _annotate(axes, f"best {curve.best[1]:.4g}", curve.best, (0, 7), ha="center")
+        axes.set_xlabel(self.axis)
+        axes.set_ylabel(self.title)
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=min(0.0, *axes.get_ylim()))
+        if len(self.curves) > 1:
+            axes.legend()
+
+
+def curve_plots(histories: Sequence[History]) -> list[CurvePlot]:
+    """Make the plots of one or several runs: everything over steps, then loss and CER over time where it is known."""
+    minutes = "elapsed_seconds"
+    plots = [
+        _curve_plot("training loss", "loss", histories, "training"),
+        _curve_plot("validation loss", "loss", histories, "validation"),
+        _curve_plot("validation CER, %", "cer", histories, "validation", scale=100),
+        _guard_plot(histories),
+        _curve_plot("looping or cut-off lines, %", "runaway_rate", histories, "validation", scale=100),
+        _curve_plot("learning rate", "learning_rate", histories, "training"),
+        _curve_plot("gradient norm", "gradient_norm", histories, "training"),
+        _curve_plot("training loss", "loss", histories, "training", over=minutes),
+        _curve_plot("validation CER, %", "cer", histories, "validation", scale=100, over=minutes),
+    ]
+    return [plot for plot in plots if plot.curves]
+
+
+def _curve_plot(
+    title: str, name: str, histories: Sequence[History], kind: str, *, scale: float = 1, over: str = "step"
+) -> CurvePlot:
+    unit = 1 if over == "step" else 1 / 60
+    curves = []
+    for place, history in enumerate(histories):
+        rows = [
+            row
+            for row in (history.training if kind == "training" else history.validation)
+            if row.get(over) is not None and row.get(name) is not None
+        ]
+        best = history.best if name == "cer" and rows else None
+        marked = (best[over] * unit, best["cer"] * scale) if best and best.get(over) is not None else None
+        if rows:
+            points = [(row[over] * unit, row[name] * scale) for row in rows]
+            curves.append(Curve(place, history.name, points, marked))
+    return CurvePlot(title, "steps" if over == "step" else "minutes", curves)
+
+
+def _guard_plot(histories: Sequence[History]) -> CurvePlot:
+    """Plot the CER of the guard set; at step 0 it is that of the base."""
+    curves = []
+    for place, history in enumerate(histories):
+        rows = [row for row in history.validation if row.get("guard_cer") is not None]
+        if rows:
+            points = [(0.0, 100 * rows[0]["guard_base_cer"])]
+            curves.append(Curve(place, history.name, points + [(row["step"], 100 * row["guard_cer"]) for row in rows]))
+    return CurvePlot("guard set CER, %", "steps", curves)
+
+
+def forecast_plot(forecast: Forecast) -> Callable[["Axes"], None]:
+    """Plot the scored trainings as dots, the curve with its 95 % band, and the forecasts that were asked for."""
+
+    def paint(axes: "Axes") -> None:
+        curve, largest = forecast.curve, forecast.largest.samples
+        if curve is not None:
+            asked = [expected for expected in forecast.more if expected.count <= FARTHEST * largest]
+            farthest = max([2 * largest, *(expected.count for expected in asked)])
+            band = [curve.expect(count) for count in _spaced(forecast.points[0].samples, farthest)]
+            counts = [expected.count for expected in band]
+            low, high = ([100 * getattr(expected, end) for expected in band] for end in ("low", "high"))
+            axes.fill_between(counts, low, high, color=run_colour(1), alpha=0.15, linewidth=0, label="95 % interval")
+            axes.plot(counts, [100 * expected.rate for expected in band], color=run_colour(1), label="expected")
+            if asked:
+                x, y = zip(*((expected.count, 100 * expected.rate) for expected in asked), strict=True)
+                axes.plot(x, y, "D", color=run_colour(2), label="forecast")
+        x, y = zip(*((point.samples, 100 * point.cer) for point in forecast.points), strict=True)
+        axes.plot(x, y, "o", color=run_colour(0), label="trained and scored")
+        axes.set_xlabel("training lines")
+        axes.set_ylabel(f"CER on the {forecast.split} split, %")
+        axes.set_ylim(bottom=0)
+        axes.legend()
+
+    return paint
+
+
+def _spaced(first: int, last: int) -> list[int]:
+    """Space counts geometrically, so that they are dense where the curve is steep."""
+    ratio = math.log(last / first)
+    return sorted({round(first * math.exp(ratio * place / (_CURVE_POINTS - 1))) for place in range(_CURVE_POINTS)})
+
+
+def reliability_plot(noun: str, found: Reliability) -> Callable[["Axes"], None]:
+    """Plot how often characters, words or lines were right against the confidence they were given."""
+
+    def paint(axes: "Axes") -> None:
+        axes.plot([0, 1], [0, 1], color=QUIET, linestyle=":", label="ideal")
+        for place, (name, bins) in enumerate((("uncalibrated", found.bins_before), ("calibrated", found.bins_after))):
+            said, true = [one.said for one in bins], [one.true for one in bins]
+            axes.plot(said, true, color=run_colour(1 - place), marker=".", label=name)
+        axes.set_xlabel(f"confidence of {noun}")
+        axes.set_ylabel("share that is right")
+        axes.set_ylim(0, 1.02)
+        axes.legend()
+
+    return paint
+
+
+def budget_plot(curves: Sequence[tuple[str, Sequence[Checked]]], cer: float) -> Callable[["Axes"], None]:
+    """Plot the CER that remains after a share of the lines was checked, in several orders of checking."""
+
+    def paint(axes: "Axes") -> None:
+        for place, (name, curve) in enumerate(curves):
+            shown = curve[:: max(1, len(curve) // _BUDGET_POINTS)]
+            x, y = [100 * point.share for point in shown], [100 * point.rest for point in shown]
+            axes.plot(x, y, color=run_colour(place), label=name)
+        axes.axhline(100 * cer, color=QUIET, linestyle=":", label="random order")
+        axes.set_xlabel("lines checked, %")
+        axes.set_ylabel("CER of the rest, %")
+        axes.set_ylim(bottom=0)
+        axes.legend()
+
+    return paint
+
+
+def writers_plot(names: Sequence[str], groups: Sequence[Group]) -> Callable[["Axes"], None]:
+    """Plot a row per writer or page, with a dot for its CER in each reading; the groups are sorted by their change."""
+    shown = shown_groups(groups)
+
+    def paint(axes: "Axes") -> None:
+        rows = range(len(shown))
+        values = [[finite_cer(group, place) for group in shown] for place in range(len(names))]
+        for row, pair in enumerate(zip(values[0], values[-1], strict=True)):
+            first, last = pair
+            if first is not None and last is not None:
+                axes.plot([first, last], [row, row], color=BAR, linewidth=3, alpha=0.5, zorder=1)
+        for place, (name, cers) in enumerate(zip(names, values, strict=True)):
+            axes.scatter(
+                [math.nan if cer is None else cer for cer in cers],
+                rows,
+                s=28,
+                # A ring for the first reading, so that not only the colour tells them apart.
+                facecolor=PAPER if not place else run_colour(place),
+                edgecolor=run_colour(place),
+                label=_short(name),
+                zorder=2,
+            )
+        for row, group in enumerate(shown):
+            far = max((cer.rate for cer in group.cers if math.isfinite(cer.rate)), default=0.0)
+            if far > _CER_LIMIT:
+                _annotate(axes, f"{100 * far:.0f} %", (100 * _CER_LIMIT, row), (6, 0), va="center")
+        axes.set_yticks(rows, [f"{_short(group.name)} ({group.lines})" for group in shown])
+        axes.set_ylim(len(shown) - 0.4, -0.6)
+        axes.set_xlim(left=0)
+        axes.grid(visible=False, axis="y")
+        axes.set_xlabel("CER, %")
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
+
+    return paint
+
+
+def writers_size(groups: Sequence[Group]) -> tuple[float, float]:
+    """Return the size in inches that a plot of these writers needs."""
+    return 6.4, 1.0 + 0.24 * len(shown_groups(groups))
+
+
+def shown_groups(groups: Sequence[Group]) -> Sequence[Group]:
+    """Return the groups that changed most both ways, as many as a plot shows."""
+    half = MOST_WRITERS // 2
+    return groups if len(groups) <= MOST_WRITERS else [*groups[:half], *groups[-half:]]
+
+
+def finite_cer(group: Group, place: int) -> float | None:
+    """Return the CER of a group in percent, cut where the plot ends; None without any text."""
+    rate = group.cers[place].rate
+    return 100 * min(rate, _CER_LIMIT) if math.isfinite(rate) else None
+
+
+def writers_label(names: Sequence[str], groups: Sequence[Group], unit: str) -> str:
+    """Describe a plot of writers."""
+    shown = len(shown_groups(groups))
+    left_out = f" ({shown} of {len(groups)}, those that changed most)" if shown < len(groups) else ""
+    return f"CER of {counted(len(groups), unit)}{left_out}: {', '.join(names)}"
+
+
+def _annotate(axes: "Axes", text: str, point: tuple[float, float], offset: tuple[int, int], **alignment: str) -> None:
+    axes.annotate(text, point, offset, textcoords="offset points", color=QUIET, **alignment)  # type: ignore[arg-type]
+
+
+def _short(name: str) -> str:
+    shown = str(printable(name)).replace("\n", " ")
+    return shown if len(shown) <= _NAME_LENGTH else f"{shown[: _NAME_LENGTH - 1]}…"

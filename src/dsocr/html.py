@@ -1,0 +1,180 @@
+"""Render self-contained HTML pages from Jinja2 templates, with matplotlib plots as inline SVG.
+
+A page is one file: its style, script and images are embedded, and its content security policy forbids everything else.
+A package keeps its templates in `templates/`; they extend `dsocr/templates/base.html.jinja`. Every value is escaped.
+"""
+
+import base64
+import hashlib
+import io
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup, escape
+from PIL import Image
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from matplotlib.axes import Axes
+
+    Paint = Callable[[Axes], None]
+
+RUN_COLOURS = ("#1f5fa8", "#c2501c", "#2b8043", "#8a3fa0", "#7a6a10", "#b02a5b", "#188a8a", "#555555")
+"""Colours of runs and readings on a light background; `base.css` has their counterparts for a dark one."""
+QUIET, GRID, BAR = "#5f666d", "#d9dce0", "#5b84b8"
+
+_VARIABLES = {colour: f"--run{place}" for place, colour in enumerate(RUN_COLOURS)} | {
+    QUIET: "--quiet",
+    GRID: "--line",
+    BAR: "--bar",
+    "#fdfdfb": "--paper",
+}
+PAPER = "#fdfdfb"
+
+_RC = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": GRID,
+    "axes.grid": True,
+    "axes.labelcolor": QUIET,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "figure.constrained_layout.use": True,
+    "font.size": 9,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.labelcolor": QUIET,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "dsocr",
+    "text.parse_math": False,
+    "xtick.color": GRID,
+    "xtick.labelcolor": QUIET,
+    "ytick.color": GRID,
+    "ytick.labelcolor": QUIET,
+}
+_KEPT = "\n\N{NO-BREAK SPACE}\u200c\u200d"
+"""Not printable, but harmless; the joiners belong to the spelling of some scripts."""
+
+
+def render(package: str, template: str, *, style: str = "", script: str = "", **context: Any) -> str:
+    """Render a template of a package; `style` and `script` name files beside it that become part of the page."""
+    folder = f"{package.replace('.', '/')}/templates".removeprefix("dsocr/")
+    environment = _environment()
+
+    def source(name: str) -> str:
+        loader = environment.loader
+        assert loader is not None
+        return loader.get_source(environment, name)[0] if name else ""
+
+    code = source(f"{folder}/{script}" if script else "")
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode("ascii")
+    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    page = {
+        "policy": policy + (f"; script-src 'sha256-{digest}'" if script else ""),
+        "style": Markup(source("templates/base.css") + source(f"{folder}/{style}" if style else "")),  # noqa: S704
+        "script": Markup(code),  # noqa: S704
+    }
+    return environment.get_template(f"{folder}/{template}").render(page | context)
+
+
+@cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+    environment = Environment(
+        loader=PackageLoader("dsocr", ""),
+        autoescape=select_autoescape(disabled_extensions=("md.jinja",), default=True),
+        undefined=StrictUndefined,
+        finalize=printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"percent": percent, "number": lambda value: f"{value:,}", "counted": counted}
+    return environment
+
+
+def printable(value: Any) -> Any:
+    """Replace control characters in a text, which could turn the page around; other values stay."""
+    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
+        return value
+    return "".join(sign if sign.isprintable() or sign in _KEPT else "\ufffd" for sign in value)
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """Format a fraction in percent; None, where there is nothing to divide by, is "no text"."""
+    return "no text" if value is None else f"{100 * value:.{digits}f}\N{NO-BREAK SPACE}%"
+
+
+def counted(count: int, noun: str) -> str:
+    """Format a count with its noun: "1 line", "2,000 lines"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def image_tag(image: Image.Image, *, alt: str = "", quality: int = 75) -> Markup:
+    """Embed an image as JPEG, which every browser shows."""
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=quality)
+    data = base64.b64encode(file.getvalue()).decode("ascii")
+    tag = Markup('<img alt="{}" width="{}" height="{}" src="data:image/jpeg;base64,{}">')
+    return tag.format(printable(alt), image.width, image.height, data)
+
+
+def run_colour(place: int) -> str:
+    """Return the colour of the run or reading at this place."""
+    return RUN_COLOURS[place % len(RUN_COLOURS)]
+
+
+def plot_svg(paint: "Paint", label: str, *, size: tuple[float, float] = (5.6, 2.4), standalone: bool = False) -> Markup:
+    """Draw a plot as SVG: for a page, whose style has its colours in light and dark, or as a file of its own."""
+    file = io.StringIO()
+    _draw([paint], file, size, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    svg = file.getvalue()
+    body = svg[svg.index("<svg") :]
+    head, _, content = body.partition(">")
+    box = re.search(r'viewBox="[^"]*"', head)
+    assert box is not None
+    namespaces = ' xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"' * standalone
+    if not standalone:
+        content = re.sub("#[0-9a-f]{6}", lambda found: _page_colour(found[0]), content.replace("xlink:href", "href"))
+        content = re.sub(r"<style.*?</style>", "", content, count=1, flags=re.DOTALL)
+    opening = f'<svg{namespaces} {box[0]} role="img" aria-label="{escape(printable(label))}">'
+    return Markup(opening + content)  # noqa: S704 matplotlib escapes what it is given
+
+
+def plots_png(paints: "Sequence[Paint]", path: Path, *, size: tuple[float, float] = (6.2, 2.8)) -> None:
+    """Draw plots in two columns into a PNG file."""
+    columns = min(2, len(paints))
+    rows = -(-len(paints) // 2)
+    _draw(paints, path, (size[0] * columns, size[1] * rows), format="png", dpi=160, facecolor="white", columns=columns)
+
+
+def _page_colour(colour: str) -> str:
+    variable = _VARIABLES.get(colour)
+    return f"var({variable}, {colour})" if variable else colour
+
+
+def _draw(
+    paints: "Sequence[Paint]",
+    file: "io.StringIO | Path",
+    size: tuple[float, float],
+    columns: int = 1,
+    **options: Any,
+) -> None:
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_RC), warnings.catch_warnings():
+        # matplotlib's font lacks some scripts; an SVG is shown in the reader's fonts, and a PNG shows a box.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+        figure: Figure = Figure(figsize=size)
+        axes = figure.subplots(-(-len(paints) // columns), columns, squeeze=False).ravel()
+        for place, paint in zip(axes, paints, strict=False):
+            paint(place)
+        for empty in axes[len(paints) :]:
+            empty.remove()
+        figure.savefig(file, **({"transparent": True} | options))

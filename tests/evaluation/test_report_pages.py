@@ -1,0 +1,138 @@
+"""The pages beside the report: training curves, forecast and calibration."""
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dsocr.errors import DataError, RunError
+from dsocr.evaluation.forecast import Forecast, Point, ScoredLine
+from dsocr.evaluation.report.pages import render_curves, render_forecast, write_curves, write_forecast
+from dsocr.evaluation.report.plots import curve_plots
+from dsocr.history import elapsed_until, read_history
+from dsocr.runs import RunFolder
+from tests.pages.html import Page
+
+
+def make_run(folder: Path, best: float = 0.2, *, tail: str = "") -> Path:
+    """A run folder of thirty steps, of which step 20 read best."""
+    folder.mkdir(parents=True)
+    rows: list[dict[str, object]] = []
+    for step in (10, 20, 30):
+        training = {"loss": 3 / step, "learning_rate": 1e-4, "gradient_norm": None, "elapsed_seconds": 6.0 * step}
+        rows.append({"kind": "train", "step": step, **training})
+        cer = best if step == 20 else best + 0.1
+        rows.append({"kind": "validation", "step": step, "loss": 0.5, "cer": cer, "elapsed_seconds": 6.0 * step})
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "metrics.jsonl").write_text(text + tail, encoding="utf-8")
+    return folder
+
+
+def test_a_page_has_the_curves_of_all_runs_and_marks_the_best(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "один"), make_run(tmp_path / "<b>two", 0.1)]
+    found = write_curves(runs, tmp_path / "curves.html")
+    assert [history.best and history.best["step"] for history in found] == [20, 20]
+    html = (tmp_path / "curves.html").read_text(encoding="utf-8")
+    page = Page(html)
+    assert page.words.count("best 10") == page.words.count("best 20") == 2, "over steps and over minutes"
+    assert "один" in page.words
+    assert "<b>two" in page.words
+    assert "script" not in page.tags
+    assert "http:" not in html
+
+
+def test_plots_hold_the_numbers_of_the_run(tmp_path: Path) -> None:
+    plots = {(plot.title, plot.axis): plot for plot in curve_plots([read_history(make_run(tmp_path / "run"))])}
+    assert plots["training loss", "steps"].curves[0].points == [(10, 0.3), (20, 0.15), (30, 0.1)]
+    assert [x for x, _ in plots["training loss", "minutes"].curves[0].points] == pytest.approx([1, 2, 3])
+    assert not any(title == "gradient norm" for title, _ in plots), "never measured"
+
+
+def test_the_guard_set_starts_with_the_base(tmp_path: Path) -> None:
+    row = {"kind": "validation", "step": 40, "loss": 0.5, "cer": 0.1, "guard_cer": 0.05, "guard_base_cer": 0.02}
+    run = make_run(tmp_path / "run", tail=json.dumps(row) + "\n")
+    (drawn,) = [plot for plot in curve_plots([read_history(run)]) if plot.title.startswith("guard")]
+    assert drawn.curves[0].points == [(0, 2.0), (40, 5.0)]
+
+
+def test_a_picture_shows_each_run_in_its_colour(tmp_path: Path) -> None:
+    write_curves([make_run(tmp_path / "a"), make_run(tmp_path / "b", 0.4)], tmp_path / "curves.png")
+    with Image.open(tmp_path / "curves.png") as image:
+        colours = {colour for _, colour in image.convert("RGB").getcolors(1 << 20) or []}
+    assert {(0x1F, 0x5F, 0xA8), (0xC2, 0x50, 0x1C)} <= colours
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "curves.png"]
+
+
+def test_later_rows_of_a_resumed_run_count_and_a_torn_line_is_left_out(tmp_path: Path) -> None:
+    again = json.dumps({"kind": "train", "step": 30, "loss": 9.0, "learning_rate": 0, "elapsed_seconds": 500.0})
+    history = read_history(make_run(tmp_path / "run", tail=f'{again}\n{{"kind": "tra'))
+    assert [row["loss"] for row in history.training] == [0.3, 0.15, 9.0]
+    assert elapsed_until(RunFolder(tmp_path / "run"), 20) == 120.0
+    assert elapsed_until(RunFolder(tmp_path / "run"), 0) == 0.0
+    assert elapsed_until(RunFolder(tmp_path / "none"), 5) == 0.0
+
+
+def test_runs_with_the_same_name_differ(tmp_path: Path) -> None:
+    found = write_curves([make_run(tmp_path / "a" / "run"), make_run(tmp_path / "b" / "run")], tmp_path / "c.html")
+    assert len({history.name for history in found}) == 2
+
+
+@pytest.mark.parametrize("given", [".", "../письма", "checkpoints/.."])
+def test_a_run_has_its_name_however_it_is_given(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path / "письма")
+    (run / "checkpoints").mkdir()
+    monkeypatch.chdir(run)
+    (history,) = write_curves([Path(given)], tmp_path / "curves.html")
+    assert history.name == "письма"
+
+
+def test_a_flat_curve_is_drawn(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    row = {"kind": "train", "step": 1, "loss": 0.0, "learning_rate": 0.0}
+    (tmp_path / "run" / "metrics.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    assert "<svg" in render_curves([read_history(tmp_path / "run")])
+
+
+@pytest.mark.parametrize("out", ["curves.svg", "nowhere/curves.html"])
+def test_curves_need_a_place_they_can_be_written_to(out: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        write_curves([make_run(tmp_path / "run")], tmp_path / out)
+    assert caught.value.where in (str(tmp_path / out), str((tmp_path / out).parent))
+
+
+@pytest.mark.parametrize("content", [None, "", '{"loss": 1}\n{"kind": "train", "step": 1}\n'])
+def test_a_run_without_readable_metrics_has_no_history(content: str | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "metrics.jsonl").write_text(content, encoding="utf-8")
+    with pytest.raises(RunError):
+        read_history(tmp_path)
+
+
+def forecast(sizes: int, more: list[int]) -> Forecast:
+    points = [
+        Point(100 * 2**place, 50, [ScoredLine(f"{line}", 300 // (place + 1), 1000) for line in range(20)])
+        for place in range(sizes)
+    ]
+    return Forecast.of("validation", points, more=more, targets=[0.05])
+
+
+@pytest.mark.parametrize(("sizes", "has_curve"), [(4, True), (2, False)])
+def test_a_forecast_shows_points_curve_and_sentences(sizes: int, has_curve: bool) -> None:
+    found = forecast(sizes, [300])
+    page = Page(render_forecast(found, "<script>alert(1)</script>"))
+    assert "script" not in page.tags
+    assert all(sentence in page.words for sentence in found.sentences())
+    assert ("95 % interval" in page.words) == ("expected" in page.words) == has_curve
+    assert "trained and scored" in page.words
+
+
+def test_a_forecast_that_is_too_far_ahead_does_not_stretch_the_plot(tmp_path: Path) -> None:
+    write_forecast(forecast(4, [50_000_000]), "far", tmp_path)
+    assert (
+        "5,000"
+        not in (tmp_path / "forecast.html").read_text(encoding="utf-8").partition("<svg")[2].partition("</svg")[0]
+    )
+    with Image.open(tmp_path / "forecast.png") as picture:
+        assert picture.width < 1500
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["forecast.html", "forecast.png"]
