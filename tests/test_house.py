@@ -25,7 +25,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 # A part may import what stands left of it; parts between the same bars do not know each other.
 ORDER = (
-    "errors | text_rules | text loops | samples | settings shipped hub sealing | config | runs | history | pages"
+    "errors | text_rules | text loops | samples | settings shipped hub sealing | config | runs | history | html | pages"
     " | data model | inference | evaluation | training | serving workbench | doctor | console | commands | cli"
     " | __main__"
 )
