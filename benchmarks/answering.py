@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from dsocr.shipped import shipped
+from dsocr.io.files import shipped
 
 TRIES = 3
 COMMANDS = [

@@ -13,8 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image
 
-from dsocr.data.augment import Augmentation, augment, generator
-from dsocr.data.augment.presets import AMOUNTS, STEPS
+from dsocr.data.augment import AMOUNTS, STEPS, Augmentation, augment, generator
 from measuring import processor, versions
 
 DRAWS, ROUNDS = 40, 5

@@ -24,8 +24,8 @@ import psutil
 from PIL import Image, ImageDraw, ImageFont
 
 from dsocr import __version__
-from dsocr.data.card import METADATA_FILE, Card, SplitCard, split_hash
-from dsocr.samples import Split
+from dsocr.data.dataset import METADATA_FILE, Card, SplitCard, split_hash
+from dsocr.document import Split
 from measuring import append_json, processor, watch
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -51,8 +51,8 @@ if __name__ == "__main__":
     start = time.perf_counter()
     from dsocr.data import checks
     from dsocr.data.dataset import Dataset
-    from dsocr.model.tokenizing import load_encoder
-    from dsocr.training.survey import survey_for_base
+    from dsocr.models.deepseek_ocr import load_encoder
+    from dsocr.training.preview import survey_for_base
     for name in [name for name in vars(checks) if name.startswith("check_")]:
         setattr(checks, name, timed(name, getattr(checks, name)))
     checks._read_all = timed("reading and looking", checks._read_all)

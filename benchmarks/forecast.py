@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dsocr.evaluation.power_law import fit_learning_curve
+from dsocr.evaluation.learning_curve import fit_learning_curve
 from measuring import processor
 
 

@@ -25,23 +25,19 @@ from PIL import Image
 
 from dsocr.config import RunConfig, load_config
 from dsocr.data.dataset import Dataset
-from dsocr.data.notes import Notes
-from dsocr.evaluation.comparison import Comparison, NamedLines, compare
-from dsocr.evaluation.comparison_table import render_comparison
-from dsocr.evaluation.matching import Text
+from dsocr.data.placement import Notes
+from dsocr.document import Sample, Split
+from dsocr.evaluation.compare import Comparison, NamedLines, compare, render_comparison
+from dsocr.evaluation.predictions import Text
 from dsocr.evaluation.scores import score_lines
 from dsocr.inference.generation import Generation
-from dsocr.inference.transcriber import Transcriber
-from dsocr.model.loading import load_base
+from dsocr.inference.reader import Transcriber
+from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
-from dsocr.samples import Sample, Split
 from dsocr.text import TextPolicy
-from dsocr.workbench.filling import fill
-from dsocr.workbench.lines import Line, Page, State
-from dsocr.workbench.opening import Shelf, opened_shelf
-from dsocr.workbench.reading import Reading
-from dsocr.workbench.store import Store
-from dsocr.workbench.training import Training
+from dsocr.workbench.archive import Shelf, fill, opened_shelf
+from dsocr.workbench.background import Reading, Training
+from dsocr.workbench.store import Line, Page, State, Store
 from measuring import PROJECT, append_json, machine, told
 
 COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT.parent / "shared" / "data" / "copiste")

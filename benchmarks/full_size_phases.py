@@ -23,13 +23,12 @@ from torch import Tensor
 from transformers import logging
 
 from dsocr.inference.generation import Generation
-from dsocr.model.adapters import WEIGHTS, adapter_tensors, attach_adapter, load_adapter, save_adapter, without_gradient
-from dsocr.model.collating import collate, only_learnt
-from dsocr.model.encoding import Encoded, Encoder
-from dsocr.model.loading import BaseModel, load_base
-from dsocr.model.prompts import find_prompt
-from dsocr.model.vision_cache import vision_features
-from dsocr.model.weights import tensor_shapes, tensor_types
+from dsocr.models.adapters import WEIGHTS, adapter_tensors, attach_adapter, load_adapter, save_adapter, without_gradient
+from dsocr.models.batch import collate, only_learnt
+from dsocr.models.checkpoint import tensor_shapes, tensor_types
+from dsocr.models.deepseek_ocr import Encoded, Encoder, find_prompt
+from dsocr.models.feature_cache import vision_features
+from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 from measuring import anonymous, gigabytes, peak_resident
@@ -193,7 +192,7 @@ def reload(task: Task, scope: str) -> list[Row]:
 
 def export(task: Task, scope: str) -> list[Row]:
     """Merge the adapter into the base, and compare what the two are made of."""
-    from dsocr.model.export import export_merged
+    from dsocr.models.export import export_merged
 
     shutil.rmtree(task.merged, ignore_errors=True)
     start = time.perf_counter()

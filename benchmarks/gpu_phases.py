@@ -17,14 +17,12 @@ from transformers import AutoModelForImageTextToText, PreTrainedModel, PreTraine
 
 from dsocr.inference.decoding import decode
 from dsocr.inference.generation import Generation
-from dsocr.model.adapters import adapter_tensors, attach_adapter, load_tensors
-from dsocr.model.architectures import Architecture, original_config
-from dsocr.model.collating import collate, normalized, only_learnt
-from dsocr.model.encoding import Encoded, Encoder
-from dsocr.model.loading import load_base
-from dsocr.model.prompts import find_prompt
-from dsocr.model.resolution import find_resolution
-from dsocr.model.vision_cache import vision_features
+from dsocr.models.adapters import adapter_tensors, attach_adapter, load_tensors
+from dsocr.models.batch import collate, normalized, only_learnt
+from dsocr.models.deepseek_images import find_resolution
+from dsocr.models.deepseek_ocr import Architecture, Encoded, Encoder, find_prompt, original_config
+from dsocr.models.feature_cache import vision_features
+from dsocr.models.loading import load_base
 from dsocr.training.setup import checkpoint_activations, compile_layers
 from gpu_floor import operations, wait
 from measuring import peak_resident

@@ -23,8 +23,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from dsocr.evaluation.intervals import Clusters, Interval, Numbers, interval_of_sums
-from dsocr.evaluation.paired import Paired, difference_interval
+from dsocr.evaluation.statistics import Clusters, Interval, Numbers, Paired, difference_interval, interval_of_sums
 from measuring import processor
 
 RESAMPLES = 1000

@@ -34,7 +34,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from dsocr.config import RunConfig
 from dsocr.data.prepare import prepare
-from dsocr.sealing import damage
+from dsocr.io.files import damage
 from dsocr.training.train import train
 from dsocr.training.trainer import AdapterTrainer
 

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from PIL import Image
 
+from dsocr.inference.confidence import Prediction
 from dsocr.inference.transcribe import transcribe
-from dsocr.inference.transcriber import Prediction
 from dsocr.runs import RunFolder
 
 LINES = 4

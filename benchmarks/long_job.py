@@ -20,10 +20,9 @@ import numpy as np
 import psutil
 from PIL import Image
 
-from dsocr.data.work import folder_beside
+from dsocr.data.journal import folder_beside
 from dsocr.inference.cluster import Cluster
-from dsocr.inference.confidence import Word
-from dsocr.inference.prediction import Prediction
+from dsocr.inference.confidence import Prediction, Word
 from dsocr.inference.transcribe import transcribe
 from dsocr.runs import RunFolder
 from measuring import machine, told

@@ -23,17 +23,15 @@ from unittest.mock import patch
 
 from PIL import Image
 
-from dsocr.data.processes import Workers
-from dsocr.inference.inputs.finding import InputPage, find_pages
-from dsocr.inference.inputs.segmenters import BUILT_IN, choose_segmenter
-from dsocr.inference.inputs.showing import Opening
-from dsocr.inference.journal import ReadingJournal
+from dsocr.inference.inputs import BUILT_IN, InputPage, Opening, choose_segmenter, find_pages
+from dsocr.inference.pages import ReadingJournal
+from dsocr.io.processes import Workers
 from dsocr.runs import RunFolder
 from measuring import machine, told
 
 if TYPE_CHECKING:
-    from dsocr.inference.prediction import Prediction
-    from dsocr.inference.reading import Reads
+    from dsocr.inference.confidence import Prediction
+    from dsocr.inference.pages import Reads
 
 BATCH = 16
 
@@ -46,7 +44,7 @@ class Waiting:
 
     def read(self, images: Iterable[tuple[str, Image.Image]]) -> "Iterator[Prediction]":
         """A prediction for every image, in order."""
-        from dsocr.inference.prediction import Prediction
+        from dsocr.inference.confidence import Prediction
 
         images = iter(images)
         while batch := list(islice(images, BATCH)):
@@ -64,7 +62,7 @@ def in_turn(
 
 def seconds_of(pages: Sequence[InputPage], opening: Opening, reader: "Reads", folder: Path) -> float:
     """How long it takes to read the pages into a new journal."""
-    from dsocr.inference.reading import read_here, read_into
+    from dsocr.inference.pages import read_here, read_into
 
     journal = ReadingJournal(folder / f"{time.monotonic_ns()}.sqlite")
     start = time.perf_counter()
@@ -86,7 +84,7 @@ def main() -> None:
     given = parser.parse_args()
     import torch
 
-    from dsocr.inference.transcriber import Transcriber
+    from dsocr.inference.reader import Transcriber
 
     torch.set_num_threads(1)
     print(told(machine()))
@@ -99,7 +97,7 @@ def main() -> None:
         print(f"{len(pages)} pages, {lines} lines; opening alone takes {time.perf_counter() - began:.1f} s")
         ratios = []
         for place in range(given.rounds):
-            with patch("dsocr.inference.reading.made_ahead", in_turn):
+            with patch("dsocr.inference.pages.made_ahead", in_turn):
                 before = seconds_of(pages, opening, reader, Path(name))
             after = seconds_of(pages, opening, reader, Path(name))
             ratios.append(before / after)

@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from dsocr.data.card import read_card
 from dsocr.data.cutting import crop_line, encoded, paper_colour
-from dsocr.data.images import open_image
-from dsocr.data.sources.alto import read_alto
-from dsocr.data.sources.layout import SourceImage
+from dsocr.data.dataset import read_card
+from dsocr.document import SourceImage
+from dsocr.formats.alto import read_alto
+from dsocr.images import open_image
 from measuring import PROJECT, append_json, machine, table_line, told, watch
 
 COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT.parent / "shared" / "data" / "copiste")

@@ -16,12 +16,11 @@ import numpy as np
 from PIL import Image
 
 from dsocr import __version__
-from dsocr.data.card import METADATA_FILE, Card, SplitCard, split_hash
-from dsocr.evaluation.lines import write_lines
+from dsocr.data.dataset import METADATA_FILE, Card, SplitCard, split_hash
+from dsocr.document import Sample, Split
 from dsocr.evaluation.scorecard import make_scorecard
-from dsocr.evaluation.scores import score_lines
+from dsocr.evaluation.scores import score_lines, write_lines
 from dsocr.runs import RunFolder
-from dsocr.samples import Sample, Split
 from measuring import append_json, watch
 from scorecard import made_up, misread
 

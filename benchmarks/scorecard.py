@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from dsocr.evaluation.lines import load_lines, write_lines
+from dsocr.document import Sample, Split
 from dsocr.evaluation.scorecard import make_scorecard
-from dsocr.evaluation.scores import score_lines
-from dsocr.samples import Sample, Split
+from dsocr.evaluation.scores import load_lines, score_lines, write_lines
 from measuring import append_json, gigabytes, peak_resident, table_line
 
 LETTERS = "оооооаааеееииннттссрвлкмдпуяыьгзбчйхжшюцщэфё"

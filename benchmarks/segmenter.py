@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
-from dsocr.data.images import open_image
-from dsocr.data.segmentation.segment import segment
-from dsocr.data.sources import choose_format
-from dsocr.data.sources.layout import Outline, SourceImage
+from dsocr.data.segment import segment
+from dsocr.document import Outline, SourceImage
 from dsocr.errors import DataError
+from dsocr.formats import choose_format
+from dsocr.images import open_image
 from measuring import append_json, peak_resident
 
 SHRUNK = 3

@@ -31,16 +31,14 @@ from transformers import logging
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
+from dsocr.document import Sample, Split
 from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.inference.decoding import decode
 from dsocr.inference.generation import Generation
-from dsocr.model.collating import collate, normalized, only_learnt
-from dsocr.model.encoding import Encoder
-from dsocr.model.loading import load_base
-from dsocr.samples import Sample, Split
-from dsocr.training.collator import EncodedSamples
-from dsocr.training.setup import compile_layers, fresh_adapter, sample_order
-from dsocr.training.vision import keep_features
+from dsocr.models.batch import collate, normalized, only_learnt
+from dsocr.models.deepseek_ocr import Encoder
+from dsocr.models.loading import load_base
+from dsocr.training.setup import EncodedSamples, compile_layers, fresh_adapter, keep_features, sample_order
 from measuring import machine, table_line, told, versions
 
 PROJECT = Path(__file__).resolve().parents[1]

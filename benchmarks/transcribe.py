@@ -28,15 +28,15 @@ from PIL import Image
 from transformers import logging
 
 from dsocr.data.dataset import Dataset
-from dsocr.data.images import open_image
+from dsocr.document import PackedImage, Split
+from dsocr.images import open_image
 from dsocr.inference import decoding
+from dsocr.inference.confidence import Pieces, ScoredText
 from dsocr.inference.generation import Generation
-from dsocr.inference.spans import Pieces, ScoredText
-from dsocr.inference.transcriber import Transcriber
-from dsocr.model.adapters import attach_adapter
-from dsocr.model.loading import load_base
+from dsocr.inference.reader import Transcriber
+from dsocr.models.adapters import attach_adapter
+from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
-from dsocr.samples import PackedImage, Split
 from dsocr.text import TextPolicy
 from measuring import append_json, machine, table_line, told, versions
 from random_checkpoint import SMALL, Numbers

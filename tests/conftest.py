@@ -14,7 +14,7 @@ from dsocr.config import RunConfig
 from dsocr.data.prepare import prepare
 
 if TYPE_CHECKING:
-    from dsocr.model.loading import BaseModel
+    from dsocr.models.loading import BaseModel
     from dsocr.runs import RunFolder
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -102,6 +102,6 @@ def small_run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(scope="session")
 def nano() -> "BaseModel":
     """The embedded base; tests must not change its weights."""
-    from dsocr.model.loading import load_base
+    from dsocr.models.loading import load_base
 
     return load_base("nano")

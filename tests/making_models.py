@@ -17,11 +17,11 @@ from transformers import (
     UnlimitedOcrForConditionalGeneration,
 )
 
-from dsocr.model.adapters import adapter_tensors, attach_adapter, save_adapter
-from dsocr.model.architectures import UNUSED_TENSORS
-from dsocr.model.collating import collate
-from dsocr.model.finding import find_base
-from dsocr.model.loading import BaseModel, load_base
+from dsocr.models.adapters import adapter_tensors, attach_adapter, save_adapter
+from dsocr.models.batch import collate
+from dsocr.models.checkpoint import find_base
+from dsocr.models.deepseek_ocr import UNUSED_TENSORS
+from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 

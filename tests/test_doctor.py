@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from dsocr import __version__, doctor
-from dsocr.cli import app
+from dsocr.cli.options import app
 from dsocr.doctor import Fact
 
 
@@ -259,7 +259,7 @@ def test_this_machine_is_ready_and_the_network_is_not_asked(tmp_path: Path, monk
 
 
 def test_broken_libraries_are_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("torch", "dsocr.model.loading"):
+    for module in ("torch", "dsocr.models.loading"):
         monkeypatch.setitem(sys.modules, module, None)  # importing it raises ImportError
     facts = doctor.examine(tmp_path)
     assert {fact.name for fact in facts if fact.fatal} == {"GPU", "precision", "nano"}

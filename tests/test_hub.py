@@ -16,7 +16,7 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
     RevisionNotFoundError,
 )
 
-from dsocr.hub import NotFetchedError, fetch_hub_files, is_hub_id, list_dataset_files
+from dsocr.io.hub import NotFetchedError, fetch_hub_files, is_hub_id, list_dataset_files
 
 RESPONSE: Any = SimpleNamespace(headers={}, request=None)
 REFUSED = "401 Client Error. (Request ID: Root=1)"

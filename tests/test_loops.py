@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.loops import is_looping, loop_start
+from dsocr.text import is_looping, loop_start
 
 PROSE = "Въ началѣ іюня мы пріѣхали въ деревню, и дождь шелъ три дня подъ-рядъ. "
 WORDS = st.text("абвгдежзик ", min_size=1, max_size=24).filter(lambda unit: any(map(str.isalpha, unit)))

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsocr.samples import Split
+from dsocr.document import Split
 from render_more import MORE, more_pages
 from render_sample import HANDS, TEXTS, read_pages, read_texts
 
 ROOT = Path(__file__).parents[1]
-NANO_TOKENIZER = ROOT / "src" / "dsocr" / "model" / "bases" / "nano" / "tokenizer.json"
+NANO_TOKENIZER = ROOT / "src" / "dsocr" / "models" / "bases" / "nano" / "tokenizer.json"
 
 
 @pytest.fixture(scope="module")

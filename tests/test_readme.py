@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from dsocr.cli import JOURNEY, app
+from dsocr.cli import JOURNEY
+from dsocr.cli.options import app
 
 ROOT = Path(__file__).parents[1]
 READMES = ["README.md", "README.ru.md"]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dsocr.errors import RunError
+from dsocr.io.files import write_sealed
 from dsocr.runs import ReadingSettings, RunFolder, append_jsonl, cut_back, to_json, write_atomically
-from dsocr.sealing import write_sealed
 from dsocr.text import TextPolicy
 
 SETTINGS = ReadingSettings(

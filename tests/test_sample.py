@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.checks import survey_dataset
+from dsocr.data.check import survey_dataset
 from dsocr.data.dataset import Dataset
-from dsocr.samples import Sample, Split
+from dsocr.document import Sample, Split
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "examples" / "handwriting"
-NANO_TOKENIZER = ROOT / "src" / "dsocr" / "model" / "bases" / "nano" / "tokenizer.json"
+NANO_TOKENIZER = ROOT / "src" / "dsocr" / "models" / "bases" / "nano" / "tokenizer.json"
 
 RUSSIAN = "абвгдеёжзийклмнопрстуфхцчшщъыьэюя"
 LATIN = "abcdefghijklmnopqrstuvwxyz"

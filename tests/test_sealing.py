@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dsocr.errors import RunError
-from dsocr.sealing import MANIFEST, damage, remove_sealed, write_sealed
+from dsocr.io.files import MANIFEST, damage, remove_sealed, write_sealed
 
 FILES = {"a.json": b"{}\n", "b.safetensors": bytes(range(200))}
 

@@ -28,18 +28,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import PreTrainedTokenizerFast, UnlimitedOcrForConditionalGeneration
 
-from dsocr.data.synthesis.faces import Face
-from dsocr.data.synthesis.rendering import render_line
-from dsocr.data.synthesis.style import random_style
+from dsocr.data.render import Face, random_style, render_line
 from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.inference.generation import Generation
-from dsocr.inference.transcriber import Transcriber
-from dsocr.model.collating import IGNORED, normalize
-from dsocr.model.encoding import Encoder
-from dsocr.model.folding import Folding, fold, plan_folding
-from dsocr.model.loading import load_base
-from dsocr.model.prompts import IMAGE
-from dsocr.model.resolution import find_resolution
+from dsocr.inference.reader import Transcriber
+from dsocr.models.batch import IGNORED, normalize
+from dsocr.models.deepseek_images import Folding, find_resolution, fold, plan_folding
+from dsocr.models.deepseek_ocr import IMAGE, Encoder
+from dsocr.models.loading import load_base
 from dsocr.text import TextPolicy
 from fontsource import load_face
 from nano_network import CANVAS, ROW_PIXELS, SPECIAL, TOKEN_PIXELS, make_network, make_tokenizer, save_base
@@ -333,7 +329,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=Recipe.samples)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--work", type=Path, default=Path(".work/nano"))
-    parser.add_argument("--out", type=Path, default=Path("src/dsocr/model/bases/nano"))
+    parser.add_argument("--out", type=Path, default=Path("src/dsocr/models/bases/nano"))
     parser.add_argument("--measure", action="store_true", help="only say how well the base in OUT reads")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

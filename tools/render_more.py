@@ -18,10 +18,10 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from dsocr.data.card import Card
+from dsocr.data.dataset import Card
 from dsocr.data.prepare import prepare
+from dsocr.document import Split
 from dsocr.errors import DsocrError
-from dsocr.samples import Split
 from render_sample import HANDS, TEXTS, Page, read_texts, write_source
 
 MORE = TEXTS / "more.txt"

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from dsocr.data.card import Card
+from dsocr.data.dataset import Card
 from dsocr.data.prepare import prepare
-from dsocr.data.synthesis.rendering import render_line
-from dsocr.data.synthesis.style import random_style
-from dsocr.samples import Split
+from dsocr.data.render import random_style, render_line
+from dsocr.document import Split
 from fontsource import load_face
 from render_sample import lay_into
 

@@ -18,12 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dsocr.data.card import Card, read_card
-from dsocr.data.paths import CARD_FILE
+from dsocr.data.dataset import Card, read_card
 from dsocr.data.prepare import prepare
-from dsocr.data.synthesis.rendering import render_line
-from dsocr.data.synthesis.style import Style
-from dsocr.samples import Split
+from dsocr.data.render import Style, render_line
+from dsocr.document import Split
+from dsocr.io.files import CARD_FILE
 from fontsource import load_face
 
 SEED = 2024

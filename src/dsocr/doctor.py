@@ -174,7 +174,7 @@ def precision() -> list[Fact]:
     """What `training.precision: auto` comes to here."""
     import torch
 
-    from dsocr.model.loading import choose_device, choose_dtype
+    from dsocr.models.loading import choose_device, choose_dtype
 
     names = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
     device = choose_device()
@@ -192,8 +192,8 @@ def disk(folder: Path) -> list[Fact]:
 
 def embedded_base() -> list[Fact]:
     """Whether the base that ships with dsocr can be loaded: its files, torch and transformers at once."""
-    from dsocr.model.finding import EMBEDDED
-    from dsocr.model.loading import load_base
+    from dsocr.models.checkpoint import EMBEDDED
+    from dsocr.models.loading import load_base
 
     parameters = load_base(EMBEDDED).network.num_parameters()
     return [Fact(EMBEDDED, "ok", f"the embedded base loads, {parameters / 1e6:.1f} million parameters", required=True)]
@@ -229,7 +229,7 @@ def _cached(name: str, snapshots: Sequence[Path]) -> Fact:
 def _fault(snapshot: Path) -> str | None:
     """What an interrupted download left out, as far as names and the heads of files tell."""
     from dsocr.errors import ModelError
-    from dsocr.model.weights import tensor_shapes
+    from dsocr.models.checkpoint import tensor_shapes
 
     try:
         tensor_shapes(snapshot)

@@ -15,9 +15,9 @@ from uuid import uuid4
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from dsocr.config import problems_in
 from dsocr.errors import RunError, typed
-from dsocr.sealing import MANIFEST, damage, sync_folder
-from dsocr.settings import problems_in
+from dsocr.io.files import MANIFEST, damage, sync_folder
 from dsocr.text import TextPolicy
 
 READING = "reading.json"

@@ -2,10 +2,9 @@
 
 from playwright.sync_api import Page, expect
 
-from dsocr.data.sources.layout import SourceImage
-from dsocr.data.sources.page import read_page
-from dsocr.workbench.lines import State
-from dsocr.workbench.store import Store
+from dsocr.document import SourceImage
+from dsocr.formats.page import read_page
+from dsocr.workbench.store import State, Store
 from tests.browser.workbench import FIELD, Served, texts
 from tests.workbench.making import TEXTS
 

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, WebSocketRoute, expect
 
-from dsocr.workbench.lines import State
-from dsocr.workbench.store import Store
+from dsocr.workbench.store import State, Store
 from tests.browser.workbench import FIELD, OpenWindow, choose, texts
 from tests.workbench.making import TEXTS
 

@@ -6,8 +6,7 @@ from contextlib import closing
 import pytest
 from playwright.sync_api import Page, expect
 
-from dsocr.workbench.lines import State
-from dsocr.workbench.store import Store
+from dsocr.workbench.store import State, Store
 from tests.browser.workbench import FIELD, OpenWindow, Served
 from tests.workbench.making import TEXTS
 

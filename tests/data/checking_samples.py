@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dsocr.data.checking.findings import Checked, Finding, Findings
-from dsocr.data.checking.looks import Look
-from dsocr.samples import Sample, Split
+from dsocr.data.check.findings import Checked, Finding, Findings, Look
+from dsocr.document import Sample, Split
 
 Check = Callable[[Sequence[Checked], Findings], None]
 

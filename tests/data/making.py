@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image, ImageDraw
 
-from dsocr.samples import Sample
+from dsocr.document import Sample
 
 SQUARE = "10,10 60,10 60,30 10,30"
 

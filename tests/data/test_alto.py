@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.sources.alto import read_alto
-from dsocr.data.sources.layout import LeftOut, Reason, SourceImage
+from dsocr.document import LeftOut, Reason, SourceImage
+from dsocr.formats.alto import read_alto
 from tests.data.making import alto, alto_line, picture, write
 
 

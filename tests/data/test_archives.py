@@ -12,13 +12,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dsocr.data.archive_names import name_of
-from dsocr.data.archives import LIMITS, Limits, unpack
-from dsocr.data.opening import opened
 from dsocr.data.prepare import prepare
-from dsocr.data.sources.layout import Reason
+from dsocr.document import Reason, Split
 from dsocr.errors import DataError
-from dsocr.samples import Split
+from dsocr.io.archives import LIMITS, Limits, name_of, unpack
+from dsocr.io.sources import opened
 from tests.data.making import alto, alto_line, picture, write, write_pages
 
 MB = 1024 * 1024
@@ -193,7 +191,7 @@ def test_too_much_is_refused(tmp_path: Path, limits: Limits, message: str) -> No
 
 
 def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dsocr.data.archives.shutil.disk_usage", lambda _: type("Usage", (), {"free": MB}))
+    monkeypatch.setattr("dsocr.io.archives.shutil.disk_usage", lambda _: type("Usage", (), {"free": MB}))
     source = archive(tmp_path / "a.zip", dict.fromkeys("abc", bytes(MB)))
     with pytest.raises(DataError, match="would unpack to 3 MB, and the disk has 1 MB left") as error:
         unpack(source, tmp_path / "out")

@@ -11,12 +11,20 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from dsocr.config import AugmentationName
-from dsocr.data.augment import Augmentation, augment, changes, generator
-from dsocr.data.augment.geometry import bent
-from dsocr.data.augment.pen import another_stroke
-from dsocr.data.augment.presets import AMOUNTS, STEPS, Operation
-from dsocr.data.augment.scale import line_height
-from dsocr.data.augment.things import beside_a_ruler, stamped
+from dsocr.data.augment import (
+    AMOUNTS,
+    STEPS,
+    Augmentation,
+    Operation,
+    another_stroke,
+    augment,
+    bent,
+    beside_a_ruler,
+    changes,
+    generator,
+    line_height,
+    stamped,
+)
 from dsocr.errors import ConfigError
 
 PRESETS = list(AMOUNTS)

@@ -3,10 +3,10 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from dsocr.data.checking.balance import check_balance
-from dsocr.data.checking.findings import Checked, Finding, Findings
+from dsocr.data.check.findings import Checked, Finding, Findings
+from dsocr.data.check.split_checks import check_balance
 from dsocr.data.dataset import Dataset
-from dsocr.samples import Split
+from dsocr.document import Split
 from tests.data.checking_samples import sample
 
 

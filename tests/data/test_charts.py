@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.data.checking.charts import Chart, histogram
+from dsocr.data.check.findings_page import Chart, histogram
 from dsocr.html import plot_svg
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dsocr.data import checking
-from dsocr.data.checking.findings import FIXES
-from dsocr.data.checks import Finding, survey_dataset
+from dsocr.data import check as checking
+from dsocr.data.check import survey_dataset
+from dsocr.data.check.findings import FIXES, Finding
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
-from dsocr.samples import Split
+from dsocr.document import Split
 from tests.data.making import SQUARE, picture, write, write_pages
 
 TRAIN, TEST = "train/metadata.jsonl", "test/metadata.jsonl"

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.data.checking.letters import invisible
-from dsocr.data.checking.scripts import look_alikes
-from dsocr.data.cleaning import clean
+from dsocr.data.check.text_checks import clean, invisible, look_alikes
 from tests.data.test_letters import CLEAN
 
 

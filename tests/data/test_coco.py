@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from dsocr.data.prepare import prepare
-from dsocr.data.sources.coco import find_coco, read_coco
-from dsocr.data.sources.layout import LeftOut, Outline, Reason, SourceImage
-from dsocr.samples import Split
+from dsocr.document import LeftOut, Outline, Reason, SourceImage, Split
+from dsocr.formats.coco import find_coco, read_coco
 from tests.data.making import picture, write
 
 POLYGON = [10, 10, 60, 10, 60, 30, 10.4, 29.6]

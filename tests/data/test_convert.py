@@ -9,14 +9,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dsocr.cli import app
+from dsocr.cli.options import app
 from dsocr.data.convert import convert
-from dsocr.data.images import decode_image
 from dsocr.data.prepare import prepare
-from dsocr.data.sources import choose_format
-from dsocr.data.sources.layout import Reason, SourceImage
-from dsocr.data.targets import TARGETS
+from dsocr.document import Reason, SourceImage
 from dsocr.errors import DataError
+from dsocr.formats import TARGETS, choose_format
+from dsocr.images import decode_image
 from tests.data.making import alto, alto_line, pair, picture, write, write_pages
 from tests.data.making_sources import SOURCES
 

@@ -21,7 +21,7 @@ from dsocr.data.cutting import (
     stored_outline,
     task_key,
 )
-from dsocr.data.sources.layout import Outline, Reason, SourceImage, SourceLine
+from dsocr.document import Outline, Reason, SourceImage, SourceLine
 from tests.data.making import picture
 
 PAPER, INK = (240, 230, 200), (20, 20, 90)

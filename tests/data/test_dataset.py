@@ -7,8 +7,8 @@ import pytest
 
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
+from dsocr.document import Sample, Split
 from dsocr.errors import DataError
-from dsocr.samples import Sample, Split
 from tests.data.making import pair, write, write_pages
 
 

@@ -6,10 +6,9 @@ import pytest
 
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
-from dsocr.data.sources.encodings import likely_encoding
-from dsocr.data.sources.texts import read_text, text_encoding
+from dsocr.document import Split
 from dsocr.errors import DataError
-from dsocr.samples import Split
+from dsocr.io.encodings import likely_encoding, read_text, text_encoding
 from tests.data.making import picture, write
 from tests.integration.calling import call
 

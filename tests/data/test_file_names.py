@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.data.file_names import UniqueStems, safe_stem
+from dsocr.io.files import UniqueStems, safe_stem
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from dsocr.data.sources import alto, page
-from dsocr.data.sources.markup import parse_xml
-from dsocr.data.targets.alto_text import Fill
-from dsocr.data.targets.filling import Step, fill_markup
 from dsocr.errors import DataError
+from dsocr.formats import alto, page
+from dsocr.formats.alto import Fill
+from dsocr.formats.fill import Step, fill_markup
+from dsocr.formats.xml import parse_xml
 
 STEP = Step("dsocr", "1.2", "handwriting read", "run mine; unit line", "2026-01-02T03:04:05+00:00")
 

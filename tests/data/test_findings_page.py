@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dsocr.data.checking import page as page_module
-from dsocr.data.checking.page import render_page, write_page
-from dsocr.data.checks import Survey, survey_dataset
+from dsocr.data.check import Survey, survey_dataset
+from dsocr.data.check import findings_page as page_module
+from dsocr.data.check.findings_page import render_page, write_page
 from dsocr.data.dataset import Dataset
+from dsocr.document import Split
 from dsocr.errors import DataError
-from dsocr.samples import Split
 from tests.data.making import file_of
 from tests.pages.html import Page
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.fixed import fix, read_fixed
-from dsocr.data.grouping import Placeable
+from dsocr.data.placement import fix, read_fixed
+from dsocr.data.splits import Placeable
 from dsocr.errors import DataError
 from tests.data.making import write
 

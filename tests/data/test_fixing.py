@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from dsocr.data.checks import survey_dataset
+from dsocr.data.check import survey_dataset
 from dsocr.data.dataset import Dataset
-from dsocr.data.fixing import fix_dataset
-from dsocr.data.images import read_bytes
+from dsocr.data.fix import fix_dataset
 from dsocr.data.prepare import prepare
+from dsocr.document import Split
 from dsocr.errors import DataError
-from dsocr.samples import Split
+from dsocr.images import read_bytes
 from tests.data.making import file_of
 
 NEWS = "fixes.jsonl"

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.checks import survey_dataset
+from dsocr.data.check import survey_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.data.splits import split_of_fold
+from dsocr.document import Split
 from dsocr.errors import DataError
-from dsocr.samples import Split
 from tests.data.making import write, write_pages
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.sources import FORMATS, choose_format
 from dsocr.errors import DataError
+from dsocr.formats import FORMATS, choose_format
 from tests.data.making import alto, page_xml, pair, write, write_parquet
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.data.grouping import Placeable, groups_of, keys_of, parse_units
+from dsocr.data.splits import Placeable, groups_of, keys_of, parse_units
 from dsocr.errors import DataError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dsocr.data.checking.habits import check_habits, conventions
+from dsocr.data.check.text_checks import check_habits, conventions
 from tests.data.checking_samples import found, sample
 
 CLEAN = [

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from dsocr.data.sources.hkr import find_hkr, read_hkr
-from dsocr.data.sources.layout import LeftOut, Reason, SourceImage
-from dsocr.samples import Split
+from dsocr.document import LeftOut, Reason, SourceImage, Split
+from dsocr.formats.hkr import find_hkr, read_hkr
 from tests.data.making import picture, write
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.sources import markup
-from dsocr.data.sources.alto import read_alto
-from dsocr.data.sources.layout import LeftOut, Reason
+from dsocr.document import LeftOut, Reason
+from dsocr.formats import xml as markup
+from dsocr.formats.alto import read_alto
 from tests.data.making import alto, alto_line, picture, write
 
 BOMB = (

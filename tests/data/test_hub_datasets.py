@@ -10,12 +10,12 @@ from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 
 import pytest
 
-from dsocr.data import hub_datasets
-from dsocr.data.hub_datasets import CONVERTED, HubDataset
 from dsocr.data.prepare import prepare
+from dsocr.document import Split
 from dsocr.errors import DataError
-from dsocr.hub import NotFetchedError
-from dsocr.samples import Split
+from dsocr.io import sources as hub_datasets
+from dsocr.io.hub import NotFetchedError
+from dsocr.io.sources import CONVERTED, HubDataset
 from tests.data.making import picture, png, write, write_parquet
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

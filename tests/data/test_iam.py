@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from dsocr.data.prepare import prepare
-from dsocr.data.sources.iam import find_iam, read_iam
-from dsocr.data.sources.layout import Item, LeftOut, Reason, Remark, SourceImage
+from dsocr.document import Item, LeftOut, Reason, Remark, SourceImage, Split
 from dsocr.errors import DataError
-from dsocr.samples import Split
+from dsocr.formats.iam import find_iam, read_iam
 from tests.data.making import picture, write
 
 HEAD = "#--- lines.txt ---#\n# a01-000u-00  -> line id for form a01-000u\n"

@@ -22,7 +22,7 @@ GREY, RGB, PALETTE, GREY_ALPHA, RGBA = 0, 2, 3, 4, 6
 OPEN = """
 import json, sys
 from pathlib import Path
-from dsocr.data.images import open_image
+from dsocr.images import open_image
 from dsocr.errors import DataError
 try:
     told = open_image(Path(sys.argv[1])).mode

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pytest
 from PIL import Image, ImageFile
 
-from dsocr.data.images import decode_image, open_image
 from dsocr.errors import DataError
+from dsocr.images import decode_image, open_image
 
 RED, WHITE, BLACK = (255, 0, 0), (255, 255, 255), (0, 0, 0)
 

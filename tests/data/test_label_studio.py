@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dsocr.data.prepare import prepare
-from dsocr.data.sources.label_studio import find_label_studio, read_label_studio
-from dsocr.data.sources.layout import LeftOut, Outline, Reason, SourceImage
+from dsocr.document import LeftOut, Outline, Reason, SourceImage
+from dsocr.formats.label_studio import find_label_studio, read_label_studio
 from tests.data.making import picture, write
 
 SIZE = {"original_width": 200, "original_height": 100}

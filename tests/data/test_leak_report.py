@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from dsocr.data.dataset import Dataset
-from dsocr.data.leak_report import Seen, report_leaks
-from dsocr.data.leak_words import tables, to_markdown, to_quote
+from dsocr.data.leaks import Seen, report_leaks, tables, to_markdown, to_quote
 from dsocr.data.prepare import prepare
+from dsocr.document import Split
 from dsocr.errors import DataError
-from dsocr.samples import Split
 from tests.data.making import pair, picture, write
 
 ROWS = [

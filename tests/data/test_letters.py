@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.checking.findings import Checked, Finding, Findings
-from dsocr.data.checking.letters import check_letters, invisible, mojibake
-from dsocr.data.checking.scripts import look_alikes
-from dsocr.samples import Sample, Split
+from dsocr.data.check.findings import Checked, Finding, Findings
+from dsocr.data.check.text_checks import check_letters, invisible, look_alikes, mojibake
+from dsocr.document import Sample, Split
 
 
 def found(*texts: str) -> dict[str, Finding]:

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
-from dsocr.data.checking.findings import Checked, Finding, Findings
-from dsocr.data.checking.images import check_looks, check_sizes
-from dsocr.data.checking.leaks import check_near_duplicates
-from dsocr.data.checking.looks import look_at
-from dsocr.data.checks import survey_dataset
+from dsocr.data.check import survey_dataset
+from dsocr.data.check.findings import Checked, Finding, Findings, look_at
+from dsocr.data.check.image_checks import check_looks, check_sizes
+from dsocr.data.check.split_checks import check_near_duplicates
 from dsocr.data.dataset import Dataset
-from dsocr.data.images import open_image
-from dsocr.samples import Sample, Split
+from dsocr.document import Sample, Split
+from dsocr.images import open_image
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "handwriting"
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from dsocr.data.sources.layout import LeftOut, Reason, SourceImage
-from dsocr.data.sources.messages import find_messages, read_messages
-from dsocr.data.sources.tables import find_tables
-from dsocr.samples import Split
+from dsocr.document import LeftOut, Reason, SourceImage, Split
+from dsocr.formats.messages import find_messages, read_messages
+from dsocr.formats.tables import find_tables
 from tests.data.making import picture, write
 
 ASKED = {"role": "user", "content": "<image>Free OCR."}

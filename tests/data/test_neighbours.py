@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from dsocr.data.checking.findings import Checked
-from dsocr.data.checking.neighbours import check_neighbours
+from dsocr.data.check.findings import Checked
+from dsocr.data.check.pair_checks import check_neighbours
 from tests.data.checking_samples import found, look, sample
 
 WIDTH_OF_A_LETTER = 12

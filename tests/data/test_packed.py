@@ -5,14 +5,15 @@ from pathlib import Path
 import datasets
 import pytest
 
-from dsocr.data import packed, shards, work
-from dsocr.data.checks import survey_dataset
-from dsocr.data.dataset import Dataset
-from dsocr.data.images import open_image, read_bytes
-from dsocr.data.packed import read_packed, shard_files
+from dsocr.data import dataset as packed
+from dsocr.data import journal as work
+from dsocr.data.check import survey_dataset
+from dsocr.data.dataset import Dataset, read_packed, shard_files
 from dsocr.data.prepare import prepare
+from dsocr.document import PackedImage, Split
 from dsocr.errors import DataError
-from dsocr.samples import PackedImage, Split
+from dsocr.formats import parquet as shards
+from dsocr.images import open_image, read_bytes
 from tests.data.making import write_pages
 
 PAGES = [f"w{number}_{side}" for number in range(4) for side in (1, 2)]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.sources.layout import LeftOut, SourceImage
-from dsocr.data.sources.page import read_page
+from dsocr.document import LeftOut, SourceImage
+from dsocr.formats.page import read_page
 from tests.data.making import SQUARE, page_line, page_xml, picture, write
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.checking.findings import Checked, Finding, Findings
-from dsocr.data.checking.pairs import check_pairs
+from dsocr.data.check.findings import Checked, Finding, Findings
+from dsocr.data.check.pair_checks import check_pairs
 from dsocr.data.dataset import Dataset
-from dsocr.data.images import open_image
-from dsocr.samples import Sample, Split
+from dsocr.document import Sample, Split
+from dsocr.images import open_image
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "handwriting"
 

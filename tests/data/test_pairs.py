@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.sources.layout import LeftOut, Reason, SourceImage
-from dsocr.data.sources.pairs import find_pairs, read_pairs
-from dsocr.samples import Split
+from dsocr.document import LeftOut, Reason, SourceImage, Split
+from dsocr.formats.text_files import find_pairs, read_pairs
 from tests.data.making import pair, picture, write
 
 

@@ -9,12 +9,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from dsocr.data.images import open_image
 from dsocr.data.prepare import prepare
-from dsocr.data.sources.layout import LeftOut, Reason, SourceImage
-from dsocr.data.sources.parquet import ImageColumn, find_parquet, read_parquet
+from dsocr.document import LeftOut, Reason, SourceImage, Split
 from dsocr.errors import DataError
-from dsocr.samples import Split
+from dsocr.formats.parquet import ImageColumn, find_parquet, read_parquet
+from dsocr.images import open_image
 from tests.data.making import picture, png, write, write_parquet
 
 SHADES = [png((255, 255, shade)) for shade in range(200, 240)]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.paths import inside, list_files
 from dsocr.errors import DataError
+from dsocr.io.files import inside, list_files
 from tests.data.making import write
 
 

@@ -9,14 +9,12 @@ import pytest
 from PIL import Image, ImageOps
 
 from dsocr.data.dataset import Dataset
-from dsocr.data.images import decode_image, read_bytes
-from dsocr.data.pdf import count_pages, page_image
 from dsocr.data.prepare import prepare
-from dsocr.data.sources import choose_format
-from dsocr.data.sources.layout import LeftOut, Reason, SourceImage
-from dsocr.data.sources.pdf import find_pdf, read_pdf
+from dsocr.document import LeftOut, Reason, SourceImage, Split
 from dsocr.errors import DataError
-from dsocr.samples import Split
+from dsocr.formats import choose_format
+from dsocr.formats.pdf import count_pages, find_pdf, page_image, read_pdf
+from dsocr.images import decode_image, read_bytes
 from tests.data.making import write
 from tests.data.making_pdf import encrypted_pdf, image_object, jpeg, scan, stream, write_pdf
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.sources.pictures import Pictures
 from dsocr.errors import DataError
+from dsocr.formats.writing import Pictures
 from tests.data.making import write
 
 

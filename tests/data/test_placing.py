@@ -7,14 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsocr.data.earlier import Earlier
-from dsocr.data.fixed import FixedList, FixedName
-from dsocr.data.grouping import Placeable
-from dsocr.data.notes import Notes
-from dsocr.data.placing import Placing, SplitPlan, place
-from dsocr.data.splits import parse_fractions, split_of_fold
+from dsocr.data.placement import Earlier, FixedList, FixedName, Notes, Placing, SplitPlan, place
+from dsocr.data.splits import Placeable, parse_fractions, split_of_fold
+from dsocr.document import Split
 from dsocr.errors import DataError
-from dsocr.samples import Split
 
 EIGHT_ONE_ONE = parse_fractions("0.8/0.1/0.1")
 PLAN = SplitPlan(EIGHT_ONE_ONE)

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from dsocr.data.checks import Finding, survey_dataset
+from dsocr.data.check import survey_dataset
+from dsocr.data.check.findings import Finding
 from dsocr.data.dataset import Dataset
-from dsocr.data.images import open_image
+from dsocr.images import open_image
 from tests.data.hands import clean_dataset
 
 Row = dict[str, Any]

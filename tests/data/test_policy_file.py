@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.policy_file import read_policy
+from dsocr.config import read_policy
 from dsocr.errors import ConfigError
 from dsocr.text import TextPolicy
 from tests.data.making import write

@@ -13,9 +13,8 @@ import pytest
 from dsocr.data.cutting import CutTask, cut_image
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
-from dsocr.data.sources.layout import Outline, Reason, SourceImage, SourceLine
+from dsocr.document import Outline, Reason, SourceImage, SourceLine, Split
 from dsocr.errors import DataError
-from dsocr.samples import Split
 from dsocr.text import TextPolicy
 from tests.data.making import alto, alto_line, pair, picture, write, write_pages
 

@@ -8,9 +8,9 @@ import time
 import psutil
 import pytest
 
-from dsocr.data import processes
-from dsocr.data.processes import worker_processes
 from dsocr.errors import DataError
+from dsocr.io import processes
+from dsocr.io.processes import worker_processes
 from tests.conftest import PATIENCE
 
 

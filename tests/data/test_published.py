@@ -5,10 +5,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from dsocr.data.card import Card
-from dsocr.data.dataset import Dataset
+from dsocr.data.dataset import Card, Dataset
 from dsocr.data.prepare import prepare
-from dsocr.samples import Split
+from dsocr.document import Split
 from tests.data.making import picture, png, write
 
 WORD = [10, 10, 60, 10, 60, 30, 10, 30]

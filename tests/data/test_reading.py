@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data import processes
-from dsocr.data.checking import reading
-from dsocr.data.checking.reading import read_samples
+from dsocr.data import check as reading
+from dsocr.data.check import read_samples
 from dsocr.data.dataset import Dataset
+from dsocr.io import processes
 
 
 def test_two_processes_see_what_one_sees(small_dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:

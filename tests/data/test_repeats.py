@@ -2,8 +2,8 @@
 
 import pytest
 
-from dsocr.data.checking.findings import Checked
-from dsocr.data.checking.repeats import check_repeats
+from dsocr.data.check.findings import Checked
+from dsocr.data.check.text_checks import check_repeats
 from tests.data.checking_samples import found, sample
 
 TEXT = "Милая Соня, письмо пришло"

@@ -13,15 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data import processes, work
-from dsocr.data.cutters import CutImage
+from dsocr.data import journal as work
 from dsocr.data.cutting import Cut, CutLine
-from dsocr.data.journal import Journal
-from dsocr.data.notes import Notes
-from dsocr.data.prepare import PrepareReport, prepare
-from dsocr.data.recording import Recorder
-from dsocr.data.sources.layout import Outline, SourceImage, SourceLine
+from dsocr.data.journal import CutImage, Journal
+from dsocr.data.placement import Notes
+from dsocr.data.prepare import PrepareReport, Recorder, prepare
+from dsocr.document import Outline, SourceImage, SourceLine
 from dsocr.errors import DataError, DsocrError
+from dsocr.io import processes
 from tests.data.making import picture, write, write_pages
 
 PAGES = [f"w{number}_{side}" for number in range(4) for side in (1, 2)]

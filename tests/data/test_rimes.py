@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from dsocr.data.prepare import prepare
-from dsocr.data.sources.layout import LeftOut, Outline, Reason, Region, SourceImage
-from dsocr.data.sources.rimes import find_rimes, read_rimes
-from dsocr.samples import Split
+from dsocr.document import LeftOut, Outline, Reason, Region, SourceImage, Split
+from dsocr.formats.rimes import find_rimes, read_rimes
 from tests.data.making import picture, write
 
 LINE = '<Line Left="10" Top="10" Right="60" Bottom="30" Value="Je vous prie d&apos;agr&#233;er"/>'

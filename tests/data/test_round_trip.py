@@ -13,18 +13,15 @@ from lxml import etree
 from PIL import Image
 
 from dsocr.data.convert import convert
-from dsocr.data.paths import is_dataset
-from dsocr.data.sources import FORMATS, alto, choose_format, page
-from dsocr.data.sources.datasets import read_dataset
-from dsocr.data.sources.layout import LeftOut, Outline, Point, SourceImage, SourceLine
-from dsocr.data.sources.markup import Page
-from dsocr.data.sources.tables import read_tables
-from dsocr.data.targets import TARGETS
-from dsocr.data.targets.alto import alto_document
-from dsocr.data.targets.images import WholeImage
-from dsocr.data.targets.page import page_document
-from dsocr.data.targets.tsv import TsvWriter
-from dsocr.samples import Split
+from dsocr.document import LeftOut, Outline, Point, SourceImage, SourceLine, Split
+from dsocr.formats import FORMATS, TARGETS, alto, choose_format, page
+from dsocr.formats.alto import alto_document
+from dsocr.formats.dataset_folder import read_dataset
+from dsocr.formats.page import page_document
+from dsocr.formats.tables import TsvWriter, read_tables
+from dsocr.formats.writing import WholeImage
+from dsocr.formats.xml import Page
+from dsocr.io.files import is_dataset
 from dsocr.text import is_blank
 from tests.data.making import picture
 from tests.data.making_sources import SOURCES

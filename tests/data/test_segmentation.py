@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from dsocr.data.segmentation.segment import segment
-from dsocr.data.segmentation.straight import lean_of, pitch_of
+from dsocr.data.segment import lean_of, pitch_of, segment
 from dsocr.errors import DataError
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dogs", "and", "many", "other", "things"]
@@ -113,7 +112,7 @@ def test_pages_without_lines_are_refused(image: Image.Image, message: str) -> No
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for kraken is a script with a shebang")
 def test_kraken_is_asked_and_its_mistakes_are_told(tmp_path: Path) -> None:
-    from dsocr.inference.inputs.segmenters import choose_segmenter
+    from dsocr.inference.inputs import choose_segmenter
     from tests.data.making import alto, alto_line
 
     answer = alto(alto_line("", "10 10 60 10 60 30 10 30"))

@@ -2,9 +2,9 @@
 
 import random
 
-from dsocr.data.checking import similar
-from dsocr.data.checking.findings import Checked
-from dsocr.data.checking.similar import alike_anywhere, with_text_alike
+from dsocr.data.check import image_checks as similar
+from dsocr.data.check.findings import Checked
+from dsocr.data.check.image_checks import alike_anywhere, with_text_alike
 from tests.data.checking_samples import look, sample
 
 ALL = (1 << 64) - 1

@@ -6,8 +6,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dsocr.cli import app
-from dsocr.data.sources import FORMATS
+from dsocr.cli.options import app
+from dsocr.formats import FORMATS
 
 
 def test_every_format_is_listed_with_its_command() -> None:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsocr.data.splits import assign_groups, crossing, parse_fractions, split_of_folder
+from dsocr.document import Split
 from dsocr.errors import DataError
-from dsocr.samples import Split
 
 EIGHT_ONE_ONE = parse_fractions("0.8/0.1/0.1")
 FRACTIONS = st.sampled_from(["0.8/0.1/0.1", "0.5/0.25/0.25", "0.9/0/0.1", "1/0/0", "70/15/15", "0.34/0.33/0.33"])

@@ -6,9 +6,16 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from dsocr.data.splits import assign_groups, parse_fractions
-from dsocr.data.strata import assign_alike, length_bounds, script_of, strata_of, unevenness
-from dsocr.samples import Split
+from dsocr.data.splits import (
+    assign_alike,
+    assign_groups,
+    length_bounds,
+    parse_fractions,
+    script_of,
+    strata_of,
+    unevenness,
+)
+from dsocr.document import Split
 
 EIGHT_ONE_ONE = parse_fractions("0.8/0.1/0.1")
 

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsocr.config import RunConfig
-from dsocr.data.dataset import Dataset
-from dsocr.data.subsets import by_whole_writers, nested_order, training_samples
-from dsocr.samples import Sample, Split
+from dsocr.data.dataset import Dataset, by_whole_writers, nested_order, training_samples
+from dsocr.document import Sample, Split
 
 
 def samples(writers: Sequence[str | None]) -> list[Sample]:

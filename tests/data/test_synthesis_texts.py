@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.data.synthesis.texts import LONGEST, SHORTEST, choose_lines
+from dsocr.data.synthesize import LONGEST, SHORTEST, choose_lines
 from dsocr.errors import DataError
 from tests.data.making import write
 

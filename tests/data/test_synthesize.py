@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from PIL import ImageFont
 
-from dsocr.data.checks import survey_dataset
+from dsocr.data.check import survey_dataset
 from dsocr.data.dataset import Dataset
-from dsocr.data.images import open_image, read_bytes
-from dsocr.data.synthesis.drawing import draw_line
-from dsocr.data.synthesis.faces import find_fonts
-from dsocr.data.synthesis.synthesize import SynthesisReport, synthesize
+from dsocr.data.render import find_fonts
+from dsocr.data.synthesize import SynthesisReport, draw_line, synthesize
+from dsocr.document import Sample, Split
 from dsocr.errors import DataError
-from dsocr.samples import Sample, Split
+from dsocr.images import open_image, read_bytes
 from tests.data.making import write
 
 WORDS = ["amber", "birch", "cedar", "dune", "elm", "fern", "grove", "heath", "ivy", "juniper"]

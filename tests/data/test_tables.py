@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.sources.layout import LeftOut, Outline, Reason, SourceImage
-from dsocr.data.sources.tables import find_tables, read_tables
+from dsocr.document import LeftOut, Outline, Reason, SourceImage, Split
 from dsocr.errors import DataError
-from dsocr.samples import Split
+from dsocr.formats.tables import find_tables, read_tables
 from tests.data.making import picture, write
 
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from lxml import etree
 
-from dsocr.data import shards
 from dsocr.data.convert import convert
 from dsocr.data.prepare import prepare
-from dsocr.data.sources import alto as alto_
-from dsocr.data.sources import page
-from dsocr.data.sources.layout import Outline, Region, SourceLine
-from dsocr.data.targets.alto import alto_document
-from dsocr.data.targets.images import WholeImage
-from dsocr.data.targets.page import page_document
+from dsocr.document import Outline, Region, SourceLine
+from dsocr.formats import alto as alto_
+from dsocr.formats import page
+from dsocr.formats import parquet as shards
+from dsocr.formats.alto import alto_document
+from dsocr.formats.page import page_document
+from dsocr.formats.writing import WholeImage
 from tests.data.making import alto, alto_line, page_line, page_xml, pair, picture, write, write_pages
 from tests.data.making_sources import ODD, PLAIN, SOURCES
 

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.card import read_card
-from dsocr.data.notes import Notes
-from dsocr.data.prepare import prepare
-from dsocr.data.sources.layout import Reason, SourceImage, SourceLine
-from dsocr.data.texts import with_text
+from dsocr.data.dataset import read_card
+from dsocr.data.placement import Notes
+from dsocr.data.prepare import prepare, with_text
+from dsocr.document import Reason, SourceImage, SourceLine
 from dsocr.errors import DataError
 from dsocr.text import TextPolicy
 from tests.data.making import pair

@@ -5,17 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.card import Card, read_card
-from dsocr.data.dataset import Dataset
-from dsocr.data.images import open_image, read_bytes
-from dsocr.data.notes import Notes
-from dsocr.data.prepare import prepare
-from dsocr.data.sources.alto import read_alto
-from dsocr.data.sources.layout import LeftOut, Outline, Reason, Region, SourceImage, SourceLine, Unit
-from dsocr.data.sources.page import read_page
-from dsocr.data.units import Units
+from dsocr.data.dataset import Card, Dataset, read_card
+from dsocr.data.placement import Notes
+from dsocr.data.prepare import Units, prepare
+from dsocr.document import LeftOut, Outline, Reason, Region, Sample, SourceImage, SourceLine, Split, Unit
 from dsocr.errors import DataError
-from dsocr.samples import Sample, Split
+from dsocr.formats.alto import read_alto
+from dsocr.formats.page import read_page
+from dsocr.images import open_image, read_bytes
 from tests.data.making import alto, alto_line, page_line, page_xml, pair, picture, write, write_pages
 
 UPPER, LOWER = Outline((10, 10, 60, 30)), Outline((20, 40, 90, 60))

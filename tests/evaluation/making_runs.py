@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsocr.data.dataset import Dataset
-from dsocr.evaluation.lines import write_lines
+from dsocr.document import Sample, Split
 from dsocr.evaluation.scorecard import make_scorecard
-from dsocr.evaluation.scores import hands_by_writer, score_lines
+from dsocr.evaluation.scores import hands_by_writer, score_lines, write_lines
 from dsocr.runs import RunFolder
-from dsocr.samples import Sample, Split
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dsocr.evaluation.averages import Averages, MacroMean
+from dsocr.document import Sample, Split
+from dsocr.evaluation.breakdown import Averages, MacroMean
 from dsocr.evaluation.scores import LineScore, score_lines
-from dsocr.samples import Sample, Split
 from tests.evaluation.test_scores import Read
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from dsocr.document import Split
 from dsocr.errors import DataError
 from dsocr.evaluation.calibrate import calibrate
 from dsocr.inference.confidence import UNCALIBRATED, Calibration, Scale
 from dsocr.inference.generation import Generation
-from dsocr.model.adapters import attach_adapter, save_adapter
-from dsocr.model.loading import load_base
+from dsocr.models.adapters import attach_adapter, save_adapter
+from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings, RunFolder
-from dsocr.samples import Split
 from dsocr.text import TextPolicy
 
 

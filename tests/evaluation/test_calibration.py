@@ -8,17 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dsocr.document import Split
 from dsocr.errors import RunError
-from dsocr.evaluation.budget import best_order, budget_curve, foretold_sentence
-from dsocr.evaluation.calibration import KINDS, Judged, Pairs, fit_calibration, fit_scale
+from dsocr.evaluation.calibration import (
+    KINDS,
+    Judged,
+    Pairs,
+    best_order,
+    budget_curve,
+    errors_by_chance,
+    fit_calibration,
+    fit_scale,
+    foretold_sentence,
+    measured,
+)
 from dsocr.evaluation.metrics import character_errors
-from dsocr.evaluation.reliability import errors_by_chance, measured
 from dsocr.evaluation.report.pages import render_calibration
-from dsocr.inference.confidence import PLAIN, Calibration, Scale
-from dsocr.inference.foretelling import foretold_curve, share_for
-from dsocr.inference.spans import ScoredText, TokenScore
+from dsocr.inference.confidence import PLAIN, Calibration, Scale, ScoredText, TokenScore
+from dsocr.inference.review import foretold_curve, share_for
 from dsocr.runs import CALIBRATION
-from dsocr.samples import Split
 
 
 def plainly(text: str, probability: float = 0.9) -> ScoredText:

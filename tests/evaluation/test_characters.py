@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.evaluation.blocks import block_of
-from dsocr.evaluation.characters import SHOWN, CharacterCount, Characters, Confusion, LikeLetters
+from dsocr.evaluation.breakdown import SHOWN, CharacterCount, Characters, Confusion, LikeLetters
+from dsocr.evaluation.profiles import block_of
 from dsocr.evaluation.scores import LineScore, score_lines
 from dsocr.text import comparable
 from tests.evaluation.test_scores import Read, line

@@ -8,7 +8,7 @@ import pytest
 from lxml import etree
 
 from dsocr.errors import DataError
-from dsocr.evaluation.comparison import Comparison, NamedLines, compare, difference_between
+from dsocr.evaluation.compare import Comparison, NamedLines, compare, difference_between
 from dsocr.evaluation.dumbbells import MOST_ROWS, Row, render_dumbbells
 from dsocr.evaluation.scores import LineScore, score_lines
 

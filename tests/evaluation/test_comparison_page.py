@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.evaluation.comparison import NamedLines, compare
-from dsocr.evaluation.lines import load_lines
+from dsocr.evaluation.compare import NamedLines, compare
 from dsocr.evaluation.report.comparison_page import render_comparison_page
 from dsocr.evaluation.report.material import gather
+from dsocr.evaluation.scores import load_lines
 from tests.evaluation.making_runs import make_evaluated_run, misread, read_better
 from tests.pages.html import Page
 

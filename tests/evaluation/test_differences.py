@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.evaluation.differences import marked_differences
-from dsocr.evaluation.metrics import character_errors
+from dsocr.evaluation.metrics import character_errors, marked_differences
 from dsocr.text import comparable
 
 

@@ -13,16 +13,15 @@ import yaml
 
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
-from dsocr.data.images import open_image
 from dsocr.data.prepare import prepare
+from dsocr.document import Split
 from dsocr.errors import DataError
 from dsocr.evaluation.evaluate import evaluate
-from dsocr.evaluation.lines import load_lines
-from dsocr.evaluation.scorecard import Scorecard, schema
-from dsocr.evaluation.table import render_table
-from dsocr.inference.transcriber import Transcriber
+from dsocr.evaluation.scorecard import Scorecard, render_table, schema
+from dsocr.evaluation.scores import load_lines
+from dsocr.images import open_image
+from dsocr.inference.reader import Transcriber
 from dsocr.runs import RunFolder
-from dsocr.samples import Split
 from dsocr.training.plan import make_plan
 from dsocr.training.train import train
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dsocr.errors import DataError
-from dsocr.evaluation.forecast import Forecast, Point, ScoredLine
+from dsocr.evaluation.learning_curve import Forecast, Point, ScoredLine
 
 
 def point(samples: int, cer: float, lines: int = 40, *, writers: int | None = None) -> Point:

@@ -8,11 +8,10 @@ import torch
 
 from dsocr.config import GuardSection, RunConfig
 from dsocr.errors import DataError
-from dsocr.evaluation.evaluate import evaluate
-from dsocr.evaluation.guard import Guard, GuardReading
+from dsocr.evaluation.evaluate import Guard, GuardReading, evaluate
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.inference.generation import Generation
-from dsocr.model.loading import BaseModel
+from dsocr.models.loading import BaseModel
 from dsocr.runs import RunFolder
 from dsocr.training.train import train
 

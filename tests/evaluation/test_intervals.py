@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.evaluation.intervals import (
+from dsocr.evaluation.metrics import ErrorRate
+from dsocr.evaluation.statistics import (
     Clusters,
     Interval,
     Of,
@@ -24,7 +25,6 @@ from dsocr.evaluation.intervals import (
     moderate,
     student,
 )
-from dsocr.evaluation.metrics import ErrorRate
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from dsocr.errors import RunError
-from dsocr.evaluation.lines import load_lines, write_lines
-from dsocr.evaluation.scores import score_lines
+from dsocr.evaluation.scores import load_lines, score_lines, write_lines
 from tests.evaluation.test_scores import LINES, READ
 
 SCORED = score_lines(LINES, READ)

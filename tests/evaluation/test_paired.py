@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.evaluation.intervals import Clusters
-from dsocr.evaluation.paired import Paired, difference_interval, sign_test, swap_test
+from dsocr.evaluation.statistics import Clusters, Paired, difference_interval, sign_test, swap_test
 
 
 def paired(first: list[float], second: list[float], of_line: list[int] | None = None) -> Paired:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.evaluation.power_law import PowerLaw, fit_learning_curve
+from dsocr.evaluation.learning_curve import PowerLaw, fit_learning_curve
 
 
 def scored(rates: list[float], clusters: int = 40, length: float = 1000) -> tuple[np.ndarray, np.ndarray]:

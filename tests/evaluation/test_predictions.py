@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.sources.texts import text_encoding
+from dsocr.document import Sample, Split
 from dsocr.errors import DataError
-from dsocr.evaluation.matching import Matched, Missing, match
-from dsocr.evaluation.predictions import read_predictions
-from dsocr.samples import Sample, Split
+from dsocr.evaluation.predictions import Matched, Missing, match, read_predictions
+from dsocr.io.encodings import text_encoding
 from dsocr.text import TextPolicy
 from tests.data.making import alto, page_xml, write
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dsocr.document import Sample
 from dsocr.evaluation.metrics import apart_word_errors, character_errors, word_errors
 from dsocr.evaluation.profiles import Rates, profiles, rates_by_profile
 from dsocr.evaluation.scores import LineScore, score_lines
-from dsocr.samples import Sample
 from dsocr.text import TextPolicy, comparable
 from tests.evaluation.test_scores import Read, line
 

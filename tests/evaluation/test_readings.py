@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from dsocr.data.dataset import Dataset
+from dsocr.document import Split
 from dsocr.errors import DsocrError
-from dsocr.evaluation.readings import Given, Readings, gather_readings
+from dsocr.evaluation.predictions import Given, Readings, gather_readings
 from dsocr.runs import RunFolder
-from dsocr.samples import Split
 from tests.evaluation.making_runs import make_evaluated_run, misread, read_better
 
 

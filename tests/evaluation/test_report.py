@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from dsocr.document import Split
 from dsocr.errors import DataError, RunError
-from dsocr.evaluation.calibration import Judged
-from dsocr.evaluation.guard import GuardReading
-from dsocr.evaluation.lines import load_lines
+from dsocr.evaluation.calibration import Judged, measured
+from dsocr.evaluation.evaluate import GuardReading
 from dsocr.evaluation.metrics import ErrorRate
-from dsocr.evaluation.reliability import measured
 from dsocr.evaluation.report import lines as lines_module
 from dsocr.evaluation.report.facts import commands
 from dsocr.evaluation.report.markdown import render_markdown
@@ -24,10 +23,9 @@ from dsocr.evaluation.report.material import gather
 from dsocr.evaluation.report.page import render_page
 from dsocr.evaluation.report.writing import drop_reports, write_report
 from dsocr.evaluation.scorecard import Scorecard
-from dsocr.inference.confidence import UNCALIBRATED
-from dsocr.inference.spans import ScoredText
+from dsocr.evaluation.scores import load_lines
+from dsocr.inference.confidence import UNCALIBRATED, ScoredText
 from dsocr.runs import RunFolder, to_json, write_atomically
-from dsocr.samples import Split
 from tests.evaluation.making_runs import make_evaluated_run, misread, read_better
 from tests.pages.html import Page
 

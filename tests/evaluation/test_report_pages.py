@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from dsocr.errors import DataError, RunError
-from dsocr.evaluation.forecast import Forecast, Point, ScoredLine
+from dsocr.evaluation.learning_curve import Forecast, Point, ScoredLine
 from dsocr.evaluation.report.pages import render_curves, render_forecast, write_curves, write_forecast
 from dsocr.evaluation.report.plots import curve_plots
 from dsocr.history import elapsed_until, read_history

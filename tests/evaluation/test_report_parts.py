@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.evaluation.characters import Characters, Confusion
-from dsocr.evaluation.intervals import Interval
+from dsocr.evaluation.breakdown import Characters, Confusion
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.report.bars import Axis
 from dsocr.evaluation.report.characters import heat_map, letter, render_characters
@@ -21,6 +20,7 @@ from dsocr.evaluation.report.markdown import code
 from dsocr.evaluation.report.marks import LONGEST, differences, shortened, visible
 from dsocr.evaluation.report.sections import changes
 from dsocr.evaluation.scores import LineScore, Score
+from dsocr.evaluation.statistics import Interval
 from dsocr.text import comparable
 from tests.pages.html import Page
 

@@ -7,9 +7,8 @@ import jsonschema_rs
 import pytest
 
 from dsocr.errors import DataError, RunError
-from dsocr.evaluation.scorecard import Scorecard, make_scorecard, schema, worst_lines
+from dsocr.evaluation.scorecard import Scorecard, make_scorecard, render_table, schema, worst_lines
 from dsocr.evaluation.scores import LineScore, score_lines
-from dsocr.evaluation.table import render_table
 from tests.evaluation.test_scores import LINES, READ, Read
 
 BASE = score_lines(LINES, READ, {"Анна": "known", "Борис": "new"})

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from dsocr.document import Sample, Split
 from dsocr.errors import DataError
-from dsocr.evaluation.intervals import clusters_of
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.scores import Hand, LineScore, Score, hands_by_writer, score_lines
-from dsocr.samples import Sample, Split
+from dsocr.evaluation.statistics import clusters_of
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,11 @@ from typing import Literal
 import jiwer
 import pytest
 
-from dsocr.evaluation.intervals import clusters_of, interval_of
 from dsocr.evaluation.metrics import ErrorRate, character_errors, word_errors
 from dsocr.evaluation.profiles import rates_by_profile
-from dsocr.evaluation.scorecard import Scorecard, make_scorecard
+from dsocr.evaluation.scorecard import Scorecard, make_scorecard, render_table
 from dsocr.evaluation.scores import LineScore, score_lines
-from dsocr.evaluation.table import render_table
+from dsocr.evaluation.statistics import clusters_of, interval_of
 from dsocr.text import comparable
 from tests.evaluation.test_scores import Read, line
 

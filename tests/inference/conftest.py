@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dsocr.data import processes
+from dsocr.io import processes
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from dsocr.inference import work
-from dsocr.inference.transcriber import Prediction
+from dsocr.inference import pages as work
+from dsocr.inference.confidence import Prediction
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 

@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data import processes
-from dsocr.data.processes import Workers, worker_processes
 from dsocr.errors import DataError
-from dsocr.inference.ahead import made_ahead
-from dsocr.inference.inputs.finding import find_pages
-from dsocr.inference.inputs.segmenters import choose_segmenter
-from dsocr.inference.inputs.showing import Opening
+from dsocr.inference.inputs import Opening, choose_segmenter, find_pages
+from dsocr.inference.pages import made_ahead
+from dsocr.io import processes
+from dsocr.io.processes import Workers, worker_processes
 from tests.inference.reading_pages import draw_page
 
 

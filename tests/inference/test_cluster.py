@@ -18,15 +18,12 @@ from PIL import Image
 
 from dsocr.commands.transcribe import choose_engine
 from dsocr.errors import ConfigError, DataError, RunError
-from dsocr.inference.cluster import Cluster, shares
-from dsocr.inference.cluster_actor import Actor, Attempts, Settings, rows_of
-from dsocr.inference.inputs.finding import InputPage, find_pages
-from dsocr.inference.inputs.segmenters import BUILT_IN, choose_segmenter
-from dsocr.inference.inputs.showing import Opening
-from dsocr.inference.reading import Reads, Rows, read_here
+from dsocr.inference.cluster import Actor, Attempts, Cluster, Settings, rows_of, shares
+from dsocr.inference.confidence import Prediction
+from dsocr.inference.inputs import BUILT_IN, InputPage, Opening, choose_segmenter, find_pages
+from dsocr.inference.pages import Reads, Rows, read_here
 from dsocr.inference.remote import Engine
 from dsocr.inference.transcribe import TranscribeReport, transcribe
-from dsocr.inference.transcriber import Prediction
 from dsocr.runs import RunFolder
 from tests.inference.reading_pages import Hashes, draw_job, files
 from tests.making_models import make_run

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from dsocr.inference.confidence import (
     PLAIN,
     Calibration,
+    Prediction,
     Scale,
+    ScoredText,
+    TokenScore,
     character_confidences,
     line_confidence,
     words_of,
 )
-from dsocr.inference.prediction import Prediction
 from dsocr.inference.review import marked, write_review
-from dsocr.inference.spans import ScoredText, TokenScore
 
 
 def scored(text: str, *tokens: tuple[int, int, float]) -> ScoredText:

@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from dsocr.inference.decoding import decode
+from dsocr.inference.decoding import NoRepeatNgram, StopLoops, decode
 from dsocr.inference.generation import Generation
-from dsocr.inference.guards import NoRepeatNgram, StopLoops
-from dsocr.model.collating import collate
-from dsocr.model.encoding import Encoded, Encoder
-from dsocr.model.loading import BaseModel, load_base
+from dsocr.models.batch import collate
+from dsocr.models.deepseek_ocr import Encoded, Encoder
+from dsocr.models.loading import BaseModel, load_base
 
 SHADES = [(90, 255), (600, 30), (300, 128)]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.inference.foretelling import Checked, Foretold, checking_curve, foretold_curve, point_at, share_for
+from dsocr.inference.review import Checked, Foretold, checking_curve, foretold_curve, point_at, share_for
 
 LINES = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 50)), max_size=30)
 

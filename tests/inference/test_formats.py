@@ -12,12 +12,12 @@ import pytest
 from lxml import etree
 from PIL import Image
 
-from dsocr.data.sources import alto, page
-from dsocr.data.sources.layout import Outline, Region
-from dsocr.data.targets.filling import Step
+from dsocr.document import Outline, Region
 from dsocr.errors import DataError
-from dsocr.inference.formats import FORMATS, choose_formats
-from dsocr.inference.inputs.finding import InputPage
+from dsocr.formats import alto, page
+from dsocr.formats.fill import Step
+from dsocr.inference.inputs import InputPage
+from dsocr.inference.output_formats import FORMATS, choose_formats
 from dsocr.inference.pages import ReadLine, ReadPage
 from tests.data.making_pdf import image_object, scan, write_pdf
 from tests.inference.reading_pages import draw_page
@@ -134,7 +134,7 @@ def test_a_jpeg_is_laid_into_the_pdf_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_pdf_larger_than_its_memory_is_whole_and_repeatable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dsocr.inference.formats.pdf._MEMORY", 1)
+    monkeypatch.setattr("dsocr.inference.pdf_writer._MEMORY", 1)
     page = read_page(tmp_path)
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

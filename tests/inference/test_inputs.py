@@ -7,15 +7,15 @@ import pytest
 from PIL import Image
 
 from dsocr.data.dataset import Dataset
-from dsocr.data.images import open_image
 from dsocr.data.prepare import prepare
-from dsocr.data.sources.pictures import Pictures
+from dsocr.document import Split
 from dsocr.errors import DataError
-from dsocr.inference.inputs import finding
-from dsocr.inference.inputs.names import UniqueNames
+from dsocr.formats.writing import Pictures
+from dsocr.images import open_image
+from dsocr.inference import inputs as finding
+from dsocr.inference.inputs import UniqueNames
 from dsocr.inference.transcribe import transcribe
 from dsocr.runs import RunFolder
-from dsocr.samples import Split
 from tests.data.making import alto, alto_line, page_line, page_xml, write
 from tests.data.making_pdf import image_object, scan, write_pdf
 from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of, text_of

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from dsocr.errors import DataError, DsocrError
-from dsocr.inference import work
+from dsocr.inference import pages as work
+from dsocr.inference.confidence import Prediction
 from dsocr.inference.transcribe import transcribe
-from dsocr.inference.transcriber import Prediction
 from dsocr.runs import RunFolder
 from tests.inference.reading_pages import Hashes, draw_job, draw_page, files, rows_of
 
@@ -125,7 +125,7 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing_that_was_read(
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr("dsocr.inference.outputs.Target.write", full)
+        patched.setattr("dsocr.inference.transcribe.Target.write", full)
         with pytest.raises(DsocrError, match="full"):
             transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Hashes())
     report = transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Hashes())
@@ -145,7 +145,7 @@ def test_what_was_all_read_is_written_without_loading_the_model(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("dsocr.inference.outputs.Target.write", struck)
+        patched.setattr("dsocr.inference.transcribe.Target.write", struck)
         with pytest.raises(KeyboardInterrupt):
             transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Hashes())
     # The run has no weights: to load them would fail.

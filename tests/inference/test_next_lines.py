@@ -9,11 +9,10 @@ import pytest
 from PIL import Image, ImageDraw
 
 from dsocr.config import RunConfig
-from dsocr.data.notes import Notes
+from dsocr.data.placement import Notes
 from dsocr.data.untranscribed import Untranscribed
 from dsocr.errors import DataError
-from dsocr.inference.next_lines import Queue, next_lines
-from dsocr.inference.ranking import Candidate
+from dsocr.inference.suggest import Candidate, Queue, next_lines
 from dsocr.runs import RunFolder, write_atomically
 
 PAGE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"
@@ -144,7 +143,7 @@ def test_a_damaged_image_is_counted_and_with_strict_an_error(run: RunFolder, tmp
 def test_where_nothing_can_be_written_it_is_said(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsocr.inference.next_lines._write_pages", lambda *_: {})
+    monkeypatch.setattr("dsocr.inference.suggest._write_pages", lambda *_: {})
     with pytest.raises(DataError, match="no line could be read"):
         queued(run, page_source(tmp_path / "source"), tmp_path / "queue")
 

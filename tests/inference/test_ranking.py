@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.inference.ranking import Candidate, Known, choose
+from dsocr.inference.suggest import Candidate, Known, choose
 
 KNOWN = Known.of([("anna", "аби" * 20)] * 3)
 

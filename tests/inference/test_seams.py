@@ -12,11 +12,11 @@ from lxml import etree
 from PIL import Image
 
 from dsocr.errors import DataError, RunError
-from dsocr.inference import work
-from dsocr.inference.journal import ReadingJournal
+from dsocr.inference import pages as work
+from dsocr.inference.confidence import Prediction
+from dsocr.inference.pages import ReadingJournal
 from dsocr.inference.remote import Engine
 from dsocr.inference.transcribe import transcribe
-from dsocr.inference.transcriber import Prediction
 from dsocr.runs import RunFolder
 from tests.data.making import page_line, page_xml
 from tests.data.making_pdf import encrypted_pdf, image_object, scan, write_pdf
@@ -254,9 +254,7 @@ def test_an_interrupted_command_says_what_is_kept(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(work, "WORTH_KEEPING", worth_keeping)
-    monkeypatch.setattr(
-        "dsocr.inference.transcriber.Transcriber.of_run", lambda *_, **__: Fails(4, KeyboardInterrupt())
-    )
+    monkeypatch.setattr("dsocr.inference.reader.Transcriber.of_run", lambda *_, **__: Fails(4, KeyboardInterrupt()))
     monkeypatch.setattr("dsocr.runs.RunFolder.to_read_with", lambda _: run)
     code, _, err = call(monkeypatch, capsys, "transcribe", run.path, scans, "-o", tmp_path / "o.txt", "--quiet")
     assert (code, err) == (130, f"interrupted: {told}\n")

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from dsocr.inference.confidence import Prediction
 from dsocr.inference.generation import Generation
-from dsocr.inference.transcriber import Prediction, Transcriber
-from dsocr.loops import is_looping
-from dsocr.model.loading import BaseModel
-from dsocr.model.resolution import Resolution
-from dsocr.text import TextPolicy
+from dsocr.inference.reader import Transcriber
+from dsocr.models.deepseek_images import Resolution
+from dsocr.models.loading import BaseModel
+from dsocr.text import TextPolicy, is_looping
 from tests.inference.test_decoding import bent
 
 SMALLER = Resolution("smaller", 192, "fold", 32, tallest_row=48)
@@ -42,7 +42,7 @@ def test_a_loop_that_no_guard_breaks_is_cut_off_where_it_begins(
     nano: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second try is as loose as the first, so that both loop."""
-    monkeypatch.setattr("dsocr.inference.second_try.stricter", lambda generation: generation)
+    monkeypatch.setattr("dsocr.inference.decoding.stricter", lambda generation: generation)
     for prediction in read(bent("слон, ", nano.encoder(None, "free_ocr")), nano, 0):
         assert prediction.flags == ("empty", "looping", "truncated", "tried_again")
         assert prediction.text == ""
@@ -87,7 +87,7 @@ def test_what_a_second_try_reads_is_not_read_a_third_time(nano: BaseModel) -> No
 def test_what_loops_twice_is_read_at_another_resolution_and_says_so(
     nano: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsocr.inference.second_try.stricter", lambda generation: generation)
+    monkeypatch.setattr("dsocr.inference.decoding.stricter", lambda generation: generation)
     network, _ = bent_while(at_its_own_resolution, nano)
     for prediction in read(network, nano, 0, (SMALLER,)):
         assert prediction.text == "ну"
@@ -97,7 +97,7 @@ def test_what_loops_twice_is_read_at_another_resolution_and_says_so(
 def test_what_loops_at_every_resolution_keeps_the_beginning_of_its_first_text(
     nano: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsocr.inference.second_try.stricter", lambda generation: generation)
+    monkeypatch.setattr("dsocr.inference.decoding.stricter", lambda generation: generation)
     network, batches = bent_while(lambda _: True, nano)
     for prediction in read(network, nano, 0, others=(SMALLER,)):
         assert prediction.flags == ("empty", "looping", "truncated", "tried_again")
@@ -107,7 +107,7 @@ def test_what_loops_at_every_resolution_keeps_the_beginning_of_its_first_text(
 def test_no_more_image_slots_are_read_at_once_at_a_larger_resolution(
     nano: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsocr.inference.second_try.stricter", lambda generation: generation)
+    monkeypatch.setattr("dsocr.inference.decoding.stricter", lambda generation: generation)
     network, batches = bent_while(at_its_own_resolution, nano)
     read(network, nano, 0, others=(replace(SMALLER, size=384, tallest_row=64),))
     assert batches == [(73, 4), (73, 4), *[(157, 1)] * 4]

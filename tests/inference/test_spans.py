@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from dsocr.inference.spans import Pieces, ScoredText, TokenScore
+from dsocr.inference.confidence import Pieces, ScoredText, TokenScore
 from dsocr.text import TextPolicy
 
 

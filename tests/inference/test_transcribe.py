@@ -15,9 +15,9 @@ from dsocr.inference.confidence import Calibration, Scale
 from dsocr.inference.decoding import decode
 from dsocr.inference.generation import Generation
 from dsocr.inference.transcribe import transcribe
-from dsocr.model.adapters import attach_adapter, save_adapter
-from dsocr.model.encoding import Encoder
-from dsocr.model.loading import BaseModel, load_base
+from dsocr.models.adapters import attach_adapter, save_adapter
+from dsocr.models.deepseek_ocr import Encoder
+from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line

@@ -87,7 +87,7 @@ def test_a_dataset_is_checked_and_previewed_without_torch(place: Path) -> None:
 
 
 def test_what_reads_by_a_server_and_what_shows_a_workbench_needs_no_torch() -> None:
-    needed = "dsocr.inference.transcribe, dsocr.inference.remote, dsocr.workbench.filling, dsocr.workbench.reading"
+    needed = "dsocr.inference.transcribe, dsocr.inference.remote, dsocr.workbench.archive, dsocr.workbench.background"
     script = f"import sys, {needed}; assert not {{'torch', 'transformers'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)
 

@@ -13,7 +13,8 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from dsocr.cli import JOURNEY, app
+from dsocr.cli import JOURNEY
+from dsocr.cli.options import app
 from tests.integration import calling
 
 Call = Callable[..., tuple[int, str, str]]

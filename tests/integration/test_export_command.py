@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from peft.tuners.lora import LoraLayer
 
-from dsocr.inference.transcriber import Transcriber
-from dsocr.model.adapters import read_adapter_config
+from dsocr.inference.reader import Transcriber
+from dsocr.models.adapters import read_adapter_config
 from dsocr.runs import RunFolder
 from tests.integration import calling
 from tests.making_models import make_run, write_first

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from typer.core import TyperCommand
 
-from dsocr.cli import app
-from dsocr.data.work import folder_beside
+from dsocr.cli.options import app
+from dsocr.data.journal import folder_beside
 from dsocr.errors import Interrupted
 from tests.integration.calling import call
 

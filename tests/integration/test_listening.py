@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dsocr.cli import app
+from dsocr.cli.options import app
 from dsocr.commands.listening import listening
 from dsocr.errors import RunError
 

@@ -12,7 +12,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from dsocr.errors import ConfigError, ModelError
-from dsocr.model.adapters import (
+from dsocr.models.adapters import (
     CONFIG,
     WEIGHTS,
     Variant,
@@ -23,8 +23,8 @@ from dsocr.model.adapters import (
     vision_parameters,
     without_gradient,
 )
-from dsocr.model.collating import collate
-from dsocr.model.loading import load_base
+from dsocr.models.batch import collate
+from dsocr.models.loading import load_base
 from tests.making_models import write_first, write_second
 
 SCOPES = ["decoder", "decoder+experts", "decoder+vision", r"^model\.language_model\.layers\.1\.self_attn\.q_proj$"]

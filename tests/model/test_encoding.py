@@ -8,16 +8,13 @@ import torch
 from PIL import Image
 
 from dsocr.data.dataset import Dataset
-from dsocr.data.images import open_image
+from dsocr.document import Split
 from dsocr.errors import ConfigError, ModelError
-from dsocr.model.collating import IGNORED, collate, normalize
-from dsocr.model.encoding import Encoder
-from dsocr.model.loading import BaseModel
-from dsocr.model.prompts import find_prompt
-from dsocr.model.resolution import Family, find_resolution
-from dsocr.model.tokenizing import load_encoder
-from dsocr.model.views import show
-from dsocr.samples import Split
+from dsocr.images import open_image
+from dsocr.models.batch import IGNORED, collate, normalize
+from dsocr.models.deepseek_images import Family, find_resolution, show
+from dsocr.models.deepseek_ocr import Encoder, find_prompt, load_encoder
+from dsocr.models.loading import BaseModel
 
 
 @pytest.fixture

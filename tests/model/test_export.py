@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dsocr.errors import ConfigError, DsocrError, ModelError
-from dsocr.model.adapters import WEIGHTS, load_adapter
-from dsocr.model.export import export_merged
-from dsocr.model.loading import load_base
-from dsocr.model.weights import tensor_shapes, tensor_types, weight_files
+from dsocr.models.adapters import WEIGHTS, load_adapter
+from dsocr.models.checkpoint import tensor_shapes, tensor_types, weight_files
+from dsocr.models.export import export_merged
+from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from tests.making_models import base_folder, logits, make_run, write_first, write_second
 

@@ -10,9 +10,9 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
 from dsocr.errors import ConfigError, ModelError
-from dsocr.model.adapters import CONFIG, WEIGHTS, adapter_tensors, load_adapter, scope_of, variant_of
-from dsocr.model.export_adapter import config_for_vllm, export_adapter
-from dsocr.model.loading import load_base
+from dsocr.models.adapters import CONFIG, WEIGHTS, adapter_tensors, load_adapter, scope_of, variant_of
+from dsocr.models.export import config_for_vllm, export_adapter
+from dsocr.models.loading import load_base
 from dsocr.runs import CALIBRATION, ReadingSettings, RunFolder
 from tests.making_models import make_run, write_first, write_second
 

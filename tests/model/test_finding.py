@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from dsocr.errors import ModelError
-from dsocr.hub import NotFetchedError
-from dsocr.model import hub
-from dsocr.model.finding import base_at_hand, find_base
+from dsocr.io import hub
+from dsocr.io.hub import NotFetchedError
+from dsocr.models.checkpoint import base_at_hand, find_base
 
 Patch = pytest.MonkeyPatch
 

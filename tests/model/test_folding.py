@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from dsocr.model.folding import PAD_COLOUR, fold, plan_folding
+from dsocr.models.deepseek_images import PAD_COLOUR, fold, plan_folding
 
 
 def line_with_gaps(width: int, height: int, gap_every: int) -> np.ndarray:

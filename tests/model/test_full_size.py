@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from dsocr.model.adapters import attach_adapter
-from dsocr.model.architectures import UNUSED_TENSORS, Architecture, original_config
+from dsocr.models.adapters import attach_adapter
+from dsocr.models.deepseek_ocr import UNUSED_TENSORS, Architecture, original_config
 from tests.parity.rules import SHIPPED, Fixture
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))

@@ -9,15 +9,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dsocr.errors import ConfigError, ModelError
-from dsocr.model.architectures import Architecture, recognise
-from dsocr.model.loading import BaseModel, choose_dtype, load_base
+from dsocr.models.deepseek_ocr import Architecture, recognise
+from dsocr.models.loading import BaseModel, choose_dtype, load_base
 
 
 @pytest.fixture
 def copied_base(nano: BaseModel, tmp_path: Path) -> Path:
     from importlib import resources
 
-    source = Path(str(resources.files("dsocr"))) / "model" / "bases" / "nano"
+    source = Path(str(resources.files("dsocr"))) / "models" / "bases" / "nano"
     return Path(shutil.copytree(source, tmp_path / "base"))
 
 

@@ -9,9 +9,8 @@ import yaml
 
 from dsocr import __version__
 from dsocr.errors import RunError
-from dsocr.model.architectures import Architecture
-from dsocr.model.exported import Exported
-from dsocr.model.model_card import model_card
+from dsocr.models.deepseek_ocr import Architecture
+from dsocr.models.model_card import Exported, model_card
 from dsocr.runs import ReadingSettings, RunFolder, to_json
 from dsocr.text import TextPolicy
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from dsocr.model.other_resolution import another_resolution
-from dsocr.model.resolution import Family, find_resolution, resolutions
+from dsocr.models.deepseek_images import Family, another_resolution, find_resolution, resolutions
 
 LINE, PAGE = (1600, 100), (1200, 1700)
 

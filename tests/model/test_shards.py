@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
-from dsocr.model.shards import write_shards
-from dsocr.model.weights import INDEX, SINGLE, tensor_shapes, weight_files
+from dsocr.models.checkpoint import INDEX, SINGLE, tensor_shapes, weight_files
+from dsocr.models.export import write_shards
 
 
 def test_weights_that_fit_are_one_file(tmp_path: Path) -> None:

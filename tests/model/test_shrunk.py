@@ -7,10 +7,9 @@ import pytest
 from PIL import Image, ImageDraw
 
 from dsocr.data.dataset import Dataset
-from dsocr.data.images import open_image
-from dsocr.model.resolution import Family, find_resolution
-from dsocr.model.views import show, shrunk
-from dsocr.samples import Split
+from dsocr.document import Split
+from dsocr.images import open_image
+from dsocr.models.deepseek_images import Family, find_resolution, show, shrunk
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "handwriting"
 

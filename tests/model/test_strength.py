@@ -10,11 +10,19 @@ import torch
 from PIL import Image
 
 from dsocr.errors import ConfigError
-from dsocr.model.adapters import CONFIG, Variant, adapter_tensors, attach_adapter, load_adapter, save_adapter
-from dsocr.model.collating import collate
-from dsocr.model.loading import load_base
-from dsocr.model.merging import merge
-from dsocr.model.strength import at_strength, config_at_strength
+from dsocr.models.adapters import (
+    CONFIG,
+    Variant,
+    adapter_tensors,
+    at_strength,
+    attach_adapter,
+    config_at_strength,
+    load_adapter,
+    save_adapter,
+)
+from dsocr.models.batch import collate
+from dsocr.models.export import merge
+from dsocr.models.loading import load_base
 
 
 def adapted(variant: Variant = "lora", scope: str = "decoder+vision") -> Any:

@@ -8,10 +8,9 @@ import pytest
 from PIL import Image
 from tokenizers import Tokenizer
 
-from dsocr.model.collating import collate
-from dsocr.model.encoding import Encoder
-from dsocr.model.resolution import find_resolution
-from dsocr.model.tokenizing import load_encoder
+from dsocr.models.batch import collate
+from dsocr.models.deepseek_images import find_resolution
+from dsocr.models.deepseek_ocr import Encoder, load_encoder
 
 OWN = {"<｜begin▁of▁sentence｜>": 0, "<｜end▁of▁sentence｜>": 1, "<｜▁pad▁｜>": 2, "<image>": 128815, "<td>": 128821}
 """Some of the tokens that are DeepSeek-OCR's own, with their published ids."""

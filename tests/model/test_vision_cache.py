@@ -11,12 +11,12 @@ from PIL import Image
 
 from dsocr.inference.decoding import decode
 from dsocr.inference.generation import Generation
-from dsocr.model import vision_cache
-from dsocr.model.collating import collate, normalized, only_learnt
-from dsocr.model.encoding import Encoded
-from dsocr.model.loading import BaseModel, load_base
-from dsocr.model.resolution import find_resolution
-from dsocr.model.vision_cache import Features, FeatureStore, VisionCache, fingerprint, vision_features
+from dsocr.models import feature_cache as vision_cache
+from dsocr.models.batch import collate, normalized, only_learnt
+from dsocr.models.deepseek_images import find_resolution
+from dsocr.models.deepseek_ocr import Encoded
+from dsocr.models.feature_cache import Features, FeatureStore, VisionCache, fingerprint, vision_features
+from dsocr.models.loading import BaseModel, load_base
 from tests.making_models import write_first, write_second
 
 
@@ -188,7 +188,7 @@ def test_frozen_weights_are_hashed_once_and_not_before_a_key_is_asked_for(
         hashed.append(network)
         return "the weights"
 
-    monkeypatch.setattr("dsocr.model.vision_cache.fingerprint", count)
+    monkeypatch.setattr("dsocr.models.feature_cache.fingerprint", count)
     encoder, store = nano.encoder(None, "free_ocr"), FeatureStore(tmp_path, 0)
     first = VisionCache(store, nano.network, encoder, autocast=None)
     other = VisionCache(store, nano.network, encoder, autocast=torch.bfloat16, frozen=first.frozen)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dsocr.data.thumbnails import Thumbnails
+from dsocr.images import Thumbnails
 from dsocr.pages.frame import render_frame
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from dsocr.model.collating import collate
-from dsocr.model.encoding import Encoder
-from dsocr.model.loading import BaseModel, load_base
+from dsocr.models.batch import collate
+from dsocr.models.deepseek_ocr import Encoder
+from dsocr.models.loading import BaseModel, load_base
 from tests.parity.rules import Fixture, fixture_stems, picture
 
 PIXELS, LOGITS, LOSS = 0.0, 2e-5, 1e-5

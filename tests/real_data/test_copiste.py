@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.checks import survey_dataset
+from dsocr.data.check import survey_dataset
 from dsocr.data.convert import convert
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import PrepareReport, prepare
-from dsocr.data.sources import choose_format
-from dsocr.data.sources.layout import Outline, SourceImage
+from dsocr.document import Outline, SourceImage, Split
 from dsocr.evaluation.scores import hands_by_writer
+from dsocr.formats import choose_format
 from dsocr.inference.transcribe import transcribe
-from dsocr.samples import Split
 from tests.inference.reading_pages import Hashes, fake_run
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from PIL import Image
 
 from dsocr.errors import ModelError
-from dsocr.inference.transcriber import Prediction
+from dsocr.inference.confidence import Prediction
 from tests.conftest import PATIENCE
 
 

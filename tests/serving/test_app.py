@@ -12,8 +12,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from dsocr.serving.app import create_app
-from dsocr.serving.limits import Limits
+from dsocr.server.app import create_app
+from dsocr.server.limits import Limits
 from tests.conftest import PATIENCE
 from tests.serving.making import FakeModels, data_uri, png
 

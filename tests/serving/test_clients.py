@@ -11,8 +11,8 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from dsocr.serving.app import create_app
-from dsocr.serving.limits import Limits
+from dsocr.server.app import create_app
+from dsocr.server.limits import Limits
 from tests.conftest import PATIENCE
 from tests.serving.making import FakeModels, data_uri, listening, png
 

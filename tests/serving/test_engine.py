@@ -10,12 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-from dsocr.data.images import DecodedImage, decode_image
 from dsocr.errors import DsocrError, ModelError
-from dsocr.inference.transcriber import Prediction
-from dsocr.serving.engine import Engine, Job
-from dsocr.serving.limits import Limits, RefusedError
-from dsocr.serving.measures import Measures
+from dsocr.images import DecodedImage, decode_image
+from dsocr.inference.confidence import Prediction
+from dsocr.server.engine import Engine, Job
+from dsocr.server.limits import Limits, Measures, RefusedError
 from tests.conftest import PATIENCE
 from tests.serving.making import FakeModels, png
 
@@ -169,7 +168,7 @@ def test_a_decoder_that_fails_ends_no_more_than_its_own_image(
             raise fault
         return decode(data, **settings)
 
-    monkeypatch.setattr("dsocr.serving.engine.decode_image", failing)
+    monkeypatch.setattr("dsocr.server.engine.decode_image", failing)
     held(engine, models)
     jobs = [job(20), job(33), job(22)]
     engine.submit(jobs)

@@ -15,10 +15,10 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from dsocr.errors import DsocrError
-from dsocr.inference.transcriber import Prediction
-from dsocr.serving.app import create_app
-from dsocr.serving.engine import Job
-from dsocr.serving.limits import Limits, RefusedError
+from dsocr.inference.confidence import Prediction
+from dsocr.server.app import create_app
+from dsocr.server.engine import Job
+from dsocr.server.limits import Limits, RefusedError
 from tests.conftest import PATIENCE
 from tests.serving.making import FakeModels, data_uri, png
 
@@ -72,7 +72,7 @@ def ask_together(client: TestClient, bodies: list[bytes], path: str = "/v1/trans
 def test_nothing_of_a_request_outlives_its_answer(
     bodies: list[bytes], statuses: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsocr.serving.engine._LOG.disabled", True)  # pytest keeps what is logged, frames included
+    monkeypatch.setattr("dsocr.server.engine._LOG.disabled", True)  # pytest keeps what is logged, frames included
     limits = Limits(pixels=1_000_000, gather=0.2)
     app = create_app(FakeModels(), limits=limits)  # type: ignore[arg-type]
     with TestClient(app, raise_server_exceptions=False) as client:

@@ -10,12 +10,12 @@ from PIL import Image
 
 from dsocr.errors import ModelError, RunError
 from dsocr.inference.generation import Generation
-from dsocr.inference.transcriber import Transcriber
-from dsocr.model.adapters import attach_adapter, save_adapter
-from dsocr.model.loading import load_base
+from dsocr.inference.reader import Transcriber
+from dsocr.models.adapters import attach_adapter, save_adapter
+from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings
-from dsocr.serving.models import ServedModels
-from dsocr.serving.naming import adapter_folder, adapter_name
+from dsocr.server.engine import ServedModels
+from dsocr.server.naming import adapter_folder, adapter_name
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
 

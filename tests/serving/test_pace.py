@@ -2,14 +2,14 @@
 
 import pytest
 
-from dsocr.serving.pace import Pace
+from dsocr.server.engine import Pace
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, which passes when the test says so."""
     now = [100.0]
-    monkeypatch.setattr("dsocr.serving.pace.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dsocr.server.engine.time.monotonic", lambda: now[0])
     return now
 
 

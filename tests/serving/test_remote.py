@@ -19,7 +19,7 @@ from dsocr.inference.generation import Generation
 from dsocr.inference.remote import Engine, RemoteReader
 from dsocr.inference.transcribe import transcribe
 from dsocr.runs import ReadingSettings, RunFolder
-from dsocr.serving.app import create_app
+from dsocr.server.app import create_app
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
 from tests.serving.making import FakeModels, listening

@@ -9,13 +9,12 @@ import pytest
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from dsocr.evaluation.guard import GuardReading
+from dsocr.evaluation.evaluate import GuardReading
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
-from dsocr.training.board import LINES, Board, ReadLine, lines_table
-from dsocr.training.ranks import Ranks
-from dsocr.training.validation import TextsRead, Validation, ValidationReading
+from dsocr.training.distributed import Ranks
+from dsocr.training.validation import LINES, Board, ReadLine, TextsRead, Validation, ValidationReading, lines_table
 from tests.training.test_train import metrics
 
 CURVES = {"loss", "learning_rate", "gradient_norm", "samples_per_second", "tokens_per_second", "memory_bytes"}

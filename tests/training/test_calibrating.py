@@ -4,11 +4,10 @@ import json
 import math
 
 from dsocr.evaluation.calibration import Judged, fit_calibration
-from dsocr.inference.confidence import UNCALIBRATED
+from dsocr.inference.confidence import UNCALIBRATED, TokenScore
 from dsocr.inference.decoding import Reading
-from dsocr.inference.spans import TokenScore
 from dsocr.text import TextPolicy
-from dsocr.training.calibrating import calibration_of, scored_of
+from dsocr.training.validation import calibration_of, scored_of
 
 
 def reading(text: str, *, looping: bool = False) -> Reading:

@@ -13,13 +13,13 @@ from torch.utils.data import DataLoader
 
 from dsocr.data.augment import Augmentation
 from dsocr.data.dataset import Dataset
-from dsocr.data.images import open_image
-from dsocr.samples import Sample, Split
-from dsocr.training.collator import Collator, EncodedSamples
+from dsocr.document import Sample, Split
+from dsocr.images import open_image
+from dsocr.training.setup import Collator, EncodedSamples
 from tests.conftest import draw_line
 
 if TYPE_CHECKING:
-    from dsocr.model.loading import BaseModel  # worker processes import this file, and shall not import networks
+    from dsocr.models.loading import BaseModel
 
 
 def encoded(small_dataset: Path, nano: "BaseModel") -> EncodedSamples:
@@ -61,11 +61,11 @@ def test_an_image_is_prepared_once_while_memory_allows(
         opened.append(path)
         return open_image(path)
 
-    monkeypatch.setattr("dsocr.training.collator.open_image", counting)
+    monkeypatch.setattr("dsocr.training.setup.open_image", counting)
     samples = encoded(small_dataset, nano)
     assert samples[0] is samples[0]
     assert len(opened) == 1
-    monkeypatch.setattr("dsocr.training.varying.VariedImages.takes", lambda images, size: False)
+    monkeypatch.setattr("dsocr.training.preview.VariedImages.takes", lambda images, size: False)
     assert samples[1] is not samples[1]
     assert len(opened) == 3
 
@@ -127,6 +127,6 @@ def test_a_large_image_is_shrunk_only_to_be_varied(
     with Image.open(tmp_path / "line.png") as image:
         image.resize((3200, 200)).save(tmp_path / "line.png")
     sample = Sample("line.png", tmp_path / "line.png", "a", Split.TRAIN)
-    monkeypatch.setattr("dsocr.training.varying.augment", lambda image, *_: image)
+    monkeypatch.setattr("dsocr.training.preview.augment", lambda image, *_: image)
     samples = EncodedSamples([sample], nano.encoder(None, "free_ocr"), augmentation=augmentation)
     assert samples.varied(0).size == size

@@ -4,7 +4,7 @@ from accelerate.data_loader import BatchSamplerShard, DataLoaderShard, SeedableR
 from torch.utils.data import BatchSampler, Dataset
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
-from dsocr.training.epochs import EpochTeller
+from dsocr.training.trainer import EpochTeller
 
 
 class Told(Dataset[int]):

@@ -11,12 +11,11 @@ import pytest
 
 from dsocr.config import RunConfig, load_config
 from dsocr.data.dataset import Dataset
+from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DataError, Interrupted, RunError
 from dsocr.runs import RunFolder, to_json, write_atomically
-from dsocr.samples import Sample, Split
-from dsocr.training.beginning import is_trained
 from dsocr.training.forecast import forecast
-from dsocr.training.train import TrainResult, train
+from dsocr.training.train import TrainResult, is_trained, train
 
 SIZES = (0.25, 0.5, 0.75, 1.0)
 

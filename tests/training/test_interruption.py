@@ -4,7 +4,7 @@ import threading
 import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
-from dsocr.training.interruption import Interruption
+from dsocr.training.trainer import Interruption
 from tests.conftest import PATIENCE
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]

@@ -9,10 +9,9 @@ import torch
 from PIL import Image
 
 from dsocr.config import RunConfig
-from dsocr.model.collating import collate, normalized, only_learnt
-from dsocr.model.loading import BaseModel, load_base
-from dsocr.training.last_block import LastBlock
-from dsocr.training.setup import fresh_adapter
+from dsocr.models.batch import collate, normalized, only_learnt
+from dsocr.models.loading import BaseModel, load_base
+from dsocr.training.setup import LastBlock, fresh_adapter
 from tests.making_models import write_first, write_second
 from tests.training.test_train import changed
 

@@ -7,14 +7,14 @@ import pytest
 
 from dsocr.errors import RunError
 from dsocr.runs import RunFolder
-from dsocr.training.locking import RunLock
+from dsocr.training.requirements import RunLock
 from tests.conftest import PATIENCE
 
 HOLD = """
 import sys, time
 from pathlib import Path
 from dsocr.runs import RunFolder
-from dsocr.training.locking import RunLock
+from dsocr.training.requirements import RunLock
 with RunLock(RunFolder(Path(sys.argv[1]))):
     print("held", flush=True)
     time.sleep(60)

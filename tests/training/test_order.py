@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.training.order import LengthOrder
+from dsocr.training.sampler import LengthOrder
 
 
 def order(lengths: Sequence[int], batch: int, step: int, window: int, *, seed: int = 17, epoch: int = 0) -> list[int]:

@@ -8,10 +8,10 @@ import torch
 
 from dsocr.config import RunConfig
 from dsocr.errors import RunError
-from dsocr.model.out_of_memory import is_out_of_memory
+from dsocr.models.loading import is_out_of_memory
 from dsocr.training.callbacks import TrainingProgress
-from dsocr.training.out_of_memory import lighter_settings, out_of_memory_spoken
 from dsocr.training.train import train
+from dsocr.training.trainer import lighter_settings, out_of_memory_spoken
 from tests.training.test_train import changed
 
 THREE = ["training.samples_per_forward=1", "training.gradient_checkpointing=true", "adapter.scope=decoder"]

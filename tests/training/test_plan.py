@@ -13,13 +13,13 @@ from PIL import Image
 from dsocr.cli import main
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
-from dsocr.data.images import open_image
+from dsocr.document import Sample, Split
 from dsocr.errors import DataError
-from dsocr.model.resolution import Resolution, Tiling
-from dsocr.model.tokenizing import load_encoder
-from dsocr.samples import Sample, Split
-from dsocr.training.lengths import Spread, measure_lengths, spread
+from dsocr.images import open_image
+from dsocr.models.deepseek_images import Resolution, Tiling
+from dsocr.models.deepseek_ocr import load_encoder
 from dsocr.training.plan import make_plan
+from dsocr.training.preview import Spread, measure_lengths, spread
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -16,21 +16,31 @@ from safetensors.torch import load_file
 
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
+from dsocr.document import Sample, Split
 from dsocr.errors import RunError
 from dsocr.inference.generation import Generation
-from dsocr.model.collating import IGNORED, collate
-from dsocr.model.encoding import Encoder
-from dsocr.model.tokenizing import load_encoder
-from dsocr.samples import Sample, Split
-from dsocr.training.collator import Collator
-from dsocr.training.inputs import check_prompt, check_reading_alike, check_slots
-from dsocr.training.labels import check_labels
-from dsocr.training.overfit import check_trial, overfit
-from dsocr.training.pairs import PairLosses, check_first_loss, check_image_matters, check_pairs
-from dsocr.training.preflight import evenly, preflight, prove
-from dsocr.training.setup import Setup, set_up
+from dsocr.models.batch import IGNORED, collate
+from dsocr.models.deepseek_ocr import Encoder, load_encoder
+from dsocr.training.learning_checks import (
+    Check,
+    check_labels,
+    check_prompt,
+    check_reading_alike,
+    check_slots,
+    check_trial,
+    overfit,
+)
+from dsocr.training.preflight import (
+    PairLosses,
+    check_first_loss,
+    check_image_matters,
+    check_pairs,
+    evenly,
+    preflight,
+    prove,
+)
+from dsocr.training.setup import Collator, Setup, set_up
 from dsocr.training.train import train
-from dsocr.training.verdicts import Check
 from tests.making_models import write_first, write_second
 from tests.training.test_train import changed
 

@@ -5,10 +5,9 @@ import pytest
 
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
-from dsocr.model.encoding import Encoder
-from dsocr.model.tokenizing import load_encoder
-from dsocr.model.views import show
-from dsocr.samples import Split
+from dsocr.document import Split
+from dsocr.models.deepseek_images import show
+from dsocr.models.deepseek_ocr import Encoder, load_encoder
 from dsocr.training.preview import preview
 from dsocr.training.setup import encoded_samples
 

@@ -17,11 +17,11 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from dsocr.config import RunConfig
 from dsocr.errors import ConfigError
-from dsocr.model.adapters import WEIGHTS
+from dsocr.models.adapters import WEIGHTS
 from dsocr.runs import RunFolder
-from dsocr.training.arguments import shared_by_processes
-from dsocr.training.checkpoints import checkpoint_path, step_of
-from dsocr.training.ranks import DrawnByStep, Ranks, joined, launched
+from dsocr.training.checkpoint import checkpoint_path, step_of
+from dsocr.training.distributed import DrawnByStep, Ranks, joined, launched
+from dsocr.training.setup import shared_by_processes
 from dsocr.training.train import train
 from tests.conftest import PATIENCE
 from tests.training.test_train import changed, metrics
@@ -33,7 +33,7 @@ TRAIN_ALL = """
 import sys
 from pathlib import Path
 from dsocr.config import load_config
-from dsocr.training.ranks import joined
+from dsocr.training.distributed import joined
 from dsocr.training.train import train
 
 if __name__ == "__main__":

@@ -16,11 +16,11 @@ import pytest
 
 from dsocr.config import RunConfig, TrainingSection
 from dsocr.errors import Interrupted, RunError
-from dsocr.model.adapters import WEIGHTS
+from dsocr.io.files import MANIFEST, damage, write_sealed
+from dsocr.models.adapters import WEIGHTS
 from dsocr.runs import RunFolder
-from dsocr.sealing import MANIFEST, damage, write_sealed
 from dsocr.training.callbacks import TrainingProgress
-from dsocr.training.checkpoints import checkpoint_path, latest_checkpoint, step_of
+from dsocr.training.checkpoint import checkpoint_path, latest_checkpoint, step_of
 from dsocr.training.train import train
 from tests.conftest import PATIENCE
 
@@ -79,7 +79,7 @@ def configured(dataset: Path, run: Path, every_steps: int = 3) -> RunConfig:
 @pytest.fixture(autouse=True, scope="module")
 def _rare_logs() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dsocr.training.arguments._log_every", lambda steps: 5)
+        patch.setattr("dsocr.training.setup._log_every", lambda steps: 5)
         yield
 
 
@@ -228,7 +228,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(
             write_sealed(place, files)
 
     with monkeypatch.context() as patch:
-        patch.setattr("dsocr.training.checkpoints.write_sealed", full)
+        patch.setattr("dsocr.training.checkpoint.write_sealed", full)
         with pytest.raises(RunError, match=r"step-0000006: the disk is full: [\d.]+ MB are needed"):
             train(config)
     folder = RunFolder(config.run).checkpoints

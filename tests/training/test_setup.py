@@ -2,8 +2,8 @@
 
 import pytest
 
-from dsocr.model.adapters import adapter_tensors, attach_adapter
-from dsocr.model.loading import load_base
+from dsocr.models.adapters import adapter_tensors, attach_adapter
+from dsocr.models.loading import load_base
 from dsocr.training.setup import compile_layers
 
 

@@ -13,13 +13,13 @@ from dsocr.config import RunConfig, load_config
 from dsocr.errors import ConfigError, DataError, ModelError, RunError
 from dsocr.evaluation.calibrate import calibrate
 from dsocr.inference.confidence import Calibration
-from dsocr.inference.transcriber import Transcriber
-from dsocr.model.adapters import WEIGHTS
-from dsocr.model.finding import find_base
-from dsocr.model.loading import load_base
+from dsocr.inference.reader import Transcriber
+from dsocr.models.adapters import WEIGHTS
+from dsocr.models.checkpoint import find_base
+from dsocr.models.loading import load_base
 from dsocr.runs import CALIBRATION, ReadingSettings, RunFolder
 from dsocr.training.callbacks import TrainingProgress
-from dsocr.training.checkpoints import latest_checkpoint
+from dsocr.training.checkpoint import latest_checkpoint
 from dsocr.training.setup import fresh_adapter
 from dsocr.training.train import train
 
@@ -120,7 +120,7 @@ def test_a_killed_training_resumes_as_if_nothing_had_happened(
 
 def test_the_trainer_tells_the_samples_each_epoch(small_config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     epochs: list[int] = []
-    monkeypatch.setattr("dsocr.training.collator.EncodedSamples.set_epoch", lambda self, epoch: epochs.append(epoch))
+    monkeypatch.setattr("dsocr.training.setup.EncodedSamples.set_epoch", lambda self, epoch: epochs.append(epoch))
     train(changed(small_config, training={"steps": 9}))
     assert sorted(set(epochs)) == [0, 1, 2]
 
@@ -292,7 +292,7 @@ def test_a_base_of_the_hub_is_pinned_to_the_commit_that_was_fetched(
         asked.append(revision)
         return find_base("nano")[0], "c0ffee"
 
-    monkeypatch.setattr("dsocr.model.finding.fetch", fetched)
+    monkeypatch.setattr("dsocr.models.checkpoint.fetch", fetched)
     config = changed(small_config, base="somebody/nano")
     with pytest.raises(PowerCutError):
         train(config, report=cut_at_step_five)

@@ -11,16 +11,15 @@ from safetensors.torch import load_file
 
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
+from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError
-from dsocr.model.adapters import WEIGHTS
-from dsocr.model.loading import load_base
-from dsocr.model.vision_cache import FeatureStore, VisionCache
+from dsocr.models.adapters import WEIGHTS
+from dsocr.models.feature_cache import FeatureStore, VisionCache
+from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
-from dsocr.samples import Sample, Split
-from dsocr.training.collator import EncodedSamples
+from dsocr.training.setup import EncodedSamples, keep_features
 from dsocr.training.train import train
 from dsocr.training.trainer import AdapterTrainer
-from dsocr.training.vision import keep_features
 from tests.training.test_train import PowerCutError, changed, cut_at_step_five, metrics
 
 
@@ -159,7 +158,7 @@ def test_variations_come_back_after_as_many_epochs(frozen: RunConfig, cache: Pat
 def test_it_is_used_where(
     training: dict[str, Any], kept: bool, frozen: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsocr.training.vision._WORTHWHILE", 4)
+    monkeypatch.setattr("dsocr.training.setup._WORTHWHILE", 4)
     assert Kept(changed(frozen, training=training), lines(frozen)).kept is kept
 
 

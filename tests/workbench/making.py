@@ -5,7 +5,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from dsocr.inference.transcriber import Prediction
+from dsocr.inference.confidence import Prediction
 
 TEXTS = [["первая строка", "вторая строка", ""], ["the third", "", "№ 25"]]
 

@@ -11,18 +11,14 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from dsocr.data.dataset import Dataset
-from dsocr.data.notes import Notes
-from dsocr.data.sources.layout import Outline, SourceImage
-from dsocr.data.sources.page import read_page
+from dsocr.data.placement import Notes
+from dsocr.document import Outline, SourceImage, Split
 from dsocr.errors import DataError, DsocrError
-from dsocr.inference.transcriber import Prediction
-from dsocr.samples import Split
-from dsocr.workbench.exporting import export, export_dataset
-from dsocr.workbench.filling import fill
-from dsocr.workbench.lines import Line, State
-from dsocr.workbench.opening import Shelf, opened_shelf
-from dsocr.workbench.reading import Reading
-from dsocr.workbench.store import Store
+from dsocr.formats.page import read_page
+from dsocr.inference.confidence import Prediction
+from dsocr.workbench.archive import Shelf, export, export_dataset, fill, opened_shelf
+from dsocr.workbench.background import Reading
+from dsocr.workbench.store import Line, State, Store
 from tests.conftest import draw_line
 from tests.data.making_pdf import image_object, write_pdf
 from tests.workbench.making import TEXTS, FakeReader, make_pages

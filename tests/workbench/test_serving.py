@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from dsocr.workbench.serving import _is_of_interest
+from dsocr.workbench.app import _is_of_interest
 
 
 @pytest.mark.parametrize(

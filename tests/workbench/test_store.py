@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.data.sources.layout import Outline
+from dsocr.document import Outline
 from dsocr.errors import DataError
-from dsocr.workbench.lines import Line, Page, State, joined, line_at, parted
-from dsocr.workbench.store import StaleError, Store, kept_in
+from dsocr.workbench.store import Line, Page, StaleError, State, Store, joined, kept_in, line_at, parted
 
 PAGE = Page(0, "box/one", Path("one.jpg"), 1000, 800, "anna", "letters")
 

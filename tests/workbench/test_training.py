@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 
 from dsocr.config import RunConfig
-from dsocr.data.notes import Notes
+from dsocr.data.placement import Notes
 from dsocr.errors import DataError, RunError
 from dsocr.runs import RunFolder
-from dsocr.workbench.filling import fill
-from dsocr.workbench.lines import State
-from dsocr.workbench.opening import opened_shelf
-from dsocr.workbench.store import Store
-from dsocr.workbench.training import Training
+from dsocr.workbench.archive import fill, opened_shelf
+from dsocr.workbench.background import Training
+from dsocr.workbench.store import State, Store
 from tests.workbench.making import make_pages
 
 

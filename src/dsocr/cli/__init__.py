@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 
 from dsocr import __version__
-from dsocr.cli import collecting, data, models, reports, serving, workbench  # noqa: F401 - they register their commands
+from dsocr.cli import collecting, data, models, reports, serving, workbench
 from dsocr.cli.command import Command
 from dsocr.cli.options import app
 from dsocr.cli.threads import wait_briefly
 from dsocr.console import Printer, make_output_utf8
 from dsocr.errors import DsocrError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "collecting", "data", "main", "models", "reports", "serving", "workbench"]
 
 JOURNEY = (
     *("doctor", "demo", "sources", "prepare", "check", "splits", "preview", "synthesize", "convert"),

@@ -7,7 +7,7 @@ import typer
 
 from dsocr.cli.options import Encoding, Format, Json, Overwrite, Quiet, Settings, Strict, Writer, app
 from dsocr.console import Printer
-from dsocr.samples import Split
+from dsocr.document import Split
 
 
 @app.command()

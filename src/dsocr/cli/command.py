@@ -57,14 +57,14 @@ def _in_our_words(error: typer.BadParameter) -> str:
         return getattr(error.param, "help", None) or ""
     from pydantic import ValidationError
 
-    from dsocr.settings import problems_in
+    from dsocr.config import problems_in
 
     cause = error.__cause__
     return problems_in(cause)[0] if isinstance(cause, ValidationError) else error.message
 
 
 def _kept(name: str, options: dict[str, Any]) -> str:
-    from dsocr.data.work import folder_beside
+    from dsocr.data.journal import folder_beside
 
     if name in _BESIDE and folder_beside(Path(options["out"])).exists():
         return f"{_BESIDE[name]} is kept, and the same command goes on with it"

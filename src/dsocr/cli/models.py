@@ -8,7 +8,7 @@ import typer
 
 from dsocr.cli.options import Json, Overwrite, Quiet, Settings, Strict, app
 from dsocr.console import Printer
-from dsocr.samples import Split
+from dsocr.document import Split
 
 
 @app.command()

@@ -9,13 +9,13 @@ from dsocr.console import Printer
 from dsocr.errors import typed
 
 if TYPE_CHECKING:
-    from dsocr.evaluation.reliability import Reliability
+    from dsocr.evaluation.calibration import Reliability
 
 
 def calibrate_command(printer: Printer, path: Path, *, dataset: Path | None, limit: int | None, json: bool) -> None:
     """`dsocr calibrate`."""
-    from dsocr.evaluation.budget import budget_sentence
     from dsocr.evaluation.calibrate import calibrate
+    from dsocr.evaluation.calibration import budget_sentence
     from dsocr.runs import CALIBRATION, RunFolder
 
     quiet_libraries()

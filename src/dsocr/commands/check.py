@@ -9,7 +9,7 @@ from dsocr.console import Printer
 from dsocr.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dsocr.data.checks import Finding
+    from dsocr.data.check.findings import Finding
     from dsocr.data.dataset import Dataset
 
 
@@ -44,9 +44,9 @@ def check_command(
     if fix and out is not None:
         dataset = _fixed(Printer(quiet=printer.quiet or json), dataset, out, overwrite)
     # Slow, and not needed to say that there is no dataset.
-    from dsocr.data.checking.page import write_page
-    from dsocr.model.tokenizing import load_encoder
-    from dsocr.training.survey import survey_for_base
+    from dsocr.data.check.findings_page import write_page
+    from dsocr.models.deepseek_ocr import load_encoder
+    from dsocr.training.preview import survey_for_base
 
     encoder = load_encoder(base, resolution, prompt, revision)
     with Printer(quiet=printer.quiet or json).progress("checking", "samples") as tell:
@@ -75,7 +75,7 @@ def _refuse_options(html: Path | None, fix: bool, out: Path | None) -> None:
 def _fixed(printer: Printer, dataset: "Dataset", out: Path, overwrite: bool) -> "Dataset":
     """The new dataset, after telling what was done; the old one where there was nothing to do."""
     from dsocr.data.dataset import Dataset
-    from dsocr.data.fixing import fix_dataset
+    from dsocr.data.fix import fix_dataset
 
     with printer.progress("copying", "samples") as tell:
         report = fix_dataset(dataset, out, overwrite=overwrite, progress=tell)

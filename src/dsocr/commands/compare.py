@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsocr.console import Printer
-from dsocr.samples import Split
+from dsocr.document import Split
 
 if TYPE_CHECKING:
-    from dsocr.evaluation.matching import Missing
+    from dsocr.evaluation.predictions import Missing
 
 
 def compare_command(
@@ -28,10 +28,9 @@ def compare_command(
 ) -> None:
     """`dsocr compare`."""
     from dsocr.commands.prepare import named_columns
-    from dsocr.evaluation.comparison import compare
+    from dsocr.evaluation.compare import compare, render_comparison
     from dsocr.evaluation.comparison_files import PAGE, refuse_existing, write_comparison
-    from dsocr.evaluation.comparison_table import render_comparison
-    from dsocr.evaluation.readings import gather_readings
+    from dsocr.evaluation.predictions import gather_readings
 
     if out is not None:
         refuse_existing(out, overwrite=overwrite)

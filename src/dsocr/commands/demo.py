@@ -20,9 +20,9 @@ _ANOTHER = "name another folder with -o"
 def demo_command(printer: Printer, out: Path) -> None:
     """`dsocr demo`."""
     from dsocr.config import load_config
+    from dsocr.io.files import shipped
     from dsocr.runs import RunFolder
-    from dsocr.shipped import shipped
-    from dsocr.training.refusing import refuse_run
+    from dsocr.training.requirements import refuse_run
 
     settings = {"run": out, "dataset": shipped("examples/handwriting")}
     config = load_config(shipped("configs/demo.yaml")).model_copy(update=settings)
@@ -31,7 +31,7 @@ def demo_command(printer: Printer, out: Path) -> None:
     printer.say("The demo trains a small DeepSeek-OCR network (`nano`) on 330 shipped lines in three hands.")
     # Slow, and not needed to say that another run is there.
     from dsocr.evaluation.evaluate import evaluate
-    from dsocr.evaluation.table import render_table
+    from dsocr.evaluation.scorecard import render_table
     from dsocr.training.train import train
 
     quiet_libraries()

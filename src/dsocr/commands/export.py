@@ -19,8 +19,8 @@ def export_command(
     overwrite: bool,
 ) -> None:
     """`dsocr export`."""
-    from dsocr.inference.readable import demand_readable
-    from dsocr.model.export_target import demand_apart, refuse_target
+    from dsocr.models.checkpoint import demand_readable
+    from dsocr.models.export_target import demand_apart, refuse_target
     from dsocr.runs import RunFolder
 
     out = _export_target(merged, adapter, form)
@@ -30,8 +30,7 @@ def export_command(
     if merged is not None:
         demand_readable(run.adapter)
     from dsocr.evaluation.scorecard import Scorecard
-    from dsocr.model.export import export_merged  # slow, and not needed to say what is in the way
-    from dsocr.model.export_adapter import export_adapter
+    from dsocr.models.export import export_adapter, export_merged
 
     quiet_libraries()
     scores = Scorecard.load(run.scorecard).as_dict() if run.scorecard.is_file() else None

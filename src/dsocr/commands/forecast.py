@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from dsocr.commands.quiet import quiet_libraries
 from dsocr.commands.training import print_interrupted
 from dsocr.console import Printer
+from dsocr.document import Split
 from dsocr.errors import Interrupted
-from dsocr.samples import Split
 
 if TYPE_CHECKING:
-    from dsocr.evaluation.forecast import Point
+    from dsocr.evaluation.learning_curve import Point
 
 
 def forecast_command(
@@ -29,8 +29,8 @@ def forecast_command(
 ) -> None:
     """`dsocr forecast`."""
     from dsocr.config import load_config
-    from dsocr.evaluation.datasets import samples_to_score
-    from dsocr.training.refusing import demand_named
+    from dsocr.evaluation.evaluate import samples_to_score
+    from dsocr.training.requirements import demand_named
 
     config = load_config(path, overrides)
     samples_to_score(demand_named(config), split)

@@ -22,7 +22,7 @@ def next_command(
     json: bool,
 ) -> None:
     """`dsocr next`."""
-    from dsocr.inference.next_lines import LIST, SHEET, TABLE, next_lines
+    from dsocr.inference.suggest import LIST, SHEET, TABLE, next_lines
     from dsocr.runs import RunFolder
 
     quiet_libraries()

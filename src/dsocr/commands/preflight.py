@@ -10,17 +10,17 @@ from dsocr.commands.training import train_line
 from dsocr.console import Printer
 
 if TYPE_CHECKING:
-    from dsocr.training.verdicts import Check
+    from dsocr.training.learning_checks import Check
 
 
 def preflight_command(printer: Printer, path: Path, overrides: Sequence[str], *, json: bool) -> int:
     """`dsocr preflight`: 1 where a check refuses, else 0."""
     from dsocr.config import load_config
-    from dsocr.training.refusing import demand_named
+    from dsocr.training.requirements import demand_named
 
     config = load_config(path, overrides)
     demand_named(config)
-    from dsocr.training.preflight import preflight  # slow, and not needed to say what is wrong with a configuration
+    from dsocr.training.preflight import preflight
 
     quiet_libraries()
     with printer.progress("learning five samples by heart", "steps") as tell:

@@ -8,7 +8,7 @@ from dsocr.console import Printer
 from dsocr.errors import ConfigError, typed
 
 if TYPE_CHECKING:
-    from dsocr.data.card import Card, LeftOutCard
+    from dsocr.data.dataset import Card, LeftOutCard
     from dsocr.data.prepare import PrepareReport
 
 
@@ -39,7 +39,7 @@ def prepare_command(
     overwrite: bool,
 ) -> None:
     """`dsocr prepare`."""
-    from dsocr.data.policy_file import read_policy
+    from dsocr.config import read_policy
     from dsocr.data.prepare import prepare
 
     policy = read_policy(text_policy, policy_settings)
@@ -122,7 +122,7 @@ def _folds(card: "Card") -> str:
 
 def sources_command(printer: Printer) -> None:
     """`dsocr sources`."""
-    from dsocr.data.sources import FORMATS
+    from dsocr.formats import FORMATS
 
     for format_ in FORMATS.values():
         printer.result(f"{format_.name:<14}{format_.title}")

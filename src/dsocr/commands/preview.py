@@ -27,7 +27,7 @@ def preview_command(
     write = sheet_writer(out)
     config = _config(path, augmentation, seed)
     # Slow, and not needed to say that something is not there.
-    from dsocr.model.tokenizing import load_encoder
+    from dsocr.models.deepseek_ocr import load_encoder
     from dsocr.training.preview import preview
 
     encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)

@@ -8,8 +8,8 @@ from typing import Any
 from dsocr.commands.quiet import quiet_libraries
 from dsocr.commands.report import draw_report
 from dsocr.console import Printer
+from dsocr.document import Split
 from dsocr.errors import typed
-from dsocr.samples import Split
 
 
 def evaluate_command(
@@ -26,7 +26,7 @@ def evaluate_command(
     """`dsocr evaluate`."""
     from dsocr.evaluation.evaluate import evaluate
     from dsocr.evaluation.report.writing import drop_reports
-    from dsocr.evaluation.table import render_table
+    from dsocr.evaluation.scorecard import render_table
     from dsocr.runs import RunFolder
 
     quiet_libraries()

@@ -29,8 +29,8 @@ def serve_command(
     shelf: Path | None,
 ) -> None:
     """`dsocr serve`: until a signal ends it."""
-    from dsocr.inference.readable import demand_readable
-    from dsocr.serving.naming import adapter_folder, adapter_name
+    from dsocr.models.checkpoint import demand_readable
+    from dsocr.server.naming import adapter_folder, adapter_name
 
     token = os.environ.get(TOKEN, "").strip() or None  # `set TOKEN=word ` keeps the space
     if token is None and not _is_local(host) and not public:
@@ -52,12 +52,12 @@ def serve_command(
     try:  # slow, and not needed to say what is not there
         import uvicorn
 
-        from dsocr.serving.app import create_app
+        from dsocr.server.app import create_app
     except ModuleNotFoundError as error:
         hint = 'pip install "dsocr-hw[server]"'
         raise RunError(f"serving needs {error.name}, which is not installed", hint=hint) from error
-    from dsocr.serving.limits import Limits
-    from dsocr.serving.models import ServedModels
+    from dsocr.server.engine import ServedModels
+    from dsocr.server.limits import Limits
 
     quiet_libraries()
     limits = Limits(deadline=deadline, waiting=waiting)

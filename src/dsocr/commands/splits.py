@@ -10,8 +10,7 @@ from dsocr.errors import ConfigError
 def splits_command(printer: Printer, folder: Path, *, fold: int | None, json: bool, markdown: bool) -> None:
     """`dsocr splits`."""
     from dsocr.data.dataset import Dataset
-    from dsocr.data.leak_report import report_leaks
-    from dsocr.data.leak_words import tables, to_markdown, to_quote
+    from dsocr.data.leaks import report_leaks, tables, to_markdown, to_quote
 
     if json and markdown:
         raise ConfigError("--json and --markdown exclude each other")

@@ -7,7 +7,7 @@ from dsocr.commands.prepare import print_prepared
 from dsocr.console import Printer
 
 if TYPE_CHECKING:
-    from dsocr.data.synthesis.synthesize import SynthesisReport
+    from dsocr.data.synthesize import SynthesisReport
 
 _LISTED = 10
 
@@ -28,7 +28,7 @@ def synthesize_command(
 ) -> None:
     """`dsocr synthesize`."""
     from dsocr.commands.preview import chosen_augmentation
-    from dsocr.data.synthesis.synthesize import synthesize
+    from dsocr.data.synthesize import synthesize
 
     with printer.progress("drawing", "lines") as tell:
         report = synthesize(

@@ -16,9 +16,9 @@ from dsocr.errors import DsocrError, Interrupted, typed
 if TYPE_CHECKING:
     from dsocr.training.callbacks import Report, TrainingProgress
     from dsocr.training.plan import Plan
+    from dsocr.training.setup import Stage
     from dsocr.training.train import TrainResult
     from dsocr.training.validation import ValidationReading
-    from dsocr.training.vision import Stage
 
 _A_WORD_SECONDS = 3
 
@@ -26,11 +26,11 @@ _A_WORD_SECONDS = 3
 def plan_command(printer: Printer, path: Path, overrides: Sequence[str], *, json: bool) -> int:
     """`dsocr plan`: 1 where the training will not fit into memory, else 0."""
     from dsocr.config import load_config
-    from dsocr.training.refusing import demand_named
+    from dsocr.training.requirements import demand_named
 
     config = load_config(path, overrides)
     demand_named(config)
-    from dsocr.training.plan import make_plan  # slow, and not needed to say what is wrong with a configuration
+    from dsocr.training.plan import make_plan
 
     quiet_libraries()
     with printer.progress("measuring", "samples") as tell:
@@ -50,7 +50,7 @@ def train_line(path: Path, overrides: Sequence[str]) -> str:
 
 
 def _print_plan(printer: Printer, plan: "Plan") -> None:
-    from dsocr.training.probe import spoken_bytes
+    from dsocr.training.plan import spoken_bytes
 
     spreads = {name: getattr(plan.tokens, name) for name in ("vision", "text", "sequence")}
     rows = [([name, *map(str, asdict(spread).values())], "") for name, spread in spreads.items()]
@@ -77,9 +77,9 @@ def _print_plan(printer: Printer, plan: "Plan") -> None:
 def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, overwrite: bool, preflight: bool) -> None:
     """`dsocr train`."""
     from dsocr.config import load_config
+    from dsocr.io.processes import rank_and_count
     from dsocr.runs import RunFolder
-    from dsocr.training.launching import rank_and_count
-    from dsocr.training.refusing import demand_named, refuse_run
+    from dsocr.training.requirements import demand_named, refuse_run
 
     rank, processes = rank_and_count()
     first = rank == 0
@@ -97,8 +97,8 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
     printer.say(f"training {config.run} on {config.dataset} from {config.base}")
     if preflight and (overwrite or not any(run.checkpoints.glob("step-*"))):  # what goes on has been tried
         printer.say("trying first whether it learns, a few minutes at most; --no-preflight leaves the trials out")
-    from dsocr.training.ranks import OthersEndedError
-    from dsocr.training.train import train  # slow, and not needed to say what is wrong with a configuration
+    from dsocr.training.distributed import OthersEndedError
+    from dsocr.training.train import train
 
     quiet_libraries()
     try:

@@ -11,9 +11,9 @@ from dsocr.console import Printer
 from dsocr.errors import DataError, RunError
 
 if TYPE_CHECKING:
-    from dsocr.inference.transcriber import Transcriber
+    from dsocr.inference.reader import Transcriber
     from dsocr.runs import RunFolder
-    from dsocr.workbench.words import Language
+    from dsocr.workbench.window import Language
 
 
 def workbench_command(
@@ -31,9 +31,9 @@ def workbench_command(
     language: "Language",
 ) -> None:
     """`dsocr workbench`: until a signal ends it."""
-    from dsocr.inference.readable import demand_readable
+    from dsocr.models.checkpoint import demand_readable
     from dsocr.runs import RunFolder
-    from dsocr.workbench.training import Training, recipe_of
+    from dsocr.workbench.background import Training, recipe_of
 
     if not source.exists():
         raise DataError("no such file or folder", where=source)
@@ -46,12 +46,11 @@ def workbench_command(
     except ModuleNotFoundError as error:
         hint = 'pip install "dsocr-hw[workbench]"'
         raise RunError(f"the workbench needs {error.name}, which is not installed", hint=hint) from error
-    from dsocr.data.notes import Notes
-    from dsocr.workbench.bench import Workbench
-    from dsocr.workbench.filling import fill
-    from dsocr.workbench.opening import opened_shelf
-    from dsocr.workbench.reading import Reading
-    from dsocr.workbench.serving import HOST, serve
+    from dsocr.data.placement import Notes
+    from dsocr.workbench.app import HOST, serve
+    from dsocr.workbench.archive import fill, opened_shelf
+    from dsocr.workbench.background import Reading
+    from dsocr.workbench.session import Workbench
     from dsocr.workbench.store import kept_in
 
     quiet_libraries()
@@ -82,6 +81,6 @@ def workbench_command(
 
 def _reader(run: "RunFolder") -> "Transcriber":
     """The run's own network, loaded when there is something to read."""
-    from dsocr.inference.transcriber import Transcriber
+    from dsocr.inference.reader import Transcriber
 
     return Transcriber.of_run(run)

@@ -12,10 +12,9 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from dsocr.data.colours import Colour, median_colour
-from dsocr.data.images import DecodedImage, decode_image
-from dsocr.data.sources.layout import Box, Outline, Reason, SourceImage, SourceLine
+from dsocr.document import Box, Outline, Reason, SourceImage, SourceLine
 from dsocr.errors import DataError
+from dsocr.images import Colour, DecodedImage, decode_image, median_colour
 
 SMALLEST_SIDE = 5
 """Pixels; what is smaller in either direction is a stray mark, not a line."""

@@ -5,14 +5,20 @@ What a sample's group is, `units.py` says; that the splits are alike, `strata.py
 
 import random
 import re
-from bisect import bisect_left
+import unicodedata
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Generic, NamedTuple, TypeVar
 
+import numpy as np
+
+from dsocr.document import Split
 from dsocr.errors import DataError
-from dsocr.samples import Split
+from dsocr.text import comparable
 
 _NAMES = {
     "train": Split.TRAIN,
@@ -212,3 +218,206 @@ def crossing(values: Iterable[tuple[str | None, Split]]) -> dict[str, list[Split
         if value is not None:
             splits[value][split] += 1
     return {value: [split for split in Split if split in seen] for value, seen in splits.items() if len(seen) > 1}
+
+
+UNITS = ("writer", "document", "page", "text")
+"""From the largest to the smallest; where one is not known of a sample, the next smaller one stands in for it."""
+
+GIVEN = "given"
+"""The splits that the source gives, in place of a unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placeable:
+    """All of a sample that decides its split.
+
+    `name` is its image's path inside the source, without suffix; `where` is for messages. `split` and `fold` are those
+    it has already: in the source, or in the dataset it was read from. What is not known is None.
+    """
+
+    name: str
+    where: str
+    text: str
+    writer: str | None = None
+    document: str | None = None
+    page: str | None = None
+    split: Split | None = None
+    fold: int | None = None
+
+
+def page_key(document: str | None, page: str | None) -> str | None:
+    """A page's name in the whole dataset: two documents may each have a page 1."""
+    return page if not document or not page else f"{document}/{page}"
+
+
+def parse_units(split_by: str) -> tuple[str, ...]:
+    """`writer+text` as its units; an error lists the units there are."""
+    units = tuple(dict.fromkeys(split_by.split("+")))
+    if unknown := [unit for unit in units if unit not in UNITS]:
+        known = ", ".join((*UNITS, "several joined by +"))
+        raise DataError(f"cannot split by {unknown[0]!r}; the units are: {known}", hint="for example writer+text")
+    return units
+
+
+def known_units(facts: Iterable[Placeable]) -> list[str]:
+    """The units that are known of any sample, the largest first."""
+    found = {unit for fact in facts for unit in UNITS if _value(fact, unit)}
+    return [unit for unit in UNITS if unit in found or unit == "text"]
+
+
+def keys_of(fact: Placeable, units: Sequence[str]) -> tuple[str, ...]:
+    """What a sample shares with the others of its group, one key a unit."""
+    return tuple(dict.fromkeys(next(chain(fact, unit)) for unit in units))
+
+
+def chain(fact: Placeable, unit: str) -> Iterator[str]:
+    """The sample's key by a unit, then by each smaller one, of those that are known."""
+    for smaller in UNITS[UNITS.index(unit) :]:
+        if value := _value(fact, smaller):
+            yield f"{smaller} {value}"
+    if not _value(fact, "text"):
+        yield "text "
+
+
+def groups_of(facts: Sequence[Placeable], units: Sequence[str]) -> list[str]:
+    """The name of each sample's group: with several units, all that hang together over any of them is one group."""
+    keys = [keys_of(fact, units) for fact in facts]
+    joined = _Joined()
+    for first, *others in keys:
+        for other in others:
+            joined.join(first, other)
+    return [joined.root(first) for first, *_ in keys]
+
+
+def _value(fact: Placeable, unit: str) -> str | None:
+    match unit:
+        case "writer":
+            return fact.writer
+        case "document":
+            return fact.document
+        case "page":
+            return page_key(fact.document, fact.page)
+        case _:
+            return comparable(fact.text)
+
+
+class _Joined:
+    """Names that were said to belong together; each heap is called by the least of its names."""
+
+    def __init__(self) -> None:
+        self._above: dict[str, str] = {}
+
+    def root(self, name: str) -> str:
+        path = []
+        while (above := self._above.get(name, name)) != name:
+            path.append(name)
+            name = above
+        self._above.update(dict.fromkeys(path, name))
+        return name
+
+    def join(self, one: str, other: str) -> None:
+        least, greater = sorted((self.root(one), self.root(other)))
+        if least != greater:
+            self._above[greater] = least
+
+
+SCRIPTS = ("Cyrillic", "Latin", "digits", "mixed", "other")
+BUCKETS = 5
+"""Length buckets, each with about as many texts."""
+
+DRAWS = 100
+"""What 52 writers need; see docs/experiments.md. More groups are more alike by themselves, and fewer draws do."""
+_GROUPS_DRAWN = 20_000
+"""Groups that are placed over all draws, so that many groups take no longer than few."""
+
+_LETTER = re.compile(r"[^\W_]")
+
+
+def script_of(text: str) -> str:
+    """The script of a text's letters; digits count where there are no letters, and a text in two scripts is mixed."""
+    kinds = {_kind(character) for character in set(_LETTER.findall(text))}
+    letters = kinds - {"digits"}
+    if len(letters) > 1:
+        return "mixed"
+    return next(iter(letters or kinds), "other")
+
+
+@lru_cache(maxsize=4096)
+def _kind(character: str) -> str:
+    if not character.isalpha():
+        return "digits"
+    name = unicodedata.name(character, "")
+    return next((script for script in ("Cyrillic", "Latin") if name.startswith(script.upper())), "other")
+
+
+def length_bounds(lengths: Iterable[int], buckets: int = BUCKETS) -> list[int]:
+    """Where the buckets of about as many texts each begin, the first one's left out."""
+    ordered = sorted(lengths)
+    return sorted({ordered[len(ordered) * place // buckets] for place in range(1, buckets)}) if ordered else []
+
+
+def strata_of(texts: Sequence[str]) -> np.ndarray:
+    """(texts, buckets + scripts) ones where a text is of that length, and of that script."""
+    lengths = [len(comparable(text)) for text in texts]
+    bounds = length_bounds(lengths)
+    strata = np.zeros((len(texts), len(bounds) + 1 + len(SCRIPTS)), dtype=np.int64)
+    places = np.arange(len(texts))
+    strata[places, [bisect_right(bounds, length) for length in lengths]] = 1
+    strata[places, [len(bounds) + 1 + SCRIPTS.index(script_of(text)) for text in texts]] = 1
+    return strata
+
+
+def unevenness(strata: np.ndarray, labels: np.ndarray) -> float:
+    """How far, summed over the splits, lengths and scripts in a split are from those of the whole.
+
+    Half the sum of differences between shares: 0 where a split is like the whole, 1 where nothing is shared; lengths
+    and scripts each count.
+    """
+    shares = strata.sum(axis=0) / max(strata.sum() / 2, 1)
+    found = 0.0
+    for label in np.unique(labels):
+        rows = strata[labels == label].sum(axis=0)
+        found += float(np.abs(rows / max(rows.sum() / 2, 1) - shares).sum() / 2)
+    return found
+
+
+def assign_alike(
+    groups: Sequence[str],
+    texts: Sequence[str],
+    fractions: Mapping[Label, float],
+    seed: int,
+    *,
+    unit: str = "group",
+    held: Mapping[str, Label] | None = None,
+    draws: int = DRAWS,
+) -> dict[str, Label]:
+    """What `assign_groups` does, of many draws the one whose splits are most alike in lengths and scripts.
+
+    `groups` and `texts` are of the samples, in one order. No draw counts whose sizes are farther from the fractions
+    than those of the first, which is the one that `assign_groups` makes.
+    """
+    sizes = Counter(groups)
+    places = {group: place for place, group in enumerate(sizes)}
+    of_texts = strata_of(texts)
+    strata = np.zeros((len(sizes), of_texts.shape[1]), dtype=np.int64)
+    np.add.at(strata, [places[group] for group in groups], of_texts)
+
+    def score(assigned: Mapping[str, Label]) -> float:
+        return unevenness(strata, np.array([str(assigned[name]) for name in sizes]))
+
+    best = assign_groups(sizes, fractions, seed, unit=unit, held=held)
+    allowed, lowest = _distance(best, sizes, fractions), score(best)
+    for draw in range(1, min(draws, max(_GROUPS_DRAWN // len(sizes), 2))):
+        tried = assign_groups(sizes, fractions, f"{seed}/{draw}", unit=unit, held=held)
+        if _distance(tried, sizes, fractions) <= allowed + 1e-9 and (reached := score(tried)) < lowest - 1e-12:
+            best, lowest = tried, reached
+    return best
+
+
+def _distance(assigned: Mapping[str, Label], sizes: Mapping[str, int], fractions: Mapping[Label, float]) -> float:
+    """Sum of the squared distances of the sizes to what the fractions ask for, in samples."""
+    filled = dict.fromkeys(fractions, 0)
+    for group, label in assigned.items():
+        filled[label] = filled.get(label, 0) + sizes[group]
+    total = sum(sizes.values())
+    return sum((count - total * fractions.get(label, 0)) ** 2 for label, count in filled.items())

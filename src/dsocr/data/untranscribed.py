@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dsocr.data.images import IMAGE_SUFFIXES
-from dsocr.data.notes import Notes
-from dsocr.data.paths import inside, list_files, relative
-from dsocr.data.sources import SourceFormat, choose_format
-from dsocr.data.sources.layout import LeftOut, Reason, Remark, SourceImage, SourceLine
-from dsocr.data.writers import Names
+from dsocr.data.placement import Notes
+from dsocr.data.prepare import Names
+from dsocr.document import LeftOut, Reason, Remark, SourceImage, SourceLine
 from dsocr.errors import DataError
+from dsocr.formats import SourceFormat, choose_format
+from dsocr.images import IMAGE_SUFFIXES
+from dsocr.io.files import inside, list_files, relative
 from dsocr.text import is_blank
 
 

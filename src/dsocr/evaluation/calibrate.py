@@ -9,20 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsocr.data.images import open_image
+from dsocr.document import Sample, Split
 from dsocr.errors import DataError
-from dsocr.evaluation.calibration import Judged, fit_calibration
-from dsocr.evaluation.datasets import dataset_of
-from dsocr.evaluation.reliability import CalibrationReport, measured
+from dsocr.evaluation.calibration import CalibrationReport, Judged, fit_calibration, measured
+from dsocr.evaluation.evaluate import dataset_of
 from dsocr.evaluation.report.pages import render_calibration
-from dsocr.inference.confidence import UNCALIBRATED, Calibration
-from dsocr.inference.readable import demand_readable
-from dsocr.inference.spans import ScoredText
+from dsocr.images import open_image
+from dsocr.inference.confidence import UNCALIBRATED, Calibration, ScoredText
+from dsocr.models.checkpoint import demand_readable
 from dsocr.runs import RunFolder, to_json, write_atomically
-from dsocr.samples import Sample, Split
 
 if TYPE_CHECKING:
-    from dsocr.inference.transcriber import Transcriber
+    from dsocr.inference.reader import Transcriber
 
 Progress = Callable[[int, int], None]
 """Told after each line: how many are read, and how many there are, both splits together."""
@@ -44,7 +42,7 @@ def calibrate(
         hint = "give a dataset that has one: --dataset"
         raise DataError("has no validation split to fit confidences on", where=opened.folder, hint=hint)
     demand_readable(run.adapter)
-    from dsocr.inference.transcriber import Transcriber  # slow, and not needed to say what is not there
+    from dsocr.inference.reader import Transcriber
 
     transcriber = replace(Transcriber.of_run(run, merged=True), calibration=UNCALIBRATED)
     total = len(fitted) + len(asked)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dsocr.errors import DataError
-from dsocr.evaluation.comparison import Comparison
+from dsocr.evaluation.compare import Comparison
 from dsocr.evaluation.report.comparison_page import render_comparison_page
 from dsocr.runs import to_json, write_atomically, writing_folder, writing_whole
 

@@ -5,13 +5,14 @@ Texts are compared as `text.comparable` sees them. Knows nothing about samples, 
 
 import math
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 
 from rapidfuzz.distance import Levenshtein
 
-from dsocr.loops import is_looping
-from dsocr.text import comparable, is_blank
+from dsocr.text import comparable, is_blank, is_looping
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +126,39 @@ def is_in_wrong_script(reference: str, prediction: str) -> bool:
 def script_of(character: str) -> str | None:
     """The first word of a letter's Unicode name, which is its script: "CYRILLIC", "LATIN"; None for no letter."""
     return unicodedata.name(character, "UNKNOWN").split(" ", 1)[0] if character.isalpha() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stretch of a line: what stands there, and what was read instead; equal where it was read rightly."""
+
+    written: str
+    read: str
+
+    @property
+    def right(self) -> bool:
+        """True where it was read as it is written."""
+        return self.written == self.read
+
+
+def stretches(reference: str, prediction: str) -> Iterator[Stretch]:
+    """The line cut where right and wrong reading meet; edits beside each other are one stretch.
+
+    Texts are compared as the metrics compare them, so the wrong stretches hold the errors that the CER counts.
+    """
+    reference, prediction = comparable(reference), comparable(prediction)
+    for _, edits in groupby(Levenshtein.opcodes(reference, prediction), key=lambda edit: edit.tag == "equal"):
+        run = list(edits)
+        yield Stretch(reference[run[0].src_start : run[-1].src_end], prediction[run[0].dest_start : run[-1].dest_end])
+
+
+def marked_differences(reference: str, prediction: str) -> str:
+    """The reference with `[-left out-]` and `{+added+}`, as wdiff marks them; what is the same stands plain."""
+    return "".join(map(_marked, stretches(reference, prediction)))
+
+
+def _marked(stretch: Stretch) -> str:
+    if stretch.right:
+        return stretch.written
+    left_out = f"[-{stretch.written}-]" if stretch.written else ""
+    return left_out + (f"{{+{stretch.read}+}}" if stretch.read else "")

@@ -3,16 +3,17 @@
 Knows nothing about how predictions were made, nor where scores are kept.
 """
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Literal, Protocol, Self, get_args
 
-from dsocr.data.grouping import page_key
-from dsocr.errors import DataError
-from dsocr.evaluation.intervals import Interval, clusters_of, interval_of
+from dsocr.data.splits import page_key
+from dsocr.errors import DataError, RunError
 from dsocr.evaluation.metrics import (
     ErrorRate,
     character_errors,
@@ -23,6 +24,8 @@ from dsocr.evaluation.metrics import (
     is_over_long,
     word_errors,
 )
+from dsocr.evaluation.statistics import Interval, clusters_of, interval_of
+from dsocr.runs import writing_whole
 
 Hand = Literal["known", "new", "unknown"]
 """Whether training saw other lines of a line's writer, saw none, or nobody can tell."""
@@ -301,3 +304,50 @@ def _demand_a_pair_each(ids: Sequence[str], predictions: Mapping[str, Prediction
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+MODELS = ("base", "adapter")
+
+
+def write_lines(path: Path, lines_by_model: Mapping[str, Sequence[LineScore]]) -> None:
+    """Every line as each model read it: `{"model": "base", ...}` with the fields of `LineScore`."""
+    with writing_whole(path) as file:
+        for model, lines in lines_by_model.items():
+            for line in lines:
+                file.write(json.dumps({"model": model, **line.as_dict()}, ensure_ascii=False) + "\n")
+
+
+def load_lines(path: Path) -> dict[str, list[LineScore]]:
+    """The lines by model, in the order of the file; a model that did not read is missing.
+
+    Raises RunError for a file that is not there, damaged, or of a version that wrote other fields.
+    """
+    lines: dict[str, list[LineScore]] = {}
+    seen: set[tuple[str, str]] = set()
+    for number, row in enumerate(_rows(path), start=1):
+        try:
+            values = json.loads(row)
+            model = values.pop("model")
+            if model not in MODELS:
+                raise RunError(f"model: must be base or adapter, not {model!r}", where=f"{path}:{number}")
+            line = LineScore.from_dict(values)
+            if (model, line.id) in seen:
+                raise RunError(f"{line.id!r} is there twice as read by {model}", where=f"{path}:{number}")
+            seen.add((model, line.id))
+            lines.setdefault(model, []).append(line)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            hint = "run `dsocr evaluate` again"
+            problem = "is no scored line that this version can read"
+            raise RunError(problem, where=f"{path}:{number}", hint=hint) from error
+    if not lines:
+        raise RunError("holds no scored line", where=path, hint="run `dsocr evaluate` again")
+    return lines
+
+
+def _rows(path: Path) -> list[str]:
+    try:
+        return [row for row in path.read_text(encoding="utf-8").split("\n") if row]
+    except FileNotFoundError as error:
+        raise RunError("no such file", where=path, hint="run `dsocr evaluate` on the run folder first") from error
+    except (OSError, ValueError) as error:
+        raise RunError(f"cannot be read: {error}", where=path) from error

@@ -18,12 +18,11 @@ from typing import Any
 from PIL import Image
 
 from dsocr.errors import ConfigError, DsocrError, RunError
-from dsocr.inference.generation import Generation
-from dsocr.inference.ordering import batches
-from dsocr.inference.prediction import Prediction
-from dsocr.loops import loop_start
-from dsocr.model.prompts import IMAGE
+from dsocr.inference.confidence import Prediction
+from dsocr.inference.generation import Generation, batches
+from dsocr.models.deepseek_ocr import IMAGE
 from dsocr.runs import ReadingSettings
+from dsocr.text import loop_start
 
 _TRIES = 8
 _LONGEST_PAUSE = 60.0

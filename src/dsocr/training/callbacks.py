@@ -12,8 +12,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from dsocr.history import elapsed_until
 from dsocr.runs import RunFolder, append_jsonl
-from dsocr.training.board import Board
-from dsocr.training.validation import ValidationReading
+from dsocr.training.validation import Board, ValidationReading
 
 
 @dataclass(frozen=True, slots=True)

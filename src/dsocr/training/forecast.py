@@ -12,24 +12,21 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dsocr.config import RunConfig
-from dsocr.data.dataset import Dataset
-from dsocr.data.grouping import page_key
-from dsocr.data.images import open_image
-from dsocr.data.subsets import training_samples
+from dsocr.data.dataset import Dataset, training_samples
+from dsocr.data.splits import page_key
+from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, RunError
-from dsocr.evaluation.datasets import samples_to_score
-from dsocr.evaluation.forecast import Forecast, Point, ScoredLine
+from dsocr.evaluation.evaluate import samples_to_score
+from dsocr.evaluation.learning_curve import Forecast, Point, ScoredLine
 from dsocr.evaluation.metrics import character_errors
 from dsocr.evaluation.report.pages import write_forecast
-from dsocr.inference.transcriber import Transcriber
+from dsocr.images import open_image
+from dsocr.inference.reader import Transcriber
 from dsocr.runs import RunFolder, to_json, write_atomically
-from dsocr.samples import Sample, Split
-from dsocr.training.arguments import total_steps
-from dsocr.training.beginning import is_trained
 from dsocr.training.callbacks import Report
-from dsocr.training.ranks import launched
-from dsocr.training.resuming import Say
-from dsocr.training.train import TrainResult, train
+from dsocr.training.distributed import launched
+from dsocr.training.setup import total_steps
+from dsocr.training.train import Say, TrainResult, is_trained, train
 
 SIZES = (0.125, 0.25, 0.5, 1.0)
 _FEWEST_SAMPLES = 4

@@ -1,21 +1,208 @@
 """What a training will take: tokens and steps, counted, and memory and time, measured on real batches."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from threading import Event, Thread
 from typing import Any
 
+import psutil
+import torch
+
 from dsocr.config import RunConfig
-from dsocr.data.dataset import Dataset
+from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.prepare import Progress
-from dsocr.data.subsets import training_samples
-from dsocr.model.loading import choose_device, choose_dtype
-from dsocr.model.out_of_memory import is_out_of_memory
-from dsocr.model.tokenizing import load_encoder
-from dsocr.samples import Split
-from dsocr.training.arguments import forwards_per_epoch, forwards_per_step, steps_per_epoch, total_steps
-from dsocr.training.lengths import SampleLength, Spread, measure_lengths, spread, within_budget
-from dsocr.training.out_of_memory import as_overrides, lighter_settings
-from dsocr.training.probe import Probe, run_probe
+from dsocr.document import Sample, Split
+from dsocr.models.deepseek_ocr import load_encoder
+from dsocr.models.loading import choose_device, choose_dtype, is_out_of_memory
+from dsocr.training.preview import REMEMBERED_BYTES, SampleLength, Spread, measure_lengths, spread, within_budget
+from dsocr.training.setup import (
+    Collator,
+    encoded_samples,
+    forwards_per_epoch,
+    forwards_per_step,
+    keep_features_in_memory,
+    pass_through,
+    set_up,
+    steps_per_epoch,
+    total_steps,
+)
+from dsocr.training.trainer import as_overrides, lighter_settings
+
+_ENOUGH_SECONDS = 1.0
+_MOST_PASSES = 5
+_SAMPLE_SECONDS = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Measured seconds of a typical batch and of an optimizer step, and the peak memory of the longest batch.
+
+    `peak_bytes` is what torch allocated on a GPU, the resident set size on a CPU, and None elsewhere; `free_bytes` is
+    what was free on `device` before. Where the features of frozen vision towers are cached, `images` must be encoded
+    before the first step unless they are cached already.
+    """
+
+    passes: int
+    samples_per_forward: int
+    seconds_per_forward: float
+    seconds_per_update: float
+    device: str
+    peak_bytes: int | None
+    free_bytes: int
+    images: int = 0
+    seconds_per_image: float = 0.0
+
+    @property
+    def samples_per_second(self) -> float:
+        """Samples that are trained on in a second, the updates left out."""
+        return self.samples_per_forward / self.seconds_per_forward
+
+
+def run_probe(config: RunConfig, samples: Sequence[Sample], lengths: Sequence[SampleLength]) -> Probe:
+    """Warm up on a typical batch, make an optimizer step on the longest one, and time the typical one again.
+
+    `lengths` are those of the samples, in their order. Raises torch.OutOfMemoryError (on a CPU RuntimeError) where the
+    device has too little memory.
+    """
+    device = choose_device()
+    name, free = _free_memory(device)
+    by_length = sorted(range(len(lengths)), key=lambda index: lengths[index].sequence)
+    together = min(config.training.samples_per_forward, len(lengths))
+    longest = by_length[-together:]
+    # Evenly over the lengths, so that it is as long as a batch drawn at random is on average.
+    typical = [by_length[(2 * place + 1) * len(lengths) // (2 * together)] for place in range(together)]
+    with torch.random.fork_rng(), measured_peak(device) as peak:
+        training = _Training(config, samples, device)
+        training.look(longest)
+        looking = training.look(typical) / together
+        training.forward(typical)
+        training.update()  # a first step allocates the optimizer's state
+        training.forward(longest)
+        update = training.update()
+        training.forget_unless_remembered(typical)
+        seconds: list[float] = []
+        while not seconds or (sum(seconds) < _ENOUGH_SECONDS and len(seconds) < _MOST_PASSES):
+            seconds.append(training.forward(typical))
+    images = training.images
+    looking = looking if images else 0.0
+    return Probe(len(seconds) + 2, together, min(seconds), update, name, peak[0], free, images, looking)
+
+
+class _Training:
+    """A training without the Trainer: the same base, adapter, batches, passes and optimizer."""
+
+    def __init__(self, config: RunConfig, samples: Sequence[Sample], device: torch.device) -> None:
+        setup = set_up(config, samples)
+        self._dtype, self._device = setup.dtype, device
+        self._workers = config.training.workers
+        self._encoder, self._model, self._data = setup.encoder, setup.model, setup.samples
+        self._model.config.use_cache = False
+        self._optimizer = setup.optimizer or torch.optim.AdamW(
+            parameter for parameter in self._model.parameters() if parameter.requires_grad
+        )
+        self._config, self._samples = config, samples
+        self.images = 0
+        count = len(self._data)
+        epochs = total_steps(config, count) / steps_per_epoch(config, count)
+        self.images = keep_features_in_memory(config, self._model, self._data, dtype=self._dtype, epochs=epochs)
+        if self.images:
+            self._workers = 0  # reading features is quicker than handing them over
+
+    def look(self, indices: Sequence[int]) -> float:
+        """The seconds in which the vision towers look at images that are to be kept; none where none are."""
+        if not self.images:
+            return 0.0
+        started = time.perf_counter()
+        self._data.look(indices)
+        self._wait()
+        return time.perf_counter() - started
+
+    def forward(self, indices: Sequence[int]) -> float:
+        """The seconds of one batch forward and backward; workers prepare it beside the training."""
+        started = time.perf_counter()
+        batch = Collator(self._encoder.pad_id)([self._data[index] for index in indices])
+        prepared = time.perf_counter()
+        pass_through(self._model, batch, self._dtype)
+        self._wait()
+        computing = time.perf_counter() - prepared
+        preparing = prepared - started
+        return max(computing, preparing / self._workers) if self._workers else computing + preparing
+
+    def update(self) -> float:
+        """The seconds of one optimizer step; the gradients stay, as between two of the same step."""
+        started = time.perf_counter()
+        torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._config.training.max_gradient_norm)
+        self._optimizer.step()
+        self._wait()
+        return time.perf_counter() - started
+
+    def forget_unless_remembered(self, indices: Sequence[int]) -> None:
+        """Prepare images anew where training would, because they are too many to be kept."""
+        if self.images:
+            return
+        size = max(self._data[index].views.nbytes for index in indices)
+        if size * len(self._data) > REMEMBERED_BYTES:
+            self._data = encoded_samples(self._config, self._samples, self._encoder)
+
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+@contextmanager
+def measured_peak(device: torch.device) -> Iterator[list[int | None]]:
+    """Yield a list of one item, which holds the peak memory inside the block when it is left."""
+    found: list[int | None] = [None]
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+        yield found
+        found[0] = torch.cuda.max_memory_allocated(device)
+    elif device.type == "cpu":
+        with _ResidentSize() as resident:
+            yield found
+        found[0] = resident.peak
+    else:
+        yield found
+
+
+def _free_memory(device: torch.device) -> tuple[str, int]:
+    """Return the device's name and its free bytes: a GPU's own memory, else the machine's."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device), torch.cuda.mem_get_info(device)[0]
+    return "CPU" if device.type == "cpu" else "Apple GPU", psutil.virtual_memory().available
+
+
+def spoken_bytes(size: int) -> str:
+    """Memory as people say it, e.g. `14.6 GiB`."""
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
+
+
+class _ResidentSize:
+    """Samples the resident set size of this process in a thread; there is no counter for a stretch of time."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self.peak = self._now()
+        self._done = Event()
+        self._thread = Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "_ResidentSize":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(_SAMPLE_SECONDS):
+            self.peak = max(self.peak, self._now())
+
+    def _now(self) -> int:
+        return int(self._process.memory_info().rss)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,55 +1,205 @@
 """The recipe of a training: from a configuration to a run folder with the best adapter in it."""
 
+import json
 import logging
+import platform
+import shutil
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from transformers import PrinterCallback
 
+from dsocr import __version__
 from dsocr.config import RunConfig, load_config
-from dsocr.data.checks import Finding
-from dsocr.data.dataset import Dataset
-from dsocr.data.subsets import training_samples
+from dsocr.data.check.findings import Finding
+from dsocr.data.dataset import Dataset, training_samples
+from dsocr.document import Sample, Split
 from dsocr.errors import DataError, Interrupted, RunError, typed
-from dsocr.evaluation.guard import NO_GUARD, Guard, GuardReading
+from dsocr.evaluation.evaluate import NO_GUARD, Guard, GuardReading
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.generation import Generation
-from dsocr.model.adapters import CONFIG, WEIGHTS, adapter_files
-from dsocr.model.encoding import Encoder
-from dsocr.model.tokenizing import load_encoder
-from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder
-from dsocr.samples import Sample, Split
-from dsocr.sealing import damage, disk_in_sentences, write_sealed
-from dsocr.training.arguments import (
+from dsocr.io.files import damage, disk_in_sentences, write_sealed
+from dsocr.models.adapters import CONFIG, WEIGHTS, adapter_files
+from dsocr.models.checkpoint import find_base
+from dsocr.models.deepseek_ocr import Encoder, load_encoder
+from dsocr.models.loading import choose_device
+from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, cut_back, to_json, write_atomically
+from dsocr.training.callbacks import Recorder, Report, close_training_log, silent_log, training_log
+from dsocr.training.checkpoint import (
+    best_path,
+    latest_checkpoint,
+    load_trainer_state,
+    load_weights,
+    remove_leftovers,
+    step_of,
+)
+from dsocr.training.distributed import DrawnByStep, Ranks, joined
+from dsocr.training.preflight import demand_learning, prove
+from dsocr.training.preview import survey_for_base, within_budget
+from dsocr.training.requirements import RunLock, beside, refuse_other_settings, refuse_run
+from dsocr.training.setup import (
+    Collator,
+    Setup,
+    Stage,
+    WithFillers,
+    keep_features,
+    sample_order,
+    set_up,
     shared_by_processes,
     steps_per_epoch,
     total_steps,
     training_arguments,
     without_workers,
 )
-from dsocr.training.beginning import begin_run, pinned
-from dsocr.training.callbacks import Recorder, Report, close_training_log, silent_log, training_log
-from dsocr.training.checkpoints import best_path
-from dsocr.training.collator import Collator, WithFillers
-from dsocr.training.epochs import EpochTeller
-from dsocr.training.interruption import Interruption
-from dsocr.training.lengths import within_budget
-from dsocr.training.locking import RunLock
-from dsocr.training.out_of_memory import out_of_memory_spoken
-from dsocr.training.preflight import demand_learning, prove
-from dsocr.training.ranks import DrawnByStep, Ranks, joined
-from dsocr.training.refusing import refuse_other_settings, refuse_run
-from dsocr.training.resuming import Resumption, Say
-from dsocr.training.setup import Setup, sample_order, set_up
-from dsocr.training.survey import survey_for_base
-from dsocr.training.trainer import AdapterTrainer
+from dsocr.training.trainer import AdapterTrainer, EpochTeller, Interruption, out_of_memory_spoken
 from dsocr.training.validation import Validation, ValidationReading, chosen_samples
-from dsocr.training.vision import Stage, keep_features
+
+
+def is_trained(config: RunConfig) -> bool:
+    """True where the run folder holds this very training, finished; it may as well be begun, or not there.
+
+    Raises RunError where it holds one with other settings, or of a dataset that has changed since.
+    """
+    run = RunFolder(config.run)
+    if not run.config.is_file():
+        return False
+    begun = load_config(run.config)
+    refuse_other_settings(run, pinned(config, begun), begun)
+    if not run.provenance.is_file():  # killed before it began
+        return False
+    dataset = Dataset.open(config.dataset, fold=config.fold)
+    try:
+        trained_on = json.loads(run.provenance.read_text(encoding="utf-8"))["dataset"]
+    except (OSError, ValueError, KeyError, TypeError):
+        trained_on = None
+    if trained_on != {split.value: card.sha256 for split, card in dataset.card.splits.items()}:
+        raise RunError(f"was not trained on {config.dataset} as it is", where=run.path, hint="give --overwrite")
+    return run.adapter.is_dir()
+
+
+def pinned(config: RunConfig, begun: RunConfig | None) -> RunConfig:
+    """The configuration with the commit of a Hub base written in, which a resumed run and whoever reads with it get."""
+    revision = config.base_revision
+    if revision is None and begun is not None and begun.base == config.base:
+        revision = begun.base_revision
+    _, commit = find_base(config.base, revision)
+    return config.model_copy(update={"base_revision": commit})
+
+
+def begin_run(
+    run: RunFolder,
+    lock: RunLock,
+    config: RunConfig,
+    dataset: Dataset,
+    *,
+    fresh: bool,
+    overwrite: bool,
+    processes: int = 1,
+) -> None:
+    """Make the run folder, or take it up again; what it is made with is written once."""
+    lock.take()
+    if overwrite:
+        _clear(run)
+    run.checkpoints.mkdir(parents=True, exist_ok=True)
+    write_atomically(run.config, config.to_yaml())
+    if fresh:
+        remove_leftovers(run.checkpoints)
+        run.metrics.unlink(missing_ok=True)
+        write_atomically(run.provenance, to_json(_provenance(config, dataset, processes)))
+
+
+def _clear(run: RunFolder) -> None:
+    """Remove all that a run left, its configuration last: without it the folder would be taken for something else."""
+    if run.checkpoints.is_dir():  # at once, so that what is left half removed is not gone on from
+        run.checkpoints.rename(run.checkpoints.with_name(f".{run.checkpoints.name}.{uuid4().hex[:8]}.tmp"))
+    others = [path for path in run.path.iterdir() if path.name not in beside(run) and path != run.config]
+    for path in [*others, run.config]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _provenance(config: RunConfig, dataset: Dataset, processes: int) -> dict[str, Any]:
+    """What the run is made with."""
+    packages = ("torch", "transformers", "peft", "accelerate", "Pillow", "numpy")
+    return {
+        "begun_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "dsocr_version": __version__,
+        "base": config.base,
+        "base_revision": config.base_revision,
+        "dataset": {split.value: card.sha256 for split, card in dataset.card.splits.items()},
+        "dataset_source": dataset.card.source,
+        "fold": dataset.fold,
+        "python": sys.version.split()[0],
+        "packages": {name: version(name) for name in packages},
+        "machine": f"{platform.system()} {platform.machine()}",
+        "device": str(choose_device()),
+        "processes": processes,
+    }
+
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """A checkpoint that is whole, and the Trainer's own account of where it stood then."""
+
+    checkpoint: Path
+    state: dict[str, Any]
+
+    @classmethod
+    def find(cls, run: RunFolder, say: Say) -> "Resumption | None":
+        """The newest checkpoint that is whole; None where there is none yet. RunError where all are damaged."""
+        checkpoint = latest_checkpoint(run.checkpoints, say)
+        return None if checkpoint is None else cls.at(checkpoint)
+
+    @classmethod
+    def at(cls, checkpoint: Path) -> "Resumption":
+        """A checkpoint that is known to be whole."""
+        return cls(checkpoint, load_trainer_state(checkpoint))
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps that were made."""
+        return step_of(self.checkpoint)
+
+    def clean(self, run: RunFolder) -> None:
+        """Bring the run folder back to where it stood at the checkpoint."""
+        remove_leftovers(run.checkpoints)
+        cut_back(run.metrics, self.step)
+
+    def restore(self, validation: Validation | None, run: RunFolder, say: Say) -> None:
+        """Bring the validation back to where it stood at the checkpoint."""
+        known = self.state["stateful_callbacks"].get(Validation.__name__)
+        if validation is None or known is None:
+            return
+        validation.restore(known)
+        if validation.best_step and (fault := damage(best := best_path(run.checkpoints, validation.best_step))):
+            say(f"the best adapter, {best.name}, is damaged ({fault}): the next reading counts as the best so far")
+            validation.forget_best()
+
+    def is_at_the_end(self, validation: Validation | None) -> bool:
+        """True where all steps were made, or patience had run out: nothing is left to train."""
+        if validation is not None and validation.out_of_patience:
+            return True
+        return bool(self.step >= self.state["max_steps"])
+
+    def load(self, model: Any, validation: Validation | None) -> None:
+        """The weights of a training that was at its end; a best adapter that was lost is read anew from them."""
+        load_weights(self.checkpoint, model)
+        if validation is not None and not validation.best_step:
+            validation.read(model, self.step)
 
 
 @dataclass(frozen=True, slots=True)

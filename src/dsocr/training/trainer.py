@@ -7,19 +7,28 @@ is `checkpoints.py`; here the Trainer is only pointed there.
 """
 
 import json
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, Protocol
 
 import torch
 from torch.utils.data import Sampler
-from transformers import Trainer
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
-from dsocr.model.collating import normalized
-from dsocr.training.checkpoints import (
+from dsocr.config import RunConfig
+from dsocr.errors import RunError
+from dsocr.io.processes import rank_and_count
+from dsocr.models.batch import normalized
+from dsocr.models.loading import choose_device, choose_dtype, is_out_of_memory
+from dsocr.runs import RunFolder
+from dsocr.training.checkpoint import (
     checkpoint_path,
     load_optimizer,
     load_random_state,
@@ -28,8 +37,67 @@ from dsocr.training.checkpoints import (
     save_checkpoint,
     unlogged_loss,
 )
-from dsocr.training.interruption import ignore_interrupts
-from dsocr.training.ranks import Ranks, leave_to_each
+from dsocr.training.distributed import Ranks, launched, leave_to_each
+
+# Ctrl-C and `kill`; on Windows Ctrl-Break too, as which closing the window, logging off and shutting down arrive.
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
+
+_SAID = "finishing the running step, then a checkpoint"
+_ONCE_MORE = "; once more ends it at once, with the checkpoint before"
+
+
+class Interruption(TrainerCallback):
+    """Ends a training after the step in which a signal comes; a second signal ends the process as it always would.
+
+    `say` is told so in a sentence. It must stand after the callbacks that may end a training for good. Of several
+    processes all end after the same step, whichever heard it; a launcher, which may pass on a signal twice, ends those
+    that take too long.
+    """
+
+    def __init__(self, say: Callable[[str], None], ranks: Ranks | None = None) -> None:
+        self._say = say
+        self._ranks = ranks or Ranks()
+        self.signal: int | None = None
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Signals are heard inside; outside the main thread Python lets nobody hear them, and nothing happens."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        former = {number: signal.signal(number, self._heard) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Save and stop, where it was asked for."""
+        self.signal = max(self._ranks.gathered(self.signal or 0)) or None
+        if self.signal is not None:
+            control.should_save = control.should_training_stop = True
+
+    def _heard(self, number: int, frame: FrameType | None) -> None:
+        self.signal = number
+        alone = rank_and_count()[1] == 1
+        if alone:
+            for other in _SIGNALS:  # the system's own answer also ends a process that is deep in a computation
+                signal.signal(other, signal.SIG_DFL)
+        # A signal may come while something is being printed; only another thread can wait for that to end.
+        threading.Thread(target=self._say, args=(_SAID + (_ONCE_MORE if alone else ""),), daemon=True).start()
+
+
+def ignore_interrupts() -> None:
+    """Let this process hear no Ctrl-C, which a terminal sends to worker processes too: the training ends them.
+
+    A launcher sends the signal that asks a training to end to its worker processes as well: they hear the next one.
+    """
+    for number in _SIGNALS:
+        if number != signal.SIGTERM:
+            signal.signal(number, signal.SIG_IGN)
+        elif launched().count > 1:
+            signal.signal(number, lambda number, frame: signal.signal(number, signal.SIG_DFL) and None)
 
 
 class AdapterTrainer(Trainer):
@@ -105,3 +173,76 @@ class AdapterTrainer(Trainer):
 def _start_worker(start: Callable[[int], None], number: int) -> None:
     ignore_interrupts()
     start(number)
+
+
+class VariesByEpoch(Protocol):
+    """Samples that look different in each epoch."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Look as in this epoch, counted from 0."""
+
+
+class EpochTeller(TrainerCallback):
+    """Tells the samples each epoch as it begins, in every process, resumed or not.
+
+    accelerate tells a sampler or the samples, not both: under several processes, and in an epoch that is resumed in
+    its middle, it is the sampler.
+    """
+
+    def __init__(self, samples: VariesByEpoch) -> None:
+        self._samples = samples
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """The whole part of the Trainer's count is the epochs that are over."""
+        self._samples.set_epoch(int(state.epoch or 0))
+
+
+_THREE = 3
+
+
+@contextmanager
+def out_of_memory_spoken(config: RunConfig) -> Iterator[None]:
+    """Turn running out of memory, on a GPU or on the machine, into RunError; the run folder stays as it is."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        # `from None`: the traceback would keep the batch alive.
+        raise _spoken(config) from None
+
+
+def lighter_settings(config: RunConfig) -> dict[str, object]:
+    """Three settings and their values that take less memory, those first that change nothing but the speed."""
+    training = config.training
+    fewer = [n for n in range(1, training.samples_per_forward // 2 + 1) if training.samples_per_step % n == 0]
+    options: list[tuple[str, object]] = [("training.samples_per_forward", fewer[-1])] if fewer else []
+    if not training.gradient_checkpointing:
+        options.append(("training.gradient_checkpointing", True))
+    device = choose_device()
+    if choose_dtype("auto", device).itemsize < choose_dtype(training.precision, device).itemsize:
+        options.append(("training.precision", "auto"))
+    if training.attention != "sdpa":
+        options.append(("training.attention", "sdpa"))
+    if config.adapter.scope != "decoder":
+        options.append(("adapter.scope", "decoder"))
+    if config.adapter.rank > 1:
+        options.append(("adapter.rank", config.adapter.rank // 2))
+    options.append(("training.max_text_tokens", max(training.max_text_tokens // 2, 1)))
+    return dict(options[:_THREE])
+
+
+def as_overrides(settings: dict[str, object]) -> str:
+    """The settings as options of the command line: `--set NAME=VALUE ...`."""
+    return " ".join(f"--set {name}={str(value).lower()}" for name, value in settings.items())
+
+
+def _spoken(config: RunConfig) -> RunError:
+    checkpoint = max(RunFolder(config.run).checkpoints.glob("step-*"), default=None)
+    message = f"training ran out of memory on the {choose_device().type.upper()}"
+    hint = f"run it again with {as_overrides(lighter_settings(config))} or a smaller input.resolution"
+    if checkpoint is not None:
+        hint += f" (with only samples_per_forward and gradient_checkpointing changed, from {checkpoint.name} on)"
+    return RunError(message, where=config.run, hint=hint)

@@ -2,30 +2,113 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch.utils.tensorboard import SummaryWriter
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
-from dsocr.data.images import open_image
-from dsocr.evaluation.guard import Guard, GuardReading
-from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_runaway
-from dsocr.inference.decoding import Reading, decode
-from dsocr.inference.generation import Generation
-from dsocr.inference.ordering import batches
-from dsocr.model.collating import collate, only_learnt
-from dsocr.model.encoding import Encoder
-from dsocr.samples import Sample
+from dsocr.document import Sample
+from dsocr.evaluation.calibration import Judged, fit_calibration
+from dsocr.evaluation.evaluate import Guard, GuardReading
+from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_runaway, marked_differences
+from dsocr.images import open_image
+from dsocr.inference.confidence import Calibration, ScoredText, TokenScore
+from dsocr.inference.decoding import Reading, cut_off, decode
+from dsocr.inference.generation import Generation, batches
+from dsocr.models.batch import collate, only_learnt
+from dsocr.models.deepseek_ocr import Encoder
 from dsocr.text import TextPolicy
-from dsocr.training.board import LINES, ReadLine
-from dsocr.training.calibrating import Scored, calibration_of, scored_of
-from dsocr.training.checkpoints import save_best
-from dsocr.training.collator import EncodedSamples
-from dsocr.training.ranks import Ranks
+from dsocr.training.checkpoint import save_best
+from dsocr.training.distributed import Ranks
+from dsocr.training.setup import EncodedSamples
+
+Scored = tuple[str, Sequence[Sequence[float]]]
+"""A text and the fields of its token scores, as they pass from one process to another."""
+
+
+def scored_of(reading: Reading) -> Scored:
+    """What a reading says of how sure it is; one that loops ends where its loop begins, as it does when transcribed."""
+    kept = cut_off(reading) if reading.looping else reading
+    return kept.text, kept.scores
+
+
+def calibration_of(lines: Iterable[tuple[str, Scored]], policy: TextPolicy) -> Calibration:
+    """The calibration that lines with their transcriptions give, each under the text policy that will be read with."""
+    return fit_calibration([_judged(reference, *scored, policy) for reference, scored in lines])
+
+
+def _judged(reference: str, text: str, scores: Sequence[Sequence[float]], policy: TextPolicy) -> Judged:
+    rebuilt = (TokenScore(int(start), int(end), score, bool(other)) for start, end, score, other in scores)
+    return Judged.of(ScoredText(text, tuple(rebuilt)).become(policy.apply(text)), reference)
+
+
+LINES = 10
+_LONGEST = 300
+_HEADER = "| line | reference | prediction | [-left out-] {+added+} |\n|---|---|---|---|\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLine:
+    """A validation sample as it was read; `seen` is what the model saw of it, (3, S, S) bytes."""
+
+    id: str
+    reference: str
+    prediction: str
+    seen: NDArray[np.uint8]
+
+
+class Board:
+    """Writes event files into a folder; steps from `purge_step` on are forgotten there, as a resumed run makes them."""
+
+    def __init__(self, folder: Path, *, purge_step: int) -> None:
+        self._writer = SummaryWriter(str(folder), purge_step=purge_step)
+
+    def curve(self, group: str, values: Mapping[str, float | None], step: int) -> None:
+        """One point of each curve; a value that is not known draws none."""
+        for name, value in values.items():
+            if value is not None:
+                self._writer.add_scalar(f"{group}/{name}", value, step)
+
+    def lines(self, lines: Sequence[ReadLine], step: int) -> None:
+        """The lines' images, and beside them a table of what was read in them."""
+        if not lines:
+            return
+        self._writer.add_text("validation/lines", lines_table(lines), step)
+        for place, line in enumerate(lines, 1):
+            self._writer.add_image(f"validation_lines/{place:02d}", line.seen, step)
+
+    def guard(self, reading: GuardReading, step: int) -> None:
+        """The guard set's CER beside the base's, and a text where it fell beyond its margin."""
+        self.curve("guard", {"cer": reading.adapter.rate, "base_cer": reading.base.rate}, step)
+        if reading.is_beyond:
+            self._writer.add_text("guard/warning", _plain(reading.sentence, longest=1000), step)
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._writer.close()
+
+
+def lines_table(lines: Sequence[ReadLine]) -> str:
+    """A markdown table of the lines, numbered as their images are."""
+    rows = [
+        [f"{place:02d} {line.id}", line.reference, line.prediction, marked_differences(line.reference, line.prediction)]
+        for place, line in enumerate(lines, 1)
+    ]
+    return _HEADER + "".join(f"| {' | '.join(map(_plain, row))} |\n" for row in rows)
+
+
+def _plain(text: str, longest: int = _LONGEST) -> str:
+    """Text that markdown shows as it stands, in one cell, cut where a loop fills pages."""
+    text = " ".join(text.split())
+    text = text if len(text) <= longest else f"{text[:longest]}... ({len(text)} characters)"
+    return "".join(f"&#{ord(c)};" if c in "|*_`<>&\\~#[]{}!" else c for c in text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,271 @@
 """The window of a workbench: a page with its lines, the texts beside it, and a field to correct one in."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 from nicegui import events, run, ui
 
 from dsocr.errors import DsocrError
-from dsocr.workbench.bench import Workbench
-from dsocr.workbench.drawing import drawn, tinted
-from dsocr.workbench.exporting import FORMATS, export, export_dataset
-from dsocr.workbench.line_field import Act, LineField
-from dsocr.workbench.lines import Line, State, line_at
-from dsocr.workbench.rows import LineRows
-from dsocr.workbench.store import StaleError
-from dsocr.workbench.words import Language, Speech
+from dsocr.workbench.archive import EXPORT_FORMATS, export, export_dataset
+from dsocr.workbench.session import Workbench
+from dsocr.workbench.store import Line, StaleError, State, line_at
+
+_COLOUR_BY_STATE = {
+    State.UNREAD: "#64748b",
+    State.READ: "#d97706",
+    State.ACCEPTED: "#059669",
+    State.UNREADABLE: "#9333ea",
+}
+DOUBT = 0.95
+"""A character less likely right than this is tinted, the deeper the less likely."""
+
+
+def drawn(lines: Sequence[Line], chosen: int | None) -> str:
+    """The outlines of a page's lines as SVG in its pixels, one of them chosen."""
+    return "".join(_outline(line, is_chosen=line.number == chosen) for line in lines)
+
+
+def _outline(line: Line, *, is_chosen: bool) -> str:
+    left, top, right, bottom = line.outline.box
+    points = line.outline.polygon or ((left, top), (right, top), (right, bottom), (left, bottom))
+    where = " ".join(f"{x},{y}" for x, y in points)
+    colour = _COLOUR_BY_STATE[line.state]
+    look = 'fill-opacity="0.22" stroke-width="5"' if is_chosen else 'fill-opacity="0.06" stroke-width="2"'
+    return f'<polygon points="{where}" fill="{colour}" stroke="{colour}" {look} vector-effect="non-scaling-stroke"/>'
+
+
+def tinted(text: str, characters: Sequence[float]) -> str:
+    """A text as HTML; where it is doubtful it stands on a ground, and says how likely it is right."""
+    if len(characters) != len(text):  # what stands there is not what the model read
+        return escape(text)
+    return "".join(_letter(letter, likely) for letter, likely in zip(text, characters, strict=True))
+
+
+def _letter(letter: str, likely: float) -> str:
+    if likely >= DOUBT:
+        return escape(letter)
+    strength = round(25 + 60 * (1 - likely / DOUBT))
+    ground = f"background:color-mix(in srgb, #f59e0b {strength}%, transparent);border-bottom:2px solid #b45309"
+    return f'<span style="{ground}" title="{likely:.0%}">{escape(letter)}</span>'
+
+
+_CHOSEN, _OTHERS = "bg-amber-100 dark:bg-amber-900", "hover:bg-slate-200 dark:hover:bg-slate-800"
+_MARKS = {State.ACCEPTED: "✓", State.UNREADABLE: "✗"}
+
+
+class LineRows:
+    """The list, below an editor in a column that scrolls; `choose` is told the number of a line that is clicked."""
+
+    def __init__(self, choose: Callable[[int], None]) -> None:
+        self._choose = choose
+        self._list = ui.column().classes("w-full gap-0").props('role="list"')
+        self._rows: dict[int, _Row] = {}
+
+    def show(self, lines: Sequence[Line], chosen: int) -> None:
+        """Show these lines in their order, and which one is chosen."""
+        if [line.number for line in lines] != [*self._rows]:
+            self._list.clear()
+            with self._list:
+                self._rows = {line.number: _Row(line, self._choose) for line in lines}
+        for line in lines:
+            self._rows[line.number].show(line, chosen=line.number == chosen)
+
+    def bring_to_sight(self) -> None:
+        """Scroll so that the chosen row and those beside it are seen, below the editor, which stays."""
+        ui.run_javascript(
+            f"requestAnimationFrame(() => {{ const list = getHtmlElement({self._list.id}), place = list.parentElement;"
+            "const row = list.querySelector('[aria-current]')?.getBoundingClientRect();"
+            "const above = list.previousElementSibling.getBoundingClientRect().bottom;"
+            "const below = Math.min(place.getBoundingClientRect().bottom, innerHeight);"
+            "if (row && (row.top - row.height < above || row.bottom + row.height > below))"
+            "place.scrollTop += (row.top + row.bottom - above - below) / 2 })"
+        )
+
+
+class _Row:
+    def __init__(self, line: Line, choose: Callable[[int], None]) -> None:
+        self._shown: Line | None = None
+        self._chosen = False
+        with ui.row().classes(f"w-full no-wrap gap-2 px-2 py-1 cursor-pointer rounded {_OTHERS}") as self._row:
+            self._row.props('role="listitem"').on("click", lambda: choose(line.number))
+            self._mark = ui.label().classes("w-4 text-emerald-700 dark:text-emerald-400")
+            self._text = ui.html(sanitize=False)
+
+    def show(self, line: Line, *, chosen: bool) -> None:
+        if line != self._shown:
+            self._shown = line
+            self._mark.set_text(_MARKS.get(line.state, "·"))
+            self._text.set_content(tinted(line.text, line.characters) or "&nbsp;")
+        if chosen != self._chosen:
+            self._chosen = chosen
+            self._row.classes(add=_CHOSEN if chosen else _OTHERS, remove=_OTHERS if chosen else _CHOSEN)
+            self._row.props(add='aria-current="true"' if chosen else "", remove="" if chosen else "aria-current")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A text that was written on a version of a line, and not accepted."""
+
+    version: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What somebody does with the number `line` that they see, at its `version`, and what stood in the field then.
+
+    `caret` counts the characters before the cursor; `to` is the line to go to; `drafts` are told to join lines.
+    """
+
+    action: str
+    line: int
+    version: int
+    text: str
+    caret: int = 0
+    to: int | None = None
+    drafts: Mapping[int, Draft] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Self:
+        """An act as the browser tells it."""
+        drafts = {int(number): Draft(int(one["version"]), str(one["text"])) for number, one in told["drafts"].items()}
+        to = None if told.get("to") is None else int(told["to"])
+        return cls(
+            str(told["action"]),
+            int(told["line"]),
+            int(told["version"]),
+            str(told["text"]),
+            int(told["caret"]),
+            to,
+            drafts,
+        )
+
+
+class LineField(ui.element, component="line_field.js"):
+    """The field; `act` carries out what is done, and gives the numbers of lines whose drafts are taken by it.
+
+    The browser alone knows what is written and not accepted, so the text of a line is that of the act, never what the
+    server believes to stand in the field. An act that is not answered is told again; each is carried out once.
+    """
+
+    def __init__(self, label: str, store: str, act: Callable[[Act], Collection[int]]) -> None:
+        super().__init__()
+        self._carry_out = act
+        self._answered = 0
+        self._took: Collection[int] = ()
+        self._line: Line | None = None
+        self._told: int | None = None
+        self._is_gone = False
+        self._props.update({"label": label, "for": self.html_id, "store": store, "shown": None})
+        self.on("act", self._acted)
+
+    def show(self, line: Line, *, told: bool = False, gone: bool = False) -> None:
+        """Show a line, and keep what was written on it.
+
+        `told`: whoever writes knows how it stands now, and may accept over it. `gone`: it is no more, and its field
+        stays only as long as something is written there.
+        """
+        self._line, self._is_gone = line, gone
+        self._told = line.version if told else self._told
+        self._tell()
+
+    def button(self, word: str, action: str, **look: Any) -> ui.button:
+        """A button that does something with the line in the field."""
+        act = f"() => getElement({self.id}).act({action!r})"
+        return ui.button(word, **look).on("click", js_handler=act)
+
+    def _acted(self, event: events.GenericEventArguments) -> None:
+        if event.args["turn"] <= self._answered:
+            self._tell()
+            return
+        self._took = ()
+        try:
+            self._took = self._carry_out(Act.of(event.args))
+        finally:
+            self._answered = event.args["turn"]
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._line is not None:
+            self._props["shown"] = {
+                "number": self._line.number,
+                "version": self._line.version,
+                "text": " ".join(self._line.text.splitlines()),  # else the browser leaves out what parts them
+                "gone": self._is_gone,
+                "told": self._told,
+                "answered": self._answered,
+                "took": list(self._took),
+            }
+
+
+Language = Literal["en", "ru"]
+
+_WORDS: dict[str, tuple[str, str]] = {
+    "accept": ("Accept (Enter)", "Принять (Enter)"),
+    "unreadable": ("Unreadable (Alt+U)", "Нечитаемо (Alt+U)"),
+    "part": ("Split here (Alt+S)", "Разделить здесь (Alt+S)"),
+    "join": ("Join with next (Alt+J)", "Слить со следующей (Alt+J)"),
+    "undo": ("Undo (Alt+Z)", "Отменить (Alt+Z)"),
+    "nothing_to_undo": ("nothing was changed in this window that could be undone", "в этом окне отменять нечего"),
+    "undone": ("undone", "отменено"),
+    "order_pages": ("in order", "по порядку"),
+    "order_doubt": ("by doubt", "по сомнению"),
+    "page": ("Page", "Страница"),
+    "line": ("Picture of the line", "Изображение строки"),
+    "text": ("Text of the line", "Текст строки"),
+    "export": ("Export", "Выгрузить"),
+    "accepted_only": ("accepted lines only", "только принятые строки"),
+    "folder": ("Folder to write", "Папка для записи"),
+    "dataset": ("dataset to train on", "набор для обучения"),
+    "write": ("Write", "Записать"),
+    "written": (
+        "written: {pages} pages, {texts} texts, in {out}",
+        "записано: страниц {pages}, текстов {texts}, в {out}",
+    ),
+    "train": ("Train on corrections", "Обучить на исправлениях"),
+    "training": ("training: step {steps}", "обучение: шаг {steps}"),
+    "trained": ("trained: {run}", "обучено: {run}"),
+    "training_failed": ("the training ended: {fault}", "обучение прервалось: {fault}"),
+    "validation_cer": ("CER {cer} on lines kept for validation", "CER {cer} на отложенных строках"),
+    "cer": ("CER of the machine so far: {cer} on {lines} lines", "CER машины пока: {cer}, строк {lines}"),
+    "no_cer": ("CER: no line of the machine accepted yet", "CER: пока не принято ни одной строки машины"),
+    "counts": ("{settled} of {all} lines settled", "решено строк: {settled} из {all}"),
+    "reading": ("reading: {done} of {total}", "чтение: {done} из {total}"),
+    "not_shown": ("no picture of this line: {why}", "изображения строки нет: {why}"),
+    "left_out": (
+        "without a picture, so not read: {lines}, the first: {first}",
+        "без изображения, поэтому не прочитано строк: {lines}, первая: {first}",
+    ),
+    "reading_failed": ("reading ended: {fault}", "чтение прервалось: {fault}"),
+    "stale": (
+        "somebody changed this line meanwhile: «{text}»; your text is still in the field",
+        "строку тем временем изменил кто-то другой: «{text}»; ваш текст остался в поле",
+    ),
+    "gone": ("somebody removed this line meanwhile", "строку тем временем кто-то удалил"),
+    "all_settled": ("every line is settled", "все строки решены"),
+    "state_unread": ("not read", "не прочитана"),
+    "state_read": ("to be looked at", "не проверена"),
+    "state_accepted": ("accepted", "принята"),
+    "state_unreadable": ("unreadable", "нечитаема"),
+    "keys": ("Enter accepts, Alt+↑ and Alt+↓ walk", "Enter — принять, Alt+↑ и Alt+↓ — ходить"),
+}
+
+
+class Speech:
+    """All sentences in one language."""
+
+    def __init__(self, language: Language) -> None:
+        self.language = language
+
+    def __call__(self, name: str, **values: object) -> str:
+        """A sentence, with values in it."""
+        english, russian = _WORDS[name]
+        return (russian if self.language == "ru" else english).format(**values)
+
 
 _LOOK_AGAIN = 1.5
 """Seconds between two looks at what others did."""
@@ -306,7 +555,7 @@ class Window:
 
     def _export(self) -> None:
         with ui.dialog() as dialog, ui.card().classes("w-96"):
-            kinds = {name: name for name in FORMATS} | {_DATASET: self._say("dataset")}
+            kinds = {name: name for name in EXPORT_FORMATS} | {_DATASET: self._say("dataset")}
             kind = ui.select(kinds, value="page").classes("w-full").props("outlined")
             only = ui.checkbox(self._say("accepted_only"), value=True)
             folder = ui.input(self._say("folder"), value=str(self._bench.work / "export")).classes("w-full")

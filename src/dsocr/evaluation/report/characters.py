@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import zip_longest
 
-from dsocr.evaluation.characters import Characters, Confusion
+from dsocr.evaluation.breakdown import Characters, Confusion
 from dsocr.evaluation.metrics import script_of
 from dsocr.evaluation.report.charts import Rate, heads
 from dsocr.evaluation.report.marks import visible

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from dsocr.evaluation.intervals import Interval
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.report.bars import Axis
 from dsocr.evaluation.report.marks import visible
 from dsocr.evaluation.scores import finite
+from dsocr.evaluation.statistics import Interval
 from dsocr.pages.plotting import COLOURS
 
 

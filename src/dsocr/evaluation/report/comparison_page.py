@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from html import escape
 
-from dsocr.evaluation.comparison import Comparison, Difference
+from dsocr.evaluation.compare import Comparison, Difference
 from dsocr.evaluation.report.charts import verdict
 from dsocr.evaluation.report.choosing import chapters_of, read_lines
 from dsocr.evaluation.report.facts import flat, table

@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from dsocr.evaluation.groups import Groups
+from dsocr.evaluation.breakdown import Groups
 from dsocr.evaluation.report.charts import Group, Rate, bars
 from dsocr.evaluation.report.sections import details, many
-from dsocr.evaluation.scorecard import Scorecard
+from dsocr.evaluation.scorecard import HANDS, Scorecard
 from dsocr.evaluation.scores import Hand, Score, Scores
-from dsocr.evaluation.table import HANDS
 
 _OPEN = {"writer": 40, "length": 10, "script": 10, "page": 0, "source": 0}
 """How many groups of a kind stand open; the others of them are folded away."""

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from dsocr.data.thumbnails import Thumbnails
+from dsocr.document import PackedImage
 from dsocr.evaluation.report.charts import kind_of
 from dsocr.evaluation.report.choosing import Chapter, ReadLine
 from dsocr.evaluation.report.marks import differences, shortened, visible
+from dsocr.evaluation.scorecard import FAILED
 from dsocr.evaluation.scores import LineScore
-from dsocr.evaluation.table import FAILED
-from dsocr.samples import PackedImage
+from dsocr.images import Thumbnails
 
 MOST_PICTURES = 12 * 2**20
 """Bytes of all pictures together."""

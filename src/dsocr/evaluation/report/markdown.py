@@ -3,15 +3,15 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from dsocr.evaluation.differences import marked_differences
+from dsocr.evaluation.metrics import marked_differences
 from dsocr.evaluation.report.charts import Group, Rate
 from dsocr.evaluation.report.choosing import ReadLine
 from dsocr.evaluation.report.facts import commands, facts, settings
 from dsocr.evaluation.report.groups import groups_of, rate_of
 from dsocr.evaluation.report.material import Material
 from dsocr.evaluation.report.verdict import sentences_of, title_of, what_of
+from dsocr.evaluation.scorecard import FAILED
 from dsocr.evaluation.scores import FAILURES
-from dsocr.evaluation.table import FAILED
 
 _MOST_LINES = 10
 _LONGEST = 200

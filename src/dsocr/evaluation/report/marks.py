@@ -5,7 +5,7 @@ Colours help, but nothing is told by them alone; a screen reader says deletion a
 
 from html import escape
 
-from dsocr.evaluation.differences import Stretch, stretches
+from dsocr.evaluation.metrics import Stretch, stretches
 
 LONGEST = 1500
 """Characters of a line that are shown; what a loop wrote beyond them is counted."""

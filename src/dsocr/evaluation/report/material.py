@@ -6,17 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dsocr.document import Split
 from dsocr.errors import DsocrError, RunError
-from dsocr.evaluation.datasets import scored_dataset
-from dsocr.evaluation.lines import load_lines
+from dsocr.evaluation.evaluate import scored_dataset
 from dsocr.evaluation.report.asides import Aside, read_asides
 from dsocr.evaluation.report.choosing import Chapter, ReadLine, chapters_of, read_lines
 from dsocr.evaluation.report.lines import Images
 from dsocr.evaluation.scorecard import Scorecard
-from dsocr.evaluation.scores import LineScore
+from dsocr.evaluation.scores import LineScore, load_lines
 from dsocr.history import History, read_history
 from dsocr.runs import RunFolder
-from dsocr.samples import Split
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,19 +4,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dsocr.errors import DataError
-from dsocr.evaluation.budget import budget_sentence
-from dsocr.evaluation.forecast import Forecast
-from dsocr.evaluation.reliability import CalibrationReport
-from dsocr.evaluation.report.plots import (
-    CurvePlot,
-    budget_plot,
-    curve_plots,
-    forecast_plot,
-    reliability_plot,
-)
+from dsocr.evaluation.calibration import CalibrationReport, budget_sentence
+from dsocr.evaluation.learning_curve import Forecast
+from dsocr.evaluation.report.plots import CurvePlot, budget_plot, curve_plots, forecast_plot, reliability_plot
 from dsocr.history import History, read_history
 from dsocr.html import plot_svg, plots_png, render
-from dsocr.inference.foretelling import point_at
+from dsocr.inference.review import point_at
 from dsocr.runs import write_atomically
 
 FORECAST_PAGE, FORECAST_PICTURE = "forecast.html", "forecast.png"

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dsocr.evaluation.comparison import Group
-from dsocr.evaluation.forecast import FARTHEST, Forecast
-from dsocr.evaluation.reliability import Reliability
+from dsocr.evaluation.calibration import Reliability
+from dsocr.evaluation.compare import Group
+from dsocr.evaluation.learning_curve import FARTHEST, Forecast
 from dsocr.history import History
 from dsocr.html import BAR, PAPER, QUIET, counted, printable, run_colour
-from dsocr.inference.foretelling import Checked
+from dsocr.inference.review import Checked
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

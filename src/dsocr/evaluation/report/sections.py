@@ -5,9 +5,8 @@ from html import escape
 
 from dsocr.evaluation.metrics import spoken_points
 from dsocr.evaluation.report.charts import Rate, heads
-from dsocr.evaluation.scorecard import Scorecard
+from dsocr.evaluation.scorecard import FAILED, PROFILES, Scorecard
 from dsocr.evaluation.scores import FAILURES, Score
-from dsocr.evaluation.table import FAILED, PROFILES
 from dsocr.history import History
 from dsocr.pages.curves import figures
 

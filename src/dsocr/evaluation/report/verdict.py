@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dsocr.evaluation.comparison import NamedLines, difference_between
+from dsocr.evaluation.compare import NamedLines, difference_between
 from dsocr.evaluation.report.material import Material
 from dsocr.evaluation.report.sections import many
 

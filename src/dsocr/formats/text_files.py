@@ -1,0 +1,69 @@
+"""Images with a text file each: `x.png` with `x.gt.txt` or `x.txt`, beside it or in a folder beside (`words/x.txt`)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from dsocr.data.splits import split_of_folder
+from dsocr.document import LeftOut, Reason, SourceImage, SourceLine
+from dsocr.errors import DataError
+from dsocr.images import IMAGE_SUFFIXES
+from dsocr.io.encodings import read_text
+from dsocr.io.files import list_files, relative
+
+_ENDINGS = (".gt.txt", ".txt")
+_ABOUT = frozenset({"readme", "license", "licence", "license-cc-by-4.0", "copying", "notice", "changelog"})
+
+
+def find_pairs(source: Path) -> list[Path]:
+    """The images of a folder that have a text file."""
+    return list(_paired(source)[0])
+
+
+def read_pairs(source: Path) -> Iterator[SourceImage | LeftOut]:
+    """Every image with its text; an image or a text that stands alone is left out."""
+    paired, alone = _paired(source)
+    yield from alone
+    for image, text_file in paired.items():
+        where = relative(text_file, source)
+        try:
+            line = SourceLine(read_text(text_file), where)
+        except DataError as error:
+            yield LeftOut(Reason.BAD_SOURCE, where, error.message)
+            continue
+        folder = image.parent.relative_to(source)
+        yield SourceImage(image, relative(image.with_suffix(""), source), where, (line,), split=split_of_folder(folder))
+
+
+def _paired(source: Path) -> tuple[dict[Path, Path], list[LeftOut]]:
+    """Image -> text file, and what stands alone."""
+    texts = _texts_by_stem(source)
+    paired, alone = {}, []
+    for image in list_files(source, IMAGE_SUFFIXES):
+        text_file = _nearest(image, texts.get(image.stem, []))
+        if text_file:
+            paired[image] = text_file
+        else:
+            alone.append(LeftOut(Reason.NO_TRANSCRIPTION, relative(image, source), "no text file has its name"))
+    # A text may have been passed over for a better one of the same name; it is not alone then.
+    stems = {(image.stem) for image in paired}
+    for stem, files in texts.items():
+        if stem not in stems and stem.lower() not in _ABOUT:
+            alone += [LeftOut(Reason.NO_IMAGE, relative(file, source), "no image has its name") for file in files]
+    return paired, alone
+
+
+def _texts_by_stem(source: Path) -> dict[str, list[Path]]:
+    texts: dict[str, list[Path]] = {}
+    for path in list_files(source, {".txt"}):
+        ending = next(ending for ending in _ENDINGS if path.name.lower().endswith(ending))
+        texts.setdefault(path.name[: -len(ending)], []).append(path)
+    return texts
+
+
+def _nearest(image: Path, texts: list[Path]) -> Path | None:
+    """The text beside the image, `.gt.txt` before `.txt`; else the only one in a folder beside the image's."""
+    beside = [text for text in texts if text.parent == image.parent]
+    if beside:
+        return min(beside, key=lambda text: not text.name.lower().endswith(_ENDINGS[0]))
+    near = [text for text in texts if text.parent.parent == image.parent.parent]
+    return near[0] if len(near) == 1 else None

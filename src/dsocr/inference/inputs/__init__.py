@@ -1,1 +1,0 @@
-"""What can be transcribed: which pages there are, and what of each is shown to the model."""

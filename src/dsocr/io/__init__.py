@@ -1,0 +1,1 @@
+"""Files, folders, archives and downloads."""
