@@ -13,8 +13,6 @@ from dsocr.errors import ConfigError, RunError
 
 TOKEN = "DSOCR_TOKEN"  # noqa: S105 - the name of a variable
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
-_CONNECTIONS = 512
-"""Open at once, idle ones included; above that, the server answers 503 by itself, in plain text."""
 
 
 def serve_command(
@@ -30,7 +28,7 @@ def serve_command(
 ) -> None:
     """`dsocr serve`: until a signal ends it."""
     from dsocr.models.checkpoint import demand_readable
-    from dsocr.server.naming import adapter_folder, adapter_name
+    from dsocr.server import adapter_folder, adapter_name
 
     token = os.environ.get(TOKEN, "").strip() or None  # `set TOKEN=word ` keeps the space
     if token is None and not _is_local(host) and not public:
@@ -50,9 +48,7 @@ def serve_command(
         demand_readable(folder)
     listening(host, port).close()  # before the base is loaded, which may take minutes
     try:  # slow, and not needed to say what is not there
-        import uvicorn
-
-        from dsocr.server.app import create_app
+        from dsocr.server.app import create_app, run_server
     except ModuleNotFoundError as error:
         hint = 'pip install "dsocr-hw[server]"'
         raise RunError(f"serving needs {error.name}, which is not installed", hint=hint) from error
@@ -60,7 +56,7 @@ def serve_command(
     from dsocr.server.limits import Limits
 
     quiet_libraries()
-    limits = Limits(deadline=deadline, waiting=waiting)
+    limits = Limits(deadline=deadline, max_queued=waiting)
     models = ServedModels(adapters)
     hosts = _LOCAL | {host} if _is_local(host) else None
     app = create_app(models, limits=limits, token=token, hosts=hosts, shelf=shelf)
@@ -69,15 +65,7 @@ def serve_command(
         printer.result(f"reading at {address} as {', '.join(models.names)}")
         printer.say(f"how to ask: {address}/docs")
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            limit_concurrency=_CONNECTIONS,
-            timeout_keep_alive=15,
-            timeout_graceful_shutdown=30,
-        )
-        uvicorn.Server(config).run(sockets=[listener])
+        run_server(app, listener, limits)
 
 
 def _is_local(host: str) -> bool:

@@ -1,19 +1,20 @@
-"""The server's paths: what may be asked, and how it is answered."""
+"""The server's routes: what can be requested, and how it is answered."""
 
 import asyncio
 import json
+import socket
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
+import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 
 from dsocr import __version__
@@ -21,23 +22,26 @@ from dsocr.errors import DsocrError
 from dsocr.html import render
 from dsocr.inference.confidence import Prediction
 from dsocr.io.files import inside
-from dsocr.server.engine import Engine, ServedModels, read_images
+from dsocr.server import adapter_folder
+from dsocr.server.access import AccessMiddleware, RequestError
+from dsocr.server.engine import Engine, ServedModels, Transcript, read_images
 from dsocr.server.limits import (
-    BASE64_ROOM,
-    CONTENT_TYPE,
-    Account,
-    Budget,
-    Gate,
+    JSON_ALLOWANCE,
+    METRICS_TYPE,
+    ByteAccount,
+    ByteBudget,
     Limits,
-    Measures,
-    RefusedError,
-    fault,
-    image_of_data_uri,
+    Metrics,
+    MetricsMiddleware,
+    decode_data_uri,
+    guarded_protocol,
+    internal_error,
     read_body,
-    refusal_body,
-    refusal_headers,
 )
-from dsocr.server.naming import adapter_folder
+
+_MIN_LOGPROB = -9999.0
+"""What OpenAI's API answers for a probability of almost zero; JSON has no infinity."""
+_CSP = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 
 
 class ImageUrl(BaseModel):
@@ -54,115 +58,52 @@ class ImagePart(BaseModel):
 
 
 class TextPart(BaseModel):
-    """A text in a message; it is not used, for the adapter has the prompt it was trained with."""
+    """A text in a message. It has no effect: an adapter reads with the prompt it was trained with."""
 
     type: Literal["text"]
     text: str
 
 
 class Message(BaseModel):
-    """One message; images stand in the user's."""
+    """A message of a chat; images belong to the user's."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[Annotated[ImagePart | TextPart, Field(discriminator="type")]]
 
 
-class ChatRequest(BaseModel):
-    """What is asked for. Other settings of the protocol, such as temperature, are taken and change nothing."""
+class StreamOptions(BaseModel):
+    """Options of a streamed answer."""
 
-    model_config = ConfigDict(extra="ignore")
+    include_usage: bool = False
+
+
+class ChatRequest(BaseModel):
+    """A chat completion request. Other settings of the protocol, such as temperature, are accepted and ignored."""
 
     model: str
     messages: list[Message] = Field(min_length=1)
     stream: bool = False
+    stream_options: StreamOptions | None = None
+    logprobs: bool | None = False
     n: Literal[1] | None = 1
 
-    def urls(self, limits: Limits) -> list[str]:
-        """The images of the last message that has any. Raises RefusedError where there are none, or too many."""
+    def images(self, limits: Limits) -> list[bytes]:
+        """The images of the last message that has any. Raises RequestError if there are none, or too many."""
         for message in reversed(self.messages):
             parts = message.content if isinstance(message.content, list) else []
             if urls := [part.image_url.url for part in parts if isinstance(part, ImagePart)]:
-                if len(urls) > limits.images_a_request:
-                    message_ = f"{len(urls)} images in one message, where {limits.images_a_request} are allowed"
-                    raise RefusedError(413, "too_many_images", message_)
-                return urls
-        raise RefusedError(400, "no_image", "no message holds an image: add a part of type image_url with a data URI")
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a chat asks for, without its body: the images' files, who reads them, and how to answer."""
-
-    model: str
-    images: list[bytes]
-    stream: bool
-
-
-def asked_in(body: bytes, limits: Limits) -> Asked:
-    """What a body asks for. Raises pydantic's ValidationError, and RefusedError where it holds no image to read."""
-    request = ChatRequest.model_validate_json(body)
-    return Asked(request.model, [image_of_data_uri(url, limits) for url in request.urls(limits)], request.stream)
-
-
-def completion(identifier: str, created: int, model: str, text: str, *, truncated: bool) -> dict[str, Any]:
-    """The answer in one piece."""
-    choice = {
-        "index": 0,
-        "message": {"role": "assistant", "content": text},
-        "finish_reason": "length" if truncated else "stop",
-    }
-    return {
-        "id": identifier,
-        "object": "chat.completion",
-        "created": created,
-        "model": model,
-        "choices": [choice],
-        "usage": None,
-    }
-
-
-def chunks(identifier: str, created: int, model: str, text: str, *, truncated: bool) -> list[dict[str, Any]]:
-    """The answer as a stream has it: who speaks, all of the text, and why it ended."""
-    deltas: list[tuple[dict[str, str], str | None]] = [
-        ({"role": "assistant", "content": ""}, None),
-        ({"content": text}, None),
-        ({}, "length" if truncated else "stop"),
-    ]
-    return [
-        {
-            "id": identifier,
-            "object": "chat.completion.chunk",
-            "created": created,
-            "model": model,
-            "choices": [{"index": 0, "delta": delta, "finish_reason": reason}],
-        }
-        for delta, reason in deltas
-    ]
-
-
-_ADDRESS = "http://127.0.0.1:8000"
-_CHAT_MANUAL = """\
-client = openai.OpenAI(base_url='{address}/v1', api_key='TOKEN')
-image = 'data:image/png;base64,' + base64.b64encode(open('line.png', 'rb').read()).decode()
-part = {{'type': 'image_url', 'image_url': {{'url': image}}}}
-answer = client.chat.completions.create(model='{model}', messages=[{{'role': 'user', 'content': [part]}}])
-print(answer.choices[0].message.content)"""
-
-
-def manual(description: Mapping[str, Any], models: Sequence[str]) -> str:
-    """Render an OpenAPI description with examples that use the first of these models."""
-    examples = {
-        "/v1/transcriptions": f"curl --data-binary @line.png {_ADDRESS}/v1/transcriptions",
-        "/v1/chat/completions": _CHAT_MANUAL.format(address=_ADDRESS, model=models[0]),
-    }
-    return render(__package__, "manual.html.jinja", description=description, models=models, examples=examples)
+                if len(urls) > limits.max_images_per_request:
+                    text = f"{len(urls)} images in one message; at most {limits.max_images_per_request} are allowed"
+                    raise RequestError(413, "too_many_images", text)
+                return [decode_data_uri(url, limits) for url in urls]
+        raise RequestError(400, "no_image", "no message has an image: add a part of type image_url with a data URI")
 
 
 class Transcription(BaseModel):
-    """What was read of one image.
+    """The transcription of one image.
 
-    `confidence` is the share of the text that is likely to be right. `flags` are reasons to look at it whatever that
-    says: empty, looping, truncated, overruled.
+    `confidence` is the estimated share of the text that is right. `flags` are reasons to review it in any case: empty,
+    looping, truncated, overruled, or page_shaped for what looks like a page and was read as a line.
     """
 
     id: str
@@ -173,7 +114,7 @@ class Transcription(BaseModel):
     flags: list[str]
 
 
-class Fault(BaseModel):
+class ErrorDetail(BaseModel):
     """Why a request was not served."""
 
     message: str
@@ -181,27 +122,27 @@ class Fault(BaseModel):
     code: str
 
 
-class Faults(BaseModel):
-    """A refusal, as OpenAI's clients read it."""
+class ErrorResponse(BaseModel):
+    """An error in the form that OpenAI's clients expect."""
 
-    error: Fault
+    error: ErrorDetail
 
 
-_STATUSES: dict[int | str, dict[str, Any]] = {
-    status: {"model": Faults, "description": description}
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorResponse, "description": description}
     for status, description in (
-        (400, "the request cannot be understood"),
-        (401, "the token is missing or wrong"),
-        (403, "the models of this server stay as they are"),
+        (400, "invalid request"),
+        (401, "missing or wrong token"),
+        (403, "models cannot be changed, or the request comes from another site's page"),
         (404, "no such model or run"),
-        (408, "the body came too slowly"),
+        (408, "the body arrived too slowly"),
         (409, "the model cannot do that"),
         (413, "the body or the image is too large"),
         (421, "not a host name of this server"),
         (422, "not an image that can be read"),
-        (429, "too many requests; see Retry-After"),
-        (503, "the image takes more memory than is free, too many requests are open, or the server is ending"),
-        (504, "not read in time"),
+        (429, "the queue is full; see Retry-After"),
+        (503, "out of memory, too many open requests, or the server is shutting down"),
+        (504, "not read before the deadline"),
     )
 }
 _IMAGE_BODY = {
@@ -210,13 +151,13 @@ _IMAGE_BODY = {
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
-_CHAT = ChatRequest.model_json_schema(ref_template="#/components/schemas/{model}")
-_CHAT_PARTS: dict[str, Any] = _CHAT.pop("$defs")
-_CHAT_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": _CHAT}}}}
+_CHAT_SCHEMA = ChatRequest.model_json_schema(ref_template="#/components/schemas/{model}")
+_CHAT_PARTS: dict[str, Any] = _CHAT_SCHEMA.pop("$defs")
+_CHAT_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": _CHAT_SCHEMA}}}}
 
 
-class _Described(FastAPI):
-    """An application whose description knows the parts of a chat, too: their bodies are read within limits, by hand."""
+class _App(FastAPI):
+    """FastAPI, with the parts of a chat in its description: bodies are read within limits, not by FastAPI."""
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI description."""
@@ -233,14 +174,14 @@ def create_app(
     hosts: Collection[str] | None = None,
     shelf: Path | None = None,
 ) -> FastAPI:
-    """The application, which reads from when it starts until it ends. Without `hosts` it answers under any host name.
+    """The application; it reads from startup to shutdown. `hosts` are the host names to answer under, None for any.
 
-    `shelf` is a folder of runs that may be taken in while the server runs, by those who have the token.
+    `shelf` is a folder of runs that clients with the token may load while the server runs.
     """
     limits = limits or Limits()
-    measures = Measures()
-    budget = Budget(limits.held_bytes)
-    engine = Engine(models, limits, measures)
+    metrics = Metrics()
+    budget = ByteBudget(limits.max_held_bytes)
+    engine = Engine(models, limits, metrics)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -250,167 +191,257 @@ def create_app(
         finally:
             engine.close()
 
-    app = _Described(
-        title="dsocr",
-        version=__version__,
-        lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
-        openapi_url="/openapi.json",
+    app = _App(title="dsocr", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.add_middleware(
+        AccessMiddleware,
+        hosts=hosts,
+        token=token,
+        max_open=limits.max_open_requests,
+        csp=_CSP,
+        on_reject=metrics.add_rejection,
     )
-    app.add_middleware(Gate, token=token, hosts=hosts, measures=measures, most=limits.open_requests)
+    app.add_middleware(MetricsMiddleware, metrics=metrics)
 
-    @app.exception_handler(RefusedError)
-    async def refuse(_: Request, refusal: RefusedError) -> Response:
-        measures.was_refused(refusal.code)
-        return JSONResponse(refusal_body(refusal), refusal.status, refusal_headers(refusal))
+    @app.exception_handler(RequestError)
+    async def answer_error(_: Request, error: RequestError) -> Response:
+        metrics.add_rejection(error.code)
+        return JSONResponse(error.body(), error.status, error.headers())
 
     @app.exception_handler(Exception)
-    async def admit_a_fault(request: Request, _: Exception) -> Response:
-        return await refuse(request, fault())
+    async def answer_bug(request: Request, _: Exception) -> Response:
+        return await answer_error(request, internal_error())
 
     @app.exception_handler(RequestValidationError)
-    async def refuse_parameters(request: Request, error: RequestValidationError) -> Response:
-        return await refuse(request, _not_understood(error))
+    async def answer_invalid(request: Request, error: RequestValidationError) -> Response:
+        return await answer_error(request, _invalid(error))
 
     @app.exception_handler(HTTPException)
-    async def refuse_path(_: Request, error: HTTPException) -> Response:
-        refusal = RefusedError(error.status_code, "no_such_path", str(error.detail))
-        return JSONResponse(refusal_body(refusal), error.status_code, dict(error.headers or {}))
+    async def answer_no_route(_: Request, error: HTTPException) -> Response:
+        body = RequestError(error.status_code, "no_such_path", str(error.detail)).body()
+        return JSONResponse(body, error.status_code, dict(error.headers or {}))
 
-    def chosen(model: str | None) -> str:
-        name = model or models.default
+    def known_model(name: str | None) -> str:
+        name = name or models.default
         if name not in models.names:
-            raise RefusedError(404, "no_such_model", f"there is no model {name!r}; there are {', '.join(models.names)}")
+            raise RequestError(404, "model_not_found", f"no model {name!r}; available: {', '.join(models.names)}")
         return name
 
-    async def predictions(request: Request, images: list[bytes], model: str) -> list[Prediction]:
-        return await read_images(request, images, model, engine, limits)
+    async def read_request(request: Request, max_bytes: int, account: ByteAccount) -> bytes:
+        engine.check_room()
+        return await read_body(request, max_bytes, limits, account)
 
-    async def body_of(request: Request, most: int, account: Account) -> bytes:
-        engine.demand_room()
-        return await read_body(request, most, limits, account)
-
-    async def chat_in(request: Request, account: Account) -> Asked:
-        body = await body_of(request, limits.body_bytes * 4 // 3 + BASE64_ROOM, account)
+    async def read_chat(request: Request, account: ByteAccount) -> tuple[ChatRequest, list[bytes]]:
+        body = await read_request(request, limits.max_body_bytes * 4 // 3 + JSON_ALLOWANCE, account)
         try:
-            asked = asked_in(body, limits)
+            chat = ChatRequest.model_validate_json(body)
         except ValidationError as error:
-            raise _not_understood(error) from None
-        account.keep(sum(map(len, asked.images)))  # the body goes, its images wait
-        return asked
+            raise _invalid(error) from None
+        images = chat.images(limits)
+        account.shrink(sum(map(len, images)))
+        return chat.model_copy(update={"messages": []}), images  # what waits in the queue is the images alone
 
     @app.post(
         "/v1/transcriptions",
         response_model=Transcription,
-        responses={**_STATUSES, 200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+        responses={**_ERRORS, 200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
         openapi_extra=_IMAGE_BODY,
     )
     async def transcriptions(request: Request, model: str | None = None) -> Any:
-        """Read the image whose bytes are the body; `Accept: text/plain` asks for the text alone."""
-        name = chosen(model)
+        """Read the image whose bytes are the body; with `Accept: text/plain` the answer is the text alone."""
+        name = known_model(model)
         with budget.account() as account:
-            data = await body_of(request, limits.body_bytes, account)
-            (prediction,) = await predictions(request, [data], name)
+            data = await read_request(request, limits.max_body_bytes, account)
+            (transcript,) = await read_images(request, [data], name, engine, limits)
+        prediction = transcript.prediction
         if request.headers.get("accept", "").startswith("text/plain"):
             return PlainTextResponse(prediction.text)
         return Transcription(
-            id=_identifier("transcription"),
+            id=_new_id("transcription"),
             model=name,
             text=prediction.text,
             tokens=prediction.tokens,
             confidence=prediction.confidence,
-            flags=list(prediction.flags),
+            flags=list(transcript.flags),
         )
 
-    @app.post("/v1/chat/completions", responses=_STATUSES, openapi_extra=_CHAT_BODY)
+    @app.post("/v1/chat/completions", responses=_ERRORS, openapi_extra=_CHAT_BODY)
     async def chat_completions(request: Request) -> Response:
         """Read the images of the last message that has any, each a data URI; their texts are joined by line breaks."""
         with budget.account() as account:
-            asked = await chat_in(request, account)
-            name = chosen(asked.model)
-            read = await predictions(request, asked.images, name)
-        text, truncated = "\n".join(one.text for one in read), any(one.truncated for one in read)
-        identifier, created = _identifier("chatcmpl"), int(time.time())
-        if not asked.stream:
-            return JSONResponse(completion(identifier, created, name, text, truncated=truncated))
-        pieces = [json.dumps(piece) for piece in chunks(identifier, created, name, text, truncated=truncated)]
-        events = [f"data: {piece}\n\n" for piece in [*pieces, "[DONE]"]]
-        return StreamingResponse(iter(events), media_type="text/event-stream")
+            chat, images = await read_chat(request, account)
+            name = known_model(chat.model)
+            transcripts = await read_images(request, images, name, engine, limits)
+        if not chat.stream:
+            return JSONResponse(_completion(chat, name, transcripts))
+        events = (json.dumps(chunk) for chunk in _chunks(chat, name, transcripts))
+        stream = (f"data: {event}\n\n" for event in (*events, "[DONE]"))
+        return StreamingResponse(stream, media_type="text/event-stream")
 
-    @app.put("/v1/adapters/{name}", responses=_STATUSES)
+    @app.put("/v1/adapters/{name}", responses=_ERRORS)
     async def load_adapter(name: str) -> dict[str, list[str]]:
-        """Take in the run of that name from the server's shelf, or take it in anew; answers what can be named."""
-        folder = _on_shelf(shelf, name, token)
-        await _between_batches(engine, lambda: models.load(name, folder))
+        """Load, or reload, the run of that name from the server's shelf; the answer lists all models."""
+        path = shelf_path(name)
+        try:
+            folder = adapter_folder(path)
+        except DsocrError as error:
+            raise RequestError(
+                404, "run_not_found", f"no finished run {name!r} on the shelf: {error.message}"
+            ) from None
+        await change_models(lambda: models.load(name, folder))
         return {"models": models.names}
 
-    @app.delete("/v1/adapters/{name}", responses=_STATUSES)
+    @app.delete("/v1/adapters/{name}", responses=_ERRORS)
     async def unload_adapter(name: str) -> dict[str, list[str]]:
-        """Forget an adapter; the default stays."""
-        _on_shelf(shelf, name, token, there=False)
-        await _between_batches(engine, lambda: models.unload(name))
+        """Unload an adapter; the default cannot be unloaded."""
+        shelf_path(name)
+        await change_models(lambda: models.unload(name))
         return {"models": models.names}
 
-    @app.get("/v1/models", responses={status: _STATUSES[status] for status in (401, 421)})
-    async def list_models() -> dict[str, Any]:
-        """What can be named as a model."""
-        names = models.names
-        return {
-            "object": "list",
-            "data": [{"id": name, "object": "model", "created": 0, "owned_by": "dsocr"} for name in names],
-        }
+    def shelf_path(name: str) -> Path:
+        if shelf is None or token is None:
+            raise RequestError(403, "models_are_fixed", "models can be changed only with --shelf and a token")
+        try:
+            return inside(shelf, name)
+        except DsocrError as error:
+            raise RequestError(404, "run_not_found", error.message) from None
 
-    @app.get("/healthz", responses={503: _STATUSES[503]})
+    async def change_models(change: Callable[[], None]) -> None:
+        try:
+            await asyncio.wrap_future(engine.call(change))
+        except DsocrError as error:
+            raise RequestError(409, "cannot_change", str(error)) from None
+
+    @app.get("/v1/models", responses={status: _ERRORS[status] for status in (401, 403, 421)})
+    async def list_models() -> dict[str, Any]:
+        """The models that a request can name."""
+        data = [{"id": name, "object": "model", "created": 0, "owned_by": "dsocr"} for name in models.names]
+        return {"object": "list", "data": data}
+
+    @app.get("/healthz", responses={503: _ERRORS[503]})
     async def healthz() -> dict[str, str]:
-        """Whether the server lives."""
+        """Whether the server is alive."""
         if not engine.is_alive:
-            raise RefusedError(503, "not_alive", "the thread that reads has ended")
+            raise RequestError(503, "engine_failed", "the reading thread has ended; restart the server")
         return {"status": "alive"}
 
-    @app.get("/readyz", responses={503: _STATUSES[503]})
+    @app.get("/readyz", responses={status: _ERRORS[status] for status in (429, 503)})
     async def readyz() -> dict[str, str]:
-        """Whether an image would be taken."""
-        engine.demand_room()
+        """Whether an image would be accepted now."""
+        engine.check_room()
         return {"status": "ready"}
 
     @app.get("/metrics", response_class=PlainTextResponse)
-    async def metrics() -> Response:
-        """Counters, as Prometheus reads them."""
-        return Response(measures.as_text(), media_type=CONTENT_TYPE)
+    async def show_metrics() -> Response:
+        """Counters in Prometheus' text format."""
+        return Response(metrics.render(), media_type=METRICS_TYPE)
 
     @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
-    async def docs() -> Response:
-        """The paths and how to use them, as a page without scripts."""
-        return HTMLResponse(manual(app.openapi(), models.names))
+    async def docs(request: Request) -> Response:
+        """A manual of these paths, without scripts."""
+        address = str(request.base_url).rstrip("/")
+        return HTMLResponse(
+            render(__package__, "manual.html.jinja", api=app.openapi(), models=models.names, address=address)
+        )
 
     return app
 
 
-def _on_shelf(shelf: Path | None, name: str, token: str | None, *, there: bool = True) -> Path:
-    """The adapter of a run on the shelf. Raises RefusedError where nobody may change the models, or there is none."""
-    if shelf is None or token is None:
-        raise RefusedError(
-            403, "fixed_models", "this server was started without --shelf or without a token: its models stay"
-        )
-    try:
-        folder = inside(shelf, name)
-        return adapter_folder(folder) if there else folder
-    except DsocrError as error:
-        raise RefusedError(404, "no_such_run", f"no finished run {name!r} on the shelf: {error.message}") from None
+def run_server(app: FastAPI, listener: socket.socket, limits: Limits) -> None:
+    """Serve on a listening socket until a signal ends the process."""
+    make_server(app, limits).run(sockets=[listener])
 
 
-async def _between_batches(engine: Engine, change: Callable[[], None]) -> None:
-    try:
-        await asyncio.wrap_future(engine.call(change))
-    except DsocrError as error:
-        raise RefusedError(409, "cannot_change", str(error)) from None
+def make_server(app: FastAPI, limits: Limits) -> uvicorn.Server:
+    """A server that closes connections which do not send a request in time, and has no access log."""
+    config = uvicorn.Config(
+        app,
+        http=guarded_protocol(limits),
+        log_config=None,
+        access_log=False,
+        timeout_keep_alive=int(limits.header_timeout),
+        timeout_graceful_shutdown=30,
+    )
+    return uvicorn.Server(config)
 
 
-def _identifier(kind: str) -> str:
+def _completion(chat: ChatRequest, model: str, transcripts: Sequence[Transcript]) -> dict[str, Any]:
+    predictions = [transcript.prediction for transcript in transcripts]
+    text = "\n".join(prediction.text for prediction in predictions)
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text},
+        "finish_reason": _finish_reason(predictions),
+        "logprobs": _logprobs(predictions) if chat.logprobs else None,
+    }
+    return {
+        "id": _new_id("chatcmpl"),
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": model,
+        "choices": [choice],
+        "usage": _usage(predictions),
+        "dsocr": [
+            {"confidence": transcript.prediction.confidence, "flags": list(transcript.flags)}
+            for transcript in transcripts
+        ],
+    }
+
+
+def _chunks(chat: ChatRequest, model: str, transcripts: Sequence[Transcript]) -> Iterator[dict[str, Any]]:
+    """The same as a stream: the role, the whole text, and why it ended; then the usage, if asked for."""
+    whole = _completion(chat, model, transcripts)
+    choice = whole["choices"][0]
+    head = {name: whole[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+    for delta, logprobs, reason in (
+        ({"role": "assistant", "content": ""}, None, None),
+        ({"content": choice["message"]["content"]}, choice["logprobs"], None),
+        ({}, None, choice["finish_reason"]),
+    ):
+        part = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
+        yield {**head, "choices": [part]}
+    if chat.stream_options and chat.stream_options.include_usage:
+        yield {**head, "choices": [], "usage": whole["usage"]}
+
+
+def _finish_reason(predictions: Sequence[Prediction]) -> str:
+    return "length" if any(prediction.truncated for prediction in predictions) else "stop"
+
+
+def _usage(predictions: Sequence[Prediction]) -> dict[str, int]:
+    """Generated tokens. Images and the run's fixed prompt are not counted as prompt tokens."""
+    tokens = sum(prediction.tokens for prediction in predictions)
+    return {"prompt_tokens": 0, "completion_tokens": tokens, "total_tokens": tokens}
+
+
+def _logprobs(predictions: Sequence[Prediction]) -> dict[str, Any] | None:
+    """Tokens with their log probabilities; their texts joined are the answer. None if the model gives none."""
+    if not any(prediction.scores for prediction in predictions):
+        return None
+    tokens: list[tuple[str, float]] = []
+    for prediction in predictions:
+        if tokens:
+            tokens.append(("\n", 0.0))  # between images; not generated
+        at = 0
+        for score in prediction.scores:
+            logprob = max(score.log_probability, _MIN_LOGPROB)
+            if score.end > at:
+                tokens.append((prediction.text[at : score.end], logprob))
+                at = score.end
+            elif score.end > score.start:  # another part of the same letter; the end token stands for none
+                tokens[-1] = (tokens[-1][0], max(tokens[-1][1] + logprob, _MIN_LOGPROB))
+        if at < len(prediction.text):
+            tokens.append((prediction.text[at:], 0.0))
+    content = [
+        {"token": token, "logprob": logprob, "bytes": list(token.encode()), "top_logprobs": []}
+        for token, logprob in tokens
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _new_id(kind: str) -> str:
     return f"{kind}-{uuid4().hex}"
 
 
-def _not_understood(error: RequestValidationError | ValidationError) -> RefusedError:
-    faults = [f"{'.'.join(map(str, fault['loc'])) or 'body'}: {fault['msg']}" for fault in error.errors()]
-    return RefusedError(400, "not_understood", "; ".join(faults[:5]))
+def _invalid(error: RequestValidationError | ValidationError) -> RequestError:
+    problems = [f"{'.'.join(map(str, problem['loc'])) or 'body'}: {problem['msg']}" for problem in error.errors()]
+    return RequestError(400, "invalid_request", "; ".join(problems[:5]))

@@ -1,11 +1,10 @@
-"""One thread that reads: requests wait in a bounded queue, and those for one model are read together.
+"""One thread that reads: images wait in a bounded queue, and those for one model are read in batches.
 
-Knows nothing of HTTP: bytes of images in, predictions out.
+Knows nothing of routes: image files in, predictions out.
 """
 
 import asyncio
 import logging
-import math
 import threading
 import time
 from collections import deque
@@ -21,428 +20,380 @@ import torch
 from PIL import Image
 from starlette.requests import Request
 
+from dsocr.document import Unit
 from dsocr.errors import DataError, DsocrError, ModelError
 from dsocr.images import decode_image
 from dsocr.inference.confidence import Calibration, Prediction
 from dsocr.inference.generation import Generation
+from dsocr.inference.inputs import shown_by
 from dsocr.inference.reader import Transcriber
 from dsocr.models.adapters import add_adapter
 from dsocr.models.deepseek_ocr import load_encoder
 from dsocr.runs import ReadingSettings
-from dsocr.server.limits import Limits, Measures, RefusedError, busy, fault, pixels_of
-from dsocr.server.naming import BASE, demand_name
-
-_FIRST_GUESS = 0.5
-"""Seconds for an image, before any was read."""
-_KEPT = 0.8
-"""What a batch still counts for after the next one."""
-
-
-class Pace:
-    """Seconds for an image: of the last batches together, so that a large one counts for more than a small one."""
-
-    def __init__(self) -> None:
-        self._seconds = _FIRST_GUESS
-        self._images = 1.0
-        self._under_way = 0
-        self._unanswered = 0
-        self._since = 0.0
-
-    @property
-    def is_idle(self) -> bool:
-        """True while nobody waits for an image that is being read."""
-        return not self._unanswered
-
-    def begin(self, images: int) -> None:
-        """A batch of so many images is begun."""
-        self._since = time.monotonic()
-        self._under_way = self._unanswered = images
-
-    def answer(self) -> None:
-        """An image of the batch is about to be answered: who asks for the next one upon it finds nothing in its way."""
-        self._unanswered -= 1
-
-    def end(self) -> float:
-        """The batch was read; the seconds it took."""
-        seconds = time.monotonic() - self._since
-        self._seconds = _KEPT * self._seconds + seconds
-        self._images = _KEPT * self._images + self._under_way
-        self._under_way = self._unanswered = 0
-        return seconds
-
-    def seconds_of(self, images: int) -> float:
-        """How long it should take to read the rest of the batch that is under way, and so many images behind it."""
-        each, rest = self._seconds / self._images, 0.0
-        if self._under_way:
-            passed = time.monotonic() - self._since
-            each = max(each, passed / self._under_way)  # it takes longer than expected already
-            rest = self._under_way * each - passed
-        return rest + images * each
-
+from dsocr.server import BASE, check_adapter_name
+from dsocr.server.access import RequestError
+from dsocr.server.limits import Limits, Metrics, busy, check_image, internal_error
 
 _LOG = logging.getLogger(__name__)
-_LONGEST_PAUSE = 60
-"""Seconds: the most that `Retry-After` says."""
-_CLOSING = ("closing", "the server is shutting down")
-_BROKEN = ("not_alive", "the thread that reads has ended: the server must be started again")
+_CLOSING = ("shutting_down", "the server is shutting down")
+_FAILED = ("engine_failed", "the reading thread has ended; restart the server")
+_DISCONNECT_INTERVAL = 0.25
+"""Seconds between two checks whether the client is still connected."""
 
 
 class Models(Protocol):
-    """What can read, by name."""
+    """The models that an engine reads with, by name."""
 
     @property
-    def samples_per_batch(self) -> int:
-        """How many images are read together at most."""
+    def batch_size(self) -> int:
+        """The largest number of images to read together."""
+
+    def unit(self, model: str) -> Unit:
+        """What the images showed that the model was trained on."""
 
     def read(self, model: str, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         """A prediction for every (id, image), in their order."""
 
 
 @dataclass(frozen=True, slots=True)
+class Transcript:
+    """A prediction with the reasons to review it; `page_shaped` means a page was sent to a model of lines."""
+
+    prediction: Prediction
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """An image that waits to be read: its file, its size in pixels, and when nobody waits for it any longer."""
+    """A queued image file, its size in pixels, and the time (monotonic) after which it is dropped from the queue."""
 
     data: bytes
     pixels: int
     model: str
     expires: float
-    answer: "Future[Prediction]" = field(default_factory=Future)
+    result: "Future[Transcript]" = field(default_factory=Future)
 
     @property
-    def is_over(self) -> bool:
-        """True where nobody waits any longer."""
-        return self.answer.cancelled() or time.monotonic() > self.expires
+    def is_obsolete(self) -> bool:
+        """True if nobody waits for the result any more."""
+        return self.result.cancelled() or time.monotonic() > self.expires
 
 
 class Engine:
-    """Reads what is submitted, in one thread of its own, until it is closed."""
+    """Reads submitted images in one thread until it is closed."""
 
-    def __init__(self, models: Models, limits: Limits, measures: Measures) -> None:
+    def __init__(self, models: Models, limits: Limits, metrics: Metrics) -> None:
         self._models = models
         self._limits = limits
-        self._measures = measures
-        self._waiting: deque[Job] = deque()
+        self._metrics = metrics
+        self._queue: deque[Job] = deque()
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._changed = threading.Condition()
         self._ended: tuple[str, str] | None = None
-        self._pace = Pace()
-        self._thread = threading.Thread(target=self._work, name="dsocr-engine", daemon=True)
-        measures.watch_waiting(lambda: len(self._waiting))
+        self._thread = threading.Thread(target=self._run, name="dsocr-engine", daemon=True)
+        metrics.watch_queue(lambda: len(self._queue))
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start the reading thread."""
         self._thread.start()
 
-    def close(self, patience: float = 30.0) -> None:
-        """Read what is being read to its end, refuse what waits, and stop."""
+    def close(self, timeout: float = 30.0) -> None:
+        """Finish the current batch, reject everything queued, and stop."""
         with self._changed:
             self._ended = self._ended or _CLOSING
             self._changed.notify_all()
         if self._thread.is_alive():
-            self._thread.join(patience)
+            self._thread.join(timeout)
 
     @property
     def is_alive(self) -> bool:
-        """True while it reads or waits for something to read."""
+        """True while images can be submitted."""
         return self._thread.is_alive() and self._ended is None
 
-    def demand_room(self, images: int = 1) -> None:
-        """Raise the RefusedError that `submit` would raise.
-
-        Where nothing is being done an image is always taken, for there is no other way to learn how long one takes.
-        """
+    def check_room(self, images: int = 1) -> None:
+        """Raise the RequestError that `submit` would raise for that many images."""
         with self._changed:
-            self._demand_life()
-            if images > self._limits.waiting:
-                most = self._limits.waiting
-                raise RefusedError(413, "too_many_images", f"{images} images at once, where {most} may wait")
-            waiting = len(self._waiting)
-            idle = not waiting and self._pace.is_idle
-            late = not idle and self._pace.seconds_of(waiting + images) > self._limits.longest_wait
-            if late or waiting + images > self._limits.waiting:
-                raise busy(max(1, min(_LONGEST_PAUSE, math.ceil(self._pace.seconds_of(waiting)))))
+            self._check_alive()
+            limit = self._limits.max_queued
+            if images > limit:
+                raise RequestError(413, "too_many_images", f"{images} images at once; the queue holds {limit}")
+            if len(self._queue) + images > limit:
+                raise busy()
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Let the images wait to be read, all or none; their `answer` is set then. Raises RefusedError."""
+        """Queue all jobs or none; their `result` is set when they are read. Raises RequestError."""
         with self._changed:
-            self.demand_room(len(jobs))
-            self._waiting.extend(jobs)
+            self.check_room(len(jobs))
+            self._queue.extend(jobs)
             self._changed.notify_all()
 
     def call(self, function: Callable[[], Any]) -> "Future[Any]":
-        """Have something done between two batches, in the thread that reads. Raises RefusedError where it has ended."""
-        answer: Future[Any] = Future()
+        """Run a function in the reading thread between two batches. Raises RequestError if the thread has ended."""
+        result: Future[Any] = Future()
         with self._changed:
-            self._demand_life()
-            self._calls.append((function, answer))
+            self._check_alive()
+            self._calls.append((function, result))
             self._changed.notify_all()
-        return answer
+        return result
 
-    def _demand_life(self) -> None:
+    def _check_alive(self) -> None:
         if self._ended is not None:
-            raise RefusedError(503, *self._ended)
+            raise RequestError(503, *self._ended)
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         try:
-            self._read_all()
-        except Exception:  # noqa: BLE001 - there is nobody else to tell
-            _LOG.exception("the thread that reads has ended by a fault")
+            while self._step():
+                pass
+        except Exception:  # noqa: BLE001 - the last place to report it
+            _LOG.exception("the reading thread ended with an error")
         finally:
-            self._refuse_all()
+            self._reject_all()
 
-    def _read_all(self) -> None:
-        """Read what waits and carry out what is called for, until it is closed."""
-        while True:
-            with self._changed:
-                while not (self._waiting or self._calls or self._ended):
-                    self._changed.wait()
-                if self._ended:
-                    return
-                call = self._calls.popleft() if self._calls else None
-            if call is not None:
-                _carry_out(*call)
-                del call  # until the next one, for it may hold much
-            else:
-                self._read_next()
-
-    def _read_next(self) -> None:
-        """Read a batch, and keep nothing of it."""
-        if not (batch := self._next_batch()):
-            return
-        self._pace.begin(len(batch))
-        self._read(batch)
-        self._measures.batch_was_read(len(batch), self._pace.end())
-
-    def _refuse_all(self) -> None:
+    def _step(self) -> bool:
+        """Wait for work and do one piece of it; False when closed. Keeps no reference to what it did."""
         with self._changed:
-            self._ended = self._ended or _BROKEN
-            left: list[Future[Any]] = [*(job.answer for job in self._waiting), *(answer for _, answer in self._calls)]
-            self._waiting.clear()
+            while not (self._queue or self._calls or self._ended):
+                self._changed.wait()
+            if self._ended:
+                return False
+            call = self._calls.popleft() if self._calls else None
+        if call is not None:
+            _run_call(*call)
+        elif batch := self._next_batch():
+            started = time.monotonic()
+            self._read(batch)
+            self._metrics.add_batch(len(batch), time.monotonic() - started)
+        return True
+
+    def _reject_all(self) -> None:
+        with self._changed:
+            self._ended = self._ended or _FAILED
+            pending: list[Future[Any]] = [*(job.result for job in self._queue), *(result for _, result in self._calls)]
+            self._queue.clear()
             self._calls.clear()
-            for answer in left:
-                if answer.set_running_or_notify_cancel():
-                    answer.set_exception(RefusedError(503, *self._ended))
+            for result in pending:
+                if result.set_running_or_notify_cancel():
+                    result.set_exception(RequestError(503, *self._ended))
 
     def _next_batch(self) -> list[Job]:
-        """The first that waits and those behind it that can be read with it, in their order."""
-        most = self._models.samples_per_batch
-        until = time.monotonic() + self._limits.gather
+        """The first job in the queue and later ones that can be read with it, in order; obsolete jobs are dropped."""
+        size = self._models.batch_size
+        until = time.monotonic() + self._limits.batch_wait
         with self._changed:
-            while len(self._waiting) < most and (left := until - time.monotonic()) > 0 and not self._ended:
+            while len(self._queue) < size and (left := until - time.monotonic()) > 0 and not self._ended:
                 self._changed.wait(left)
             batch: list[Job] = []
             others: deque[Job] = deque()
             pixels = 0
-            for job in self._waiting:
-                if job.is_over:
-                    job.answer.cancel()
-                elif len(batch) < most and (not batch or self._fits(job, batch[0], pixels)):
+            for job in self._queue:
+                if job.is_obsolete:
+                    job.result.cancel()
+                elif len(batch) < size and (not batch or self._fits(job, batch[0], pixels)):
                     batch.append(job)
                     pixels += job.pixels
                 else:
                     others.append(job)
-            self._waiting = others
-        # From here on an answer cannot be cancelled, so it can be set.
-        return [job for job in batch if job.answer.set_running_or_notify_cancel()]
+            self._queue = others
+        # A result that is running can no longer be cancelled, so it can be set.
+        return [job for job in batch if job.result.set_running_or_notify_cancel()]
 
     def _fits(self, job: Job, first: Job, pixels: int) -> bool:
-        return job.model == first.model and pixels + job.pixels <= self._limits.batch_pixels
+        return job.model == first.model and pixels + job.pixels <= self._limits.max_batch_pixels
 
     def _read(self, batch: Sequence[Job]) -> None:
-        """Answer every job; one that cannot be read takes no other with it."""
-        shown: list[tuple[Job, Image.Image]] = []
+        """Set the result of every job; an image that cannot be read does not affect the others."""
+        opened: list[tuple[Job, Image.Image]] = []
         for job in batch:
             try:
-                shown.append((job, decode_image(job.data, name="image", max_pixels=self._limits.pixels).image))
-            except Exception as error:  # noqa: BLE001 - whatever it was, it is told to who asked
-                self._refuse(job, error)
-        if shown and not self._answer(shown):
-            for one in shown:  # no error is at hand here any longer: what it held in memory is free
-                self._answer([one])
+                opened.append((job, decode_image(job.data, name="image", max_pixels=self._limits.max_pixels).image))
+            except Exception as error:  # noqa: BLE001 - reported to the client
+                self._fail(job, error)
+        if opened and not self._predict(opened):
+            for one in opened:  # outside the `except` block, so what the failed batch held in memory is free
+                self._predict([one])
 
-    def _answer(self, shown: Sequence[tuple[Job, Image.Image]]) -> bool:
-        """Answer the jobs; False where several could not be read together, and have no answer yet."""
-        images = [(str(place), image) for place, (_, image) in enumerate(shown)]
+    def _predict(self, opened: Sequence[tuple[Job, Image.Image]]) -> bool:
+        """Read the images and set their results; False if several images failed together and have no result yet."""
+        model = opened[0][0].model
+        images = [(str(place), image) for place, (_, image) in enumerate(opened)]
         try:
-            predictions = list(zip(shown, self._models.read(shown[0][0].model, images), strict=True))
-        except Exception as error:  # noqa: BLE001
-            if len(shown) == 1:
-                self._refuse(shown[0][0], error)
-            return len(shown) == 1
-        for (job, _), prediction in predictions:
-            self._measures.was_read(prediction)
-            self._pace.answer()
-            job.answer.set_result(prediction)
+            predictions = list(self._models.read(model, images))
+            unit = self._models.unit(model)
+        except Exception as error:  # noqa: BLE001 - reported to the client
+            if len(opened) == 1:
+                self._fail(opened[0][0], error)
+            return len(opened) == 1
+        for (job, image), prediction in zip(opened, predictions, strict=True):
+            is_page = unit == "line" and shown_by(image.size) == "page"
+            flags = (*prediction.flags, *(["page_shaped"] if is_page else []))
+            self._metrics.add_prediction(prediction, flags)
+            job.result.set_result(Transcript(prediction, flags))
         return True
 
-    def _refuse(self, job: Job, error: Exception) -> None:
+    def _fail(self, job: Job, error: Exception) -> None:
         if isinstance(error, torch.OutOfMemoryError | MemoryError):
-            error = RefusedError(503, "out_of_memory", "the image takes more memory than is free", retry_after=5)
-        if not isinstance(error, DsocrError | RefusedError):
+            error = RequestError(503, "out_of_memory", "not enough memory for the image", retry_after=5)
+        if not isinstance(error, DsocrError | RequestError):
             _LOG.error("an image could not be read", exc_info=error)
-        self._pace.answer()
-        job.answer.set_exception(_without_frames(error))
+        job.result.set_exception(_without_frames(error))
 
 
-def _carry_out(function: Callable[[], Any], answer: "Future[Any]") -> None:
-    if not answer.set_running_or_notify_cancel():
+def _run_call(function: Callable[[], Any], result: "Future[Any]") -> None:
+    if not result.set_running_or_notify_cancel():
         return
     try:
-        answer.set_result(function())
-    except Exception as error:  # noqa: BLE001 - told to who asked
-        answer.set_exception(_without_frames(error))
+        result.set_result(function())
+    except Exception as error:  # noqa: BLE001 - reported to the client
+        result.set_exception(_without_frames(error))
 
 
 def _without_frames(error: Exception) -> Exception:
-    """The error without the frames it came through: they hold the batch with its pictures, and its jobs hold the error.
+    """The error without its traceback, whose frames refer to the batch and its images, and those to the error.
 
-    Only the collector would free such a ring, and it counts objects, not the megabytes of pictures.
+    Only the garbage collector would free such a cycle, and it counts objects, not the megabytes in them.
     """
     error.__context__ = error.__cause__ = None
     return error.with_traceback(None)
 
 
-_LOOK = 0.25
-"""Seconds between two looks whether the client is still there."""
-
-
 async def read_images(
     request: Request, images: Sequence[bytes], model: str, engine: Engine, limits: Limits
-) -> list[Prediction]:
-    """What is read of the images. Raises RefusedError where they cannot be read in time, or nobody waits any longer."""
-    engine.demand_room(len(images))
-    sizes = [await asyncio.to_thread(pixels_of, data, limits) for data in images]
-    expires = time.monotonic() + limits.deadline
-    jobs = [Job(data, pixels, model, expires) for data, pixels in zip(images, sizes, strict=True)]
+) -> list[Transcript]:
+    """Transcripts of image files. Raises RequestError if they cannot be read in time or the client disconnects."""
+    engine.check_room(len(images))
+    sizes = [await asyncio.to_thread(check_image, data, limits) for data in images]
+    now = time.monotonic()
+    jobs = [Job(data, pixels, model, now + limits.queue_timeout) for data, pixels in zip(images, sizes, strict=True)]
     engine.submit(jobs)
-    answers = [asyncio.wrap_future(job.answer) for job in jobs]
+    results = [asyncio.wrap_future(job.result) for job in jobs]
     try:
-        await _all_of(request, answers, expires, limits)
-        return [answer.result() for answer in answers]
+        await _wait_for_all(request, results, now + limits.deadline, limits)
+        return [result.result() for result in results]
     finally:
-        for job, answer in zip(jobs, answers, strict=True):
-            answer.cancel()
-            job.answer.cancel()
-            if answer.done() and not answer.cancelled():
-                answer.exception()  # looked at, so that nobody complains that it was not
+        for job, result in zip(jobs, results, strict=True):
+            result.cancel()
+            job.result.cancel()
+            if result.done() and not result.cancelled():
+                result.exception()  # otherwise asyncio logs that nobody looked at it
 
 
-async def _all_of(
-    request: Request, answers: "Sequence[asyncio.Future[Prediction]]", expires: float, limits: Limits
+async def _wait_for_all(
+    request: Request, results: "Sequence[asyncio.Future[Transcript]]", expires: float, limits: Limits
 ) -> None:
-    waiting = set(answers)
-    while waiting:
-        done, waiting = await asyncio.wait(waiting, timeout=_LOOK, return_when=asyncio.FIRST_EXCEPTION)
-        for answer in done:
-            if answer.cancelled():  # the engine let go of it at its deadline
+    pending = set(results)
+    while pending:
+        done, pending = await asyncio.wait(pending, timeout=_DISCONNECT_INTERVAL, return_when=asyncio.FIRST_EXCEPTION)
+        for result in done:
+            if result.cancelled():  # dropped from the queue
                 raise _too_late(limits)
-            if error := answer.exception():
-                raise _refusal(error)  # the others need not be waited for
-        if not waiting:
-            return
-        if time.monotonic() > expires:
+            if error := result.exception():
+                raise _request_error(error)
+        if pending and time.monotonic() > expires:
             raise _too_late(limits)
-        if await request.is_disconnected():
-            raise RefusedError(499, "client_gone", "the client went away")
+        if pending and await request.is_disconnected():
+            raise RequestError(499, "client_disconnected", "the client disconnected")
 
 
-def _refusal(error: BaseException) -> RefusedError:
-    """What to answer for an error; a new one, since the frames it is raised through hold the first, and all images."""
+def _request_error(error: BaseException) -> RequestError:
+    """The answer to an error: a new exception, since the frames it is raised through refer to all images."""
     match error:
-        case RefusedError():
-            return RefusedError(error.status, error.code, error.message, retry_after=error.retry_after)
+        case RequestError():
+            return RequestError(error.status, error.code, error.message, retry_after=error.retry_after)
         case DataError():
-            return RefusedError(422, "unreadable_image", str(error))
+            return RequestError(422, "unreadable_image", str(error))
         case DsocrError():
-            return RefusedError(409, "cannot_read", str(error))
+            return RequestError(409, "cannot_read", str(error))
         case _:
-            return fault()
+            return internal_error()
 
 
-def _too_late(limits: Limits) -> RefusedError:
-    return RefusedError(504, "too_late", f"not read within {limits.deadline:g} s", retry_after=5)
+def _too_late(limits: Limits) -> RequestError:
+    return RequestError(504, "deadline_exceeded", f"not read within {limits.deadline:g} s", retry_after=5)
 
 
 @dataclass(frozen=True, slots=True)
-class _Served:
-    """An adapter in memory: how to read with it, and what the network calls it."""
+class _LoadedAdapter:
+    """An adapter in memory, with the name it has in the network."""
 
-    transcriber: Transcriber
+    reader: Transcriber
     settings: ReadingSettings
     key: str
 
 
 class ServedModels:
-    """Adapters of one base by name, and the base itself; the first that was given reads where nobody names one."""
+    """Adapters of one base by name, and the base itself; the first adapter is the default."""
 
     def __init__(self, adapters: Mapping[str, Path], *, precision: str = "auto") -> None:
         names = iter(adapters.items())
         name, folder = next(names)
-        demand_name(name)
-        transcriber = Transcriber.of_adapter(folder, precision=precision)
+        check_adapter_name(name)
+        reader = Transcriber.of_adapter(folder, precision=precision)
         self.default = name
-        self._network: Any = transcriber.network
+        self._network: Any = reader.network
         self._keys = (f"served{number}" for number in count(1))
-        self._served = {name: _Served(transcriber, ReadingSettings.load(folder), "default")}
+        self._adapters = {name: _LoadedAdapter(reader, ReadingSettings.load(folder), "default")}
         for name, folder in names:
             self.load(name, folder)
 
     @property
     def names(self) -> list[str]:
-        """What can be asked for: the adapters, and the base."""
-        return [*self._served, BASE]
+        """The model names that a request may give."""
+        return [*self._adapters, BASE]
 
     @property
-    def samples_per_batch(self) -> int:
-        """How many images are read together at most."""
-        return self._served[self.default].transcriber.generation.samples_per_batch
+    def batch_size(self) -> int:
+        """The largest number of images to read together."""
+        return self._adapters[self.default].reader.generation.samples_per_batch
+
+    def unit(self, model: str) -> Unit:
+        """What the images showed that the model was trained on."""
+        return self._adapter(model).settings.unit
 
     def load(self, name: str, folder: Path) -> None:
-        """Take an adapter in, in the place of one of the same name. Raises ModelError where it is of another base."""
-        demand_name(name)
-        settings, first = ReadingSettings.load(folder), self._served[self.default].settings
-        if (settings.base, settings.base_revision) != (first.base, first.base_revision):
-            hint = "serve it by a server of its own"
-            raise ModelError(f"is of the base {settings.base}, not of {first.base}", where=folder, hint=hint)
+        """Load an adapter, replacing one of the same name. Raises ModelError if it belongs to another base."""
+        check_adapter_name(name)
+        settings, default = ReadingSettings.load(folder), self._adapters[self.default].settings
+        if (settings.base, settings.base_revision) != (default.base, default.base_revision):
+            hint = "start another server for it"
+            raise ModelError(f"the adapter is for base {settings.base}, not {default.base}", where=folder, hint=hint)
         key = next(self._keys)
         add_adapter(self._network, folder, key)
-        transcriber = _reading_as(folder, settings, self._network)
-        former = self._served.get(name)
-        self._served = {**self._served, name: _Served(transcriber, settings, key)}
+        encoder = load_encoder(settings.base, settings.resolution, settings.prompt, settings.base_revision)
+        generation, calibration = Generation(**settings.generation), Calibration.load(folder)
+        reader = Transcriber(self._network, encoder, generation, settings.text_policy, calibration=calibration)
+        former = self._adapters.get(name)
+        self._adapters = {**self._adapters, name: _LoadedAdapter(reader, settings, key)}
         if former is not None:
-            self._delete(former, instead=key)
+            self._delete(former, active=key)
 
     def unload(self, name: str) -> None:
-        """Forget an adapter. Raises ModelError where there is none of that name, or where it is the default."""
-        if name not in self._served:
-            raise ModelError(f"there is no adapter {name!r}", hint=f"there are {', '.join(self._served)}")
+        """Remove an adapter. Raises ModelError if there is none of that name, or it is the default."""
+        if name not in self._adapters:
+            raise ModelError(f"no adapter {name!r} is loaded", hint=f"loaded: {', '.join(self._adapters)}")
         if name == self.default:
-            raise ModelError(f"{name!r} reads where nobody names a model, so it stays")
-        former = self._served[name]
-        self._served = {other: served for other, served in self._served.items() if other != name}
-        self._delete(former, instead=self._served[self.default].key)
+            raise ModelError(f"{name!r} is the default model and cannot be unloaded")
+        former = self._adapters[name]
+        self._adapters = {other: adapter for other, adapter in self._adapters.items() if other != name}
+        self._delete(former, active=self._adapters[self.default].key)
 
-    def _delete(self, served: _Served, *, instead: str) -> None:
-        self._network.set_adapter(instead)  # PEFT warns where the one that goes is the one it reads with
-        self._network.delete_adapter(served.key)
+    def _delete(self, adapter: _LoadedAdapter, *, active: str) -> None:
+        self._network.set_adapter(active)  # PEFT warns when the active adapter is deleted
+        self._network.delete_adapter(adapter.key)
 
     def read(self, model: str, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
-        """A prediction for every (id, image), in their order, each image read by itself."""
-        served = self._served.get(self.default if model == BASE else model)
-        if served is None:  # it was unloaded while its image waited
-            raise ModelError(f"there is no model {model!r}", hint=f"there are {', '.join(self.names)}")
-        with self._as(model, served):
-            yield from served.transcriber.read(images)
+        """A prediction for every (id, image), in their order."""
+        adapter = self._adapter(model)
+        with self._active(model, adapter):
+            yield from adapter.reader.read(images)
 
-    def _as(self, model: str, served: _Served) -> AbstractContextManager[Any]:
+    def _adapter(self, model: str) -> _LoadedAdapter:
+        adapter = self._adapters.get(self.default if model == BASE else model)
+        if adapter is None:  # it was unloaded while the image was queued
+            raise ModelError(f"no model {model!r} is loaded", hint=f"loaded: {', '.join(self.names)}")
+        return adapter
+
+    def _active(self, model: str, adapter: _LoadedAdapter) -> AbstractContextManager[Any]:
         if model == BASE:
-            return served.transcriber.without_adapter()
-        self._network.set_adapter(served.key)
+            return adapter.reader.without_adapter()
+        self._network.set_adapter(adapter.key)
         return nullcontext()
-
-
-def _reading_as(folder: Path, settings: ReadingSettings, network: Any) -> Transcriber:
-    """A transcriber with an adapter's own settings on a network that is loaded."""
-    encoder = load_encoder(settings.base, settings.resolution, settings.prompt, settings.base_revision)
-    generation, calibration = Generation(**settings.generation), Calibration.load(folder)
-    return Transcriber(network, encoder, generation, settings.text_policy, calibration=calibration)

@@ -1,13 +1,11 @@
-"""The bytes of a request: read within limits, counted against what a server may hold, looked at before decoding."""
+"""What a server accepts: sizes, deadlines and connections; and the metrics that count it."""
 
 import asyncio
 import base64
 import binascii
-import hmac
 import io
-import json
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,319 +14,288 @@ from PIL import Image, UnidentifiedImageError
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from dsocr.images import FORMATS, MAX_PIXELS
 from dsocr.inference.confidence import Prediction
+from dsocr.server.access import RequestError
+
+JSON_ALLOWANCE = 64 * 1024
+"""Bytes that a JSON body may have beside its images."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a server; whatever passes one is answered with a sentence and its HTTP status.
+    """Bounds of a server; a request that exceeds one is answered with an HTTP status and a message. Times in seconds.
 
-    `open_requests` bounds those that are answered at once, but for who asks whether the server lives. `held_bytes`
-    bounds the bodies of all requests together, from their first byte to their answer. `batch_pixels` bounds what is
-    decoded at once. Times are in seconds; `gather` is how long a request that is alone waits for others.
+    `max_held_bytes` bounds the bodies of all requests together, from their first byte to their answer, and
+    `max_batch_pixels` what is decoded at once. `deadline` is the time from a complete request to its answer, and
+    `batch_wait` how long a single request waits for others to be read with it. A connection is idle while it has not
+    sent the whole header of a request.
     """
 
-    body_bytes: int = 16 * 2**20
-    held_bytes: int = 256 * 2**20
-    pixels: int = MAX_PIXELS
-    batch_pixels: int = 2 * MAX_PIXELS
-    open_requests: int = 256
-    waiting: int = 64
-    images_a_request: int = 16
-    body_seconds: float = 30.0
+    max_body_bytes: int = 16 * 2**20
+    max_held_bytes: int = 256 * 2**20
+    max_pixels: int = MAX_PIXELS
+    max_aspect_ratio: int = 200
+    max_batch_pixels: int = 2 * MAX_PIXELS
+    max_open_requests: int = 256
+    max_queued: int = 64
+    max_images_per_request: int = 16
+    body_timeout: float = 30.0
     deadline: float = 60.0
-    gather: float = 0.01
+    batch_wait: float = 0.01
+    header_timeout: float = 10.0
+    max_idle_connections: int = 256
+    max_idle_per_address: int = 128
 
     @property
-    def longest_wait(self) -> float:
-        """Seconds: an image that should take longer until it is read is not taken.
-
-        Half the deadline, for the time that an image takes is known from those before it alone.
-        """
-        return self.deadline / 2
+    def queue_timeout(self) -> float:
+        """Seconds after which a queued image is dropped: begun later, it would hardly be read before the deadline."""
+        return 0.75 * self.deadline
 
 
-class RefusedError(Exception):
-    """A request that is not served: its HTTP status, a word for programs and a sentence for people.
-
-    `retry_after` is in seconds, where trying again later makes sense.
-    """
-
-    def __init__(self, status: int, code: str, message: str, *, retry_after: int | None = None) -> None:
-        self.status = status
-        self.code = code
-        self.message = message
-        self.retry_after = retry_after
-        super().__init__(message)
+def internal_error() -> RequestError:
+    """The answer to a bug."""
+    return RequestError(500, "internal_error", "internal server error; see the server log")
 
 
-def fault() -> RefusedError:
-    """The answer where it is the server that is wrong."""
-    return RefusedError(500, "fault", "a fault of the server; its log has more")
+def busy() -> RequestError:
+    """The answer while the queue is full."""
+    return RequestError(429, "busy", "the queue is full; try again in 1 s", retry_after=1)
 
 
-def busy(retry_after: int) -> RefusedError:
-    """The answer where more is asked than can wait."""
-    message = f"too many requests are waiting; try again in {retry_after} s"
-    return RefusedError(429, "busy", message, retry_after=retry_after)
+class ByteBudget:
+    """The bytes that all requests hold together; used from the event loop only."""
 
-
-BASE64_ROOM = 64 * 1024
-"""Bytes that a JSON body may have beside its images."""
-
-
-class Budget:
-    """The bytes that all requests hold together; used from the event loop alone."""
-
-    def __init__(self, most: int) -> None:
-        self._left = most
+    def __init__(self, size: int) -> None:
+        self._free = size
 
     @contextmanager
-    def account(self) -> Iterator["Account"]:
-        """What one request holds, given back in the end."""
-        account = Account(self)
+    def account(self) -> Iterator["ByteAccount"]:
+        """The bytes of one request, released when the block ends."""
+        account = ByteAccount(self)
         try:
             yield account
         finally:
-            self.give_back(account.held)
+            account.shrink(0)
 
     def take(self, size: int) -> None:
-        """Raise RefusedError where so many more bytes are too many."""
-        if size > self._left:
-            raise busy(1)
-        self._left -= size
-
-    def give_back(self, size: int) -> None:
-        """So many bytes are no longer held."""
-        self._left += size
+        """Take or, if negative, give back bytes. Raises RequestError if there are not that many left."""
+        if size > self._free:
+            raise busy()
+        self._free -= size
 
 
-class Account:
+class ByteAccount:
     """The bytes that one request holds."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: ByteBudget) -> None:
         self._budget = budget
-        self.held = 0
+        self._held = 0
 
-    def take(self, size: int) -> None:
-        """Hold so many bytes more. Raises RefusedError where the server has no room for them."""
+    def grow(self, size: int) -> None:
+        """Hold `size` more bytes. Raises RequestError if the server has no room for them."""
         self._budget.take(size)
-        self.held += size
+        self._held += size
 
-    def keep(self, size: int) -> None:
-        """Hold no more than so many bytes from here on."""
-        if size < self.held:
-            self._budget.give_back(self.held - size)
-            self.held = size
+    def shrink(self, size: int) -> None:
+        """Hold at most `size` bytes from now on."""
+        if size < self._held:
+            self._budget.take(size - self._held)
+            self._held = size
 
 
-async def read_body(request: Request, most: int, limits: Limits, account: Account) -> bytes:
-    """The whole body. Raises RefusedError where it is too large, comes too slowly, or finds no room."""
+async def read_body(request: Request, max_bytes: int, limits: Limits, account: ByteAccount) -> bytes:
+    """The whole body. Raises RequestError if it is too large or too slow, or the server holds too much already."""
     declared = request.headers.get("content-length", "")
-    if declared.isascii() and declared.isdigit() and int(declared) > most:
-        raise _too_large(most)
-    parts = bytearray()
+    if declared.isascii() and declared.isdigit() and int(declared) > max_bytes:
+        raise _too_large(max_bytes)
+    body = bytearray()
     try:
-        async with asyncio.timeout(limits.body_seconds):
+        async with asyncio.timeout(limits.body_timeout):
             async for chunk in request.stream():
-                if len(parts) + len(chunk) > most:
-                    raise _too_large(most)
-                account.take(len(chunk))
-                parts += chunk
+                if len(body) + len(chunk) > max_bytes:
+                    raise _too_large(max_bytes)
+                account.grow(len(chunk))
+                body += chunk
     except TimeoutError:
-        raise RefusedError(408, "slow_body", f"the body did not arrive within {limits.body_seconds:g} s") from None
+        raise RequestError(408, "slow_body", f"the body did not arrive within {limits.body_timeout:g} s") from None
     except ClientDisconnect:
-        raise RefusedError(499, "client_gone", "the client went away") from None
-    return bytes(parts)
+        raise RequestError(499, "client_disconnected", "the client disconnected") from None
+    return bytes(body)
 
 
-def image_of_data_uri(url: str, limits: Limits) -> bytes:
-    """The image in a `data:` URI of base64. Raises RefusedError for any other address: none is ever fetched."""
+def decode_data_uri(url: str, limits: Limits) -> bytes:
+    """The image file in a `data:` URI. Raises RequestError for any other URL: none is ever fetched."""
     head, comma, body = url.partition(",")
     if not head.startswith("data:image/") or not head.endswith(";base64") or not comma:
-        message = "images are taken as data URIs alone, data:image/png;base64,...; no address is ever fetched"
-        raise RefusedError(400, "not_a_data_uri", message)
+        message = "URLs are never fetched; send the image as a data URI: data:image/png;base64,..."
+        raise RequestError(400, "not_a_data_uri", message)
     try:
         data = base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError):
-        raise RefusedError(400, "not_base64", "the data URI does not hold base64") from None
-    if len(data) > limits.body_bytes:
-        raise _too_large(limits.body_bytes)
+        raise RequestError(400, "invalid_base64", "the data URI is not valid base64") from None
+    if len(data) > limits.max_body_bytes:
+        raise _too_large(limits.max_body_bytes)
     return data
 
 
-def pixels_of(data: bytes, limits: Limits) -> int:
-    """The size of an image by its head. Raises RefusedError where it is none, or larger than is read."""
+def check_image(data: bytes, limits: Limits) -> int:
+    """The number of pixels by the file's header. Raises RequestError if it is no image, too large or too narrow."""
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as file:
-            pixels = file.width * file.height
+            width, height = file.size
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise _too_many_pixels(limits) from None
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError):
-        message = f"the body is not an image of a format that is read ({', '.join(FORMATS)})"
-        raise RefusedError(422, "not_an_image", message) from None
-    if pixels > limits.pixels:
+        raise RequestError(422, "not_an_image", f"the body is not an image ({', '.join(FORMATS)})") from None
+    if width * height > limits.max_pixels:
         raise _too_many_pixels(limits)
-    return pixels
+    if max(width, height) > limits.max_aspect_ratio * min(width, height):
+        # Resized to the height of a line, such a file of a few kilobytes takes gigabytes.
+        message = f"the image is {width}x{height}, more than {limits.max_aspect_ratio} times as long as it is wide"
+        raise RequestError(413, "extreme_aspect_ratio", message)
+    return width * height
 
 
-def _too_large(most: int) -> RefusedError:
-    return RefusedError(413, "too_large", f"the body is larger than {most / 2**20:.3g} MiB")
+def _too_large(max_bytes: int) -> RequestError:
+    return RequestError(413, "body_too_large", f"the body is larger than {max_bytes / 2**20:.3g} MiB")
 
 
-def _too_many_pixels(limits: Limits) -> RefusedError:
-    return RefusedError(
-        413, "too_many_pixels", f"the image has more than {limits.pixels / 1e6:g} megapixels: scale it down"
-    )
+def _too_many_pixels(limits: Limits) -> RequestError:
+    message = f"the image has more than {limits.max_pixels / 1e6:g} megapixels; scale it down"
+    return RequestError(413, "too_many_pixels", message)
 
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+def guarded_protocol(limits: Limits) -> type[asyncio.Protocol]:
+    """uvicorn's HTTP protocol with a header timeout and a bound on idle connections, for `uvicorn.Config(http=...)`.
+
+    uvicorn itself waits for ever for the header of a first request, so a few hundred connections that never complete
+    one would use up its limit of connections. Here the oldest idle connections are closed to make room.
+    """
+    idle_since: dict[Any, float] = {}
+    is_sweeping = False
+
+    def is_idle(connection: Any) -> bool:
+        return connection.cycle is None or connection.cycle.response_complete
+
+    def close(connection: Any) -> None:
+        del idle_since[connection]
+        connection.transport.close()
+
+    def sweep() -> None:
+        nonlocal is_sweeping
+        now = time.monotonic()
+        for connection, since in list(idle_since.items()):
+            if connection.transport.is_closing() or connection.transport.get_protocol() is not connection:
+                del idle_since[connection]  # gone, or a websocket now
+            elif not is_idle(connection):
+                idle_since[connection] = now
+            elif now - since > limits.header_timeout:
+                close(connection)
+        is_sweeping = bool(idle_since)
+        if is_sweeping:
+            asyncio.get_running_loop().call_later(min(1.0, limits.header_timeout / 4), sweep)
+
+    class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            idle = [connection for connection in idle_since if is_idle(connection)]
+            address = self.client and self.client[0]
+            same = [connection for connection in idle if connection.client and connection.client[0] == address]
+            if len(same) >= limits.max_idle_per_address:
+                close(min(same, key=idle_since.__getitem__))
+            elif len(idle) >= limits.max_idle_connections:
+                close(min(idle, key=idle_since.__getitem__))
+            idle_since[self] = time.monotonic()
+            if not is_sweeping:
+                sweep()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            idle_since.pop(self, None)
+
+    return GuardedProtocol
 
 
-class Measures:
-    """Counters of one server; nothing is shared between two in one process."""
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """Prometheus metrics of one server; servers in one process share none."""
 
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
         self._requests = Counter(
-            "dsocr_requests", "Requests answered, by path and status.", ["path", "status"], registry=registry
+            "dsocr_requests", "Answered requests by path and status.", ["path", "status"], registry=registry
         )
         self._seconds = Histogram(
-            "dsocr_request_seconds", "From a request's first byte to its answer.", ["path"], registry=registry
+            "dsocr_request_seconds", "Time from a request's first byte to its answer.", ["path"], registry=registry
         )
-        self._refused = Counter("dsocr_refusals", "Requests that were not served.", ["reason"], registry=registry)
-        self._waiting = Gauge("dsocr_waiting_images", "Images that wait to be read.", registry=registry)
+        self._rejected = Counter("dsocr_rejections", "Requests that were not served.", ["reason"], registry=registry)
+        self._queued = Gauge("dsocr_queued_images", "Images waiting to be read.", registry=registry)
         self._batches = Histogram(
-            "dsocr_batch_images", "Images read together.", registry=registry, buckets=(1, 2, 4, 8, 16, 32, 64)
+            "dsocr_batch_images", "Images per batch.", registry=registry, buckets=(1, 2, 4, 8, 16, 32, 64)
         )
-        self._reading = Histogram("dsocr_batch_seconds", "Time to read a batch.", registry=registry)
+        self._batch_seconds = Histogram("dsocr_batch_seconds", "Time to read a batch.", registry=registry)
         self._images = Counter("dsocr_images", "Images read.", registry=registry)
-        self._tokens = Counter("dsocr_tokens", "Tokens written.", registry=registry)
-        self._doubtful = Counter(
-            "dsocr_doubtful_images", "Images whose text is to be looked at.", ["kind"], registry=registry
-        )
+        self._tokens = Counter("dsocr_tokens", "Tokens generated.", registry=registry)
+        self._flagged = Counter("dsocr_flagged_images", "Images to review, by flag.", ["flag"], registry=registry)
 
-    def watch_waiting(self, count: Callable[[], int]) -> None:
-        """Ask for the images that wait whenever somebody looks."""
-        self._waiting.set_function(count)
+    def watch_queue(self, length: Callable[[], int]) -> None:
+        """Report the current queue length whenever metrics are read."""
+        self._queued.set_function(length)
 
-    def was_answered(self, path: str, status: int, seconds: float) -> None:
-        """A request has its answer."""
+    def add_response(self, path: str, status: int, seconds: float) -> None:
+        """Count an answered request."""
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
 
-    def was_refused(self, reason: str) -> None:
-        """A request was not served, for a reason in a word."""
-        self._refused.labels(reason).inc()
+    def add_rejection(self, code: str) -> None:
+        """Count a request that was not served."""
+        self._rejected.labels(code).inc()
 
-    def batch_was_read(self, images: int, seconds: float) -> None:
-        """So many images were read together."""
+    def add_batch(self, images: int, seconds: float) -> None:
+        """Count a batch."""
         self._batches.observe(images)
-        self._reading.observe(seconds)
+        self._batch_seconds.observe(seconds)
 
-    def was_read(self, prediction: Prediction) -> None:
-        """An image was read."""
+    def add_prediction(self, prediction: Prediction, flags: tuple[str, ...]) -> None:
+        """Count an image that was read."""
         self._images.inc()
         self._tokens.inc(prediction.tokens)
-        for flag in prediction.flags:
-            self._doubtful.labels(flag).inc()
+        for flag in flags:
+            self._flagged.labels(flag).inc()
 
-    def as_text(self) -> bytes:
-        """All of it, in Prometheus' text format."""
+    def render(self) -> bytes:
+        """All metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
 
-OPEN = frozenset({"/healthz", "/readyz"})
-"""Paths that need no token: they tell nothing but whether the server lives."""
+class MetricsMiddleware:
+    """Counts responses by route and status, and how long they took."""
 
-
-class Gate:
-    """Lets a request pass that has the token and asks for a host of ours, `most` at once; counts what is answered.
-
-    The host is looked at because a web page can make its visitor's browser ask a server on the visitor's own machine
-    under a name that the page's owner made point there.
-    """
-
-    def __init__(
-        self, app: ASGIApp, *, token: str | None, hosts: Collection[str] | None, measures: Measures, most: int
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
         self._app = app
-        self._token = None if token is None else token.encode()
-        self._hosts = hosts
-        self._measures = measures
-        self._most = most
-        self._open = 0
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or refuse."""
+        """Pass the request on and count its response."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, statuses = time.monotonic(), [500]
+        started, status = time.monotonic(), 500
 
-        async def sending(message: Message) -> None:
+        async def watch(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
-                statuses[0] = message["status"]
+                status = message["status"]
             await send(message)
 
-        self._open += 1
         try:
-            if refusal := self._refusal(scope):
-                self._measures.was_refused(refusal.code)
-                await answer_refusal(refusal, sending)
-            else:
-                await self._app(scope, receive, sending)
+            await self._app(scope, receive, watch)
         finally:
-            self._open -= 1
             route = scope.get("route")
-            path = route.path if route is not None else "other"  # what anybody may write is no label
-            self._measures.was_answered(path, statuses[0], time.monotonic() - started)
-
-    def _refusal(self, scope: Scope) -> RefusedError | None:
-        headers = {name: value for name, value in scope["headers"] if name in {b"host", b"authorization"}}
-        host = headers.get(b"host", b"").decode("latin-1").lower()
-        if self._hosts is not None and _without_port(host) not in self._hosts:
-            return RefusedError(421, "other_host", "this server does not answer under that host name")
-        if scope["path"] in OPEN:
-            return None
-        if self._token is not None and not _tells(headers.get(b"authorization", b""), self._token):
-            return RefusedError(401, "no_token", "give the server's token: Authorization: Bearer TOKEN")
-        if self._open > self._most:
-            return RefusedError(503, "crowded", "too many requests are open; try again in 1 s", retry_after=1)
-        return None
-
-
-def refusal_headers(refusal: RefusedError) -> dict[str, str]:
-    """The headers that belong to a refusal's status."""
-    headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
-    if refusal.retry_after is not None:
-        headers["Retry-After"] = str(refusal.retry_after)
-    return headers
-
-
-def refusal_body(refusal: RefusedError) -> dict[str, Any]:
-    """A refusal as OpenAI's clients read it."""
-    kind = "server_error" if refusal.status >= 500 else "invalid_request_error"
-    return {"error": {"message": refusal.message, "type": kind, "code": refusal.code}}
-
-
-async def answer_refusal(refusal: RefusedError, send: Send) -> None:
-    """Send a refusal as an answer of its own."""
-    body = json.dumps(refusal_body(refusal)).encode()
-    headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **refusal_headers(refusal)}
-    pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": pairs})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _tells(authorization: bytes, token: bytes) -> bool:
-    scheme, _, given = authorization.partition(b" ")
-    return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), token)
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host.partition("]")[0].removeprefix("[")
-    return host.partition(":")[0]
+            path = route.path if route is not None else "other"  # a client must not be able to create labels
+            self._metrics.add_response(path, status, time.monotonic() - started)

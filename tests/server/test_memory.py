@@ -1,4 +1,4 @@
-"""What a server holds: nothing of a request once it has its answer, and no more than its images while it waits."""
+"""What a server keeps in memory: the images of a queued request, and nothing of an answered one."""
 
 import gc
 import json
@@ -16,20 +16,21 @@ from PIL import Image
 
 from dsocr.errors import DsocrError
 from dsocr.inference.confidence import Prediction
+from dsocr.server.access import RequestError
 from dsocr.server.app import create_app
-from dsocr.server.engine import Job
-from dsocr.server.limits import Limits, RefusedError
+from dsocr.server.engine import Job, Transcript
+from dsocr.server.limits import Limits
 from tests.conftest import PATIENCE
-from tests.serving.making import FakeModels, data_uri, png
+from tests.server.fakes import FakeModels, data_uri, png
 
 _LARGE = 2_000_000
-"""Bytes: of a size that nothing but bodies has."""
-_OURS = (Job, Prediction, Image.Image, RefusedError, DsocrError, RuntimeError)
+"""Bytes; nothing but request bodies is that large."""
+_OURS = (Job, Transcript, Prediction, Image.Image, RequestError, DsocrError, RuntimeError)
 
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Cycles stay: what is not freed by its last owner is not freed at all."""
+    """Without the garbage collector, reference cycles are never freed."""
     gc.collect()
     gc.disable()
     try:
@@ -39,21 +40,21 @@ def without_collector() -> Iterator[None]:
 
 
 def alive() -> Counter[str]:
-    """How many objects there are that belong to requests."""
+    """Living objects that belong to requests, by type."""
     return Counter(type(thing).__name__ for thing in gc.get_objects() if issubclass(type(thing), _OURS))
 
 
-def ask_together(client: TestClient, bodies: list[bytes], path: str = "/v1/transcriptions") -> list[int]:
-    """The statuses of requests that are under way at once."""
+def send_together(client: TestClient, bodies: list[bytes], path: str = "/v1/transcriptions") -> list[int]:
+    """The statuses of simultaneous requests."""
     statuses: dict[int, int] = {}
 
-    def ask(number: int, body: bytes) -> None:
+    def send(number: int, body: bytes) -> None:
         statuses[number] = client.post(path, content=body).status_code
 
-    asking = [threading.Thread(target=ask, args=pair) for pair in enumerate(bodies)]
-    for thread in asking:
+    threads = [threading.Thread(target=send, args=pair) for pair in enumerate(bodies)]
+    for thread in threads:
         thread.start()
-    for thread in asking:
+    for thread in threads:
         thread.join()
     return [statuses[number] for number in range(len(bodies))]
 
@@ -62,8 +63,8 @@ def ask_together(client: TestClient, bodies: list[bytes], path: str = "/v1/trans
     ("bodies", "statuses"),
     [
         pytest.param([png(20), png(21)], [200, 200], id="read"),
-        pytest.param([png(20), png(30)[:50]], [200, 422], id="a damaged file keeps the others of its batch"),
-        pytest.param([png(20), png(13)], [200, 409], id="the model refuses"),
+        pytest.param([png(20), png(30)[:50]], [200, 422], id="a damaged file"),
+        pytest.param([png(20), png(13)], [200, 409], id="the model raises an error"),
         pytest.param([png(20), png(14)], [200, 500], id="a bug"),
         pytest.param([b"no image", png(20)], [422, 200], id="no image"),
         pytest.param([png(1001, 1000), png(20)], [413, 200], id="too many pixels"),
@@ -73,36 +74,36 @@ def test_nothing_of_a_request_outlives_its_answer(
     bodies: list[bytes], statuses: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dsocr.server.engine._LOG.disabled", True)  # pytest keeps what is logged, frames included
-    limits = Limits(pixels=1_000_000, gather=0.2)
+    limits = Limits(max_pixels=1_000_000, batch_wait=0.2)
     app = create_app(FakeModels(), limits=limits)  # type: ignore[arg-type]
     with TestClient(app, raise_server_exceptions=False) as client:
-        ask_together(client, bodies)  # what is made once, such as an application's own errors
+        send_together(client, bodies)  # warm up: what is created only once
         with without_collector():
             before = alive()
-            assert ask_together(client, bodies) == statuses
+            assert send_together(client, bodies) == statuses
             until = time.monotonic() + PATIENCE
             while alive() - before and time.monotonic() < until:
-                time.sleep(0.01)  # the thread that reads lets go a moment after it has answered
+                time.sleep(0.01)  # the reading thread lets go a moment after it has answered
             assert alive() - before == Counter()
 
 
-def test_a_chat_that_waits_holds_its_images_once() -> None:
-    image = png() + Random(17).randbytes(_LARGE)  # what stands behind a PNG's end is not looked at
-    asked = {"model": "mine", "messages": [{"role": "user", "content": [_part(image)]}]}
-    body = json.dumps(asked).encode()
+def test_a_queued_chat_holds_its_images_once() -> None:
+    image = png() + Random(17).randbytes(_LARGE)  # data behind a PNG's end is ignored
+    chat = {"model": "mine", "messages": [{"role": "user", "content": [part(image)]}]}
+    body = json.dumps(chat).encode()
     models = FakeModels()
     models.gate.clear()
     with TestClient(create_app(models, limits=Limits(deadline=PATIENCE))) as client:  # type: ignore[arg-type]
         tracemalloc.start()
-        asking = threading.Thread(target=ask_together, args=(client, [body], "/v1/chat/completions"))
-        asking.start()
-        assert models.asked.wait(PATIENCE)
+        thread = threading.Thread(target=send_together, args=(client, [body], "/v1/chat/completions"))
+        thread.start()
+        assert models.started.wait(PATIENCE)
         held = [trace.size for trace in tracemalloc.take_snapshot().traces if trace.size >= _LARGE]
         tracemalloc.stop()
         models.gate.set()
-        asking.join()
+        thread.join()
     assert len(held) == 1
 
 
-def _part(image: bytes) -> dict[str, object]:
+def part(image: bytes) -> dict[str, object]:
     return {"type": "image_url", "image_url": {"url": data_uri(image)}}

@@ -14,8 +14,8 @@ from dsocr.inference.reader import Transcriber
 from dsocr.models.adapters import attach_adapter, save_adapter
 from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings
+from dsocr.server import adapter_folder, adapter_name
 from dsocr.server.engine import ServedModels
-from dsocr.server.naming import adapter_folder, adapter_name
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
 

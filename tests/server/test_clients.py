@@ -1,0 +1,144 @@
+"""A listening server and clients that others wrote: OpenAI's, a fuzzer, and some that are slow or hostile."""
+
+import socket
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import openai
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from dsocr.server.app import create_app
+from dsocr.server.limits import Limits
+from tests.conftest import PATIENCE
+from tests.server.fakes import FakeModels, data_uri, listening, png
+
+LIMITS = Limits(max_body_bytes=100_000, max_queued=8, deadline=PATIENCE, body_timeout=2.0)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with listening(create_app(FakeModels(), limits=LIMITS), LIMITS) as address:  # type: ignore[arg-type]
+        yield address
+
+
+def test_openai_client(address: str) -> None:
+    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+        assert [model.id for model in client.models.list()] == ["mine", "other", "base"]
+        messages: Any = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": data_uri(png())}}]}]
+        answer = client.chat.completions.create(model="mine", messages=messages, logprobs=True)
+        choice = answer.choices[0]
+        assert (choice.message.content, choice.finish_reason) == ("mine 20", "stop")
+        assert answer.usage is not None
+        assert answer.usage.completion_tokens == 4
+        assert choice.logprobs is not None
+        assert [token.logprob for token in choice.logprobs.content or ()] == [-0.5, -0.5]
+        stream = client.chat.completions.create(
+            model="other", messages=messages, stream=True, stream_options={"include_usage": True}
+        )
+        chunks = list(stream)
+        pieces = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices]
+        assert "".join(filter(None, pieces)) == "other 20"
+        assert chunks[-1].usage is not None
+        with pytest.raises(openai.NotFoundError):
+            client.chat.completions.create(model="gpt", messages=messages)
+
+
+OPERATIONS = [
+    *("POST /v1/transcriptions", "POST /v1/chat/completions", "GET /v1/models", "PUT /v1/adapters/{name}"),
+    *("DELETE /v1/adapters/{name}", "GET /healthz", "GET /readyz", "GET /metrics"),
+]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_answers_match_the_openapi_description(address: str, operation: str) -> None:
+    schema = schemathesis.openapi.from_url(f"{address}/openapi.json")
+    method, path = operation.split()
+
+    @given(case=schema[path][method].as_strategy())
+    @settings(max_examples=25, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    def send(case: schemathesis.Case[Any]) -> None:
+        # A schema cannot say that bytes are an image, so data that matches it may still be rejected.
+        case.call_and_validate(excluded_checks=[positive_data_acceptance])
+
+    send()
+
+
+def connect(address: str) -> socket.socket:
+    host, port = address.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=PATIENCE)
+
+
+def converse(address: str, *parts: bytes) -> bytes:
+    """The answer to raw bytes, sent part by part."""
+    with connect(address) as connection:
+        for part in parts:
+            connection.sendall(part)
+        answer = b""
+        while chunk := connection.recv(65536):
+            answer += chunk
+            if b"\r\n\r\n" in answer and b"}" in answer:
+                break
+        return answer
+
+
+HEAD = b"POST /v1/transcriptions HTTP/1.1\r\nHost: localhost\r\n"
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("parts", "status"),
+    [
+        pytest.param([HEAD + b"Content-Length: 1000\r\n\r\n", b"x"], b"408", id="a body that never ends"),
+        pytest.param([HEAD + b"Content-Length: 999999999\r\n\r\n"], b"413", id="a body announced too large"),
+        pytest.param([HEAD + b"Content-Length: -5\r\n\r\n"], b"400", id="less than nothing"),
+        pytest.param([HEAD + b"Transfer-Encoding: chunked\r\n\r\nZZZ\r\n"], b"400", id="broken chunks"),
+        pytest.param([b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"], b"400", id="not HTTP at all"),
+    ],
+)
+def test_broken_and_slow_requests_are_answered(address: str, parts: list[bytes], status: bytes) -> None:
+    assert converse(address, *parts).split(b" ")[1] == status
+    assert converse(address, HEALTH).startswith(b"HTTP/1.1 200")
+
+
+def is_closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_many_half_open_connections_do_not_lock_others_out(address: str) -> None:
+    with ExitStack() as stack:
+        connections = []
+        for _ in range(700):
+            connections.append(stack.enter_context(connect(address)))
+            connections[-1].sendall(HEAD)  # and never the end of the header
+        started = time.monotonic()
+        with urllib.request.urlopen(f"{address}/healthz", timeout=PATIENCE) as answer:
+            assert answer.status == 200
+        assert time.monotonic() - started < 10
+        assert is_closed(connections[0]), "the oldest made room"
+
+
+@pytest.mark.parametrize(
+    "before", [pytest.param(b"", id="the first request"), pytest.param(HEALTH, id="a later request")]
+)
+def test_a_header_must_arrive_in_time(before: bytes) -> None:
+    limits = Limits(header_timeout=1.0)
+    with (
+        listening(create_app(FakeModels(), limits=limits), limits) as address,  # type: ignore[arg-type]
+        connect(address) as connection,
+    ):
+        connection.sendall(before)
+        if before:
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        connection.sendall(HEAD)
+        started = time.monotonic()
+        while not is_closed(connection):
+            assert time.monotonic() - started < PATIENCE
