@@ -1,15 +1,17 @@
-"""What `dsocr serve` bears: many times more requests than it can read, some of them hostile.
+"""Load test of `dsocr serve`: many times more requests than it can read, some of them hostile.
 
     python benchmarks/serve.py RUN IMAGE_FOLDER [--seconds 300] [--times 10]
 
-The server is a process of its own at a free port of this machine. First its capacity: clients that ask again as soon as
-they are answered. Then requests come at `--times` that rate for so many seconds, whether answered or not, one in twenty
-of them hostile: an empty body, a cut-off picture, one of too many pixels, a body announced and never sent, a client who
-leaves at once. Requests and time are bounded, and nothing but this machine is asked.
+The server runs in another process on a free port of this machine. First its capacity is measured with clients that
+send the next request as soon as they are answered. Then requests arrive at `--times` that rate for `--seconds`, one in
+twenty of them hostile: an empty body, a damaged image, one of too many pixels, one of extreme aspect ratio, a body that
+is announced and never sent, and a client that disconnects at once. Meanwhile `--half-open` connections send the
+beginning of a header again and again, and one client asks for /healthz every second.
 """
 
 import argparse
 import asyncio
+import math
 import os
 import re
 import struct
@@ -30,13 +32,13 @@ import psutil
 from measuring import machine
 
 CLIENTS = 24
-MOST_OPEN = 200
-"""Connections at once; a request that finds no free one is not sent, and counted."""
+MAX_OPEN = 200
+"""Simultaneous connections of the flood; requests beyond are counted as unsent."""
 
 
 @dataclass
-class Seen:
-    """What came back: how many of each status, and how long each took that was read."""
+class Results:
+    """Counts of each status, and how long each image took that was read."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     hostile: Counter[str] = field(default_factory=Counter)
@@ -44,22 +46,25 @@ class Seen:
     unsent: int = 0
 
 
-def huge_picture() -> bytes:
-    """A PNG of a few bytes that claims 100 megapixels."""
-    head = struct.pack(">IIBBBBB", 10_000, 10_000, 8, 0, 0, 0, 0)
+def png_header(width: int, height: int) -> bytes:
+    """The beginning of a PNG of that size."""
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     chunk = b"IHDR" + head
     return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
 
 
-async def ask(port: int, body: bytes, *, announced: int | None = None, leave: bool = False) -> str:
-    """The status of one request on a connection of its own; a word where there is none."""
+async def ask(
+    port: int, body: bytes, *, announced: int | None = None, leave: bool = False, path: str = "/v1/transcriptions"
+) -> str:
+    """The status of one request on a new connection, or a word for why there is none."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError as error:
         return f"no connection ({error.errno})"
     try:
         size = len(body) if announced is None else announced
-        head = f"POST /v1/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n"
+        method = "GET" if path == "/healthz" else "POST"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n"
         writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
         await writer.drain()
         if leave:
@@ -73,7 +78,7 @@ async def ask(port: int, body: bytes, *, announced: int | None = None, leave: bo
 
 
 async def capacity(port: int, images: list[bytes], seconds: float) -> float:
-    """Images a second where each client waits for its answer."""
+    """Images per second with clients that wait for each answer."""
     bodies, until, done = cycle(images), time.monotonic() + seconds, 0
 
     async def client() -> None:
@@ -87,15 +92,16 @@ async def capacity(port: int, images: list[bytes], seconds: float) -> float:
     return done / (time.monotonic() - started)
 
 
-async def flood(port: int, images: list[bytes], rate: float, seconds: float, watch: Callable[[], None]) -> Seen:
-    """So many requests a second, whether answered or not."""
-    seen, bodies = Seen(), cycle(images)
+async def flood(port: int, images: list[bytes], rate: float, seconds: float, watch: Callable[[], None]) -> Results:
+    """Send `rate` requests per second, whether they are answered or not."""
+    results, bodies = Results(), cycle(images)
     running: set[asyncio.Task[None]] = set()
     hostile = cycle(
         [
             partial(ask, port, b""),
             partial(ask, port, images[0][: len(images[0]) // 2]),
-            partial(ask, port, huge_picture()),
+            partial(ask, port, png_header(10_000, 10_000)),
+            partial(ask, port, png_header(1, 39_000_000)),
             partial(ask, port, b"x", announced=1000),
             partial(ask, port, images[0], leave=True),
         ]
@@ -103,20 +109,20 @@ async def flood(port: int, images: list[bytes], rate: float, seconds: float, wat
 
     async def one(number: int) -> None:
         if number % 20 == 0:
-            seen.hostile[await next(hostile)()] += 1
+            results.hostile[await next(hostile)()] += 1
             return
         started = time.monotonic()
         status = await ask(port, next(bodies))
-        seen.statuses[status] += 1
+        results.statuses[status] += 1
         if status == "200":
-            seen.seconds.append(time.monotonic() - started)
+            results.seconds.append(time.monotonic() - started)
 
     started, sent = time.monotonic(), 0
     while (now := time.monotonic() - started) < seconds:
         while sent < now * rate:
             sent += 1
-            if len(running) >= MOST_OPEN:
-                seen.unsent += 1
+            if len(running) >= MAX_OPEN:
+                results.unsent += 1
                 continue
             task = asyncio.create_task(one(sent))
             running.add(task)
@@ -124,16 +130,53 @@ async def flood(port: int, images: list[bytes], rate: float, seconds: float, wat
         watch()
         await asyncio.sleep(0.01)
     await asyncio.gather(*running)
-    return seen
+    return results
+
+
+async def stay_half_open(port: int, until: float) -> None:
+    """Send the beginning of a header, again and again as the server closes the connection."""
+    while time.monotonic() < until:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
+            await asyncio.wait_for(reader.read(), max(0.1, until - time.monotonic()))
+            writer.close()
+        except (OSError, TimeoutError):
+            pass
+        await asyncio.sleep(0.5)
+
+
+async def check_health(port: int, until: float) -> list[float]:
+    """Seconds that each of a row of health checks took; infinite for one that failed."""
+    seconds = []
+    while time.monotonic() < until:
+        started = time.monotonic()
+        status = await ask(port, b"", path="/healthz")
+        seconds.append(time.monotonic() - started if status == "200" else math.inf)
+        await asyncio.sleep(1)
+    return seconds
+
+
+async def attack(
+    port: int, images: list[bytes], rate: float, seconds: float, half_open: int, watch: Callable[[], None]
+) -> tuple[Results, list[float]]:
+    """The flood with half-open connections beside it; its results and the times of health checks."""
+    until = time.monotonic() + seconds
+    health = asyncio.create_task(check_health(port, until))
+    slow = [asyncio.create_task(stay_half_open(port, until)) for _ in range(half_open)]
+    results = await flood(port, images, rate, seconds, watch)
+    await asyncio.gather(*slow)
+    return results, await health
 
 
 def main() -> None:
-    """Start the server, measure it, and end it."""
+    """Start the server, measure it, and stop it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("images", type=Path)
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--times", type=float, default=10)
+    parser.add_argument("--half-open", type=int, default=700)
     options = parser.parse_args()
     images = [path.read_bytes() for path in sorted(options.images.rglob("*.jpg"))[:64]]
     images = images or [path.read_bytes() for path in sorted(options.images.rglob("*.png"))[:64]]
@@ -141,16 +184,16 @@ def main() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=dict(os.environ)) as server:
         try:
             assert server.stdout is not None
-            said = re.search(r":(\d+) as", server.stdout.readline())
-            assert said is not None, "the server did not start"
-            measure(int(said[1]), images, options.seconds, options.times, psutil.Process(server.pid))
+            announced = re.search(r":(\d+) as", server.stdout.readline())
+            assert announced is not None, "the server did not start"
+            measure(int(announced[1]), images, options, psutil.Process(server.pid))
         finally:
             server.terminate()
         server.wait(60)
 
 
-def measure(port: int, images: list[bytes], seconds: float, times: float, server: psutil.Process) -> None:
-    """Measure, and print."""
+def measure(port: int, images: list[bytes], options: argparse.Namespace, server: psutil.Process) -> None:
+    """Measure and print."""
     asyncio.run(capacity(port, images, 3))
     most = asyncio.run(capacity(port, images, 15))
     memory: list[tuple[float, int]] = []
@@ -160,22 +203,24 @@ def measure(port: int, images: list[bytes], seconds: float, times: float, server
         if not memory or now - memory[-1][0] >= 1:
             memory.append((now, server.memory_info().rss))
 
-    seen = asyncio.run(flood(port, images, times * most, seconds, watch))
-    cut = sorted(seen.seconds)
+    rate, seconds = options.times * most, options.seconds
+    results, health = asyncio.run(attack(port, images, rate, seconds, options.half_open, watch))
+    cut = sorted(results.seconds)
     p50, p99 = quantiles(cut, n=100)[49], quantiles(cut, n=100)[98]
     sizes = [size / 1e6 for _, size in memory]
     quarters = [sizes[len(sizes) * place // 4 : len(sizes) * (place + 1) // 4] for place in range(4)]
     after = asyncio.run(ask(port, images[0]))
     row = {
         "images_a_second_at_capacity": round(most, 1),
-        "asked_a_second": round(times * most, 1),
+        "asked_a_second": round(rate, 1),
         "read_a_second": round(len(cut) / seconds, 1),
         "p50_seconds": round(p50, 2),
         "p99_seconds": round(p99, 2),
-        "statuses": dict(seen.statuses),
-        "hostile": dict(seen.hostile),
-        "unsent": seen.unsent,
+        "statuses": dict(results.statuses),
+        "hostile": dict(results.hostile),
+        "unsent": results.unsent,
         "rss_mb_by_quarter": ", ".join(f"{mean(quarter):.0f} (at most {max(quarter):.0f})" for quarter in quarters),
+        "slowest_health_check_seconds": round(max(health), 2),
         "after": after,
     }
     print(machine())

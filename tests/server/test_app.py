@@ -90,7 +90,7 @@ def test_logprobs_spell_the_answer_token_by_token(client: TestClient) -> None:
         ("\n", 0.0),
         *(("mine 2", -0.5), ("0", -0.5)),
     ]
-    assert bytes(sum((one["bytes"] for one in content), [])).decode() == "mine 20\nmine 20"
+    assert b"".join(bytes(one["bytes"]) for one in content).decode() == "mine 20\nmine 20"
 
 
 @pytest.mark.parametrize("with_usage", [False, True])

@@ -51,7 +51,7 @@ def test_a_model_that_is_not_served_and_a_server_that_is_not_there_are_sentences
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     image = [("line", Image.new("L", (40, 10)))]
-    with pytest.raises(RunError, match="404: .*'other name'"):
+    with pytest.raises(RunError, match=r"404: .*'other name'"):
         list(RemoteReader(Engine(address, "other name"), SETTINGS).read(image))
     with socket.create_server(("127.0.0.1", 0)) as free:
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
