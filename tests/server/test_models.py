@@ -114,9 +114,7 @@ def test_each_adapter_reads_as_it_does_alone(adapter: Adapter, image: Image.Imag
     )
 
 
-def test_a_failed_change_leaves_the_models_as_they_were(
-    adapter: Adapter, image: Image.Image, tmp_path: Path
-) -> None:
+def test_a_failed_change_leaves_the_models_as_they_were(adapter: Adapter, image: Image.Image, tmp_path: Path) -> None:
     first = adapter("first", 4)
     served = ServedModels({"first": first})
     before = [prediction.text for prediction in served.read("first", [("line", image)])]
