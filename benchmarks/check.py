@@ -49,20 +49,22 @@ def timed(name, function):
 # The processes that look at images read this file too, and need none of this.
 if __name__ == "__main__":
     start = time.perf_counter()
-    from dsocr.data import checks
+    from dsocr.data import check as checks
     from dsocr.data.dataset import Dataset
     from dsocr.models.deepseek_ocr import load_encoder
-    from dsocr.training.preview import survey_for_base
-    for name in [name for name in vars(checks) if name.startswith("check_")]:
+    for name in ("check_empty", "check_tokens", "check_distortion", "check_unknown_characters"):
         setattr(checks, name, timed(name, getattr(checks, name)))
-    checks._read_all = timed("reading and looking", checks._read_all)
+    for name in ("_SAMPLE_CHECKS", "_DATASET_CHECKS"):
+        setattr(checks, name, [timed(function.__name__, function) for function in getattr(checks, name)])
+    read = timed("reading images", lambda dataset, workers: list(read_samples(dataset, workers)))
+    read_samples, checks.read_samples = checks.read_samples, read
     encoder = load_encoder("nano", None, "free_ocr", None)
     seconds["imports and base"] = time.perf_counter() - start
     workers = int(sys.argv[2]) or None
-    survey = survey_for_base(Dataset.open(Path(sys.argv[1])), encoder, max_text_tokens=512, workers=workers)
+    findings = checks.check_for_base(Dataset.open(Path(sys.argv[1])), encoder, max_text_tokens=512, workers=workers)
     seconds["whole"] = time.perf_counter() - start
-    counts = {finding.code: finding.count for finding in survey.findings}
-    print(json.dumps({"seconds": seconds, "findings": counts, "samples": len(survey.samples)}))
+    counts = {finding.code: finding.count for finding in findings}
+    print(json.dumps({"seconds": seconds, "findings": counts, "samples": len(findings.samples)}))
 """
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from dsocr.data import dataset as packed
 from dsocr.data import journal as work
-from dsocr.data.check import survey_dataset
+from dsocr.data.check import check
 from dsocr.data.dataset import Dataset, read_packed, shard_files
 from dsocr.data.prepare import prepare
 from dsocr.document import PackedImage, Split
@@ -43,9 +43,7 @@ def test_samples_images_and_hashes_are_the_same(pages: Path, tmp_path: Path) -> 
             assert read_bytes(one.image) == read_bytes(other.image)
             assert open_image(one.image) == open_image(other.image)
     assert not list((tmp_path / "packed").rglob("*.png"))
-    assert {finding.code for finding in survey_dataset(shards_).findings} == {
-        finding.code for finding in survey_dataset(files).findings
-    }
+    assert {finding.code for finding in check(shards_)} == {finding.code for finding in check(files)}
 
 
 def test_other_programs_read_the_shards(pages: Path, tmp_path: Path) -> None:

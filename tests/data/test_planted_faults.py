@@ -1,6 +1,6 @@
-"""Forty planted faults are told, each with its code and place, and nothing else; of a clean dataset nothing is.
+"""Forty planted faults are found, each with its code and place, and nothing else; a clean dataset has no findings.
 
-Every fault stands in a line of its own, so that what it is told for is no accident of another.
+Every fault is in a line of its own, so that one cannot hide another.
 """
 
 import io
@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from dsocr.data.check import survey_dataset
-from dsocr.data.check.findings import Finding
+from dsocr.data.check import Findings, check
 from dsocr.data.dataset import Dataset
 from dsocr.images import open_image
 from tests.data.hands import clean_dataset
@@ -34,26 +33,28 @@ def folder(clean: Path, tmp_path: Path) -> Path:
     return shutil.copytree(clean, tmp_path / "dataset")
 
 
-def check(folder: Path) -> list[Finding]:
-    return survey_dataset(
+def run_checks(folder: Path) -> Findings:
+    return check(
         Dataset.open(folder),
         unknown_characters=lambda text: "".join(letter for letter in text if letter == "☃"),
         count_tokens=lambda text: sum(3 if letter in "ქართულია" else 1 for letter in text),
         max_text_tokens=100,
         distortion=lambda width, height: 2.0 if height == 62 else 1.0,
         workers=1,
-    ).findings
+    )
 
 
-def places(findings: list[Finding]) -> set[tuple[str, str]]:
-    """Code and place of everything that was told; all of it stands in the examples."""
-    assert [finding for finding in findings if finding.count > len(finding.examples)] == []
-    told = {(finding.code, example.partition(": ")[0]) for finding in findings for example in finding.examples}
-    return {(code, place.replace("/metadata.jsonl", "")) for code, place in told}
+def places(findings: Findings) -> set[tuple[str, str]]:
+    """Code and place of all findings."""
+    return {
+        (finding.code, example.where.replace("/metadata.jsonl", ""))
+        for finding in findings
+        for example in finding.examples
+    }
 
 
 class Planting:
-    """The rows and images of a dataset, to be changed; `expected` is what a check must tell."""
+    """The rows and images of a dataset, to be changed; `expected` is what a check must find."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -100,7 +101,7 @@ class Planting:
 
 
 def greys(low: int, high: int) -> Callable[[Image.Image], Image.Image]:
-    """The picture with its greys brought to a range, cut off at white."""
+    """Map the grey levels of an image to a range, clipped at white."""
 
     def change(image: Image.Image) -> Image.Image:
         values = np.asarray(image.convert("L"), dtype=np.float32) / 255
@@ -110,7 +111,7 @@ def greys(low: int, high: int) -> Callable[[Image.Image], Image.Image]:
 
 
 def stacked(image: Image.Image) -> Image.Image:
-    """The line twice, one below the other."""
+    """The line twice, one copy below the other."""
     both = Image.new("L", (image.width, 2 * image.height), 232)
     both.paste(image, (0, 0))
     both.paste(ImageOps.mirror(image), (0, image.height))
@@ -197,14 +198,14 @@ def plant_across_lines(planting: Planting) -> None:
 
 
 def test_a_clean_dataset_has_no_findings(clean: Path) -> None:
-    assert check(clean) == []
+    assert list(run_checks(clean)) == []
 
 
-def test_forty_planted_faults_are_told_and_nothing_else(folder: Path) -> None:
+def test_forty_planted_faults_are_found_and_nothing_else(folder: Path) -> None:
     planting = Planting(folder)
     for plant in (plant_in_images, plant_in_texts, plant_across_lines):
         plant(planting)
     planting.write()
-    told = places(check(folder))
+    found = places(run_checks(folder))
     assert len({code for code, _ in planting.expected}) >= 36
-    assert (planting.expected - told, told - planting.expected) == (set(), set())
+    assert (planting.expected - found, found - planting.expected) == (set(), set())

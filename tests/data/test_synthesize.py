@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import ImageFont
 
-from dsocr.data.check import survey_dataset
+from dsocr.data.check import check
 from dsocr.data.dataset import Dataset
 from dsocr.data.render import find_fonts
 from dsocr.data.synthesize import SynthesisReport, draw_line, synthesize
@@ -61,9 +61,7 @@ def test_neither_a_font_nor_a_text_stands_in_two_splits(fonts: Path, text: Path,
 
 def test_the_dataset_passes_its_own_checks(fonts: Path, text: Path, tmp_path: Path) -> None:
     drawn(fonts, text, tmp_path / "out")
-    assert [
-        finding for finding in survey_dataset(Dataset.open(tmp_path / "out")).findings if finding.severity == "error"
-    ] == []
+    assert [finding for finding in check(Dataset.open(tmp_path / "out")) if finding.severity == "error"] == []
 
 
 def test_the_same_seed_gives_the_same_dataset_and_another_another(fonts: Path, text: Path, tmp_path: Path) -> None:

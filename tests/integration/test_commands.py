@@ -102,7 +102,8 @@ def test_check_exits_with_1_on_errors_and_tells_them_to_programs(call: Call, sma
     findings = json.loads(out)
     assert findings[0]["severity"] == "error"
     assert findings[0]["where"].startswith("train/metadata.jsonl:")
-    assert findings[0]["fix"] == "Cut the image into lines, or raise max_text_tokens."
+    assert findings[0]["code"] == "long-text"
+    assert len(findings[0]["examples"]) == findings[0]["count"]
 
 
 def test_check_writes_a_page(call: Call, small_dataset: Path, tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """`dsocr check`."""
 
-import json as json_
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,11 +7,8 @@ from dsocr.console import Printer
 from dsocr.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dsocr.data.check.findings import Finding
+    from dsocr.data.check import Finding, Findings
     from dsocr.data.dataset import Dataset
-
-
-_SEVERITIES = ("error", "warning", "note")
 
 
 def check_command(
@@ -44,20 +39,19 @@ def check_command(
     if fix and out is not None:
         dataset = _fixed(Printer(quiet=printer.quiet or json), dataset, out, overwrite)
     # Slow, and not needed to say that there is no dataset.
-    from dsocr.data.check.findings_page import write_page
+    from dsocr.data.check import check_for_base
     from dsocr.models.deepseek_ocr import load_encoder
-    from dsocr.training.preview import survey_for_base
 
     encoder = load_encoder(base, resolution, prompt, revision)
     with Printer(quiet=printer.quiet or json).progress("checking", "samples") as tell:
-        survey = survey_for_base(dataset, encoder, max_text_tokens=max_text_tokens, workers=workers, progress=tell)
+        findings = check_for_base(dataset, encoder, max_text_tokens=max_text_tokens, workers=workers, progress=tell)
     if html is not None:
-        write_page(html, dataset, survey)
+        findings.to_html(html)
     if json:
-        printer.result(json_.dumps([asdict(finding) for finding in survey.findings], ensure_ascii=False, indent=2))
+        printer.result(findings.to_json())
     else:
-        _print(printer, dataset.folder, survey.findings, html)
-    return 1 if any(finding.severity == "error" for finding in survey.findings) else 0
+        _print(printer, dataset.folder, findings, html)
+    return 1 if findings.of("error") else 0
 
 
 def _refuse_options(html: Path | None, fix: bool, out: Path | None) -> None:
@@ -81,8 +75,8 @@ def _fixed(printer: Printer, dataset: "Dataset", out: Path, overwrite: bool) -> 
         report = fix_dataset(dataset, out, overwrite=overwrite, progress=tell)
     for (code, split), count in sorted(report.counts().items()):
         printer.say(f"fixed in {split}: {count} [{code}]")
-    if report.twins_left:
-        printer.say(f"left in validation and test: {report.twins_left} samples that stand there twice")
+    if report.duplicates_left:
+        printer.say(f"left in validation and test: {report.duplicates_left} samples that stand there twice")
     if report.dataset is None:
         printer.say(f"nothing to fix, so {out} was not written")
         return dataset
@@ -90,15 +84,13 @@ def _fixed(printer: Printer, dataset: "Dataset", out: Path, overwrite: bool) -> 
     return Dataset.open(out, fold=dataset.fold)
 
 
-def _print(printer: Printer, folder: Path, findings: list["Finding"], html: Path | None) -> None:
+def _print(printer: Printer, folder: Path, findings: "Findings", html: Path | None) -> None:
     for finding in findings:
         print_finding(printer, finding)
-    totals = {kind: sum(f.count for f in findings if f.severity == kind) for kind in _SEVERITIES}
-    counts = ", ".join(f"{count} {kind}s" for kind, count in totals.items())
-    printer.result(f"{folder}: {counts}" if findings else f"{folder}: nothing to complain about")
+    printer.result(f"{folder}: {findings.summary()}")
     if html is not None:
         printer.result(f"page: {html}")
-    if not totals["error"]:
+    if not findings.of("error"):
         printer.say("next: dsocr train CONFIG (configs/ holds recipes to copy)")
 
 
@@ -107,6 +99,6 @@ def print_finding(printer: Printer, finding: "Finding") -> None:
     times = f" ({finding.count} times)" if finding.count > 1 else ""
     printer.result(f"{finding.severity}: {finding.where}: {finding.message}{times} [{finding.code}]")
     for example in finding.examples[:4]:
-        if example != finding.where:
+        if example.detail or finding.count > 1:
             printer.say(f"    {example}")
-    printer.say(f"    fix: {finding.fix}")
+    printer.say(f"    fix: {finding.remedy}")

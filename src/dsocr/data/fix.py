@@ -1,42 +1,115 @@
-"""A copy of a dataset in which is put right what can be without looking at the images; the original is not touched.
+"""Copy a dataset and repair what can be repaired without looking at the images; the original stays as it is.
 
-Texts are put right by `data/cleaning.py`, in every split. Samples of train whose image and text stand elsewhere too are
-left out of train; in validation and test nothing is left out, for scores must not change in silence: twins are counted.
+Texts are repaired in every split. Samples of train whose image and text are in the dataset twice are dropped. Nothing
+is dropped from validation or test, because scores must not change silently: their duplicates are only counted.
 """
 
 import hashlib
 import json
+import re
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dsocr import __version__
-from dsocr.data.check.text_checks import clean
+from dsocr.data.check.text_checks import (
+    CYRILLIC,
+    LATIN,
+    NO_BREAK_SPACES,
+    TO_CYRILLIC,
+    TO_LATIN,
+    WORD,
+    find_invisible,
+    lone_latin_words,
+)
 from dsocr.data.dataset import Dataset, LeftOutCard
 from dsocr.data.dataset_writer import IMAGES, refuse_output, write_split
 from dsocr.data.journal import StoredSample
 from dsocr.data.placement import EXAMPLES, count_crossing
-from dsocr.data.prepare import Progress
 from dsocr.data.splits import Placeable
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
 from dsocr.images import read_bytes
 from dsocr.io.files import FIXES_FILE
 from dsocr.runs import writing_folder
-from dsocr.text import comparable
+from dsocr.text import Change, comparable, is_blank
 
-TWIN = "duplicate-image"
-_STAGED = "staged"
+_HYPHEN_AT_LINE_END = re.compile("\u00ad+[^\\S\n]*(?=\n|$)")
+
+
+def fix_text(text: str) -> list[Change]:
+    """The repairs of a text in order, each with the code of its finding as `rule`; empty if none is needed.
+
+    A text that would become empty is not changed, nor are private-use characters, whose meaning only their font knows.
+    """
+    changes = []
+    for code, repair in _REPAIRS.items():
+        after = repair(text)
+        if after != text and not is_blank(after):
+            changes.append(Change(code, text, after))
+            text = after
+    return changes
+
+
+def _compose(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def _remove_invisible(text: str) -> str:
+    """Remove invisible characters; a soft hyphen at the end of a line is visible there and becomes a hyphen."""
+    if not find_invisible(text):
+        return text
+    text = _HYPHEN_AT_LINE_END.sub("-", text)
+    for character in find_invisible(text):
+        if unicodedata.category(character) == "Co":
+            continue
+        if character in NO_BREAK_SPACES or character.isspace():
+            text = re.sub(f" *{re.escape(character)}[{re.escape(character)} ]*", " ", text)
+        else:
+            text = text.replace(character, "")
+    return "\n".join(line.strip(" ") for line in text.split("\n"))
+
+
+def _replace_look_alikes(text: str) -> str:
+    """Replace look-alikes where the intended script is certain.
+
+    That is in words whose other letters are more, of one script, and not all with a look-alike themselves; and in Latin
+    words of one letter between Cyrillic ones.
+    """
+    lone = set(lone_latin_words(WORD.findall(text)))
+    return WORD.sub(lambda match: _to_one_script(match.group(), lone), text)
+
+
+def _to_one_script(word: str, lone: set[str]) -> str:
+    if word in lone:
+        return TO_CYRILLIC[word]
+    latin, cyrillic = LATIN.findall(word), CYRILLIC.findall(word)
+    for minority, majority, replacements, reverse in (
+        (latin, cyrillic, TO_CYRILLIC, TO_LATIN),
+        (cyrillic, latin, TO_LATIN, TO_CYRILLIC),
+    ):
+        certain = len(minority) < len(majority) and not reverse.keys() >= set(majority)
+        if minority and certain and replacements.keys() >= set(minority) and len(latin) + len(cyrillic) == len(word):
+            return "".join(replacements[letter] if letter in minority else letter for letter in word)
+    return word
+
+
+_REPAIRS: dict[str, Callable[[str], str]] = {
+    "decomposed-characters": _compose,
+    "invisible-characters": _remove_invisible,
+    "look-alikes": _replace_look_alikes,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """One thing done to one sample: its text before and after, or `after` None where the sample was left out.
+    """One repair of a sample: its text before and after, or `after` None if the sample was dropped.
 
-    `code` is that of the finding it answers, `id` the sample's, `same_as` the id of the twin that stays.
+    `code` is that of the finding, `id` the sample's id, `same_as` the id of the duplicate that stays.
     """
 
     id: str
@@ -45,159 +118,156 @@ class Fix:
     after: str | None
     same_as: str | None = None
 
-    def as_row(self) -> dict[str, str | None]:
-        """The fix as it stands in `fixes.jsonl`."""
+    def to_dict(self) -> dict[str, str | None]:
+        """The fix as a row of `fixes.jsonl`."""
         row = {"id": self.id, "code": self.code, "before": self.before, "after": self.after}
         return row if self.same_as is None else {**row, "same_as": self.same_as}
+
+    def __str__(self) -> str:
+        what = f"same as {self.same_as}" if self.after is None else f"{self.before!r} -> {self.after!r}"
+        return f"{self.id}: {what}"
 
 
 @dataclass(frozen=True, slots=True)
 class FixReport:
-    """What was done, how many twins were found in validation and test and left there, and the folder made.
-
-    `dataset` is None where there was nothing to put right and so no folder was written.
-    """
+    """The repairs, the folder written (None if nothing needed repair), and the duplicates left in other splits."""
 
     dataset: Path | None
     fixes: list[Fix]
-    twins_left: int
+    duplicates_left: int
 
     def counts(self) -> Counter[tuple[str, Split]]:
-        """How many fixes there are of each code in each split."""
+        """Number of fixes by code and split."""
         return Counter((fix.code, Split(fix.id.partition("/")[0])) for fix in self.fixes)
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """A sample of the new dataset: its row, its image file and that file's SHA-256."""
+class _Row:
+    """A sample with its row of the metadata, which may have columns of the user's, and its image's SHA-256."""
 
     sample: Sample
-    row: dict[str, Any]
+    columns: dict[str, Any]
     digest: str
 
     @property
     def text(self) -> str:
-        return str(self.row["text"])
+        return str(self.columns["text"])
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What duplicates have in common."""
+        return self.digest, comparable(self.text)
 
 
-def fix_dataset(dataset: Dataset, out: Path, *, overwrite: bool = False, progress: Progress | None = None) -> FixReport:
-    """Writes the dataset folder `out`, whole or not at all, with what was done in its card and in `fixes.jsonl`.
+def fix_dataset(
+    dataset: Dataset, out: Path, *, overwrite: bool = False, progress: Callable[[int, int], None] | None = None
+) -> FixReport:
+    """Write a repaired copy of a dataset to `out`, atomically, with a list of all repairs in `fixes.jsonl`.
 
-    Samples stay in the split they lie in, whatever a fold makes of them. Raises DataError where `out` is in use, and
-    for images that cannot be read.
+    Samples stay in the split they are stored in, even if a fold is selected. Raises DataError if `out` is in use or an
+    image cannot be read.
     """
     refuse_output(out, dataset.folder, overwrite=overwrite)
     if out.resolve().is_relative_to(dataset.folder.resolve()):
         hint = "choose a folder beside it"
-        raise DataError("the new dataset would lie inside the one it is made from", where=out, hint=hint)
-    splits = {split: list(_rows(dataset, split)) for split in Split}
-    fixes = [fix for kept in splits.values() for item in kept for fix in _put_right(item)]
-    splits[Split.TRAIN], twins = _without_twins(splits)
-    fixes += twins
-    twins_left = _count_twins([item for split in (Split.VALIDATION, Split.TEST) for item in splits[split]])
+        raise DataError("output folder is inside the dataset that it is made from", where=out, hint=hint)
+    splits = {split: list(_read_rows(dataset, split)) for split in Split}
+    fixes = []
+    for row in (row for rows in splits.values() for row in rows):
+        for change in fix_text(row.text):
+            row.columns["text"] = change.after
+            fixes.append(Fix(row.sample.id, change.rule, change.before, change.after))
+    evaluated = [*splits[Split.VALIDATION], *splits[Split.TEST]]
+    splits[Split.TRAIN], dropped = _drop_duplicates(splits[Split.TRAIN], evaluated)
+    fixes += dropped
+    duplicates_left = len(evaluated) - len({row.key for row in evaluated})
     if not fixes:
-        return FixReport(None, [], twins_left)
+        return FixReport(None, [], duplicates_left)
     with writing_folder(out) as folder:
         _write(dataset, folder, splits, fixes, progress)
-    return FixReport(out, fixes, twins_left)
+    return FixReport(out, fixes, duplicates_left)
 
 
-def _rows(dataset: Dataset, split: Split) -> Iterator[_Kept]:
-    """The rows of a split as they stand, columns of the user's own among them."""
+def _read_rows(dataset: Dataset, split: Split) -> Iterator[_Row]:
     samples = [sample for _, sample in dataset.stored(split)]
     if not samples:
         return
     lines = dataset.metadata(split).read_text(encoding="utf-8").split("\n")
     for sample, line in zip(samples, (line for line in lines if line.strip()), strict=True):
-        digest = hashlib.sha256(read_bytes(sample.image)).hexdigest()
-        yield _Kept(sample, json.loads(line), digest)
+        yield _Row(sample, json.loads(line), hashlib.sha256(read_bytes(sample.image)).hexdigest())
 
 
-def _put_right(item: _Kept) -> Iterator[Fix]:
-    for step in clean(item.text):
-        item.row["text"] = step.after
-        yield Fix(item.sample.id, step.code, step.before, step.after)
-
-
-def _without_twins(splits: dict[Split, list[_Kept]]) -> tuple[list[_Kept], list[Fix]]:
-    """Train without the samples that stand in another split or earlier in train, image and text."""
-    others = [item for split in (Split.VALIDATION, Split.TEST) for item in splits[split]]
-    first = {_key(item): item.sample.id for item in reversed(others)}
-    kept, twins = [], []
-    for item in splits[Split.TRAIN]:
-        same_as = first.setdefault(_key(item), item.sample.id)
-        if same_as == item.sample.id:
-            kept.append(item)
+def _drop_duplicates(train: list[_Row], evaluated: list[_Row]) -> tuple[list[_Row], list[Fix]]:
+    """Train without samples that are in another split or earlier in train, by image and text."""
+    first = {row.key: row.sample.id for row in reversed(evaluated)}
+    kept, dropped = [], []
+    for row in train:
+        same_as = first.setdefault(row.key, row.sample.id)
+        if same_as == row.sample.id:
+            kept.append(row)
         else:
-            twins.append(Fix(item.sample.id, TWIN, item.text, None, same_as))
-    return kept, twins
-
-
-def _key(item: _Kept) -> tuple[str, str]:
-    return item.digest, comparable(item.text)
-
-
-def _count_twins(items: Iterable[_Kept]) -> int:
-    return sum(count - 1 for count in Counter(map(_key, items)).values())
+            dropped.append(Fix(row.sample.id, "duplicate-image", row.text, None, same_as))
+    return kept, dropped
 
 
 def _write(
-    dataset: Dataset, folder: Path, splits: dict[Split, list[_Kept]], fixes: list[Fix], progress: Progress | None
+    dataset: Dataset,
+    folder: Path,
+    splits: dict[Split, list[_Row]],
+    fixes: list[Fix],
+    progress: Callable[[int, int], None] | None,
 ) -> None:
     total = sum(map(len, splits.values()))
     done = 0
 
-    def stored(items: list[_Kept]) -> Iterator[StoredSample]:
+    def stored(rows: list[_Row]) -> Iterator[StoredSample]:
         nonlocal done
-        for item in items:
-            name = str(item.row["file_name"])
+        for row in rows:
+            name = str(row.columns["file_name"])
             if PurePosixPath(name).parent != PurePosixPath(IMAGES):
-                raise DataError(f"the image {name!r} does not lie in {IMAGES}/", where=item.sample.id)
-            # `datasets` wants the columns that every row of ours has, though an old row may lack some.
-            row = {"writer": "", "page": "", "document": "", **item.row}
-            yield StoredSample(_unchanged(item), item.digest, name, row, "")
+                raise DataError(f"image {name!r} is not in {IMAGES}/", where=row.sample.id)
+            # `datasets` requires the same columns in every row, but old rows may lack some.
+            columns = {"writer": "", "page": "", "document": "", **row.columns}
+            yield StoredSample(_read_unchanged(row), row.digest, name, columns, "")
             done += 1
             if progress:
                 progress(done, total)
 
     store = dataset.card.store
-    cards = {split: write_split(folder, split, stored(items), store) for split, items in splits.items() if items}
-    # Not beside it, so that what was changed goes where the dataset goes.
-    lines = (json.dumps(fix.as_row(), ensure_ascii=False) + "\n" for fix in fixes)
+    cards = {split: write_split(folder, split, stored(rows), store) for split, rows in splits.items() if rows}
+    # Inside the dataset, so that the list of changes goes where the dataset goes.
+    lines = (json.dumps(fix.to_dict(), ensure_ascii=False) + "\n" for fix in fixes)
     (folder / FIXES_FILE).write_text("".join(lines), encoding="utf-8", newline="\n")
+    placed = [
+        (Placeable(sample.id, sample.id, row.text, sample.writer, sample.document, sample.page), split)
+        for split, rows in splits.items()
+        for row in rows
+        for sample in (row.sample,)
+    ]
+    crossing = count_crossing([facts for facts, _ in placed], [split for _, split in placed])
     changes = {
         "dsocr_version": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "splits": cards,
-        "crossing": {**dataset.card.crossing, **_crossing(splits)},
-        "repaired": _counted(dataset.card.repaired, fixes),
+        "crossing": {**dataset.card.crossing, **crossing},
+        "repaired": _count_repairs(dataset.card.repaired, fixes),
     }
     dataset.card.model_copy(update=changes).write(folder)
 
 
-def _unchanged(item: _Kept) -> bytes:
-    """The image file as it was, so that the card's hashes stay comparable."""
-    data = read_bytes(item.sample.image)
-    if hashlib.sha256(data).hexdigest() != item.digest:
-        raise DataError("the image was changed while the dataset was copied", where=item.sample.image)
+def _read_unchanged(row: _Row) -> bytes:
+    """The image file byte by byte, so that the card's hashes stay comparable."""
+    data = read_bytes(row.sample.image)
+    if hashlib.sha256(data).hexdigest() != row.digest:
+        raise DataError("image changed while the dataset was copied", where=row.sample.image)
     return data
 
 
-def _crossing(splits: dict[Split, list[_Kept]]) -> dict[str, int]:
-    facts = [
-        Placeable(sample.id, sample.id, item.text, sample.writer, sample.document, sample.page)
-        for items in splits.values()
-        for item in items
-        for sample in (item.sample,)
-    ]
-    return count_crossing(facts, [split for split, items in splits.items() for _ in items])
-
-
-def _counted(before: dict[str, LeftOutCard], fixes: list[Fix]) -> dict[str, LeftOutCard]:
-    """How often what was done, with examples; what an earlier fixing did stays."""
-    known = {code: (part.count, list(part.examples)) for code, part in before.items()}
+def _count_repairs(before: dict[str, LeftOutCard], fixes: list[Fix]) -> dict[str, LeftOutCard]:
+    """Number of repairs by code with examples, those of an earlier fix included."""
+    repaired = dict(before)
     for fix in fixes:
-        count, examples = known.get(fix.code, (0, []))
-        told = f"{fix.id}: same as {fix.same_as}" if fix.after is None else f"{fix.id}: {fix.before!r} -> {fix.after!r}"
-        known[fix.code] = (count + 1, [*examples, told] if len(examples) < EXAMPLES else examples)
-    return {code: LeftOutCard(count=count, examples=examples) for code, (count, examples) in known.items()}
+        card = repaired.get(fix.code) or LeftOutCard(count=0, examples=[])
+        examples = [*card.examples, str(fix)] if len(card.examples) < EXAMPLES else card.examples
+        repaired[fix.code] = LeftOutCard(count=card.count + 1, examples=examples)
+    return repaired

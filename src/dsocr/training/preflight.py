@@ -15,6 +15,7 @@ from rapidfuzz import process
 from rapidfuzz.distance import Levenshtein
 
 from dsocr.config import RunConfig, load_config
+from dsocr.data.check import check_for_base
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.prepare import Progress
 from dsocr.document import Sample, Split
@@ -42,7 +43,7 @@ from dsocr.training.learning_checks import (
     trial_rate,
 )
 from dsocr.training.plan import measured_peak, spoken_bytes
-from dsocr.training.preview import measure_lengths, survey_for_base, within_budget
+from dsocr.training.preview import measure_lengths, within_budget
 from dsocr.training.setup import Collator, EncodedSamples, Setup, pass_through, set_up, total_steps, undisturbed
 from dsocr.training.trainer import as_overrides, lighter_settings, out_of_memory_spoken
 
@@ -348,12 +349,12 @@ def _check_run(config: RunConfig) -> Check:
 
 def _check_dataset(dataset: Dataset, encoder: Encoder, config: RunConfig) -> Check:
     limit = config.training.max_text_tokens if config.training.long_text == "error" else None
-    findings = survey_for_base(dataset, encoder, max_text_tokens=limit).findings
-    worst = [finding for finding in findings if finding.severity == "error"]
+    findings = check_for_base(dataset, encoder, max_text_tokens=limit)
+    worst = findings.of("error")
     shown = tuple(f"{finding.where}: {finding.message} ({finding.count})" for finding in worst)
     if worst:
-        return Check("dataset", "refused", f"{len(worst)} kinds of errors: {shown[0]}", worst[0].fix, shown)
-    doubtful = [finding for finding in findings if finding.severity == "warning"]
+        return Check("dataset", "refused", f"{len(worst)} kinds of errors: {shown[0]}", worst[0].remedy, shown)
+    doubtful = findings.of("warning")
     shown = tuple(f"{finding.where}: {finding.message} ({finding.count})" for finding in doubtful)
     if doubtful:
         message = f"no errors, {len(doubtful)} kinds of warnings"

@@ -8,7 +8,6 @@ from PIL import Image
 
 from dsocr.config import RunConfig
 from dsocr.data.augment import Augmentation, augment, changes, generator
-from dsocr.data.check import Survey, survey_dataset
 from dsocr.data.contact_sheet import Picture, Row
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import Progress
@@ -182,23 +181,3 @@ def _seen(views: Views) -> Image.Image:
         corner = (column * (side + gap), whole.height + gap + row * (side + gap))
         seen.paste(Image.fromarray(tile.transpose(1, 2, 0)), corner)
     return seen
-
-
-def survey_for_base(
-    dataset: Dataset,
-    encoder: Encoder,
-    *,
-    max_text_tokens: int | None,
-    workers: int | None = None,
-    progress: Progress | None = None,
-) -> Survey:
-    """What is found in a dataset that is to be shown to a base through `encoder`; `workers` as `survey_dataset` has."""
-    return survey_dataset(
-        dataset,
-        unknown_characters=encoder.unknown_characters,
-        count_tokens=lambda text: len(encoder.text_ids(text)),
-        max_text_tokens=max_text_tokens,
-        distortion=encoder.resolution.distortion,
-        workers=workers,
-        progress=progress,
-    )

@@ -20,7 +20,7 @@ from transformers import PrinterCallback
 
 from dsocr import __version__
 from dsocr.config import RunConfig, load_config
-from dsocr.data.check.findings import Finding
+from dsocr.data.check import Finding, check_for_base
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError, Interrupted, RunError, typed
@@ -44,7 +44,7 @@ from dsocr.training.checkpoint import (
 )
 from dsocr.training.distributed import DrawnByStep, Ranks, joined
 from dsocr.training.preflight import demand_learning, prove
-from dsocr.training.preview import survey_for_base, within_budget
+from dsocr.training.preview import within_budget
 from dsocr.training.requirements import RunLock, beside, refuse_other_settings, refuse_run
 from dsocr.training.setup import (
     Collator,
@@ -393,8 +393,8 @@ def _is_over(steps: int, trainer: AdapterTrainer, validation: Validation | None)
 def _check(dataset: Dataset, encoder: Encoder, config: RunConfig, warn: Callable[[Finding], None] | None) -> None:
     """Refuse a dataset with errors; what is merely doubtful is passed on."""
     limit = config.training.max_text_tokens if config.training.long_text == "error" else None
-    findings = survey_for_base(dataset, encoder, max_text_tokens=limit).findings
-    errors = [finding for finding in findings if finding.severity == "error"]
+    findings = check_for_base(dataset, encoder, max_text_tokens=limit)
+    errors = findings.of("error")
     if errors:
         shown = "".join(f"\n  {finding.where}: {finding.message} ({finding.count})" for finding in errors)
         raise DataError(

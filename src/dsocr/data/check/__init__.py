@@ -1,17 +1,18 @@
-"""The single checks of a dataset folder, a module a subject; `data/checks.py` calls them all."""
+"""Check a dataset for mistakes: in images, texts, pairs of both, and splits."""
 
-import hashlib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, replace
-from itertools import islice
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from dsocr.data.check.findings import Checked, Finding, Findings, Look, look_at
-from dsocr.data.check.image_checks import check_aspects, check_inverted, check_looks, check_shapes, check_sizes
-from dsocr.data.check.pair_checks import check_neighbours, check_pairs
+from dsocr.data.check.findings import Example, Finding, Findings
+from dsocr.data.check.image_checks import (
+    check_brightness,
+    check_distortion,
+    check_inverted,
+    check_line_heights,
+    check_sizes,
+)
+from dsocr.data.check.pair_checks import check_densities, check_neighbours
+from dsocr.data.check.samples import read_samples
 from dsocr.data.check.split_checks import (
     check_balance,
     check_crossing,
@@ -20,113 +21,30 @@ from dsocr.data.check.split_checks import (
     check_near_duplicates,
 )
 from dsocr.data.check.text_checks import (
-    check_characters,
     check_empty,
     check_habits,
     check_letters,
     check_repeats,
     check_tokens,
+    check_unknown_characters,
 )
 from dsocr.data.dataset import Dataset
-from dsocr.data.prepare import Progress
-from dsocr.document import PackedImage, Sample, Split
-from dsocr.errors import DataError
-from dsocr.images import decode_image, read_bytes
-from dsocr.io.processes import Workers, worker_processes
 
-Numbered = tuple[str, Sample]
+if TYPE_CHECKING:
+    from dsocr.models.deepseek_ocr import Encoder
 
-_BATCH = 64
-"""Images handed to a process at a time."""
-_NOWHERE: dict[str, Any] = {}
+__all__ = ["Example", "Finding", "Findings", "check", "check_for_base"]
 
-
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """What is known of an image file: its SHA-256, width and height, its look; or why it cannot be read."""
-
-    digest: str | None = None
-    size: tuple[int, int] | None = None
-    look: Look | None = None
-    refused: str | None = None
+_SAMPLE_CHECKS = (
+    *(check_letters, check_habits, check_repeats),
+    *(check_densities, check_neighbours),
+    *(check_brightness, check_inverted, check_sizes, check_line_heights),
+    *(check_duplicates, check_near_duplicates),
+)
+_DATASET_CHECKS = (check_balance, check_crossing, check_hashes)
 
 
-def look_into(path: Path | PackedImage) -> Looked:
-    """One image file, read and decoded once."""
-    digest = None
-    try:
-        data = read_bytes(path)
-        digest = hashlib.sha256(data).hexdigest()
-        image = decode_image(data, name=path).image
-    except DataError as error:
-        return Looked(digest, refused=error.message)
-    return Looked(digest, image.size, look_at(image))
-
-
-def look_into_all(paths: Sequence[Path | PackedImage]) -> list[Looked]:
-    """What a process is handed at a time."""
-    return [look_into(path) for path in paths]
-
-
-def read_samples(dataset: Dataset, workers: int | None = None) -> Iterator[tuple[Checked, str | None]]:
-    """Every sample with a look at its image, and why the image cannot be read where that is so.
-
-    `workers` is the number of processes, 1 for none beside this one, None for one a core.
-    """
-    writers: dict[str, str] = {}
-    for (where, sample), looked in _looked(_numbered(dataset), workers):
-        # A polygon of a few dozen corners takes more memory than all the rest, and no check asks for it.
-        small = replace(sample, geometry=_NOWHERE, writer=_one(sample.writer, writers), page=_one(sample.page, writers))
-        yield Checked(where, small, looked.digest, looked.size, looked.look), looked.refused
-
-
-def promised(dataset: Dataset) -> int:
-    """How many samples the card tells of."""
-    return sum(part.samples for part in dataset.card.splits.values())
-
-
-def _numbered(dataset: Dataset) -> Iterator[Numbered]:
-    for split in Split:
-        yield from dataset.numbered(split)
-
-
-def _one(name: str | None, known: dict[str, str]) -> str | None:
-    """The same name as the same object, however often it was read."""
-    return None if name is None else known.setdefault(name, name)
-
-
-def _looked(numbered: Iterator[Numbered], workers: int | None) -> Iterator[tuple[Numbered, Looked]]:
-    with worker_processes(workers) as crew:
-        waiting: deque[tuple[list[Numbered], Future[list[Looked]]]] = deque()
-        for batch in _batches(numbered):
-            waiting.append((batch, crew.submit(look_into_all, [sample.image for _, sample in batch])))
-            while len(waiting) > crew.backlog:
-                yield from _finished(crew, *waiting.popleft())
-        while waiting:
-            yield from _finished(crew, *waiting.popleft())
-
-
-def _finished(
-    crew: Workers, batch: list[Numbered], answer: "Future[list[Looked]]"
-) -> Iterable[tuple[Numbered, Looked]]:
-    looked: list[Looked] = crew.result(answer)
-    return zip(batch, looked, strict=True)
-
-
-def _batches(numbered: Iterator[Numbered]) -> Iterator[list[Numbered]]:
-    while batch := list(islice(numbered, _BATCH)):
-        yield batch
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """What was found in a dataset, errors first, and every sample with what was seen of it, in their order."""
-
-    findings: list[Finding]
-    samples: list[Checked]
-
-
-def survey_dataset(
+def check(
     dataset: Dataset,
     *,
     unknown_characters: Callable[[str], str] | None = None,
@@ -134,45 +52,53 @@ def survey_dataset(
     max_text_tokens: int | None = None,
     distortion: Callable[[int, int], float] | None = None,
     workers: int | None = None,
-    progress: Progress | None = None,
-) -> Survey:
-    """All findings about a dataset, none where nothing doubtful was found, and its samples.
+    progress: Callable[[int, int], None] | None = None,
+) -> Findings:
+    """Run every check on a dataset.
 
-    `unknown_characters` gives the characters of a text that the base's tokenizer cannot write; `count_tokens` a text's
-    length in tokens, which `max_text_tokens` limits; `distortion` how much taller than true the letters of an image of
-    some width and height are shown to the model. `workers` is how many processes look at images: 1 for this one alone,
-    None for as many as there are cores if the dataset is worth it.
+    `unknown_characters` returns the characters of a text that a base's tokenizer cannot write; `count_tokens` the
+    length of a text in tokens, limited by `max_text_tokens`; `distortion` how much taller than true a base sees the
+    letters of an image of this width and height. `workers` is the number of processes that measure images: 1 stays in
+    this one, None starts one per core if the dataset is worth it. `progress` gets the samples done and the total.
     """
-    findings = Findings()
-    checked = _read_all(dataset, findings, workers, progress)
-    check_empty(checked, findings)
-    if count_tokens:
-        check_tokens(checked, findings, count_tokens, max_text_tokens)
-    if distortion:
-        check_shapes(checked, findings, distortion)
-    if unknown_characters:
-        check_characters(checked, findings, unknown_characters)
-    for check in (
-        *(check_letters, check_habits, check_repeats),
-        *(check_pairs, check_neighbours),
-        *(check_looks, check_inverted, check_sizes, check_aspects),
-        *(check_duplicates, check_near_duplicates),
-    ):
-        check(checked, findings)
-    for check_with_card in (check_balance, check_crossing, check_hashes):
-        check_with_card(dataset, checked, findings)
-    return Survey(findings.listed(), checked)
-
-
-def _read_all(dataset: Dataset, findings: Findings, workers: int | None, progress: Progress | None) -> list[Checked]:
-    """Every sample with a look at its image, and a finding where that fails."""
-    checked: list[Checked] = []
-    total = promised(dataset)
-    for item, refused in read_samples(dataset, workers):
-        checked.append(item)
-        if refused:
-            detail = f"{item.sample.id}: {refused}"
-            findings.add("unreadable-image", "error", "the image cannot be read", item, detail)
+    findings = Findings(dataset)
+    samples = findings.samples
+    total = sum(part.samples for part in dataset.card.splits.values())
+    for item in read_samples(dataset, workers):
+        samples.append(item)
+        if item.error:
+            findings.add("unreadable-image", "error", "Image cannot be read", item, f"{item.sample.id}: {item.error}")
         if progress:
-            progress(len(checked), max(total, len(checked)))
-    return checked
+            progress(len(samples), max(total, len(samples)))
+    check_empty(samples, findings)
+    if count_tokens:
+        check_tokens(samples, findings, count_tokens, max_text_tokens)
+    if distortion:
+        check_distortion(samples, findings, distortion)
+    if unknown_characters:
+        check_unknown_characters(samples, findings, unknown_characters)
+    for check_samples in _SAMPLE_CHECKS:
+        check_samples(samples, findings)
+    for check_dataset in _DATASET_CHECKS:
+        check_dataset(dataset, samples, findings)
+    return findings
+
+
+def check_for_base(
+    dataset: Dataset,
+    encoder: "Encoder",
+    *,
+    max_text_tokens: int | None,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Findings:
+    """Run every check on a dataset, those of a base's tokenizer and resolution included."""
+    return check(
+        dataset,
+        unknown_characters=encoder.unknown_characters,
+        count_tokens=lambda text: len(encoder.text_ids(text)),
+        max_text_tokens=max_text_tokens,
+        distortion=encoder.resolution.distortion,
+        workers=workers,
+        progress=progress,
+    )

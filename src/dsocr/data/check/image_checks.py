@@ -1,4 +1,4 @@
-"""Checks of images alone: nothing to see in them, too small, lying on their side, out of shape for a resolution."""
+"""Checks of images: unreadable exposure, size, orientation and shape, and images that are nearly the same."""
 
 import statistics
 from collections import defaultdict
@@ -6,183 +6,171 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from dsocr.data.check.findings import Checked, Findings, Look, is_inverted, likeness
+from dsocr.data.check.findings import Findings
+from dsocr.data.check.samples import CheckedSample, ImageStats
 
-MOST_DISTORTION = 1.5
-"""Letters this many times taller or wider than they are on paper are no longer what a model has learnt to read."""
-
-LEAST_CONTRAST = 32
-"""Grey levels between paper and ink below which there is nothing to read; the grain of empty paper has some twenty."""
-CLIPPED = 0.5
-FAINT = 115
-"""Ink that differs from a clipped paper by less than this has lost its thin strokes."""
-LEAST_HEIGHT = 20
-"""Pixels; letters of a line this low have about ten."""
-LINE_ASPECT = 2.0
-"""A dataset whose images are typically at least this many times as wide as high holds lines."""
-TURNED = 1.2
-"""A line so many times higher than wide lies on its side, if it has more than a word's worth of text."""
-TURNED_CHARACTERS = 4
-
-
-TWO_LINES = 1.85
-"""Times the usual height of a page's lines; slanting lines of real pages reach 1.7."""
-HALF_A_LINE = 0.45
-LONG_ENOUGH = 10
-"""Characters; a shorter text may have neither ascenders nor descenders, and be low for that."""
-ENOUGH = 5
-"""Lines of a page from which its usual height is known."""
+MAX_DISTORTION = 1.5
+"""Letters shown this many times too tall or too wide no longer look like those a model has learned."""
+_CLIPPED = 0.5
+_FAINT = 115
+"""Ink on clipped paper with less contrast than this has lost its thin strokes."""
+_MIN_PIXELS = 20
+"""Letters of a line this low have about ten pixels."""
+_LINE_ASPECT = 2.0
+"""A dataset whose median image is at least this many times as wide as high holds lines."""
+_SIDEWAYS = 1.2
+"""A line this many times higher than wide is probably sideways, if its text is longer than a word."""
+_SIDEWAYS_CHARACTERS = 4
+_TWO_LINES = 1.85
+"""Times the median height of a page's lines; slanting lines of real pages reach 1.7."""
+_HALF_A_LINE = 0.45
+_HALF_A_LINE_CHARACTERS = 10
+"""A shorter text may have neither ascenders nor descenders, and be low because of that."""
+_LINES_PER_PAGE = 5
+"""Lines of a page needed to know its usual height."""
 
 
-def is_blank_look(look: Look) -> bool:
-    """Whether there is nothing to see in an image."""
-    return look.lightest - look.darkest < LEAST_CONTRAST
-
-
-def check_looks(checked: Sequence[Checked], findings: Findings) -> None:
-    """Images with nothing to see in them, and such as have lost their ink to the light."""
-    for item in checked:
-        look = item.look
-        if look is None:
+def check_brightness(samples: Sequence[CheckedSample], findings: Findings) -> None:
+    """Find blank images, and those whose ink is lost to over- or underexposure."""
+    for item in samples:
+        stats = item.stats
+        if stats is None:
             continue
-        contrast = look.lightest - look.darkest
-        if is_blank_look(look):
-            message = "the image is blank, or nearly so"
-            findings.add("blank-image", "warning", message, item, f"its grey levels span {contrast} of 255")
-        elif contrast < FAINT and max(look.white, look.black) > CLIPPED:
-            share, kind = (look.white, "white") if look.white > look.black else (look.black, "black")
-            message = "the image is over- or underexposed"
-            detail = f"{share:.0%} is pure {kind}, and what is left differs by {contrast} of 255"
-            findings.add("saturated-image", "warning", message, item, detail)
+        contrast = stats.lightest - stats.darkest
+        if stats.is_blank:
+            findings.add("blank-image", "warning", "Image is blank or nearly so", item, f"contrast {contrast} of 255")
+        elif contrast < _FAINT and max(stats.white, stats.black) > _CLIPPED:
+            share, name = (stats.white, "white") if stats.white > stats.black else (stats.black, "black")
+            detail = f"{share:.0%} is pure {name}, and the rest has a contrast of {contrast} of 255"
+            findings.add("saturated-image", "warning", "Image is over- or underexposed", item, detail)
 
 
-def check_inverted(checked: Sequence[Checked], findings: Findings) -> None:
-    """Light writing on dark among dark writing on light, or the other way round."""
-    seen = [item for item in checked if item.look and not is_blank_look(item.look)]
-    inverted = [item for item in seen if item.look and is_inverted(item.look)]
-    if 2 * len(inverted) > len(seen):
-        kept = {item.where for item in inverted}
-        odd, what = [item for item in seen if item.where not in kept], "dark on light among light on dark"
-    else:
-        odd, what = inverted, "light on dark among dark on light"
-    for item in odd:
-        findings.add("inverted-image", "warning", f"the writing is {what}", item)
+def check_inverted(samples: Sequence[CheckedSample], findings: Findings) -> None:
+    """Find light writing on dark among dark writing on light, or the other way round."""
+    measured = [(item, item.stats.is_inverted) for item in samples if item.stats and not item.stats.is_blank]
+    mostly_inverted = 2 * sum(inverted for _, inverted in measured) > len(measured)
+    kind = "dark on light, others light on dark" if mostly_inverted else "light on dark, others dark on light"
+    for item, inverted in measured:
+        if inverted != mostly_inverted:
+            findings.add("inverted-image", "warning", f"Writing is {kind}", item)
 
 
-def check_aspects(checked: Sequence[Checked], findings: Findings) -> None:
-    """Lines of unusual height for their page: two lines in one image, or a part of a line."""
-    pages: dict[tuple[str | None, ...], list[Checked]] = defaultdict(list)
-    for item in checked:
-        if item.size and item.sample.page and item.sample.text.strip() and "\n" not in item.sample.text:
-            pages[item.sample.writer, item.sample.document, item.sample.page].append(item)
+def check_line_heights(samples: Sequence[CheckedSample], findings: Findings) -> None:
+    """Find images of unusual height for their page: two lines in one, or part of a line."""
+    pages: dict[tuple[str | None, ...], list[tuple[CheckedSample, int, int]]] = defaultdict(list)
+    for item in samples:
+        if item.size and item.sample.page and item.text.strip() and "\n" not in item.text:
+            pages[item.sample.writer, item.sample.document, item.sample.page].append((item, *item.size))
     for page in pages.values():
-        if len(page) >= ENOUGH:
-            _check_page(page, findings)
+        if len(page) < _LINES_PER_PAGE:
+            continue
+        usual = statistics.median(height for _, _, height in page)
+        for item, width, height in page:
+            ratio = height / usual
+            if ratio > _TWO_LINES or (ratio < _HALF_A_LINE and len(item.text) >= _HALF_A_LINE_CHARACTERS):
+                message = "Image has an unusual height for its page: it may hold several lines, or part of one"
+                detail = f"{width} x {height} pixels, {ratio:.2g} times the page's median height"
+                findings.add("unusual-aspect", "warning", message, item, detail)
 
 
-def _check_page(page: Sequence[Checked], findings: Findings) -> None:
-    usual = statistics.median(item.size[1] for item in page if item.size)
-    for item in page:
-        width, height = item.size or (0, 0)
-        higher = height / usual
-        if higher > TWO_LINES or (higher < HALF_A_LINE and len(item.sample.text) >= LONG_ENOUGH):
-            message = "the image has an unusual height for its page: several lines in one, or a part of a line"
-            detail = f"{width} x {height} pixels, {higher:.2g} times as high as usual there"
-            findings.add("unusual-aspect", "warning", message, item, detail)
-
-
-def check_sizes(checked: Sequence[Checked], findings: Findings) -> None:
-    """Images too small to read, and lines that lie on their side."""
-    sized = [(item, *item.size) for item in checked if item.size]
+def check_sizes(samples: Sequence[CheckedSample], findings: Findings) -> None:
+    """Find images too small to read, and lines that are sideways."""
+    sized = [(item, *item.size) for item in samples if item.size]
     if not sized:
         return
-    lines = statistics.median(width / height for _, width, height in sized) >= LINE_ASPECT
+    are_lines = statistics.median(width / height for _, width, height in sized) >= _LINE_ASPECT
     for item, width, height in sized:
-        detail = f"{width} x {height} pixels"
-        if min(width, height) < LEAST_HEIGHT and len(item.sample.text.strip()) > 1:
-            message = f"the image has fewer than {LEAST_HEIGHT} pixels in height or width"
+        detail, characters = f"{width} x {height} pixels", len(item.text.strip())
+        if min(width, height) < _MIN_PIXELS and characters > 1:
+            message = f"Image has fewer than {_MIN_PIXELS} pixels in height or width"
             findings.add("low-resolution", "warning", message, item, detail)
-        if lines and height > TURNED * width and len(item.sample.text.strip()) >= TURNED_CHARACTERS:
-            message = "the image is higher than wide among lines, and may lie on its side"
+        if are_lines and height > _SIDEWAYS * width and characters >= _SIDEWAYS_CHARACTERS:
+            message = "Line image is higher than wide and may be sideways"
             findings.add("turned-image", "warning", message, item, detail)
 
 
-def check_shapes(checked: Sequence[Checked], findings: Findings, distortion: Callable[[int, int], float]) -> None:
-    """Images whose letters the chosen resolution would squeeze or stretch."""
-    factors = [(item, distortion(*item.size)) for item in checked if item.size is not None]
-    told = [(item, factor) for item, factor in factors if not 1 / MOST_DISTORTION <= factor <= MOST_DISTORTION]
-    if not told:
+def check_distortion(
+    samples: Sequence[CheckedSample], findings: Findings, distortion: Callable[[int, int], float]
+) -> None:
+    """Find images whose letters the chosen resolution would squeeze or stretch."""
+    factors = [(item, *item.size, distortion(*item.size)) for item in samples if item.size]
+    distorted = [found for found in factors if not 1 / MAX_DISTORTION <= found[3] <= MAX_DISTORTION]
+    if not distorted:
         return
-    typical = statistics.median(factor for _, factor in told)
-    shown = f"{typical:.1f} times too tall" if typical > 1 else f"{1 / typical:.1f} times too wide"
-    message = f"at this resolution letters are shown out of shape, here typically {shown}; the resolution base keeps it"
-    for item, factor in told:
-        width, height = item.size or (0, 0)
+    typical = statistics.median(factor for *_, factor in distorted)
+    amount = f"{typical:.1f} times too tall" if typical > 1 else f"{1 / typical:.1f} times too wide"
+    message = f"This resolution distorts letters, typically {amount}; the resolution base does not"
+    for item, width, height, factor in distorted:
         detail = f"{width} x {height} pixels, height is stretched {factor:.2f} times as much as width"
         findings.add("distorted-image", "warning", message, item, detail)
 
 
-MOST_BITS = 12
-"""Of 64. Between two lines of the shipped sample it is 31 at the median, and under 20 for one pair in a hundred."""
-LEAST_LIKENESS = 0.8
-"""Correlation of two images at 64 x 16 pixels: at most 0.69 between two lines of the shipped sample (145,530 pairs)."""
-SAME_BITS = 3
-SAME_LIKENESS = 0.97
-"""What a second scan or another JPEG of one image reaches, even if nothing is known of their texts."""
-FEW = 1000
-"""Images of one text that are still compared all with all; of more, those that share a band."""
-MOST_IN_A_BAND = 32
-"""An image is compared with at most so many earlier ones of a band, the last of them."""
+_MAX_BITS = 12
+"""Of 64. Between two lines of the shipped sample the median is 31; one pair in a hundred is below 20."""
+_MIN_CORRELATION = 0.8
+"""Between thumbnails; at most 0.69 for two different lines of the shipped sample (145,530 pairs)."""
+_MAX_BITS_ANY_TEXT = 3
+_MIN_CORRELATION_ANY_TEXT = 0.97
+"""What a second scan or another JPEG of an image reaches, even if nothing is known about their texts."""
+ALL_PAIRS_LIMIT = 1000
+"""Up to this many images of one text are compared all with all; of more, those that share a band of the hash."""
+MAX_PER_BAND = 32
+"""An image is compared with at most this many earlier ones of a band, the latest."""
 _BANDS = 4
 _BAND_BITS = 16
 
-
-def with_text_alike(group: Sequence[Checked]) -> Iterator[tuple[Checked, list[Checked]]]:
-    """Each image of one text with the earlier ones it is nearly the same as; all must have a look."""
-    pairs = _all_pairs(group) if len(group) <= FEW else _pairs_by_band(group)
-    yield from _alike(group, pairs, MOST_BITS, LEAST_LIKENESS)
+_Measured = tuple[CheckedSample, ImageStats]
 
 
-def alike_anywhere(items: Sequence[Checked]) -> Iterator[tuple[Checked, list[Checked]]]:
-    """Each image with earlier ones it can hardly be told from, whatever their texts; all must have a look."""
-    yield from _alike(items, _pairs_by_band(items), SAME_BITS, SAME_LIKENESS)
+def similar_with_same_text(group: Sequence[CheckedSample]) -> Iterator[tuple[CheckedSample, list[CheckedSample]]]:
+    """Yield each image of one text with the earlier ones that are nearly the same."""
+    items = _measured(group)
+    pairs = _all_pairs(items) if len(items) <= ALL_PAIRS_LIMIT else _pairs_by_band(items)
+    yield from _similar(items, pairs, _MAX_BITS, _MIN_CORRELATION)
 
 
-def _alike(
-    items: Sequence[Checked], pairs: Iterator[tuple[int, list[int]]], bits: int, least: float
-) -> Iterator[tuple[Checked, list[Checked]]]:
+def similar_with_any_text(samples: Sequence[CheckedSample]) -> Iterator[tuple[CheckedSample, list[CheckedSample]]]:
+    """Yield each image with earlier ones that can hardly be told apart, whatever their texts."""
+    items = _measured(samples)
+    yield from _similar(items, _pairs_by_band(items), _MAX_BITS_ANY_TEXT, _MIN_CORRELATION_ANY_TEXT)
+
+
+def _measured(samples: Sequence[CheckedSample]) -> list[_Measured]:
+    return [(item, item.stats) for item in samples if item.stats]
+
+
+def _similar(
+    items: Sequence[_Measured], pairs: Iterator[tuple[int, list[int]]], max_bits: int, min_correlation: float
+) -> Iterator[tuple[CheckedSample, list[CheckedSample]]]:
     for place, earlier in pairs:
-        item, look = items[place], _look(items[place])
-        near = [other for other in earlier if (look.hash ^ _look(items[other]).hash).bit_count() <= bits]
-        same = [
-            items[other]
-            for other in near
-            if items[other].digest != item.digest and likeness(_look(items[other]), look) >= least
+        item, stats = items[place]
+        similar = [
+            other
+            for other, other_stats in (items[index] for index in earlier)
+            if (stats.dhash ^ other_stats.dhash).bit_count() <= max_bits
+            and other.digest != item.digest
+            and other_stats.correlation(stats) >= min_correlation
         ]
-        if same:
-            yield item, same
+        if similar:
+            yield item, similar
 
 
-def _all_pairs(group: Sequence[Checked]) -> Iterator[tuple[int, list[int]]]:
-    hashes = np.array([_look(item).hash for item in group], dtype=np.uint64)
-    for place in range(1, len(group)):
-        near = np.flatnonzero(np.bitwise_count(hashes[:place] ^ hashes[place]) <= MOST_BITS)
+def _all_pairs(items: Sequence[_Measured]) -> Iterator[tuple[int, list[int]]]:
+    hashes = np.array([stats.dhash for _, stats in items], dtype=np.uint64)
+    for place in range(1, len(items)):
+        near = np.flatnonzero(np.bitwise_count(hashes[:place] ^ hashes[place]) <= _MAX_BITS)
         if len(near):
             yield place, near.tolist()
 
 
-def _pairs_by_band(items: Sequence[Checked]) -> Iterator[tuple[int, list[int]]]:
-    shelves: list[dict[int, list[int]]] = [defaultdict(list) for _ in range(_BANDS)]
-    for place, item in enumerate(items):
+def _pairs_by_band(items: Sequence[_Measured]) -> Iterator[tuple[int, list[int]]]:
+    """Candidates that share a band of 16 bits, so that the work does not grow with the square of the images."""
+    buckets: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for place, (_, stats) in enumerate(items):
         earlier: set[int] = set()
-        for band, shelf in enumerate(shelves):
-            bucket = shelf[_look(item).hash >> (_BAND_BITS * band) & (1 << _BAND_BITS) - 1]
-            earlier.update(bucket[-MOST_IN_A_BAND:])
+        for band in range(_BANDS):
+            bucket = buckets[band, stats.dhash >> (_BAND_BITS * band) & (1 << _BAND_BITS) - 1]
+            earlier.update(bucket[-MAX_PER_BAND:])
             bucket.append(place)
         if earlier:
             yield place, sorted(earlier)
-
-
-def _look(item: Checked) -> Look:
-    assert item.look is not None
-    return item.look

@@ -1,225 +1,221 @@
-"""Checks whether a transcription can belong to its image: as many characters as the image is wide for.
+"""Checks whether a transcription can belong to its image: as many characters as the image has room for.
 
-Swapped and shifted pairs look right one by one. What tells them is that a hand writes about the same number of
-characters on a piece of line as wide as the line is high.
+Swapped and shifted pairs look right one by one. They show because a writer fits about the same number of characters on
+a piece of line as wide as the line is high.
 """
 
 import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from dsocr.data.check.findings import Checked, Findings
+from dsocr.data.check.findings import Findings
+from dsocr.data.check.samples import CheckedSample
 from dsocr.text import is_blank
 
-
-def middle_and_spread(values: Sequence[float]) -> tuple[float, float]:
-    """The median, and the standard deviation that the median absolute deviation stands for among normal values."""
-    middle = statistics.median(values)
-    return middle, 1.4826 * statistics.median(abs(value - middle) for value in values)
-
-
-ENOUGH = 20
-"""Samples from which a hand's usual density is known; those of rarer hands are judged by the whole dataset's."""
-LEAST_FACTOR = 3.0
-"""Denser or sparser than usual by less than this is a matter of taste."""
-SPREADS = 6.0
-"""A pair is out where it lies so many standard deviations (from the median absolute deviation) off the median."""
-LEAST_CHARACTERS = 5
-"""A word that is a few letters longer or shorter than it should be proves nothing."""
-ENOUGH_TOGETHER = 50
-LEAST_CORRELATION = 0.2
+_MIN_SAMPLES = 20
+"""Samples needed to know a writer's density; writers with fewer are compared with the whole dataset."""
+_MIN_FACTOR = 3.0
+"""Texts denser or sparser than usual by less than this are normal."""
+_MAX_DEVIATIONS = 6.0
+"""Standard deviations from the median at which a pair is an outlier."""
+_MIN_CHARACTERS_OFF = 5
+"""A word that is a few letters longer or shorter than expected proves nothing."""
+_MIN_SAMPLES_OF_SPLIT = 50
+_MIN_CORRELATION = 0.2
 
 
-def check_pairs(checked: Sequence[Checked], findings: Findings) -> None:
-    """Transcriptions far too long or too short for their image, and splits where lengths and widths do not agree."""
-    lines = [item for item in checked if item.size and not is_blank(item.sample.text) and "\n" not in item.sample.text]
-    hands: dict[str | None, list[Checked]] = defaultdict(list)
+def _median_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """The median, and the standard deviation estimated from the median absolute deviation."""
+    median = statistics.median(values)
+    return median, 1.4826 * statistics.median(abs(value - median) for value in values)
+
+
+def check_densities(samples: Sequence[CheckedSample], findings: Findings) -> None:
+    """Find texts far too long or too short for their image, and splits where lengths and widths do not correlate."""
+    lines = [item for item in samples if item.size and not is_blank(item.text) and "\n" not in item.text]
+    by_writer: dict[str | None, list[CheckedSample]] = defaultdict(list)
+    by_split: dict[str, list[CheckedSample]] = defaultdict(list)
     for item in lines:
-        hands[item.sample.writer].append(item)
-    known = {writer: own for writer, own in hands.items() if writer is not None and len(own) >= ENOUGH}
-    for own in known.values():
-        _check_densities(own, own, findings)
-    if len(lines) >= ENOUGH:
-        _check_densities([item for item in lines if item.sample.writer not in known], lines, findings)
-    splits: dict[str, list[Checked]] = defaultdict(list)
+        by_writer[item.sample.writer].append(item)
+        by_split[item.sample.split].append(item)
+    known = {writer for writer, own in by_writer.items() if writer is not None and len(own) >= _MIN_SAMPLES}
+    for writer in known:
+        _check_outliers(by_writer[writer], by_writer[writer], findings)
+    if len(lines) >= _MIN_SAMPLES:
+        _check_outliers([item for item in lines if item.sample.writer not in known], lines, findings)
+    for own in by_split.values():
+        _check_correlation(own, findings)
+
+
+def _check_outliers(lines: Sequence[CheckedSample], reference: Sequence[CheckedSample], findings: Findings) -> None:
+    """Find the lines whose density is far from the usual density of `reference`."""
+    median, deviation = _median_and_deviation([_log_length(item) - _log_aspect(item) for item in reference])
+    limit = max(math.log(_MIN_FACTOR), _MAX_DEVIATIONS * deviation)
     for item in lines:
-        splits[item.sample.split].append(item)
-    for own in splits.values():
-        _check_agreement(own, findings)
+        length, expected = len(item.text), math.exp(median + _log_aspect(item))
+        off = math.log(length / expected)
+        if abs(off) > limit and abs(length - expected) > _MIN_CHARACTERS_OFF:
+            code, what = ("text-too-long", "long") if off > 0 else ("text-too-short", "short")
+            detail = f"{length} characters, about {expected:.0f} would fit"
+            findings.add(code, "warning", f"Transcription is far too {what} for its image", item, detail)
 
 
-def _check_densities(judged: Sequence[Checked], usual: Sequence[Checked], findings: Findings) -> None:
-    """The samples of `judged` whose density is far from what is usual among `usual`."""
-    densities = [_length(item) - _width(item) for item in usual]
-    middle, spread = middle_and_spread(densities)
-    limit = max(math.log(LEAST_FACTOR), SPREADS * spread)
-    for item in judged:
-        expected = math.exp(middle + _width(item))
-        written = len(item.sample.text)
-        off = math.log(written / expected)
-        if abs(off) > limit and abs(written - expected) > LEAST_CHARACTERS:
-            code, than = ("text-too-long", "long") if off > 0 else ("text-too-short", "short")
-            message = f"the transcription is far too {than} for its image"
-            findings.add(code, "warning", message, item, f"{written} characters where about {expected:.0f} would fit")
-
-
-def _check_agreement(lines: Sequence[Checked], findings: Findings) -> None:
-    """Whether longer texts have wider images in a split, where lengths and widths vary enough to tell."""
-    lengths, widths = [_length(item) for item in lines], [_width(item) for item in lines]
-    if len(lines) < ENOUGH_TOGETHER or min(statistics.stdev(lengths), statistics.stdev(widths)) < 0.15:
+def _check_correlation(lines: Sequence[CheckedSample], findings: Findings) -> None:
+    """Check that longer texts have wider images in a split, if lengths and widths vary enough to tell."""
+    lengths, widths = [_log_length(item) for item in lines], [_log_aspect(item) for item in lines]
+    if len(lines) < _MIN_SAMPLES_OF_SPLIT or min(statistics.stdev(lengths), statistics.stdev(widths)) < 0.15:
         return
     correlation = statistics.correlation(lengths, widths)
     shifted = max(statistics.correlation(lengths[1:], widths[:-1]), statistics.correlation(lengths[:-1], widths[1:]))
     # Three standard errors of the difference of two correlations near zero.
     margin = max(0.2, 3 * math.sqrt(2 / len(lines)))
-    if correlation < LEAST_CORRELATION or shifted - correlation > margin:
-        message = "longer texts do not have wider images: the pairs may be shifted or shuffled"
-        detail = f"correlation {correlation:.2f}, and {shifted:.2f} with the text of the line before or after"
+    if correlation < _MIN_CORRELATION or shifted - correlation > margin:
+        message = "Longer texts do not have wider images: pairs may be shifted or shuffled"
+        detail = f"correlation {correlation:.2f}, and {shifted:.2f} with the text of the previous or next line"
         findings.add("pairs-disagree", "warning", message, lines[0], detail)
 
 
-def _length(item: Checked) -> float:
-    return math.log(len(item.sample.text))
+def _log_length(item: CheckedSample) -> float:
+    return math.log(len(item.text))
 
 
-def _width(item: Checked) -> float:
+def _log_aspect(item: CheckedSample) -> float:
     width, height = item.size or (1, 1)
     return math.log(width / height)
 
 
-LEAST_LINES = 5
-"""Lines of a page from which its own density is known."""
-ENOUGH_NEIGHBOURS = 20
-"""Lines from which the spread of densities is known."""
-LEAST_SPREAD = 0.05
-SHORTEST_NEIGHBOUR = 2
-WRONG = 2.5
-"""Spreads by which both lines are off where two are swapped, to either side."""
-RIGHT = 2.5
-"""Spreads within which both are once they are swapped back."""
-SHORT = 25
-"""Characters; texts shorter than this vary more in their width."""
-LEAST_SHIFTED = 4
-LEAST_GAIN = 40.0
-"""By how much the squares of all spreads of a run must shrink; pages of real handwriting reach 17 by chance."""
-FITTING = 1.5
-"""Spreads by which the lines of a run may be off the other texts, at the median; lines are 0.7 off their own."""
-_MOST = 16.0
-"""A square counts at most so much, lest one struck-out line decides for a page."""
+_MIN_LINES_OF_PAGE = 5
+"""Lines needed to know a page's own density."""
+_MIN_LINES_OF_PAGES = 20
+"""Lines needed to know the deviation of densities."""
+_MIN_DEVIATION = 0.05
+_MIN_LENGTH = 2
+_WRONG = 2.5
+"""Deviations by which both lines of a swapped pair are off, in opposite directions."""
+_RIGHT = 2.5
+"""Deviations within which both are after swapping them back."""
+_SHORT_TEXT = 25
+"""Characters; the width of shorter texts varies more."""
+_MIN_SHIFTED = 4
+_MIN_GAIN = 40.0
+"""Decrease of the summed squared deviations of a run; pages of real handwriting reach 17 by chance."""
+_MAX_SHIFTED_OFF = 1.5
+"""Median deviation of a shifted run from its other texts; correct lines are off by 0.7."""
+_MAX_SQUARE = 16.0
+"""Limit of a squared deviation, so that one struck-out line does not decide for a page."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
-    """A line with the logarithms of its characters and of its width, the page's usual density taken out."""
+class _PageLine:
+    """A line with the logarithms of its length, less the page's usual density, and of its width."""
 
-    item: Checked
+    item: CheckedSample
     place: int
     length: float
     width: float
 
-    def off(self, other: "_Line") -> float:
-        """How much too long the text of `other` is for this image; 0 where it fits."""
+    def off(self, other: "_PageLine") -> float:
+        """How much too long the text of `other` is for this image; 0 if it fits."""
         return other.length - self.width
 
 
-def check_neighbours(checked: Sequence[Checked], findings: Findings) -> None:
-    """Every check of this module; says nothing where there are too few lines to know what is usual."""
-    pages = [page for own in _pages(checked) if (page := _centred(own))]
-    offs = [line.off(line) for page in pages for line in page]
-    if len(offs) < ENOUGH_NEIGHBOURS:
+def check_neighbours(samples: Sequence[CheckedSample], findings: Findings) -> None:
+    """Find swapped texts and shifted runs of texts on pages; needs enough lines to know what is usual."""
+    pages = [lines for page in _pages(samples) if (lines := _centred(page))]
+    offs = [line.off(line) for lines in pages for line in lines]
+    if len(offs) < _MIN_LINES_OF_PAGES:
         return
-    spread = max(LEAST_SPREAD, middle_and_spread(offs)[1])
-    for page in pages:
-        shifted = _check_shifts(page, spread, findings)
-        _check_swaps([line for line in page if line.place not in shifted], spread, findings)
+    deviation = max(_MIN_DEVIATION, _median_and_deviation(offs)[1])
+    for lines in pages:
+        shifted = _check_shifts(lines, deviation, findings)
+        _check_swaps([line for line in lines if line.place not in shifted], deviation, findings)
 
 
-def _pages(checked: Sequence[Checked]) -> Iterator[list[tuple[int, Checked]]]:
-    """The lines of each page in their order; of each writer in each split where pages are not known."""
-    pages: dict[tuple[str, ...], list[tuple[int, Checked]]] = defaultdict(list)
-    for place, item in enumerate(checked):
+def _pages(samples: Sequence[CheckedSample]) -> Iterator[list[tuple[int, CheckedSample]]]:
+    """The lines of each page in order; of each writer in each split if pages are unknown."""
+    pages: dict[tuple[str | None, ...], list[tuple[int, CheckedSample]]] = defaultdict(list)
+    for place, item in enumerate(samples):
         sample = item.sample
         pages[sample.split, sample.writer or "", sample.document or "", sample.page or ""].append((place, item))
     yield from pages.values()
 
 
-def _centred(page: Sequence[tuple[int, Checked]]) -> list[_Line]:
-    """The lines of a page that can be measured; none where they are too few to know the page's density."""
+def _centred(page: Sequence[tuple[int, CheckedSample]]) -> list[_PageLine]:
+    """The lines of a page that can be measured; none if they are too few to know the page's density."""
     lines = [
-        _Line(item, place, math.log(len(item.sample.text)), width)
+        _PageLine(item, place, _log_length(item), _log_ink_width(item))
         for place, item in page
-        if len(item.sample.text.strip()) >= SHORTEST_NEIGHBOUR and "\n" not in item.sample.text
-        if (width := _text_width(item)) is not None
+        if len(item.text.strip()) >= _MIN_LENGTH and "\n" not in item.text and item.stats
     ]
-    if len(lines) < LEAST_LINES:
+    if len(lines) < _MIN_LINES_OF_PAGE:
         return []
     density = statistics.median(line.length - line.width for line in lines)
-    return [_Line(line.item, line.place, line.length - density, line.width) for line in lines]
+    return [replace(line, length=line.length - density) for line in lines]
 
 
-def _text_width(item: Checked) -> float | None:
-    """The width of the ink; in line heights where images of several pages may be of several sizes."""
-    if item.size is None or item.look is None:
-        return None
-    return math.log(item.look.ink) - (0.0 if item.sample.page else math.log(item.size[1]))
+def _log_ink_width(item: CheckedSample) -> float:
+    """Width of the ink; in line heights if pages are unknown, because their scans may differ in size."""
+    assert item.stats
+    assert item.size
+    return math.log(item.stats.ink_width) - (0.0 if item.sample.page else math.log(item.size[1]))
 
 
-def _check_swaps(page: Sequence[_Line], spread: float, findings: Findings) -> None:
-    told = -1
-    for first, second in pairwise(page):
-        if second.place == first.place + 1 and first.place != told and _are_swapped(first, second, spread):
-            told = second.place
-            message = "the texts of two neighbouring lines are probably swapped"
-            lengths = f"{len(first.item.sample.text)} and {len(second.item.sample.text)} characters"
+def _check_swaps(lines: Sequence[_PageLine], deviation: float, findings: Findings) -> None:
+    reported = -1
+    for first, second in pairwise(lines):
+        if second.place == first.place + 1 and first.place != reported and _are_swapped(first, second, deviation):
+            reported = second.place
+            lengths = f"{len(first.item.text)} and {len(second.item.text)} characters"
             detail = f"and the next line: {lengths} would fit the other way round"
+            message = "Texts of two neighbouring lines are probably swapped"
             findings.add("neighbours-swapped", "warning", message, first.item, detail, second.item)
 
 
-def _are_swapped(first: _Line, second: _Line, spread: float) -> bool:
+def _are_swapped(first: _PageLine, second: _PageLine, deviation: float) -> bool:
     # A short text varies more, as a sum of few letters does.
-    spread *= max(1.0, math.sqrt(SHORT / min(len(line.item.sample.text) for line in (first, second))))
-    now = first.off(first) / spread, second.off(second) / spread
-    then = first.off(second) / spread, second.off(first) / spread
-    return min(now) < -WRONG and max(now) > WRONG and max(map(abs, then)) < RIGHT
+    deviation *= max(1.0, math.sqrt(_SHORT_TEXT / min(len(first.item.text), len(second.item.text))))
+    now = first.off(first) / deviation, second.off(second) / deviation
+    swapped = first.off(second) / deviation, second.off(first) / deviation
+    return min(now) < -_WRONG and max(now) > _WRONG and max(map(abs, swapped)) < _RIGHT
 
 
-def _check_shifts(page: Sequence[_Line], spread: float, findings: Findings) -> set[int]:
-    """The places of the lines in a run that fits the text of the line before, or after, and not its own."""
-    told: set[int] = set()
-    for which, pairs in (("after", list(pairwise(page))), ("before", [(b, a) for a, b in pairwise(page)])):
-        start, end = _shifted_run(pairs, spread)
-        run = [line for line, _ in pairs[start:end] if line.place not in told]
-        if len(run) < LEAST_SHIFTED:
+def _check_shifts(lines: Sequence[_PageLine], deviation: float, findings: Findings) -> set[int]:
+    """Find runs of lines that fit the text of the next or previous line; return the places of these lines."""
+    reported: set[int] = set()
+    neighbours = list(pairwise(lines))
+    for which, pairs in (("after", neighbours), ("before", [(second, first) for first, second in neighbours])):
+        start, end = _shifted_run(pairs, deviation)
+        run = [line for line, _ in pairs[start:end] if line.place not in reported]
+        if len(run) < _MIN_SHIFTED:
             continue
-        message = "the texts of a run of lines are probably shifted by one"
-        detail = f"and {len(run) - 1} lines more: each image fits the text of the line {which}"
+        detail = f"and {len(run) - 1} more lines: each image fits the text of the line {which}"
+        message = "Texts of a run of lines are probably shifted by one"
         findings.add("lines-shifted", "warning", message, run[0].item, detail)
-        told |= {place for line, other in pairs[start:end] for place in (line.place, other.place)}
-    return told
+        reported |= {line.place for pair in pairs[start:end] for line in pair}
+    return reported
 
 
-def _shifted_run(pairs: Sequence[tuple[_Line, _Line]], spread: float) -> tuple[int, int]:
-    """Where the run of images begins and ends that fit the other line's text far better; an empty one if none does."""
+def _shifted_run(pairs: Sequence[tuple[_PageLine, _PageLine]], deviation: float) -> tuple[int, int]:
+    """Start and end of the run of images that fit the other line's text far better; an empty run if there is none."""
     others = [line.off(other) for line, other in pairs]
-    # Where most of a page is shifted, its density was taken from wrong pairs, and is better taken from these.
+    # If most of a page is shifted, its density was taken from wrong pairs; these give a better one.
     for density in (0.0, statistics.median(others)):
-        then = [(off - density) / spread for off in others]
-        gains = [_square(line.off(line) / spread) - _square(off) for (line, _), off in zip(pairs, then, strict=True)]
+        shifted = [(off - density) / deviation for off in others]
+        gains = [
+            min(_MAX_SQUARE, (line.off(line) / deviation) ** 2) - min(_MAX_SQUARE, off**2)
+            for (line, _), off in zip(pairs, shifted, strict=True)
+        ]
         start, end, gain = _best_run(gains)
-        if gain >= LEAST_GAIN and statistics.median(map(abs, then[start:end])) < FITTING:
+        if gain >= _MIN_GAIN and statistics.median(map(abs, shifted[start:end])) < _MAX_SHIFTED_OFF:
             return start, end
     return 0, 0
 
 
-def _square(spreads: float) -> float:
-    return min(_MOST, spreads**2)
-
-
 def _best_run(gains: Sequence[float]) -> tuple[int, int, float]:
-    """Start, end and sum of the run with the largest sum."""
+    """Start, end and sum of the run with the largest sum (Kadane's algorithm)."""
     best, total, start = (0, 0, 0.0), 0.0, 0
     for place, gain in enumerate(gains):
         if total <= 0:

@@ -1,0 +1,40 @@
+"""Samples for the checks, made without files."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dsocr.data.check.findings import Finding, Findings
+from dsocr.data.check.samples import CheckedSample, ImageStats
+from dsocr.document import Sample, Split
+
+
+def stats(ink_width: int = 300, dhash: int = 0, thumbnail: bytes = bytes(1024)) -> ImageStats:
+    """Dark ink on light paper."""
+    return ImageStats(40, 230, 240, black=0.0, white=0.0, ink_width=ink_width, dhash=dhash, thumbnail=thumbnail)
+
+
+def sample(
+    number: int,
+    text: str,
+    *,
+    split: Split = Split.TRAIN,
+    writer: str | None = "anna",
+    page: str | None = "1",
+    digest: str | None = None,
+    image: ImageStats | None = None,
+    size: tuple[int, int] = (300, 60),
+) -> CheckedSample:
+    """The sample in line `number` of its split's metadata."""
+    name = f"{number}.png"
+    item = Sample(f"{split}/{name}", Path(name), text, split, writer, page)
+    where, digest = f"{split}/metadata.jsonl:{number}", digest or f"{split} {number}"
+    return CheckedSample(where, item, digest, size, image or stats(size[0]))
+
+
+def run_check(
+    check: Callable[[Sequence[CheckedSample], Findings], None], samples: Sequence[CheckedSample]
+) -> dict[str, Finding]:
+    """The findings of one check, by code."""
+    findings = Findings()
+    check(samples, findings)
+    return {finding.code: finding for finding in findings}

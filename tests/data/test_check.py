@@ -1,0 +1,250 @@
+"""`check` finds every mistake at its place and with its severity, and lists all of it."""
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dsocr.data import check as check_package
+from dsocr.data.check import Finding, Findings, check
+from dsocr.data.check.findings import REMEDIES
+from dsocr.data.check.samples import read_samples
+from dsocr.data.dataset import Dataset
+from dsocr.data.prepare import prepare
+from dsocr.document import Split
+from dsocr.errors import DataError
+from dsocr.io import processes
+from tests.data.making import SQUARE, picture, write, write_pages
+
+TRAIN, TEST = "train/metadata.jsonl", "test/metadata.jsonl"
+
+
+SIZE_CODES = {"few-samples", "few-writers", "rare-characters", "unseen-in-train"}
+"""True of any dataset of nine lines; tested in `test_check_splits.py`."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three writers, one to a split, three lines each, no two images alike."""
+    source = write_pages(tmp_path / "source", ["anna_1", "boris_1", "vera_1"])
+    for place, name in enumerate(("anna_1", "boris_1", "vera_1")):
+        marks = np.random.default_rng(place).random((25, 50)) < 0.25
+        Image.fromarray(np.where(marks, 55, 255).astype(np.uint8)).resize((100, 50), Image.Resampling.NEAREST).save(
+            source / f"{name}.png"
+        )
+        document = (source / f"{name}.xml").read_text(encoding="utf-8")
+        for number in range(3):
+            left, right = 30 * number + 5, 30 * number + 28
+            document = document.replace(f'"{SQUARE}"', f'"{left},5 {right},5 {right},45 {left},45"', 1)
+        write(source / f"{name}.xml", document)
+    return prepare(source, tmp_path / "out", writer="(.+)_").dataset
+
+
+def found(folder: Path, **options: object) -> dict[str, Finding]:
+    findings = check(Dataset.open(folder), **options)  # type: ignore[arg-type]
+    assert len({finding.code for finding in findings}) == len(findings)
+    return {finding.code: finding for finding in findings if finding.code not in SIZE_CODES}
+
+
+def edit(folder: Path, metadata: str, change: Callable[[list[dict[str, object]]], object]) -> None:
+    rows = [json.loads(line) for line in (folder / metadata).read_text(encoding="utf-8").splitlines()]
+    change(rows)
+    write(folder / metadata, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def image_of(folder: Path, metadata: str, row: int) -> Path:
+    name: str = json.loads((folder / metadata).read_text(encoding="utf-8").splitlines()[row])["file_name"]
+    return folder / metadata.partition("/")[0] / name
+
+
+def test_fresh_dataset_has_no_findings(folder: Path) -> None:
+    assert found(folder) == {}
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\x89PNG"], ids=["missing", "empty", "damaged"])
+def test_unreadable_image(folder: Path, content: bytes | None) -> None:
+    path = image_of(folder, TRAIN, 1)
+    path.unlink() if content is None else path.write_bytes(content)
+    finding = found(folder)["unreadable-image"]
+    assert (finding.severity, finding.where, finding.count) == ("error", f"{TRAIN}:2", 1)
+    assert path.name in finding.examples[0].detail
+
+
+def test_empty_and_long_texts(folder: Path) -> None:
+    edit(folder, TEST, lambda rows: [row.update(text="\u200b ") for row in rows[1:]])
+    edit(folder, TEST, lambda rows: rows[0].update(text="д" * 50))
+    findings = found(folder, count_tokens=len, max_text_tokens=49)
+    empty, long = findings["empty-text"], findings["long-text"]
+    assert (empty.severity, empty.where, empty.count) == ("error", f"{TEST}:2", 2)
+    assert (long.severity, long.where, long.count) == ("error", f"{TEST}:1", 1)
+    assert "long-text" not in found(folder, count_tokens=len, max_text_tokens=50)
+
+
+def test_unknown_characters_are_counted(folder: Path) -> None:
+    edit(folder, TRAIN, lambda rows: rows[0].update(text="ѣѣ\u00ad"))
+    edit(folder, TEST, lambda rows: rows[0].update(text="ѣ"))
+    finding = found(folder, unknown_characters=lambda text: "".join(set(text) & set("ѣ\u00ad")))["unknown-characters"]
+    assert finding.message.endswith(": ѣ 3x, U+00AD 1x")
+    assert (finding.severity, finding.count, finding.where) == ("warning", 2, f"{TRAIN}:1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "split_by", "severity"),
+    [
+        pytest.param("writer", "writer", "error", id="promised"),
+        pytest.param("writer", "page", "note", id="writers if split by page"),
+        pytest.param("writer", "given", "note", id="writers in given splits"),
+        pytest.param("page", "page", "error", id="pages promised"),
+        pytest.param("page", "writer", "warning", id="a page by two writers"),
+        pytest.param("page", "given", "warning", id="pages in given splits"),
+        pytest.param("page", "text", "note", id="pages if split by text"),
+        pytest.param("text", "text", "error", id="texts promised"),
+        pytest.param("text", "writer", "note", id="texts if split by writer"),
+    ],
+)
+def test_in_several_splits(folder: Path, kind: str, split_by: str, severity: str) -> None:
+    card = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+    write(folder / "dataset.json", json.dumps(card | {"split_by": split_by}))
+    edit(folder, TRAIN, lambda rows: rows[1].update({kind: "один"}))
+    edit(folder, TEST, lambda rows: rows[2].update({kind: "один"}))
+    finding = found(folder)[f"{kind}-crosses"]
+    assert (finding.severity, finding.count, finding.where) == (severity, 1, f"{TRAIN}:2")
+
+
+def test_unknown_writer_weakens_a_split_by_writer(folder: Path) -> None:
+    edit(folder, TEST, lambda rows: rows[0].update(writer=None))
+    finding = found(folder)["no-writer"]
+    assert (finding.severity, finding.where) == ("warning", f"{TEST}:1")
+    assert finding.examples[0].sample == Dataset.open(folder).samples(Split.TEST)[0].id
+
+
+@pytest.mark.parametrize(
+    ("metadata", "code", "severity"),
+    [
+        pytest.param(TRAIN, "duplicate-image", "warning", id="inside a split"),
+        pytest.param(TEST, "image-crosses", "error", id="across splits"),
+    ],
+)
+def test_same_image_twice(folder: Path, metadata: str, code: str, severity: str) -> None:
+    image_of(folder, metadata, 2).write_bytes(image_of(folder, TRAIN, 0).read_bytes())
+    finding = found(folder)[code]
+    assert (finding.severity, finding.where, finding.count) == (severity, f"{metadata}:3", 1)
+    assert finding.examples[0].other == Dataset.open(folder).samples(Split.TRAIN)[0].id
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda folder: edit(folder, TEST, lambda rows: rows[0].update(text="иначе")), id="a text"),
+        pytest.param(lambda folder: edit(folder, TEST, lambda rows: rows.pop()), id="a row"),
+        pytest.param(lambda folder: picture(image_of(folder, TEST, 0), colour="pink"), id="an image"),
+        pytest.param(lambda folder: image_of(folder, TEST, 0).unlink(), id="an image gone"),
+    ],
+)
+def test_change_after_the_card_was_written(folder: Path, change: Callable[[Path], object]) -> None:
+    change(folder)
+    finding = found(folder)["hash-differs"]
+    assert (finding.severity, finding.where, finding.count) == ("warning", TEST, 1)
+    assert finding.examples[0].sample == ""
+
+
+@pytest.mark.parametrize(
+    ("factor", "amount"),
+    [(1.4, None), (0.7, None), (2.25, "2.2 times too tall"), (0.5, "2.0 times too wide")],
+)
+def test_distorted_letters(folder: Path, factor: float, amount: str | None) -> None:
+    findings = found(folder, distortion=lambda width, height: factor)
+    if amount is None:
+        assert findings == {}
+        return
+    finding = findings["distorted-image"]
+    assert (finding.severity, finding.where, finding.count) == ("warning", f"{TRAIN}:1", 9)
+    assert amount in finding.message
+
+
+def test_text_that_costs_many_tokens(folder: Path) -> None:
+    edit(folder, TEST, lambda rows: rows[1].update(text="ქართული"))
+    finding = found(folder, count_tokens=lambda text: len(text.encode()))["many-tokens"]
+    assert (finding.severity, finding.count, finding.where) == ("note", 1, f"{TEST}:2")
+    assert "21 tokens for 7 characters" in finding.examples[0].detail
+
+
+def test_script_that_costs_many_tokens_is_reported_once(folder: Path) -> None:
+    finding = found(folder, count_tokens=lambda text: 2 * len(text))["many-tokens"]
+    assert (finding.severity, finding.count) == ("note", 1)
+    assert "2.0 tokens per character" in finding.message
+    assert "many-tokens" not in found(folder, count_tokens=len)
+
+
+def test_two_processes_see_what_one_sees(small_dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dsocr.data.check.samples._BATCH", 3)
+    monkeypatch.setattr(processes, "PATIENCE", 0.0)
+    dataset = Dataset.open(small_dataset)
+    alone = list(read_samples(dataset, 1))
+    assert len(alone) == 24
+    assert all(item.sample.geometry == {} for item in alone)
+    assert list(read_samples(dataset, 2)) == alone
+
+
+def test_progress(folder: Path) -> None:
+    done: list[tuple[int, int]] = []
+    found(folder, progress=lambda *counts: done.append(counts))
+    assert done[-1] == (9, 9)
+
+
+@pytest.fixture
+def many_findings(folder: Path) -> Findings:
+    """An error, a note, and a warning at more places than anybody would print."""
+    copies = [{"text": f"пять\u00a0кг {number}"} for number in range(60)]
+    edit(folder, TRAIN, lambda rows: rows.extend([{**rows[0], **copy} for copy in copies]))
+    edit(folder, TEST, lambda rows: rows[0].update(text=""))
+    return check(Dataset.open(folder), workers=1)
+
+
+def test_errors_come_first(many_findings: Findings) -> None:
+    severities = [finding.severity for finding in many_findings]
+    assert set(severities) == {"error", "warning", "note"}
+    assert severities == sorted(severities, key=["error", "warning", "note"].index)
+    assert many_findings.of("error") == [finding for finding in many_findings if finding.severity == "error"]
+
+
+def test_json_and_csv_list_every_place(many_findings: Findings, tmp_path: Path) -> None:
+    findings = {finding["code"]: finding for finding in json.loads(many_findings.to_json(tmp_path / "findings.json"))}
+    assert json.loads((tmp_path / "findings.json").read_text(encoding="utf-8")) == list(findings.values())
+    invisible = findings["invisible-characters"]
+    assert (invisible["count"], len(invisible["examples"]), invisible["by_split"]) == (60, 60, {"train": 60})
+    assert invisible["examples"][-1]["where"] == f"{TRAIN}:63"
+    many_findings.to_csv(tmp_path / "findings.csv")
+    with (tmp_path / "findings.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == sum(finding["count"] for finding in findings.values())
+    assert sum(row["code"] == "invisible-characters" for row in rows) == 60
+
+
+def test_printed_findings_show_the_first_places(many_findings: Findings) -> None:
+    printed = str(many_findings)
+    assert all(f"[{finding.code}]" in printed and finding.remedy in printed for finding in many_findings)
+    assert f"{TRAIN}:63" not in printed
+
+
+def test_file_that_cannot_be_written(many_findings: Findings, tmp_path: Path) -> None:
+    for write_file in (many_findings.to_json, many_findings.to_csv, many_findings.to_html):
+        with pytest.raises(DataError) as caught:
+            write_file(tmp_path / "nowhere" / "findings")
+        assert caught.value.where == str(tmp_path / "nowhere" / "findings")
+
+
+def test_every_code_has_a_remedy_and_a_row_in_the_guide() -> None:
+    modules = Path(check_package.__file__).parent.glob("*.py")
+    source = "\n".join([module.read_text(encoding="utf-8") for module in modules])
+    codes = set(re.findall(r'findings\.add(?:_place)?\("([a-z-]+)"', source))
+    assert len(codes) > 15
+    assert codes <= REMEDIES.keys()
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "checking.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in guide.splitlines() if line.startswith("| `")]
+    assert {code for row in rows for code in re.findall(r"`([a-z-]+)`", row)} == set(REMEDIES)
