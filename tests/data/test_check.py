@@ -203,7 +203,7 @@ def many_findings(folder: Path) -> Findings:
     copies = [{"text": f"пять\u00a0кг {number}"} for number in range(60)]
     edit(folder, TRAIN, lambda rows: rows.extend([{**rows[0], **copy} for copy in copies]))
     edit(folder, TEST, lambda rows: rows[0].update(text=""))
-    return check(Dataset.open(folder), workers=1)
+    return Dataset.open(folder).check(workers=1)
 
 
 def test_errors_come_first(many_findings: Findings) -> None:

@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dsocr.data.check import Survey, survey_dataset
+from dsocr.data.check import Findings, check
 from dsocr.data.check import findings_page as page_module
-from dsocr.data.check.findings_page import render_page, write_page
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
-from dsocr.errors import DataError
 from tests.data.making import file_of
 from tests.pages.html import Page
 
@@ -37,43 +35,45 @@ def folder(small_dataset: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_page_shows_findings_fixes_images_and_counts(folder: Path) -> None:
-    dataset = Dataset.open(folder)
-    survey = survey_dataset(dataset)
-    html = render_page(dataset, survey)
-    page = Page(html)
+def page_of(folder: Path) -> str:
+    return check(Dataset.open(folder), workers=1).to_html()
+
+
+def test_page_shows_findings_remedies_images_and_counts(folder: Path) -> None:
+    findings = check(Dataset.open(folder), workers=1)
+    page = Page(findings.to_html())
     assert page.values("class").count("charts") == 1
-    assert len(page.values("data-code")) == len(survey.findings)
-    assert all(finding.message in page.words and finding.fix in page.words for finding in survey.findings)
-    assert {"train", "validation", "test"} <= set(re.findall(r"\w+", page.words))
     assert page.tags.count("svg") == 7
-    invisible = next(finding for finding in survey.findings if finding.code == "invisible-characters")
-    assert (invisible.count, len(invisible.samples)) == (12, 10)
-    assert "and 2 more" in page.words
+    assert len(page.values("data-code")) == len(findings)
+    assert all(finding.message in page.words and finding.remedy in page.words for finding in findings)
+    assert {"train", "validation", "test"} <= set(re.findall(r"\w+", page.words))
 
 
-def test_what_nobody_sees_is_shown(folder: Path) -> None:
-    dataset = Dataset.open(folder)
-    html = render_page(dataset, survey_dataset(dataset))
+def test_page_lists_every_place(folder: Path) -> None:
+    findings = {finding.code: finding for finding in check(Dataset.open(folder), workers=1)}
+    (section,) = re.findall(r'data-code="invisible-characters".*?</details>\s*</details>', page_of(folder), re.DOTALL)
+    assert section.count("<figure") == findings["invisible-characters"].count == 12
+    assert section.partition("Show all 12")[2].count("<figure") == 2
+
+
+def test_invisible_characters_are_shown(folder: Path) -> None:
+    html = page_of(folder)
     assert "<mark>U+00AD</mark>" in html
     assert "\u00ad" not in html.partition("<body>")[2].replace("&shy;", "")
 
 
-def test_a_finding_shows_both_images_it_compares(small_dataset: Path, tmp_path: Path) -> None:
+def test_finding_shows_both_images_it_compares(small_dataset: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(small_dataset, tmp_path / "copy")
     first, second = Dataset.open(folder).samples(Split.TRAIN)[:2]
     shutil.copyfile(file_of(first), file_of(second))
-    dataset = Dataset.open(folder)
-    html = render_page(dataset, survey_dataset(dataset))
-    (figure,) = re.findall(r'data-code="texts-disagree".*?<figure.*?</figure>', html, flags=re.DOTALL)
+    (figure,) = re.findall(r'data-code="texts-disagree".*?<figure.*?</figure>', page_of(folder), flags=re.DOTALL)
     assert figure.count("<img") == 2
     assert first.text in figure
     assert second.text in figure
 
 
-def test_the_page_is_one_file_and_runs_nothing_but_its_own_script(folder: Path) -> None:
-    dataset = Dataset.open(folder)
-    html = render_page(dataset, survey_dataset(dataset))
+def test_page_is_one_file_and_runs_only_its_own_script(folder: Path) -> None:
+    html = page_of(folder)
     page = Page(html)
     assert HOSTILE in page.words
     assert page.tags.count("script") == 1
@@ -87,33 +87,29 @@ def test_the_page_is_one_file_and_runs_nothing_but_its_own_script(folder: Path) 
         assert kind == "data:image/jpeg;base64"
         with Image.open(io.BytesIO(base64.b64decode(data))) as image:
             assert image.width <= 800
-
-
-def test_the_policy_allows_that_script_alone(folder: Path) -> None:
-    dataset = Dataset.open(folder)
-    html = render_page(dataset, survey_dataset(dataset))
     (script,) = re.findall(r"<script>(.*?)</script>", html, flags=re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    (policy,) = [value for value in Page(html).values("content") if "script-src" in value]
+    (policy,) = [value for value in page.values("content") if "script-src" in value]
     assert policy.startswith("default-src 'none'; img-src data:;")
     assert policy.endswith(f"script-src 'sha256-{digest}'")
 
 
-def test_a_page_holds_no_more_images_than_it_may(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_module, "MOST_BYTES", 1)
-    dataset = Dataset.open(folder)
-    page = Page(render_page(dataset, survey_dataset(dataset)))
-    assert page.tags.count("img") == 1
-    assert "no room for its image" in page.words
+def test_page_has_a_limit_for_images(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "MAX_BYTES", 1)
+    assert Page(page_of(folder)).tags.count("img") == 1
 
 
-def test_a_dataset_without_findings_has_a_page_too(small_dataset: Path) -> None:
+def test_page_and_table_without_findings(small_dataset: Path) -> None:
     dataset = Dataset.open(small_dataset)
-    page = Page(render_page(dataset, Survey([], survey_dataset(dataset).samples)))
+    findings = Findings(dataset, check(dataset).samples)
+    page = Page(findings.to_html())
     assert "No problems found." in page.words
     assert "svg" in page.tags
+    assert str(findings) == "no findings"
+    assert "no findings" in findings._repr_html_()
 
 
-def test_where_a_page_cannot_be_written_is_said(small_dataset: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError):
-        write_page(tmp_path / "nowhere" / "page.html", Dataset.open(small_dataset), Survey([], []))
+def test_notebook_table_is_escaped(folder: Path) -> None:
+    table = check(Dataset.open(folder), workers=1)._repr_html_()
+    assert "invisible-characters" in table
+    assert "<script" not in table

@@ -8,7 +8,7 @@ from collections.abc import Collection, Container, Hashable, Iterable, Iterator,
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +20,9 @@ from dsocr.document import PackedImage, Sample, Split, Unit, points
 from dsocr.errors import DataError
 from dsocr.io.files import CARD_FILE, inside
 from dsocr.text import TextPolicy
+
+if TYPE_CHECKING:
+    from dsocr.data.check import Findings
 
 METADATA_FILE = "metadata.jsonl"
 FORMAT_VERSION = 1
@@ -276,6 +279,12 @@ class Dataset:
         if fold is not None and not 1 <= fold <= (card.folds or 0):
             raise DataError(f"the dataset has folds 1 to {card.folds}, and none is fold {fold}", where=folder)
         return cls(folder, card, fold)
+
+    def check(self, *, workers: int | None = None) -> "Findings":
+        """Find mistakes in images, texts, pairs and splits; `dsocr.data.check.check_for_base` adds those of a base."""
+        from dsocr.data.check import check
+
+        return check(self, workers=workers)
 
     def samples(self, split: Split, only: Container[str] | None = None) -> list[Sample]:
         """The samples of a split in the order of its metadata; none where the dataset has no such split.

@@ -6,17 +6,14 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from dsocr.data.check import Survey
-from dsocr.data.check.findings import SEVERITIES, Checked, Finding
-from dsocr.data.check.text_checks import invisible, shown
-from dsocr.data.dataset import Dataset
+from dsocr.data.check.findings import SEVERITIES, Example, Finding, Findings
+from dsocr.data.check.samples import CheckedSample
+from dsocr.data.check.text_checks import find_invisible, printable
 from dsocr.document import Sample, Split
-from dsocr.errors import DataError
 from dsocr.html import BAR, plot_svg, render
 from dsocr.images import Thumbnails
 
@@ -31,6 +28,13 @@ _WRITERS = 100
 _NAMED = 6
 """Writers whose names have room below their bars."""
 _LETTERS = 30
+_THUMBNAIL = (800, 160)
+MAX_BYTES = 12 * 2**20
+"""Of embedded images; later examples are listed without theirs."""
+_FIRST = 10
+"""Examples of a finding that are visible at once."""
+_MAX_EXAMPLES = 1000
+"""Examples of a finding on the page; JSON and CSV list all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +67,18 @@ class Chart:
         axes.set_ylim(bottom=0)
 
 
-def distributions(samples: Sequence[Checked]) -> list[Chart]:
+def distributions(samples: Sequence[CheckedSample]) -> list[Chart]:
     """Chart sizes, lengths, ink, writers and letters; a value far from all others is worth a look."""
     sized = [(item, *item.size) for item in samples if item.size]
-    dense = [100 * len(item.sample.text) / item.look.ink for item, _, _ in sized if item.look]
+    dense = [100 * len(item.text) / item.stats.ink_width for item, _, _ in sized if item.stats]
     writers = Counter(item.sample.writer for item in samples if item.sample.writer).most_common()
     names = [name for name, _ in writers] if len(writers) <= _NAMED else []
-    letters: Counter[str] = Counter()
-    for item in samples:
-        letters.update(item.sample.text)
-    ranked = [("␣" if letter == " " else shown(letter), count) for letter, count in letters.most_common()]
+    letters = Counter(letter for item in samples for letter in item.text)
+    ranked = [("␣" if letter == " " else printable(letter), count) for letter, count in letters.most_common()]
     charts = [
         histogram([width for _, width, _ in sized], "Image width", "pixels"),
         histogram([height for _, _, height in sized], "Image height", "pixels"),
-        histogram([len(item.sample.text) for item in samples], "Text length", "characters"),
+        histogram([len(item.text) for item in samples], "Text length", "characters"),
         histogram(dense, "Characters per 100 pixels of ink", "characters"),
         Chart("Samples per writer", f"{len(writers):,} writers", [count for _, count in writers[:_WRITERS]], names),
         _letters("Most frequent characters", f"of {len(ranked):,}, logarithmic", ranked[:_LETTERS]),
@@ -113,46 +115,38 @@ def _round_step(step: float, *, whole: bool) -> float:
     return max(1.0, rounded) if whole else rounded
 
 
-_THUMBNAIL = (800, 160)
-MOST_BYTES = 12 * 2**20
-"""Of embedded images; later examples are listed without theirs."""
-
-
-def write_page(path: Path, dataset: Dataset, survey: Survey) -> None:
-    """Write the page; raises DataError where that is impossible."""
-    try:
-        path.write_text(render_page(dataset, survey), encoding="utf-8", newline="\n")
-    except OSError as error:
-        message = f"The page cannot be written: {error.strerror}"
-        raise DataError(message, where=path) from error
-
-
-def render_page(dataset: Dataset, survey: Survey) -> str:
-    """Render the whole page."""
-    samples = {item.sample.id: item.sample for item in survey.samples}
-    pictures = Thumbnails(_THUMBNAIL, MOST_BYTES)
-    counts: Counter[str] = Counter()
-    for finding in survey.findings:
-        counts[finding.severity] += finding.count
+def render_page(findings: Findings) -> str:
+    """Render findings with their examples and images, and the distributions of the samples, as one HTML page."""
+    samples = {item.sample.id: item.sample for item in findings.samples}
+    thumbnails = Thumbnails(_THUMBNAIL, MAX_BYTES)
+    listed = list(findings)
+    # The first examples of every finding before the rest of any, because room for images is limited.
+    first = [_examples(finding.examples[:_FIRST], samples, thumbnails) for finding in listed]
+    rest = [_examples(finding.examples[_FIRST:_MAX_EXAMPLES], samples, thumbnails) for finding in listed]
     return render(
         __package__,
         "findings.html.jinja",
         style="findings.css",
         script="findings.js",
-        name=dataset.folder.resolve().name,
-        counts={kind: counts[kind] for kind in SEVERITIES},
-        splits=list(_splits(survey.samples)),
+        name=findings.dataset.folder.resolve().name if findings.dataset else "a dataset",
+        counts={severity: sum(finding.count for finding in findings.of(severity)) for severity in SEVERITIES},
+        splits=list(_splits(findings.samples)),
         all_splits=list(Split),
-        findings=survey.findings,
+        findings=listed,
+        examples=list(zip(listed, first, rest, strict=True)),
         anchor=_anchor,
-        examples=lambda finding: _examples(finding, samples, pictures),
         marked=_marked,
-        charts=distributions(survey.samples),
+        charts=distributions(findings.samples),
         svg=lambda chart: plot_svg(chart, chart.title, size=(4.4, 1.9)),
     )
 
 
-def _splits(samples: Iterable[Checked]) -> Iterator[tuple[str, list[int]]]:
+def render_table(findings: Findings) -> str:
+    """Render findings as an HTML table for a notebook."""
+    return render(__package__, "findings_table.html.jinja", findings=list(findings), summary=findings.summary())
+
+
+def _splits(samples: Iterable[CheckedSample]) -> Iterator[tuple[str, list[int]]]:
     """Count samples, known writers, known pages and characters of each split."""
     parts: dict[str, list[Sample]] = {}
     for item in samples:
@@ -163,26 +157,28 @@ def _splits(samples: Iterable[Checked]) -> Iterator[tuple[str, list[int]]]:
 
 
 def _anchor(finding: Finding) -> str:
-    """Name the place of a finding in the page; several findings of one code differ by their message."""
+    """Fragment identifier of a finding; several findings of one code differ by their message."""
     return f"{finding.code}-{hashlib.sha256(finding.message.encode()).hexdigest()[:6]}"
 
 
-def _examples(finding: Finding, samples: dict[str, Sample], pictures: Thumbnails) -> Iterator[dict[str, Any]]:
-    for example, own, other in zip(finding.examples, finding.samples, finding.others, strict=True):
-        where, _, detail = example.partition(": ")
-        yield {
-            "pairs": [
-                (Markup(pictures.of(samples[id_].image)), samples[id_].text)  # noqa: S704 made by image_tag
-                for id_ in (own, other)
+def _examples(
+    examples: Iterable[Example], samples: dict[str, Sample], thumbnails: Thumbnails
+) -> list[tuple[Example, list[tuple[Markup, str]]]]:
+    """Each example with the images and texts of its sample and of the one it was compared with."""
+    return [
+        (
+            example,
+            [
+                (Markup(thumbnails.of(samples[id_].image)), samples[id_].text)  # noqa: S704 made by image_tag
+                for id_ in (example.sample, example.other)
                 if id_ in samples
             ],
-            "where": where,
-            "detail": detail,
-            "split": samples[own].split if own in samples else where.partition("/")[0],
-        }
+        )
+        for example in examples
+    ]
 
 
 def _marked(text: str) -> Sequence[tuple[bool, str]]:
-    """Split a text into characters, each with whether it is invisible; those are shown by their number."""
-    unseen = set(invisible(text))
-    return [(sign in unseen, shown(sign) if sign in unseen else sign) for sign in text]
+    """Split a text into characters, each with whether it is invisible; those are shown as their code point."""
+    invisible = set(find_invisible(text))
+    return [(sign in invisible, printable(sign) if sign in invisible else sign) for sign in text]
