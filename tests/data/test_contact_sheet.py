@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dsocr.data.contact_sheet import Picture, Row, sheet_writer
+from dsocr.data.contact_sheet import SheetRow, sheet_writer
 from dsocr.errors import DataError
 
 ROWS = [
-    Row("<b>ёж & Ко</b>", "train/1.png, writer <i>", [Picture("original", Image.new("L", (300, 60), 200))] * 3),
-    Row("line\nbreak", "train/2.png", [Picture("original", Image.new("RGB", (3000, 90), "navy"))] * 3),
+    SheetRow("<b>ёж & Ко</b>", "train/1.png, writer <i>", [("original", Image.new("L", (300, 60), 200))] * 3),
+    SheetRow("line\nbreak", "train/2.png", [("original", Image.new("RGB", (3000, 90), "navy"))] * 3),
 ]
 
 
@@ -39,16 +39,7 @@ def test_a_png_lays_rows_and_columns_side_by_side(tmp_path: Path) -> None:
         assert sheet.getpixel((2 * 728 + 10, 80)) == (0, 0, 128)
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        pytest.param("sheet.gif", "a sheet is .html or .png", id="another kind"),
-        pytest.param("sheet", "a sheet is .html or .png", id="no kind"),
-        pytest.param("nowhere/sheet.html", "no such folder", id="no folder"),
-    ],
-)
-def test_a_sheet_that_cannot_be_written_is_told_before_pictures_are_made(
-    name: str, sentence: str, tmp_path: Path
-) -> None:
-    with pytest.raises(DataError, match=re.escape(sentence)):
+@pytest.mark.parametrize("name", ["sheet.gif", "sheet", "nowhere/sheet.html"])
+def test_wrong_path_is_an_error_before_images_are_made(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError):
         sheet_writer(tmp_path / name)

@@ -29,22 +29,22 @@ def test_every_epoch_is_the_one_that_training_encodes(config: RunConfig, encoder
     rows = list(preview(config, encoder, samples=16, epochs=2, as_model=False))
     assert [row.text for row in rows] == [sample.text for sample in training]
     for index, row in enumerate(rows):
-        for epoch, picture in enumerate(row.pictures[1:]):
+        for epoch, (_, image) in enumerate(row.images[1:]):
             seen.set_epoch(epoch)
-            assert np.array_equal(show(picture.image, encoder.resolution).whole, seen[index].views.whole)
+            assert np.array_equal(show(image, encoder.resolution).whole, seen[index].views.whole)
 
 
 def test_as_the_model_sees_it_are_the_very_pixels_and_their_tokens(config: RunConfig, encoder: Encoder) -> None:
     training = Dataset.open(config.dataset).samples(Split.TRAIN)
     seen = encoded_samples(config, training, encoder)
     (row,) = preview(config, encoder, samples=1, epochs=1, as_model=True)
-    assert np.array_equal(np.asarray(row.pictures[1].image).transpose(2, 0, 1), seen[0].views.whole)
+    assert np.array_equal(np.asarray(row.images[1][1]).transpose(2, 0, 1), seen[0].views.whole)
     slots = seen[0].prompt_ids.count(encoder.image_token_id)
-    assert row.pictures[1].caption == f"epoch 1, {slots} vision tokens"
+    assert row.images[1][0] == f"epoch 1, {slots} vision tokens"
 
 
 def test_samples_are_spread_over_the_split(config: RunConfig, encoder: Encoder) -> None:
     rows = list(preview(config, encoder, samples=3, epochs=1, as_model=False))
     training = Dataset.open(config.dataset).samples(Split.TRAIN)
     assert [row.text for row in rows] == [training[place].text for place in (0, 8, 15)]
-    assert all("writer" in row.told for row in rows)
+    assert all("writer" in row.details for row in rows)

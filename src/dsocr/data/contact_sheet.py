@@ -1,4 +1,7 @@
-"""Images of samples side by side in one file: a page with their transcriptions, or a PNG without."""
+"""Contact sheets: rows of images in one file, an HTML page with transcriptions or a PNG without.
+
+The PNG has no texts, because the only font that is always there, Pillow's own, has no Cyrillic.
+"""
 
 import io
 from collections.abc import Callable, Iterable, Sequence
@@ -11,55 +14,55 @@ from PIL import Image
 from dsocr.errors import DataError
 from dsocr.html import image_tag, render
 
-_WIDEST, _TALLEST = 720, 720
-"""Pixels; larger pictures are scaled down."""
-
-_GAP, _GROUND = 8, (120, 150, 130)
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A picture and what stands under it."""
-
-    caption: str
-    image: Image.Image
+_MAX_SIZE = (720, 720)
+"""Width and height in pixels; larger images are scaled down."""
+_GAP, _BACKGROUND = 8, (120, 150, 130)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One sample: its transcription, what else is told of it, and its pictures from left to right."""
+class SheetRow:
+    """One sample: its transcription, a line of details, and its images from left to right, each with a caption."""
 
     text: str
-    told: str
-    pictures: Sequence[Picture]
+    details: str
+    images: Sequence[tuple[str, Image.Image]]
 
 
-def sheet_writer(path: Path) -> Callable[[str, Iterable[Row]], None]:
-    """The function that writes a sheet, given its title and rows, to this path; its suffix decides the kind.
+def sheet_writer(path: Path) -> Callable[[str, Iterable[SheetRow]], None]:
+    """A function that writes a sheet with a title to this path, as HTML or PNG by its suffix.
 
-    Raises DataError where there is no such folder or kind, so that nobody waits for pictures in vain.
+    Raises DataError at once if the folder or kind is wrong, before anybody waits for images.
     """
-    kinds = {".html": _write_page, ".htm": _write_page, ".png": _write_png}
-    if path.suffix.lower() not in kinds:
-        raise DataError("a sheet is .html or .png", where=path, hint=f"for example {path.with_suffix('.html').name}")
+    writers = {".html": _render_page, ".htm": _render_page, ".png": _draw_png}
+    if path.suffix.lower() not in writers:
+        hint = f"for example {path.with_suffix('.html').name}"
+        raise DataError("contact sheets are .html or .png", where=path, hint=hint)
     if not path.absolute().parent.is_dir():
-        raise DataError("there is no such folder to write the sheet to", where=path.parent)
-    return lambda title, rows: kinds[path.suffix.lower()](path, title, rows)
+        raise DataError("folder does not exist", where=path.parent)
+    make = writers[path.suffix.lower()]
+
+    def write(title: str, rows: Iterable[SheetRow]) -> None:
+        try:
+            path.write_bytes(make(title, rows))
+        except OSError as error:
+            raise DataError(f"cannot write contact sheet: {error.strerror}", where=path) from error
+
+    return write
 
 
-def _write_page(path: Path, title: str, rows: Iterable[Row]) -> None:
-    def embedded(image: Image.Image) -> Markup:
-        return image_tag(_small(image), quality=88)
+def _render_page(title: str, rows: Iterable[SheetRow]) -> bytes:
+    def embed(image: Image.Image) -> Markup:
+        return image_tag(_thumbnail(image), quality=88)
 
-    page = render(__package__, "contact_sheet.html.jinja", title=title, rows=rows, image=embedded)
-    _write(path, page.encode("utf-8", "replace"))
+    page = render(__package__, "contact_sheet.html.jinja", title=title, rows=rows, embed=embed)
+    return page.encode("utf-8", "replace")
 
 
-def _write_png(path: Path, title: str, rows: Iterable[Row]) -> None:
-    table = [[_small(drawn.image) for drawn in row.pictures] for row in rows]
+def _draw_png(title: str, rows: Iterable[SheetRow]) -> bytes:
+    table = [[_thumbnail(image) for _, image in row.images] for row in rows]
     widths = [max(image.width for image in column) + _GAP for column in zip(*table, strict=True)]
     heights = [max(image.height for image in row) + _GAP for row in table]
-    sheet = Image.new("RGB", (sum(widths) + _GAP, sum(heights) + _GAP), _GROUND)
+    sheet = Image.new("RGB", (sum(widths) + _GAP, sum(heights) + _GAP), _BACKGROUND)
     top = _GAP
     for row, height in zip(table, heights, strict=True):
         left = _GAP
@@ -67,19 +70,12 @@ def _write_png(path: Path, title: str, rows: Iterable[Row]) -> None:
             sheet.paste(image, (left, top))
             left += width
         top += height
-    file = io.BytesIO()
-    sheet.save(file, "PNG")
-    _write(path, file.getvalue())
+    buffer = io.BytesIO()
+    sheet.save(buffer, "PNG")
+    return buffer.getvalue()
 
 
-def _small(image: Image.Image) -> Image.Image:
-    small = image.convert("RGB")
-    small.thumbnail((_WIDEST, _TALLEST))
-    return small
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise DataError(f"the sheet cannot be written: {error.strerror}", where=path) from error
+def _thumbnail(image: Image.Image) -> Image.Image:
+    thumbnail = image.convert("RGB")
+    thumbnail.thumbnail(_MAX_SIZE)
+    return thumbnail

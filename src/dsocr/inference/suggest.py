@@ -14,7 +14,7 @@ from typing import Any
 from PIL import Image
 
 from dsocr.config import load_config
-from dsocr.data.contact_sheet import Picture, Row, sheet_writer
+from dsocr.data.contact_sheet import SheetRow, sheet_writer
 from dsocr.data.convert import Conversion, files_of, refuse_conversion
 from dsocr.data.cutting import CutTask, Refusal, cut_image
 from dsocr.data.dataset import Dataset, training_samples
@@ -387,7 +387,7 @@ def _write_tables(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 def _write_sheet(path: Path, rows: Sequence[Mapping[str, Any]], pictures: Sequence[Path]) -> None:
     """The first lines to look at, with what the model reads and why they are there."""
     shown = [
-        Row(row["reading"], f"{row['rank']}. {row['reason']}", [Picture(row["where"], open_image(picture))])
+        SheetRow(row["reading"], f"{row['rank']}. {row['reason']}", [(row["where"], open_image(picture))])
         for row, picture in zip(rows[:_SHOWN], pictures, strict=False)
     ]
     sheet_writer(path)(f"Lines to transcribe next: {len(rows)}", shown)

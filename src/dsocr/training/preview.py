@@ -1,4 +1,4 @@
-"""Samples as training will see them: the same images, epochs and draws, taken from what training itself reads."""
+"""Training samples as training sees them: augmented images, lengths in tokens, and a preview of both."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from PIL import Image
 
 from dsocr.config import RunConfig
 from dsocr.data.augment import Augmentation, augment, changes, generator
-from dsocr.data.contact_sheet import Picture, Row
+from dsocr.data.contact_sheet import SheetRow
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import Progress
 from dsocr.document import Sample, Split
@@ -18,13 +18,13 @@ from dsocr.models.deepseek_images import UNTILED, Grid, Resolution, Views, show,
 from dsocr.models.deepseek_ocr import Encoder
 
 REMEMBERED_BYTES = 1 << 30
-"""What is kept in memory of images, so that they are opened once and not in every epoch: 1 GiB."""
+"""Memory for opened images, so that they are opened once and not in every epoch: 1 GiB."""
 
 
 class VariedImages:
-    """The images of samples, each varied as drawn from (seed, view, index).
+    """The images of samples, augmented by draws from (seed, view, index).
 
-    One far larger than can be seen at the resolution is shrunk before.
+    Images far larger than the resolution are shrunk before.
     """
 
     def __init__(
@@ -38,17 +38,17 @@ class VariedImages:
         self._room = REMEMBERED_BYTES
 
     def varied(self, index: int, view: int) -> Image.Image:
-        """One variation of the image of a sample; the image itself where nothing is varied."""
+        """The image of a sample, augmented for one view (an epoch)."""
         return augment(self._image(index), generator(self._seed, view, index), self._augmentation)
 
     def takes(self, size: int) -> bool:
-        """True, and the room taken, where so many bytes more may be remembered."""
+        """Reserve `size` bytes of the cache; False if they do not fit."""
         fits = size <= self._room
         self._room -= size if fits else 0
         return fits
 
     def forget(self) -> None:
-        """Give back the memory of what was remembered."""
+        """Empty the cache."""
         self._opened.clear()
         self._room = REMEMBERED_BYTES
 
@@ -65,7 +65,7 @@ class VariedImages:
 
 @dataclass(frozen=True, slots=True)
 class SampleLength:
-    """One sample: the grid of its tiles, its image slots, its text with the end token, and the whole sequence."""
+    """Tokens of a sample (image, text with the end token, whole sequence), and the grid of its tiles."""
 
     id: str
     grid: Grid
@@ -76,7 +76,7 @@ class SampleLength:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The least, the middle, that below which 95 of 100 are, and the most; each is one of the values."""
+    """Order statistics; each is one of the values."""
 
     min: int
     median: int
@@ -85,18 +85,18 @@ class Spread:
 
 
 def within_budget(samples: Sequence[Sample], encoder: Encoder, config: RunConfig) -> tuple[list[Sample], int]:
-    """The samples whose transcription fits, and how many do not. Raises DataError where none does."""
+    """The samples whose transcription fits, and the number of others. Raises DataError if none fits."""
     budget = config.training.max_text_tokens
     fitting = [sample for sample in samples if len(encoder.text_ids(sample.text)) <= budget]
     if not fitting:
-        raise DataError("no training sample is left", where=config.dataset, hint="see `dsocr check`")
+        raise DataError("no training sample fits max_text_tokens", where=config.dataset, hint="see `dsocr check`")
     return fitting, len(samples) - len(fitting)
 
 
 def measure_lengths(
     samples: Sequence[Sample], encoder: Encoder, progress: Progress | None = None
 ) -> list[SampleLength]:
-    """The length of each sample, as `encoder` would make it. Raises DataError for an image that has no size."""
+    """Measure the length of each sample as `encoder` would encode it. Raises DataError for unreadable images."""
     words = len(encoder.prompt_ids()) - encoder.resolution.slots()
     lengths = []
     for done, sample in enumerate(samples, start=1):
@@ -109,64 +109,52 @@ def measure_lengths(
 
 
 def spread(values: Sequence[int]) -> Spread:
-    """The spread of at least one value."""
+    """The order statistics of at least one value."""
     ordered = sorted(values)
-    return Spread(ordered[0], _share(ordered, 50), _share(ordered, 95), ordered[-1])
 
+    def percentile(percent: int) -> int:
+        return ordered[-(-len(ordered) * percent // 100) - 1]
 
-def _share(ordered: Sequence[int], percent: int) -> int:
-    """The least value that is not below `percent` of 100 of them."""
-    return ordered[-(-len(ordered) * percent // 100) - 1]
+    return Spread(ordered[0], percentile(50), percentile(95), ordered[-1])
 
 
 def _grid(sample: Sample, resolution: Resolution) -> Grid:
     return UNTILED if resolution.tiling is None else resolution.grid(*upright_size(sample.image))
 
 
-def preview(config: RunConfig, encoder: Encoder, *, samples: int, epochs: int, as_model: bool) -> Iterator[Row]:
-    """A row for each of `samples` training samples, spread evenly: the original, then each of its first epochs.
+def preview(config: RunConfig, encoder: Encoder, *, samples: int, epochs: int, as_model: bool) -> Iterator[SheetRow]:
+    """Yield a row for each of `samples` training samples: the original image, then that of each of the first epochs.
 
-    With `as_model` the pictures are what the encoder makes of them, the tiles of a view beside the whole.
+    The samples are spread evenly over the split. With `as_model` the images are what the encoder makes of them, the
+    tiles of a view below the whole.
     """
     dataset = Dataset.open(config.dataset)
-    training, _ = within_budget(_training(dataset), encoder, config)
+    split = dataset.samples(Split.TRAIN)
+    if not split:
+        raise DataError("dataset has no train split to preview", where=dataset.folder)
+    training, _ = within_budget(split, encoder, config)
     augmentation = config.training.augmentation
     images = VariedImages(training, encoder.resolution, augmentation=augmentation, seed=config.seed)
-    for index in _spread(len(training), samples):
+    for index in sorted({round(place) for place in np.linspace(0, len(training) - 1, min(samples, len(training)))}):
         sample = training[index]
-        pictures = [_picture("original", open_image(sample.image), encoder, as_model)]
-        for epoch in range(epochs):
-            # As training numbers them, from 0 in the draws and from 1 to people.
-            pictures.append(_picture(f"epoch {epoch + 1}", images.varied(index, epoch), encoder, as_model))
-        yield Row(sample.text, _told(sample), pictures)
+        original = _captioned("original", open_image(sample.image), encoder, as_model)
+        # Epochs count from 0 in the random draws and from 1 on the sheet.
+        varied = [
+            _captioned(f"epoch {epoch + 1}", images.varied(index, epoch), encoder, as_model) for epoch in range(epochs)
+        ]
+        details = f"{sample.id}, writer {sample.writer}" if sample.writer else sample.id
+        yield SheetRow(sample.text, details, [original, *varied])
 
 
-def _training(dataset: Dataset) -> list[Sample]:
-    samples = dataset.samples(Split.TRAIN)
-    if not samples:
-        raise DataError("there is no train split, so nothing that training varies", where=dataset.folder)
-    return samples
-
-
-def _spread(length: int, wanted: int) -> Sequence[int]:
-    """`wanted` places from the first on, evenly spread; all of them where there are no more."""
-    return sorted({round(place) for place in np.linspace(0, length - 1, min(wanted, length))})
-
-
-def _told(sample: Sample) -> str:
-    return ", ".join([sample.id, *([f"writer {sample.writer}"] if sample.writer else [])])
-
-
-def _picture(name: str, image: Image.Image, encoder: Encoder, as_model: bool) -> Picture:
+def _captioned(name: str, image: Image.Image, encoder: Encoder, as_model: bool) -> tuple[str, Image.Image]:
     if not as_model:
-        return Picture(f"{name}, {image.width} x {image.height}", image)
+        return f"{name}, {image.width} x {image.height}", image
     views = show(image, encoder.resolution)
-    tokens = encoder.resolution.slots(views.grid)
-    return Picture(f"{name}, {tokens} vision tokens", _seen(views))
+    return f"{name}, {encoder.resolution.slots(views.grid)} vision tokens", _as_image(views)
 
 
-def _seen(views: Views) -> Image.Image:
-    """The whole and, below it, the tiles in their grid with a gap between them."""
+def _as_image(views: Views) -> Image.Image:
+    """The whole image and, below it, the tiles in their grid with a gap between them."""
     whole = Image.fromarray(views.whole.transpose(1, 2, 0))
     if views.tiles is None:
         return whole
@@ -174,10 +162,10 @@ def _seen(views: Views) -> Image.Image:
     side = views.tiles.shape[-1]
     gap = side // 40
     width = max(whole.width, columns * (side + gap))
-    seen = Image.new("RGB", (width, whole.height + gap + rows * (side + gap)), "white")
-    seen.paste(whole)
+    image = Image.new("RGB", (width, whole.height + gap + rows * (side + gap)), "white")
+    image.paste(whole)
     for place, tile in enumerate(views.tiles):
         row, column = divmod(place, columns)
         corner = (column * (side + gap), whole.height + gap + row * (side + gap))
-        seen.paste(Image.fromarray(tile.transpose(1, 2, 0)), corner)
-    return seen
+        image.paste(Image.fromarray(tile.transpose(1, 2, 0)), corner)
+    return image
