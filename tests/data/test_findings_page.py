@@ -16,7 +16,7 @@ from dsocr.data.check import findings_page as page_module
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from tests.data.making import file_of
-from tests.pages.html import Page
+from tests.html_pages import Page
 
 HOSTILE = "<script>alert('1')</script>"
 

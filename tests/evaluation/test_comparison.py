@@ -8,8 +8,10 @@ import pytest
 from lxml import etree
 
 from dsocr.errors import DataError
-from dsocr.evaluation.compare import Comparison, NamedLines, compare, difference_between
-from dsocr.evaluation.dumbbells import MOST_ROWS, Row, render_dumbbells
+from dsocr.evaluation.compare import Comparison, Group, NamedLines, compare, difference_between
+from dsocr.evaluation.metrics import ErrorRate
+from dsocr.evaluation.report.plots import MOST_WRITERS, shown_groups, writers_label
+from dsocr.evaluation.report.report import writers_svg
 from dsocr.evaluation.scores import LineScore, score_lines
 
 TEXT = "съешь ещё этих мягких французских булок да выпей чаю"
@@ -207,24 +209,23 @@ def test_a_writer_of_whom_no_text_is_known_does_not_stop_a_comparison() -> None:
     assert found.differences[0].groups == (5, 1, 0)
 
 
-def test_the_plot_is_an_image_in_which_names_are_escaped() -> None:
-    plot = render_dumbbells(
-        ["<base>", "a & b"], [Row("<script>", 3, [0.5, 0.1]), Row("w\x01\n2", 1, [None, 3.2])], "writer"
-    )
-    root = etree.fromstring(plot)
+def test_the_plot_of_writers_is_an_image_in_which_names_are_escaped() -> None:
+    names = ["<script>", "w\x012", "$a$", "w4", "w5"]
+    found = compare([NamedLines("<base>", read([9, 8, 7, 6, 5], names)), NamedLines("a & b", read([3] * 5, names))])
+    root = etree.fromstring(writers_svg(found, standalone=True))
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert not root.findall(".//{*}script")
-    texts = [text for element in root.iter("{*}text") if (text := element.text)]
-    assert {"<base>", "a & b", "<script> (3)", "w??2 (1)", "320 %"} <= set(texts)
+    texts = {text for element in root.iter("{*}text") if (text := element.text)}
+    assert {"<base>", "a & b", "<script> (1)", "w\ufffd2 (1)", "$a$ (1)"} <= texts
+    assert writers_svg(found, standalone=True) == writers_svg(found, standalone=True)
 
 
 def test_of_many_writers_those_are_drawn_that_changed_most_both_ways() -> None:
-    rows = [Row(f"w{n}", 1, [0.5, 0.1 + n / 1000]) for n in range(500)]
-    root = etree.fromstring(render_dumbbells(["a", "b"], rows, "writer"))
-    drawn = {text for element in root.iter("{*}text") if (text := element.text) and text.startswith("w")}
-    assert len(drawn) == MOST_ROWS
-    assert {"w0 (1)", "w499 (1)"} <= drawn
-    assert "(60 of 500, those that changed most)" in (root.get("aria-label") or "")
+    groups = [Group(f"w{n}", 1, [ErrorRate(500, 1000), ErrorRate(100 + n, 1000)]) for n in range(500)]
+    drawn = [group.name for group in shown_groups(groups)]
+    assert len(drawn) == MOST_WRITERS
+    assert {"w0", "w499"} <= set(drawn)
+    assert "60 of 500" in writers_label(["a", "b"], groups, "writer")
 
 
 def test_two_readings_alone_differ_as_they_do_in_a_comparison() -> None:

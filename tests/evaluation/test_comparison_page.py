@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 
 from dsocr.evaluation.compare import NamedLines, compare
-from dsocr.evaluation.report.comparison_page import render_comparison_page
-from dsocr.evaluation.report.material import gather
+from dsocr.evaluation.report.contents import gather_contents
+from dsocr.evaluation.report.report import render_comparison_page
 from dsocr.evaluation.scores import load_lines
 from tests.evaluation.making_runs import make_evaluated_run, misread, read_better
-from tests.pages.html import Page
+from tests.html_pages import Page
 
 
 @pytest.mark.parametrize(
     ("names", "title"),
     [
-        pytest.param(["base", "adapter"], "adapter beside base", id="two readings"),
-        pytest.param(["base", "<i>kraken</i>", "adapter"], "2 readings beside base", id="three readings"),
+        pytest.param(["base", "adapter"], "adapter compared with base", id="two readings"),
+        pytest.param(["base", "<i>kraken</i>", "adapter"], "2 readings compared with base", id="three readings"),
     ],
 )
 def test_a_page_holds_the_sentences_the_readings_and_their_lines(
@@ -25,7 +25,7 @@ def test_a_page_holds_the_sentences_the_readings_and_their_lines(
     run = make_evaluated_run(tmp_path / "run", small_dataset, {"base": misread, "adapter": read_better})
     lines = load_lines(run.lines)
     readings = [NamedLines(name, lines.get(name, lines["base"]), [f"remark on {name}"]) for name in names]
-    found = compare(readings, images=gather(run).images, about={"split": "test"})
+    found = compare(readings, images=gather_contents(run).images, about={"split": "test"})
     page = Page(render_comparison_page(found))
     assert title in page.words
     for difference in found.differences:

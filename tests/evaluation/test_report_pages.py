@@ -12,7 +12,7 @@ from dsocr.evaluation.report.pages import render_curves, render_forecast, write_
 from dsocr.evaluation.report.plots import curve_plots
 from dsocr.history import elapsed_until, read_history
 from dsocr.runs import RunFolder
-from tests.pages.html import Page
+from tests.html_pages import Page
 
 
 def make_run(folder: Path, best: float = 0.2, *, tail: str = "") -> Path:

@@ -1,7 +1,5 @@
-"""The parts of a report: which lines it shows, how differences and rates are drawn."""
+"""The parts of a report: which lines it shows, how differences and rates are shown."""
 
-import html
-import math
 import re
 from dataclasses import replace
 
@@ -11,18 +9,20 @@ from hypothesis import strategies as st
 
 from dsocr.evaluation.breakdown import Characters, Confusion
 from dsocr.evaluation.metrics import ErrorRate
-from dsocr.evaluation.report.bars import Axis
-from dsocr.evaluation.report.characters import heat_map, letter, render_characters
-from dsocr.evaluation.report.charts import Group, Rate, bars
-from dsocr.evaluation.report.choosing import chapters_of, read_lines
-from dsocr.evaluation.report.lines import render_chapters
-from dsocr.evaluation.report.markdown import code
-from dsocr.evaluation.report.marks import LONGEST, differences, shortened, visible
-from dsocr.evaluation.report.sections import changes
+from dsocr.evaluation.report import report as report_module
+from dsocr.evaluation.report.lines import LONGEST, chapters_of, differences, other_lines, read_lines
+from dsocr.evaluation.report.report import (
+    Axis,
+    Rate,
+    character_tables,
+    code_span,
+    confusion_map,
+    letter,
+    score_changes,
+)
 from dsocr.evaluation.scores import LineScore, Score
-from dsocr.evaluation.statistics import Interval
+from dsocr.html import printable
 from dsocr.text import comparable
-from tests.pages.html import Page
 
 
 def line(number: int, errors: int, *, looping: bool = False) -> LineScore:
@@ -32,24 +32,20 @@ def line(number: int, errors: int, *, looping: bool = False) -> LineScore:
     )
 
 
-def test_a_line_stands_in_every_chapter_it_belongs_to() -> None:
+def test_a_line_is_in_every_chapter_it_belongs_to() -> None:
     base = [line(number, 10) for number in range(6)]
     adapter = [line(0, 0), line(1, 10), line(2, 30, looping=True), *base[3:]]
-    chapters = {
-        one.key: one for one in chapters_of(read_lines({"base": base, "adapter": adapter}), ["base", "adapter"])
-    }
-    numbers = {key: [one.number for one in chapter.lines] for key, chapter in chapters.items()}
-    assert numbers == {
+    chapters = chapters_of(read_lines({"base": base, "adapter": adapter}), ["base", "adapter"])
+    assert {chapter.key: [one.number for one in chapter.lines] for chapter in chapters} == {
         "sample": [1, 2, 3, 4, 5, 6],
         "worst": [3, 2, 4, 5, 6],
         "better": [1],
         "worse": [3],
         "failures": [3],
     }
-    assert chapters["sample"].told.startswith("All 6,")
 
 
-def test_the_fair_sample_is_the_same_each_time_and_knows_nothing_of_errors() -> None:
+def test_the_sample_is_the_same_each_time_and_independent_of_errors() -> None:
     good = read_lines({"adapter": [line(number, 0) for number in range(500)]})
     bad = read_lines({"adapter": [line(number, number) for number in range(500)]})
     (drawn,) = chapters_of(good, ["adapter"])
@@ -57,123 +53,107 @@ def test_the_fair_sample_is_the_same_each_time_and_knows_nothing_of_errors() -> 
     assert [one.number for one in drawn.lines] == [one.number for one in chapters_of(bad, ["adapter"])[0].lines]
 
 
-def test_writers_with_odd_names_can_be_chosen_and_cannot_turn_the_page_around() -> None:
-    odd = [replace(line(number, 5), writer=name) for number, name in enumerate(["A  B ", "\u202eb", "<i>"])]
-    lines = read_lines({"adapter": odd})
-    page = Page(render_chapters(chapters_of(lines, ["adapter"]), lines, ["adapter"], {}))
-    assert sorted(page.values("data-writer")) == sorted({"A  B ", "\u202eb", "<i>"}), "what the script compares with"
-    assert {"A  B ", "\u202eb", "<i>"} <= set(page.values("value"))
-    assert "\u202e" not in page.words
-    assert "<i>" in page.words
-
-
-def test_a_reading_alone_is_better_and_worse_than_nothing() -> None:
+def test_a_single_reading_is_not_compared() -> None:
     keys = [one.key for one in chapters_of(read_lines({"adapter": [line(1, 5)]}), ["adapter"])]
     assert keys == ["sample", "worst"]
 
 
+def test_other_lines_end_where_the_room_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = read_lines({"adapter": [line(number, number % 7) for number in range(500)]})
+    chapters = chapters_of(lines, ["adapter"])
+    everything, left = other_lines(lines, chapters)
+    assert left == 0
+    assert [one.last.cer.errors for one in everything] == sorted(
+        (one.last.cer.errors for one in everything), reverse=True
+    )
+    monkeypatch.setattr("dsocr.evaluation.report.lines.MOST_TEXT", 20_000)
+    some, left = other_lines(lines, chapters)
+    assert 0 < len(some) < 50
+    assert some == everything[: len(some)]
+    assert left == len(everything) - len(some)
+
+
 @given(st.text("аб <&>'\"ё", max_size=14), st.text("аб <&>'\"ё", max_size=14))
-def test_both_texts_can_be_read_out_of_the_html(reference: str, prediction: str) -> None:
-    drawn = differences(reference, prediction)
-    written = re.sub("<ins>.*?</ins>|</?del>", "", drawn)
-    read = re.sub("<del>.*?</del>|</?ins>", "", drawn)
-    assert html.unescape(written) == comparable(reference)
-    assert html.unescape(read) == comparable(prediction)
+def test_differences_hold_both_texts(reference: str, prediction: str) -> None:
+    parts, hidden = differences(reference, prediction)
+    assert hidden == 0
+    assert "".join(text for tag, text in parts if tag != "ins") == comparable(reference)
+    assert "".join(text for tag, text in parts if tag != "del") == comparable(prediction)
 
 
-def test_what_is_too_long_is_cut_and_counted() -> None:
-    drawn = differences("a", "a" + "b" * LONGEST * 2)
-    assert drawn.count("b") < LONGEST + 10
-    assert f"and {LONGEST + 1:,} characters more" in drawn
-    assert shortened("a" * LONGEST) == "a" * LONGEST
-    assert f"and {5:,} characters more" in shortened("a" * (LONGEST + 5))
+def test_a_long_text_is_cut_and_its_rest_counted() -> None:
+    parts, hidden = differences("a", "a" + "b" * LONGEST * 2)
+    assert sum(len(text) for _, text in parts) == LONGEST
+    assert hidden == LONGEST + 1
 
 
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        pytest.param("\u202eabc", "\ufffdabc", id="what would turn the page around"),
-        pytest.param("\x00\x1b[0m", "\ufffd\ufffd[0m", id="what would drive a terminal"),
+        pytest.param("\u202eabc", "\ufffdabc", id="would turn the page around"),
+        pytest.param("\x00\x1b[0m", "\ufffd\ufffd[0m", id="would control a terminal"),
         pytest.param("\ud800", "\ufffd", id="half a character, which no file can hold"),
         pytest.param("می\u200cخواهم", "می\u200cخواهم", id="a joiner that belongs to the spelling"),
-        pytest.param("<b>", "&lt;b&gt;", id="markup"),
     ],
 )
-def test_signs_that_cannot_be_shown_are_replaced(text: str, shown: str) -> None:
-    assert visible(text) == shown
+def test_control_characters_are_replaced(text: str, shown: str) -> None:
+    assert printable(text) == shown
 
 
 @given(st.lists(st.floats(0, 5), max_size=5))
 def test_everything_has_its_place_on_an_axis(values: list[float]) -> None:
-    axis = Axis.over([*values, math.inf])
+    axis = Axis.of([*map(Rate, values), None])
     assert axis.ticks[0] == 0
     assert axis.ticks[-1] == pytest.approx(axis.most)
-    assert axis.most >= max(values, default=0)
-    assert all(0 <= axis.place(value) <= 100 for value in (*values, math.inf))
+    assert axis.most >= min(max(values, default=0), 1)
+    assert all(0 <= axis.place(value) <= 100 for value in values)
 
 
-def test_a_group_shows_its_rates_as_words_and_as_bars() -> None:
-    interval = Interval(0.05, 0.3, 0.95, "writer", 9)
-    drawn = bars("writer", [Group("<b>", 1200, [Rate(0.2, interval), None])], ["base", "adapter"])
-    page = Page(drawn)
-    assert "<b>" in page.words
-    assert "1,200" in page.words
-    assert "20.0\N{NO-BREAK SPACE}%" in page.words
-    assert page.values("class").count("whisker ") == 1
-    assert page.tags.count("rect") == 1
-
-
-@pytest.mark.parametrize(
-    ("rate", "told"),
-    [
-        pytest.param(Rate.of(ErrorRate(1, 0)), "no text", id="nothing to divide by"),
-        pytest.param(Rate.of(ErrorRate(7, 5)), "140.0\N{NO-BREAK SPACE}%", id="more errors than characters"),
-    ],
-)
-def test_rates_are_told_as_they_are(rate: Rate, told: str) -> None:
-    assert rate.told() == told
-
-
-def test_the_map_holds_the_commonest_confusions_with_their_counts() -> None:
-    drawn = heat_map([Confusion("ш", "щ", 12), Confusion(" ", "<", 3)])
-    page = Page(drawn)
-    assert re.findall(r"<td[^>]*>(\d+)</td>", drawn) == ["3", "12"]
-    assert {"␣", "<", "ш", "щ"} <= set(page.words)
+def test_the_map_holds_the_commonest_confusions() -> None:
+    drawn = confusion_map([Confusion("ш", "щ", 12), Confusion(" ", "<", 3)])
+    assert drawn is not None
+    assert (drawn["columns"], [sign for sign, _ in drawn["rows"]]) == (["<", "щ"], ["␣", "ш"])
+    assert [[count for count, _ in cells] for _, cells in drawn["rows"]] == [[3, 0], [0, 12]]
+    many = confusion_map([Confusion(chr(0x430 + place), chr(0x451 + place), 9) for place in range(31)])
+    assert many is not None
+    assert len(many["rows"]) == 16
     assert letter(" ") == "␣"
-    many = [Confusion(chr(0x430 + place), chr(0x451 + place), 9) for place in range(31)]
-    assert Page(heat_map(many)).values("scope").count("row") == 16
 
 
-def test_letters_of_two_scripts_that_look_the_same_are_told_apart() -> None:
-    score = replace(line(1, 1), reference="а", prediction="a")
-    drawn = render_characters({"adapter": Characters.of([score])})
-    assert "а (Cyrillic) read as a (Latin)" in drawn
-
-
-def test_without_an_error_there_is_no_map() -> None:
-    assert render_characters({"adapter": Characters.of([line(1, 0)])}) == ""
+def test_similar_letters_of_two_scripts_are_named() -> None:
+    tables = character_tables({"adapter": Characters.of([replace(line(1, 1), reference="а", prediction="a")])})
+    assert tables is not None
+    assert tables["pairs"][0][:2] == ("а (Cyrillic)", "a (Latin)")
+    assert character_tables({"adapter": Characters.of([replace(line(1, 0), prediction="a" * 100)])}) is None
 
 
 @pytest.mark.parametrize(
     ("text", "drawn"),
     [
         pytest.param("a", "` a `", id="plain"),
-        pytest.param("a ``b`", "``` a ``b` ```", id="with ticks of its own"),
+        pytest.param("a ``b`", "``` a ``b` ```", id="with ticks inside"),
         pytest.param("a\nb", "` a\ufffdb `", id="on one line"),
     ],
 )
 def test_a_code_span_ends_where_it_should(text: str, drawn: str) -> None:
-    assert code(text) == drawn
+    assert code_span(text) == drawn
 
 
 @pytest.mark.parametrize(
-    ("errors", "told"),
+    ("errors", "change", "kind"),
     [
-        pytest.param(2_010, "-0.0005\N{NO-BREAK SPACE}points better", id="in digits that tell it from none"),
-        pytest.param(2_025, "+0.001\N{NO-BREAK SPACE}points worse", id="the other way"),
-        pytest.param(2_015, "same", id="none"),
+        pytest.param(2_010, "0.0005", "better", id="with enough digits"),
+        pytest.param(2_025, "0.001", "worse", id="the other way"),
+        pytest.param(2_015, "same", "", id="none"),
     ],
 )
-def test_a_tiny_change_is_not_told_as_none(errors: int, told: str) -> None:
+def test_a_tiny_change_is_not_shown_as_none(errors: int, change: str, kind: str) -> None:
     first, second = (Score.of([replace(line(0, 0), cer=ErrorRate(wrong, 1_000_000))]) for wrong in (2_015, errors))
-    assert told in changes([first, second], ["base", "adapter"])
+    row = score_changes([first, second])[0]
+    assert re.match(rf"{change}\b", row.change)
+    assert row.kind == kind
+
+
+def test_rates_are_shown_as_they_are() -> None:
+    assert report_module.percent(None) == "no text"
+    assert report_module.percent(1.4) == "140.0\N{NO-BREAK SPACE}%"

@@ -25,7 +25,7 @@ def evaluate_command(
 ) -> None:
     """`dsocr evaluate`."""
     from dsocr.evaluation.evaluate import evaluate
-    from dsocr.evaluation.report.writing import drop_reports
+    from dsocr.evaluation.report.report import drop_reports
     from dsocr.evaluation.scorecard import render_table
     from dsocr.runs import RunFolder
 

@@ -22,11 +22,13 @@ def draw_report(
     printer: Printer, path: Path, *, dataset: Path | None = None, out: Path | None = None, markdown: bool = False
 ) -> tuple[Path, list[str]]:
     """Write the report of an evaluated run and tell its warnings; hands back where it is, and the warnings."""
-    from dsocr.evaluation.report.writing import write_report
+    from dsocr.evaluation.report.report import write_report
     from dsocr.runs import RunFolder
 
-    with printer.progress("drawing", "lines") as tell:
-        written, material = write_report(RunFolder.begun(path), dataset=dataset, out=out, markdown=markdown, tell=tell)
-    for warning in material.warnings:
+    with printer.progress("drawing", "lines") as progress:
+        written, contents = write_report(
+            RunFolder.begun(path), dataset=dataset, out=out, markdown=markdown, progress=progress
+        )
+    for warning in contents.warnings:
         printer.complain(f"warning: {warning}")
-    return written, list(material.warnings)
+    return written, list(contents.warnings)

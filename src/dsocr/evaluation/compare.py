@@ -15,7 +15,6 @@ import numpy as np
 from dsocr import __version__
 from dsocr.document import PackedImage
 from dsocr.errors import DataError
-from dsocr.evaluation.dumbbells import Row, render_dumbbells
 from dsocr.evaluation.metrics import ErrorRate, spoken_points
 from dsocr.evaluation.scorecard import FAILED, aligned, shown
 from dsocr.evaluation.scores import FAILURES, LineScore, Score, finite, pooled
@@ -200,9 +199,8 @@ class Comparison:
     """Readings of the same lines; the others are compared with the first.
 
     `groups` are writers or pages, those first that changed most for the better in the last reading; none where every
-    line counts by itself. `plot` is the dumbbell plot of the groups, an `<svg>` whose colours are those of our pages.
-    `cautions` say what the numbers do not tell. `lines` are those of each
-    reading by its name, all in one order, and `images` their pictures by id, as far as they are known.
+    line counts by itself. `cautions` say what the numbers do not tell. `lines` are those of each reading by its name,
+    all in one order, and `images` their pictures by id, as far as they are known.
     """
 
     readings: Sequence[ReadingScore]
@@ -211,7 +209,6 @@ class Comparison:
     unit: Unit
     clusters: int
     cautions: Sequence[str]
-    plot: str
     lines: Mapping[str, Sequence[LineScore]]
     images: Mapping[str, Path | PackedImage] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -219,7 +216,7 @@ class Comparison:
     dsocr_version: str = __version__
 
     def as_dict(self) -> dict[str, Any]:
-        """The comparison as JSON holds it; without the plot, which can be drawn from it."""
+        """The comparison as JSON holds it."""
         return {
             "sentences": [difference.sentence for difference in self.differences],
             "unit": self.unit,
@@ -249,7 +246,6 @@ def compare(
     clusters = clusters_of(readings[0].lines)
     scores = [_scored(reading) for reading in readings]
     groups = _groups(readings, clusters)
-    rows = [Row(group.name, group.lines, [finite(cer.rate) for cer in group.cers]) for group in groups]
     return Comparison(
         readings=scores,
         differences=[
@@ -260,7 +256,6 @@ def compare(
         unit=clusters.unit,
         clusters=clusters.count,
         cautions=[*_caution(readings[0].lines, clusters), *map(_heaviest, filter(_is_top_heavy, readings))],
-        plot=render_dumbbells([reading.name for reading in readings], rows, clusters.unit) if rows else "",
         lines={reading.name: reading.lines for reading in readings},
         images=images or {},
         about=about or {},

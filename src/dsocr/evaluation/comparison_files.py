@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dsocr.errors import DataError
 from dsocr.evaluation.compare import Comparison
-from dsocr.evaluation.report.comparison_page import render_comparison_page
+from dsocr.evaluation.report.report import render_comparison_page, writers_svg
 from dsocr.runs import to_json, write_atomically, writing_folder, writing_whole
 
 PAGE, NUMBERS, CHANGES, PLOT = "comparison.html", "comparison.json", "changes.jsonl", "writers.svg"
@@ -22,14 +22,14 @@ def refuse_existing(out: Path, *, overwrite: bool) -> None:
         raise DataError("is a folder that no comparison has made", where=out, hint="name another folder")
 
 
-def write_comparison(found: Comparison, out: Path, tell: Callable[[int, int], None] | None = None) -> None:
+def write_comparison(found: Comparison, out: Path, progress: Callable[[int, int], None] | None = None) -> None:
     """Write `out`: the page alone where it ends in .html, else a folder.
 
     The folder has `comparison.html`, `comparison.json`, `writers.svg`, and in `changes.jsonl` every line that changed.
-    `tell` hears how many lines of the page are drawn, of how many that get a picture.
+    `progress` gets the number of illustrated lines done and of all.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    page = render_comparison_page(found, tell)
+    page = render_comparison_page(found, progress)
     if out.suffix.lower() == ".html":
         write_atomically(out, page)
         return
@@ -39,8 +39,8 @@ def write_comparison(found: Comparison, out: Path, tell: Callable[[int, int], No
         with writing_whole(folder / CHANGES) as file:
             for row in _changes(found):
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        if found.plot:
-            write_atomically(folder / PLOT, found.plot + "\n")
+        if found.groups:
+            write_atomically(folder / PLOT, writers_svg(found, standalone=True))
 
 
 def _changes(found: Comparison) -> Iterator[dict[str, object]]:

@@ -1,148 +1,176 @@
-"""The lines of a report: each with its picture, what stands there, and what every reading made of it."""
+"""Which lines a report shows, why each of them, and how their texts differ."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from markupsafe import Markup
+
 from dsocr.document import PackedImage
-from dsocr.evaluation.report.charts import kind_of
-from dsocr.evaluation.report.choosing import Chapter, ReadLine
-from dsocr.evaluation.report.marks import differences, shortened, visible
-from dsocr.evaluation.scorecard import FAILED
-from dsocr.evaluation.scores import LineScore
+from dsocr.evaluation.metrics import stretches
+from dsocr.evaluation.scores import FAILURES, LineScore
 from dsocr.images import Thumbnails
 
 MOST_PICTURES = 12 * 2**20
-"""Bytes of all pictures together."""
+"""Bytes of all images together."""
 MOST_TEXT = 5 * 2**20
-"""Characters of HTML that lines without pictures may take."""
+"""Characters of HTML, roughly, that lines without images may take."""
+LONGEST = 1500
+"""Characters of a line that are shown; a loop may write many more."""
 
 _THUMBNAIL = (960, 320)
-_HANDS = {"known": "known hand", "new": "new hand"}
-
-LEGEND = (
-    '<p class="quiet">In each reading, <del>struck out</del> is what is written and was not read, and '
-    "<ins>underlined</ins> what was read and is not written.</p>"
-)
+_MARKUP = 450
+"""Characters of HTML around the texts of a line."""
+_SEED = 17
+_MOST = {"sample": 30, "worst": 30, "better": 20, "worse": 20, "failures": 30}
 
 Images = Mapping[str, Path | PackedImage]
 """The image of each line, by its id."""
 
 
-def render_chapters(
-    chapters: Sequence[Chapter],
-    lines: Sequence[ReadLine],
-    names: Sequence[str],
-    images: Images,
-    tell: Callable[[int, int], None] | None = None,
-) -> str:
-    """All lines as HTML: the chapters with pictures, then the lines of no chapter, as text and as far as there is room.
+@dataclass(frozen=True, slots=True)
+class ReadLine:
+    """One line as each reading has it, in the order of the readings; `number` counts the lines of the split from 1."""
 
-    A line that stands in several chapters is shown in the first one; the others lead to it.
+    number: int
+    scores: tuple[LineScore, ...]
+
+    @property
+    def last(self) -> LineScore:
+        """The line in the reading that the report is about."""
+        return self.scores[-1]
+
+    @property
+    def saved(self) -> int:
+        """Character errors of the first reading that the last one does not make."""
+        return self.scores[0].cer.errors - self.last.cer.errors
+
+    @property
+    def failures(self) -> list[str]:
+        """How the last reading failed as a whole; empty for most lines."""
+        return [field for field in FAILURES if getattr(self.last, field)]
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """Lines that are shown together; `note` says how they were chosen."""
+
+    key: str
+    title: str
+    note: str
+    lines: Sequence[ReadLine]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownLine:
+    """A line in a chapter with its image; `repeated` if an earlier chapter shows it already."""
+
+    line: ReadLine
+    kinds: str
+    image: Markup | str = ""
+    repeated: bool = False
+
+
+def read_lines(readings: Mapping[str, Sequence[LineScore]]) -> list[ReadLine]:
+    """Pair the lines of readings of the same split, all in the same order."""
+    columns = zip(*readings.values(), strict=True)
+    return [ReadLine(number, scores) for number, scores in enumerate(columns, start=1)]
+
+
+def chapters_of(lines: Sequence[ReadLine], names: Sequence[str]) -> list[Chapter]:
+    """Choose the lines of a report, of which one may be in several chapters; `names` are those of the readings.
+
+    The random sample is the same whenever the number of lines is.
     """
+    drawn = np.random.default_rng(_SEED).permutation(len(lines))[: _MOST["sample"]]
+    first, last = names[0], names[-1]
+
+    def chapter(key: str, title: str, note: str, weight: Callable[[ReadLine], int]) -> Chapter:
+        weighty = sorted((line for line in lines if weight(line) > 0), key=lambda line: (-weight(line), line.number))
+        shown = weighty[: _MOST[key]]
+        return Chapter(key, title, f"{_share(len(shown), len(weighty))}, {note}.", shown)
+
+    sample = [lines[place] for place in sorted(drawn)]
+    chapters = [
+        Chapter("sample", "Random sample", f"{_share(len(sample), len(lines))}, drawn at random.", sample),
+        chapter("worst", "Most errors", "most errors first", lambda line: line.last.cer.errors),
+        chapter("better", f"Better than {first}", "largest improvement first", lambda line: line.saved),
+        chapter("worse", f"Worse than {first}", "largest setback first", lambda line: -line.saved),
+        chapter(
+            "failures",
+            "Loops and other failures",
+            f"lines that {last} did not finish, read in another script, or did not read at all",
+            lambda line: bool(line.failures) * (line.last.cer.errors + 1),
+        ),
+    ]
+    return [chapter for chapter in chapters if chapter.lines]
+
+
+def _share(count: int, total: int) -> str:
+    return f"All {count:,}" if count == total else f"{count:,} of {total:,}"
+
+
+def illustrate(
+    chapters: Sequence[Chapter], images: Images, progress: Callable[[int, int], None] | None = None
+) -> list[tuple[Chapter, list[ShownLine]]]:
+    """Add its image to each line where it is shown first; `progress` gets the number of lines done and of all."""
     thumbnails = Thumbnails(_THUMBNAIL, MOST_PICTURES)
     kinds: dict[int, list[str]] = {}
     for chapter in chapters:
         for line in chapter.lines:
             kinds.setdefault(line.number, []).append(chapter.key)
-    total, shown = len(kinds), set[int]()
-    parts = [_filter(chapters, lines)]
+    seen: set[int] = set()
+    illustrated = []
     for chapter in chapters:
-        articles = []
+        shown = []
         for line in chapter.lines:
-            if line.number in shown:
-                articles.append(_pointer(line, names))
-                continue
-            shown.add(line.number)
-            articles.append(_article(line, names, kinds[line.number], _picture(line, images, thumbnails)))
-            if tell is not None:
-                tell(len(shown), total)
-        title = f'<h3 id="{chapter.key}">{escape(chapter.title)}</h3><p class="quiet">{escape(chapter.told)}</p>'
-        parts.append(f'<section class="chapter">{title}{"".join(articles)}</section>')
-    rest = [line for line in lines if line.number not in shown]
-    return "\n".join([*parts, _rest(rest, names)])
+            own, repeated = " ".join(kinds[line.number]), line.number in seen
+            shown.append(ShownLine(line, own, "" if repeated else _picture(line, images, thumbnails), repeated))
+            seen.add(line.number)
+            if progress is not None and not repeated:
+                progress(len(seen), len(kinds))
+        illustrated.append((chapter, shown))
+    return illustrated
 
 
-def _filter(chapters: Iterable[Chapter], lines: Iterable[ReadLine]) -> str:
-    """What the script filters by; hidden where no script runs."""
-    kinds = "".join(f'<option value="{chapter.key}">{escape(chapter.title)}</option>' for chapter in chapters)
-    writers = sorted({line.last.writer for line in lines if line.last.writer})
-    # The value is what the script compares, to the last space, which a browser would take from the text.
-    names = "".join(f'<option value="{escape(writer)}">{visible(writer)}</option>' for writer in writers)
-    by_writer = f'<label>of <select name="writer"><option value="">all writers</option>{names}</select></label>'
-    return (
-        '<form id="filter" hidden>'
-        f'<label>show <select name="kind"><option value="">all lines</option>{kinds}</select></label>'
-        f"{by_writer if len(writers) > 1 else ''}"
-        '<label>with <input type="search" name="words" placeholder="these words" size="14"></label>'
-        '<output class="quiet"></output>'
-        '<span class="quiet keys"><kbd>j</kbd> <kbd>k</kbd> next and previous line, <kbd>/</kbd> search</span></form>'
-    )
+_MISSING = Markup('<p class="quiet">its image cannot be opened</p>')
 
 
-def _article(line: ReadLine, names: Sequence[str], kinds: Sequence[str], picture: str) -> str:
-    last = line.last
-    facts = [visible(fact) for fact in (last.writer, last.page if last.page != last.id else None) if fact]
-    facts += [_HANDS[last.hand]] if last.hand in _HANDS else []
-    badges = "".join(f'<span class="badge">{FAILED[failure]}</span>' for failure in line.failures)
-    head = (
-        f'<header><a class="number" href="#l{line.number}">{line.number}</a> <span>{", ".join(facts)}</span>{badges}'
-        f"<code>{visible(last.id)}</code></header>"
-    )
-    rows = [_row("written", "", f"{shortened(last.reference)}", "")]
-    rows += [
-        _row(name, kind_of(place), differences(score.reference, score.prediction), _errors(score))
-        for place, (name, score) in enumerate(zip(names, line.scores, strict=True))
-    ]
-    return (
-        f'<article class="line" id="l{line.number}" data-kinds="{" ".join(kinds)}" '
-        f'data-writer="{escape(last.writer or "")}">{head}{picture}<dl>{"".join(rows)}</dl></article>'
-    )
-
-
-def _row(name: str, kind: str, text: str, errors: str) -> str:
-    own = f' class="{kind}"' if kind else ""
-    return (
-        f'<dt{own}>{escape(name)}</dt><dd><span class="text" dir="auto">{text}</span>'
-        f'<span class="errors">{errors}</span></dd>'
-    )
-
-
-def _errors(score: LineScore) -> str:
-    if score.exact:
-        return "right"
-    return f"{score.cer.errors:,} {'error' if score.cer.errors == 1 else 'errors'} in {score.cer.length:,}"
-
-
-def _picture(line: ReadLine, images: Images, thumbnails: Thumbnails) -> str:
+def _picture(line: ReadLine, images: Images, thumbnails: Thumbnails) -> Markup | str:
     path = images.get(line.last.id)
     if path is None:
         return ""
-    return thumbnails.of(path, alt=f"Line {line.number} as it was written", missing=_GONE)
+    return Markup(thumbnails.of(path, alt=f"Line {line.number}", missing=_MISSING))  # noqa: S704 made by image_tag
 
 
-_GONE = '<p class="quiet">its image cannot be opened</p>'
-
-
-def _pointer(line: ReadLine, names: Sequence[str]) -> str:
-    errors = ", ".join(f"{name} {_errors(score)}" for name, score in zip(names, line.scores, strict=True))
-    return f'<p class="pointer"><a href="#l{line.number}">Line {line.number}</a>, shown above: {escape(errors)}</p>'
-
-
-def _rest(lines: Sequence[ReadLine], names: Sequence[str]) -> str:
-    """The lines of no chapter, those with the most errors first, until there is no more room."""
-    if not lines:
-        return ""
-    articles, taken = [], 0
-    for line in sorted(lines, key=lambda line: (-line.last.cer.errors, line.number)):
-        articles.append(_article(line, names, ["rest"], ""))
-        taken += len(articles[-1])
-        if taken > MOST_TEXT:
-            break
-    left = len(lines) - len(articles)
-    more = f" {left:,} more, with no more errors than these, stand in lines.jsonl." if left else ""
-    title = f"All other lines: {len(articles):,} as text"
-    return (
-        f'<section class="chapter"><details><summary>{title}</summary>'
-        f'<p class="quiet">Without pictures, most errors first.{more}</p>{"".join(articles)}</details></section>'
+def other_lines(lines: Sequence[ReadLine], chapters: Sequence[Chapter]) -> tuple[list[ReadLine], int]:
+    """Return the lines of no chapter, most errors first, as far as there is room, and how many are left."""
+    shown = {line.number for chapter in chapters for line in chapter.lines}
+    rest = sorted(
+        (line for line in lines if line.number not in shown), key=lambda line: (-line.last.cer.errors, line.number)
     )
+    taken = 0
+    for count, line in enumerate(rest):
+        taken += _MARKUP + min(len(line.last.reference), LONGEST)
+        taken += sum(_MARKUP // 3 + min(len(score.prediction), LONGEST) for score in line.scores)
+        if taken > MOST_TEXT:
+            return rest[:count], len(rest) - count
+    return rest, 0
+
+
+def differences(reference: str, prediction: str) -> tuple[list[tuple[str, str]], int]:
+    """Split a prediction into stretches tagged "del" (not read), "ins" (added) or "" (right).
+
+    Cut at `LONGEST` characters; the second value is how many are hidden.
+    """
+    parts: list[tuple[str, str]] = []
+    shown = hidden = 0
+    for stretch in stretches(reference, prediction):
+        room = LONGEST - shown
+        length = max(len(stretch.written), len(stretch.read))
+        written, read = stretch.written[:room], stretch.read[:room]
+        parts += [("", written)] if stretch.right else [("del", written), ("ins", read)]
+        shown += min(length, room)
+        hidden += max(length - room, 0)
+    return [(tag, text) for tag, text in parts if text], hidden

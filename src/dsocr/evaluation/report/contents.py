@@ -1,0 +1,234 @@
+"""What the report of a run shows, read from its folder and its dataset."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dsocr.document import Split
+from dsocr.errors import DsocrError, RunError, typed
+from dsocr.evaluation.compare import NamedLines, difference_between
+from dsocr.evaluation.evaluate import scored_dataset
+from dsocr.evaluation.metrics import spoken_points
+from dsocr.evaluation.report.lines import Chapter, Images, ReadLine, chapters_of, read_lines
+from dsocr.evaluation.scorecard import Scorecard
+from dsocr.evaluation.scores import LineScore, Score, load_lines
+from dsocr.history import History, read_history
+from dsocr.html import counted
+from dsocr.runs import RunFolder
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraTable:
+    """A measurement beside the scores: a table, and a sentence that is a warning if `warns`."""
+
+    key: str
+    title: str
+    sentence: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    warns: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReportContents:
+    """Everything a report shows of an evaluated run.
+
+    `readings` are the scored lines by model, `images` those of the shown lines by id. `history` is None without
+    recorded metrics, `provenance` empty without a record. `warnings` are sentences such as why images are missing.
+    """
+
+    run: RunFolder
+    card: Scorecard
+    readings: Mapping[str, Sequence[LineScore]]
+    lines: Sequence[ReadLine]
+    chapters: Sequence[Chapter]
+    images: Images
+    warnings: Sequence[str] = ()
+    history: History | None = None
+    provenance: Mapping[str, Any] | None = None
+    extras: Sequence[ExtraTable] = ()
+
+    @property
+    def scores(self) -> list[Score]:
+        """The scores of the base and the adapter, as far as each was evaluated."""
+        return [score for score in (self.card.base, self.card.adapter) if score is not None]
+
+    @property
+    def title(self) -> str:
+        """The title of the report."""
+        return f"How well {self.run.path.resolve().name} reads"
+
+    @property
+    def subtitle(self) -> str:
+        """What was measured, on how many lines of how many writers."""
+        lines = next(iter(self.readings.values()))
+        return f"Character error rate (CER) on {lines_by_writers(lines)}, {self.card.split} split"
+
+    @property
+    def sentences(self) -> Sequence[str]:
+        """The result, remarks on it, and how far to trust it."""
+        compared = []
+        if len(self.readings) > 1:
+            first, *_, last = (NamedLines(name, lines) for name, lines in self.readings.items())
+            compared.append(sentence(difference_between(first, last).sentence))
+        return [*compared, *self.card.remarks, *self.card.certainty]
+
+
+def gather_contents(run: RunFolder, dataset: Path | None = None) -> ReportContents:
+    """Read the contents of a report; images come from the scored dataset, or from the one that is given.
+
+    Raises RunError for a run without an evaluation. A missing or changed dataset costs images only.
+    """
+    card, readings = Scorecard.load(run.scorecard), load_lines(run.lines)
+    again = "run `dsocr evaluate` again"
+    scored = [model for model, score in (("base", card.base), ("adapter", card.adapter)) if score is not None]
+    if list(readings) != scored:
+        message = f"Lines are of {' and '.join(readings)}, but the scorecard is of {' and '.join(scored)}"
+        raise RunError(message, where=run.lines, hint=again)
+    if len({len(lines) for lines in readings.values()}) > 1:
+        raise RunError("Base and adapter were scored on different lines", where=run.lines, hint=again)
+    lines = read_lines(readings)
+    chapters = chapters_of(lines, list(readings))
+    shown = {line.last.id: line.last.reference for chapter in chapters for line in chapter.lines}
+    images, warnings = _images(run, dataset, card, shown)
+    extras, unreadable = _extras(run, card)
+    history = read_history(run.path) if run.metrics.is_file() else None
+    return ReportContents(
+        run, card, readings, lines, chapters, images, [*warnings, *unreadable], history, _provenance(run), extras
+    )
+
+
+def _images(
+    run: RunFolder, folder: Path | None, card: Scorecard, references: Mapping[str, str]
+) -> tuple[Images, list[str]]:
+    """Find the images of the lines with these references, by id, and what to warn of."""
+    try:
+        dataset = scored_dataset(run, card, folder)
+        samples = dataset.samples(Split(card.split), references.keys())
+    except (DsocrError, ValueError) as error:
+        return {}, [f"There are no images because the dataset cannot be read: {error}."]
+    images = {sample.id: sample.image for sample in samples if sample.text == references[sample.id]}
+    part = dataset.card.splits.get(Split(card.split))
+    changed = part is not None and card.dataset.get(card.split) not in (None, part.sha256)
+    warnings = ["The dataset has changed since these lines were scored."] if changed else []
+    if missing := len(references) - len(images):
+        warnings.append(f"{missing:,} of {len(references):,} lines are no longer in the dataset as they were scored.")
+    return images, warnings
+
+
+def _provenance(run: RunFolder) -> dict[str, Any]:
+    try:
+        found = json.loads(run.provenance.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise RunError("Provenance is not valid JSON", where=run.provenance) from error
+    return found if isinstance(found, dict) else {}
+
+
+def _extras(run: RunFolder, card: Scorecard) -> tuple[list[ExtraTable], list[str]]:
+    """Collect the guard set and the calibration, with a warning for a file that cannot be read."""
+    found = [_guard_table(card.guard)] if card.guard else []
+    if not run.confidence.is_file():
+        return found, []
+    try:
+        return [*found, _confidence_table(json.loads(run.confidence.read_text(encoding="utf-8")))], []
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return found, [f"{run.confidence.name} cannot be read: run `dsocr calibrate RUN` again."]
+
+
+def _guard_table(guard: Mapping[str, Any]) -> ExtraTable:
+    row = (
+        str(guard["dataset"]),
+        f"{guard['lines']:,}",
+        f"{guard['base_cer']:.2%}",
+        f"{guard['adapter_cer']:.2%}",
+        spoken_points(guard["drop"]),
+        f"{guard['margin']:g}",
+    )
+    head = ("guard set", "lines", "CER, base", "CER, adapter", "change in points", "margin")
+    text = sentence(guard["sentence"])
+    return ExtraTable("guard", "What the base already read well", text, head, [row], warns=guard["beyond_margin"])
+
+
+def _confidence_table(report: Mapping[str, Any]) -> ExtraTable:
+    def error(value: float | None) -> str:
+        return "" if value is None else f"{value:.4f}"
+
+    rows = [
+        (f"{kind}s", f"{found['count']:,}", *(error(found[name]) for name in ("before", "after", "by_chance")))
+        for kind, found in report["kinds"].items()
+    ]
+    count = f"count, {report['split']} split" + (f" of {report['dataset']}" if "dataset" in report else "")
+    head = ("confidence of", count, "ECE uncalibrated", "ECE calibrated", "ECE of perfect confidences")
+    text = sentence(f"{report['sentence']} {report.get('foretold', '')}".strip())
+    return ExtraTable("confidence", "Confidence", text, head, rows)
+
+
+def sentence(text: str) -> str:
+    """Start with a capital and end with a full stop."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def lines_by_writers(lines: Sequence[LineScore]) -> str:
+    """Count lines and their known writers."""
+    writers = len({line.writer for line in lines if line.writer})
+    return counted(len(lines), "line") + (f" by {counted(writers, 'writer')}" if writers else "")
+
+
+def facts(contents: ReportContents) -> Iterator[tuple[str, str]]:
+    """Name what was scored, when, and the hashes that identify it."""
+    card, made = contents.card, contents.provenance or {}
+    source = card.settings if "base" in card.settings else made
+    revision = source.get("base_revision")
+    yield "run", contents.run.path.resolve().name
+    yield "base", f"{source.get('base', 'unknown')}{f' at {revision}' if revision else ''}"
+    if digest := card.settings.get("adapter_sha256"):
+        yield "adapter", f"sha256 {digest}"
+    yield "scored", f"{card.made_at} with dsocr {card.dsocr_version}"
+    if "begun_at" in made:
+        device = f" on {made['device']}" if made.get("device") else ""
+        yield "trained", f"{made['begun_at']} with dsocr {made.get('dsocr_version', 'of unknown version')}{device}"
+    for split, digest in card.dataset.items():
+        yield f"{split} split", f"sha256 {digest}"
+
+
+def settings(contents: ReportContents) -> Iterator[tuple[str, str]]:
+    """List every setting the lines were read with, and the versions of the software."""
+    made, listed = contents.provenance or {}, {"base", "base_revision", "adapter_sha256"}
+    yield from flat({name: value for name, value in contents.card.settings.items() if name not in listed})
+    yield from flat({name: made[name] for name in ("packages", "machine", "python") if name in made})
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Flatten nested settings; those that are None are left out."""
+    for name, value in values.items():
+        full = f"{prefix}{name.replace('_', ' ')}"
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{full}: ")
+        elif isinstance(value, list | tuple):
+            yield full, ", ".join(map(_word, value))
+        elif value is not None:
+            yield full, _word(value)
+
+
+def _word(value: object) -> str:
+    """Write a value on one line, a newline in a prompt as `\\n`."""
+    if isinstance(value, list | tuple):
+        return " ".join(map(_word, value))
+    return "yes" if value is True else "no" if value is False else str(value).replace("\n", "\\n")
+
+
+def commands(contents: ReportContents) -> list[str]:
+    """Write the commands that train, score and report again, quoted where a path has spaces."""
+    run, card = contents.run, contents.card
+    limit, dataset = card.settings.get("limit"), card.settings.get("dataset")
+    options = f" --dataset {typed(dataset)}" if dataset else ""
+    options += f" --split {card.split}" + (f" --limit {limit}" if limit else "") + ("" if card.base else " --no-base")
+    return [
+        f"dsocr train {typed(run.config.as_posix())} --set run=runs/again",
+        f"dsocr evaluate runs/again{options}",
+        f"dsocr report {typed(run.path.as_posix())}",
+    ]

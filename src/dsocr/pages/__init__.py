@@ -1,1 +1,0 @@
-"""HTML pages that are one file each, and what is drawn on them; knows nothing about datasets, models or scores."""

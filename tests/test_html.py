@@ -1,0 +1,44 @@
+"""A page is self-contained and escaped; its images fit."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from dsocr.html import render
+from dsocr.images import Thumbnails
+from tests.html_pages import Page
+
+
+def test_a_page_without_a_script_allows_none_and_escapes_its_title() -> None:
+    page = Page(render("dsocr.data", "contact_sheet.html.jinja", title="<b>1 & 2", rows=[], image=str))
+    (policy,) = [value for value in page.values("content") if value.startswith("default-src 'none';")]
+    assert "script" not in policy
+    assert page.words.count("<b>1 & 2") == 2
+
+
+def test_a_thumbnail_is_small_and_described(tmp_path: Path) -> None:
+    Image.new("L", (2000, 100), 200).save(tmp_path / "a.png")
+    page = Page(Thumbnails((500, 500), 10**6).of(tmp_path / "a.png", alt='a "line"'))
+    assert page.values("width") + page.values("height") + page.values("alt") == ["500", "25", 'a "line"']
+
+
+@pytest.mark.parametrize(
+    ("most_bytes", "shown"),
+    [
+        pytest.param(0, 1, id="room for none: the first one is let in"),
+        pytest.param(10**6, 3, id="room for all"),
+    ],
+)
+def test_thumbnails_end_where_the_room_ends(tmp_path: Path, most_bytes: int, shown: int) -> None:
+    for name in "abc":
+        Image.new("L", (20, 20), 200).save(tmp_path / f"{name}.png")
+    thumbnails = Thumbnails((50, 50), most_bytes)
+    pictures = [thumbnails.of(tmp_path / f"{name}.png") for name in "abc"]
+    assert sum("<img" in html for html in pictures) == shown
+    assert thumbnails.full == (shown < 3)
+
+
+def test_an_image_that_cannot_be_opened_has_a_replacement(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"no picture")
+    assert Thumbnails((50, 50), 100).of(tmp_path / "a.png", missing="<i>gone</i>") == "<i>gone</i>"
