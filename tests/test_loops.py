@@ -1,4 +1,4 @@
-"""What is a loop, and what people write that only looks like one."""
+"""Endless repetitions are found where they begin; what people write is not taken for one."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ WORDS = st.text("абвгдежзик ", min_size=1, max_size=24).filter(lambda 
         pytest.param("語" * 99, 0, id="other letters"),
     ],
 )
-def test_a_loop_is_found_where_it_begins(text: str, start: int) -> None:
+def test_loop_is_found_where_it_begins(text: str, start: int) -> None:
     found = loop_start(text)
     assert found is not None
     assert abs(found - start) <= 1, "a space before the loop may belong to it"
@@ -53,12 +53,12 @@ def test_a_loop_is_found_where_it_begins(text: str, start: int) -> None:
         pytest.param("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25", id="numbers that count"),
     ],
 )
-def test_what_people_write_is_no_loop(text: str) -> None:
+def test_no_loop(text: str) -> None:
     assert not is_looping(text)
 
 
 @given(WORDS, st.integers(5, 30), st.integers(0, 23))
-def test_whatever_stands_often_enough_is_a_loop(unit: str, times: int, cut: int) -> None:
+def test_anything_repeated_often_enough_is_a_loop(unit: str, times: int, cut: int) -> None:
     looping = PROSE + (unit * (times + 40 // len(unit)) + unit[: cut % len(unit)]).rstrip()
     start = loop_start(looping)
     assert start is not None
@@ -66,13 +66,13 @@ def test_whatever_stands_often_enough_is_a_loop(unit: str, times: int, cut: int)
 
 
 @given(st.text(max_size=60), st.integers(0, 5))
-def test_the_start_lies_in_the_text_and_a_short_one_has_none(text: str, times: int) -> None:
+def test_start_is_inside_the_text_and_short_texts_have_none(text: str, times: int) -> None:
     start = loop_start(text * times)
     assert start is None or 0 <= start < len(text * times)
     assert len(text * times) > 30 or start is None
 
 
 @given(WORDS, st.integers(1, 4))
-def test_four_times_are_no_loop(unit: str, times: int) -> None:
+def test_four_times_is_no_loop(unit: str, times: int) -> None:
     words = " ".join(f"{number}{unit}" for number in range(10, 13))
     assert not is_looping(f"{words} " * times)

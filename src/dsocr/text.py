@@ -1,7 +1,4 @@
-"""When two transcriptions are the same text: the policy texts are stored under, the profile they are compared under.
-
-Knows nothing about files, models or metrics.
-"""
+"""Texts: the policy that transcriptions are stored under, the form they are compared in, and endless repetitions."""
 
 import re
 import unicodedata
@@ -14,24 +11,24 @@ from typing import Any, Literal
 
 _JOINERS = frozenset("\u200c\u200d")
 _JOINED_SCRIPTS = ((0x0600, 0x109F), (0x1780, 0x18AF), (0xA840, 0xAAFF), (0xFB50, 0xFDFF), (0xFE70, 0xFEFC))
-"""From Arabic over India's scripts to Myanmar, Khmer and Mongolian: joiners are spelling there."""
+"""Code point ranges of scripts that are spelled with joiners: Arabic, Indic, Myanmar, Khmer, Mongolian, ..."""
 _VIRAMA = 9
-"""Unicode's combining class of the sign after which a joiner decides the letter's form, at a word's end too."""
-_WRITTEN_FORMATS = frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd")
-"""Format characters that can be seen: Arabic signs written around numbers."""
+"""Combining class of the sign after which a joiner decides the form of a letter, even at the end of a word."""
+_VISIBLE_FORMATS = frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd")
+"""Format characters that are visible: Arabic signs around numbers."""
 
 _HYPHENS = "-\u2010¬⸗"
-_AFTER_REMOVED = frozenset(".,;:!?…»)]")
+_CLOSING = frozenset(".,;:!?…»)]")
 
-_HIGH = re.compile("[\u0080-\U0010ffff]+")
+_NON_ASCII = re.compile("[\u0080-\U0010ffff]+")
 _MISREAD_AS = ("cp1251", "cp1252", "latin-1")
-_MEANT_SIGNS = frozenset("«»—–…№„“”‘’°§©·\u00a0")
+_COMMON_SIGNS = frozenset("«»—–…№„“”‘’°§©·\u00a0")
 
 
-def without_invisible(text: str) -> str:
-    """The text without control, zero-width and other format characters, soft hyphens and byte order marks.
+def _remove_invisible(text: str) -> str:
+    """Remove control, zero-width and other format characters, soft hyphens and byte order marks.
 
-    White space is let be, and so are the joiners of scripts that are spelt with them.
+    White space stays, and so do joiners in scripts that are spelled with them.
     """
     if text.isprintable():
         return text
@@ -43,7 +40,7 @@ def without_invisible(text: str) -> str:
 
 
 def _is_invisible(character: str) -> bool:
-    if character.isspace() or character in _WRITTEN_FORMATS:
+    if character.isspace() or character in _VISIBLE_FORMATS:
         return False
     return unicodedata.category(character) in {"Cc", "Cf"}
 
@@ -51,41 +48,41 @@ def _is_invisible(character: str) -> bool:
 def _joins(kept: Sequence[str], text: str, place: int) -> bool:
     if not kept or not _is_of_joined_script(kept[-1]):
         return False
-    after = next((other for other in text[place + 1 :] if not _is_invisible(other)), "")
-    return unicodedata.combining(kept[-1]) == _VIRAMA or (after != "" and _is_of_joined_script(after))
+    following = next((other for other in text[place + 1 :] if not _is_invisible(other)), "")
+    return unicodedata.combining(kept[-1]) == _VIRAMA or (following != "" and _is_of_joined_script(following))
 
 
 def _is_of_joined_script(character: str) -> bool:
-    known = any(first <= ord(character) <= last for first, last in _JOINED_SCRIPTS)
-    return known and unicodedata.category(character)[0] in "LM"
+    in_range = any(first <= ord(character) <= last for first, last in _JOINED_SCRIPTS)
+    return in_range and unicodedata.category(character)[0] in "LM"
 
 
-def without_mojibake(text: str) -> str:
-    """The text with what was written in UTF-8 and read as cp1251, cp1252 or Latin-1 read aright.
+def _repair_mojibake(text: str) -> str:
+    """Decode UTF-8 that was read as cp1251, cp1252 or Latin-1.
 
-    Only where misreading the result again gives the very same text, and the result is Cyrillic or Latin. The whole text
-    is tried first, then each run of letters; a run that means one letter only proves nothing.
+    Only if misreading the result again gives exactly this text, and the result is Cyrillic or Latin. The whole text is
+    tried first, then each run of non-ASCII characters; a run that becomes a single letter proves nothing.
     """
     if text.isascii():
         return text
-    return _meant(text, fewest=2) or _HIGH.sub(lambda run: _meant(run[0], fewest=2) or run[0], text)
+    return _decode_again(text) or _NON_ASCII.sub(lambda run: _decode_again(run[0]) or run[0], text)
 
 
-def _meant(text: str, *, fewest: int) -> str | None:
+def _decode_again(text: str) -> str | None:
     for encoding in _MISREAD_AS:
         try:
-            meant = b"".join(_byte(character, encoding) for character in text).decode("utf-8")
+            decoded = b"".join(_to_byte(character, encoding) for character in text).decode("utf-8")
         except UnicodeError:
             continue
-        high = [character for character in meant if ord(character) > 127]
+        high = [character for character in decoded if ord(character) > 127]
         letters = [character for character in high if _is_european(character)]
-        if len(high) >= fewest and letters and all(one in _MEANT_SIGNS or _is_european(one) for one in high):
-            return meant
+        if len(high) >= 2 and letters and all(one in _COMMON_SIGNS or _is_european(one) for one in high):
+            return decoded
     return None
 
 
-def _byte(character: str, encoding: str) -> bytes:
-    """The byte that was read as a character; Windows reads bytes that stand for nothing as control characters."""
+def _to_byte(character: str, encoding: str) -> bytes:
+    """The byte that was read as a character; Windows reads undefined bytes as control characters."""
     try:
         return character.encode(encoding)
     except UnicodeEncodeError:
@@ -98,15 +95,15 @@ def _is_european(character: str) -> bool:
     return character.isalpha() and ("\u00c0" <= character <= "\u024f" or "\u0400" <= character <= "\u052f")
 
 
-def with_plain_hyphens(text: str) -> str:
-    """The text with `-` for the signs by which archives mark a broken word, `¬` and `⸗`."""
+def _normalize_hyphens(text: str) -> str:
+    """Write `-` for `¬` and `⸗`, by which archives mark a broken word."""
     return text.replace("¬", "-").replace("⸗", "-")
 
 
-def with_words_joined(text: str) -> str:
-    """The text with words whole that a hyphen breaks at the end of a line; the line's break goes with the hyphen.
+def _join_words(text: str) -> str:
+    """Join words that are hyphenated at the end of a line, and the two lines with them.
 
-    Only between a letter and a small letter: `Нью-` before `Йорк` stays, and so does `1914-` before `1918`.
+    Only between a letter and a lowercase letter: `Нью-` before `Йорк` stays, and so does `1914-` before `1918`.
     """
     lines = text.split("\n")
     joined = lines[:1]
@@ -124,9 +121,9 @@ Marks = tuple[tuple[str, str], ...]
 
 @lru_cache(maxsize=16)
 def struck_pattern(marks: Marks) -> re.Pattern[str]:
-    """Finds what stands between an opening and its closing mark on one line, the marks included; the innermost.
+    """A pattern for the innermost text between an opening and a closing mark on one line, the marks included.
 
-    Two marks with nothing between are no struck-out text: `><` is a sign of its own for what nobody could read.
+    Two marks with nothing between them do not match: `><` is a mark for illegible text.
     """
     inner = (
         f"{re.escape(begin)}(?:(?!{re.escape(begin)}|{re.escape(end)})[^\\n])+{re.escape(end)}" for begin, end in marks
@@ -136,7 +133,7 @@ def struck_pattern(marks: Marks) -> re.Pattern[str]:
 
 @lru_cache(maxsize=16)
 def unclear_pattern(marks: tuple[str, ...]) -> re.Pattern[str]:
-    """Finds the marks; one of letters, such as `xxx`, only as a whole word."""
+    """A pattern for the marks; those of letters, such as `xxx`, match whole words only."""
     bounded = (
         rf"(?<!\w){re.escape(mark)}(?!\w)" if mark.isalnum() else re.escape(mark)
         for mark in sorted(marks, key=len, reverse=True)
@@ -144,25 +141,25 @@ def unclear_pattern(marks: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(bounded) or "(?!)")
 
 
-def without(pattern: re.Pattern[str], text: str) -> str:
-    """The text without what a pattern finds, nor the space before it where a space or a stop follows."""
-    parts, done = [], 0
-    for found in pattern.finditer(text):
-        part, after = text[done : found.start()], text[found.end() : found.end() + 1]
-        closed = not after or after.isspace() or after in _AFTER_REMOVED
-        parts.append(part.rstrip(" \t\u00a0") if closed else part)
-        done = found.end()
-    return "".join([*parts, text[done:]])
+def remove_matches(pattern: re.Pattern[str], text: str) -> str:
+    """Remove what a pattern matches, and the space before it if a space or punctuation follows."""
+    parts, end = [], 0
+    for match in pattern.finditer(text):
+        part, following = text[end : match.start()], text[match.end() : match.end() + 1]
+        needs_no_space = not following or following.isspace() or following in _CLOSING
+        parts.append(part.rstrip(" \t\u00a0") if needs_no_space else part)
+        end = match.end()
+    return "".join([*parts, text[end:]])
 
 
-_SPACES_BUT_NEWLINES = re.compile(r"[^\S\n]+")
+_SPACES = re.compile(r"[^\S\n]+")
 
-Marked = Literal["keep", "strip", "drop-line"]
+MarkAction = Literal["keep", "strip", "drop-line"]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What one rule made of a text."""
+class TextChange:
+    """A text before and after one rule."""
 
     rule: str
     before: str
@@ -171,24 +168,24 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A text as it is stored, each rule that changed it, and the rule because of which it is not stored at all."""
+    """A text as it is stored, the changes by each rule, and the rule that drops it, if any."""
 
     text: str
-    changes: tuple[Change, ...] = ()
+    changes: tuple[TextChange, ...] = ()
     dropped: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TextPolicy:
-    """What `prepare` does to a transcription before it is stored; recorded in the dataset card and in the run.
+    """How `prepare` normalizes transcriptions; recorded in the dataset card and in the run.
 
-    `unicode` is a Unicode normal form, NFC by default, so that й is one character and not two. `spaces` "collapse"
-    turns every run of white space, no-break spaces too, into one space and strips both ends; newlines between the
-    lines of a page stay. `invisible` "strip" drops control and zero-width characters, soft hyphens and byte order
-    marks, but not the joiners of scripts that are spelt with them. `mojibake` "repair" undoes UTF-8 read as another
-    encoding, where that is exact. `hyphen_signs` "hyphen" writes `¬` and `⸗` as `-`; `line_end_hyphens` "join" makes
-    words whole that a line's end breaks. `struck` and `unclear` say what becomes of text between the pairs of
-    `struck_marks`, and of the signs in `unclear_marks`: "strip" drops them, "drop-line" the whole transcription.
+    `unicode` is a Unicode normal form: with NFC й is one character, not two. `spaces` "collapse" turns every run of
+    white space, no-break spaces included, into one space and strips both ends; newlines between the lines of a page
+    stay. `invisible` "strip" removes control and zero-width characters, soft hyphens and byte order marks, but not the
+    joiners of scripts that are spelled with them. `mojibake` "repair" decodes UTF-8 that was read in another encoding,
+    if that is exact. `hyphen_signs` "hyphen" writes `¬` and `⸗` as `-`; `line_end_hyphens` "join" joins words broken
+    at the end of a line. `struck` and `unclear` apply to text between the pairs of `struck_marks`, and to
+    `unclear_marks`: "strip" removes it, "drop-line" drops the whole transcription.
     """
 
     unicode: Literal["NFC", "keep"] = "NFC"
@@ -197,9 +194,9 @@ class TextPolicy:
     mojibake: Literal["keep", "repair"] = "keep"
     hyphen_signs: Literal["keep", "hyphen"] = "keep"
     line_end_hyphens: Literal["keep", "join"] = "keep"
-    struck: Marked = "keep"
+    struck: MarkAction = "keep"
     struck_marks: Marks = ((">", "<"), ("~~", "~~"), ("<del>", "</del>"), ("[[", "]]"))
-    unclear: Marked = "keep"
+    unclear: MarkAction = "keep"
     unclear_marks: tuple[str, ...] = ("[?]", "[unclear]", "[нрзб]", "[нрзб.]", "[неразб.]", "><", "xxx")
 
     def __post_init__(self) -> None:
@@ -207,44 +204,42 @@ class TextPolicy:
             raise ValueError("a mark must not be empty or white space")
 
     def apply(self, text: str) -> str:
-        """The text as it is stored, learnt and written out; applying it again changes nothing."""
+        """The text as it is stored, learned and written out; applying the policy again changes nothing."""
         return self.revise(text).text
 
     def revise(self, text: str) -> Revision:
-        """The text as `apply` gives it, with what was changed, and whether the policy is to drop it.
+        """Apply the policy and record the changes, and whether it drops the text.
 
-        The end of a line or file at the end of a text is not told as a change.
+        Newlines at the end of a text do not count as a change.
         """
-        changes: list[Change] = []
-        settled = False
-        while not settled:
-            settled = True
-            for rule, function in self._rules():
-                before, text = text, function(text)
-                if before != text:
-                    settled = False
-                    if before.rstrip("\r\n") != text:
-                        changes.append(Change(rule, before, text))
+        changes: list[TextChange] = []
+        previous = None
+        while previous != text:
+            previous = text
+            for rule, normalize in self._rules():
+                before, text = text, normalize(text)
+                if text not in (before, before.rstrip("\r\n")):
+                    changes.append(TextChange(rule, before, text))
         return Revision(text, tuple(changes), self._dropped(text))
 
     def _rules(self) -> Iterator[tuple[str, Callable[[str], str]]]:
-        """Each rule that is asked for; later ones rely on earlier ones."""
+        """The rules that are switched on; later ones rely on earlier ones."""
         if self.mojibake == "repair":
-            yield "mojibake", without_mojibake
+            yield "mojibake", _repair_mojibake
         if self.invisible == "strip":
-            yield "invisible", without_invisible
+            yield "invisible", _remove_invisible
         if self.unicode == "NFC":
             yield "unicode", lambda text: unicodedata.normalize("NFC", text)
         if self.hyphen_signs == "hyphen":
-            yield "hyphen_signs", with_plain_hyphens
+            yield "hyphen_signs", _normalize_hyphens
         if self.unclear == "strip":
-            yield "unclear", lambda text: without(unclear_pattern(self.unclear_marks), text)
+            yield "unclear", lambda text: remove_matches(unclear_pattern(self.unclear_marks), text)
         if self.struck == "strip":
-            yield "struck", lambda text: without(struck_pattern(self.struck_marks), text)
+            yield "struck", lambda text: remove_matches(struck_pattern(self.struck_marks), text)
         if self.line_end_hyphens == "join":
-            yield "line_end_hyphens", with_words_joined
+            yield "line_end_hyphens", _join_words
         if self.spaces == "collapse":
-            yield "spaces", _collapsed
+            yield "spaces", _collapse_spaces
 
     def _dropped(self, text: str) -> str | None:
         if self.unclear == "drop-line" and unclear_pattern(self.unclear_marks).search(text):
@@ -254,91 +249,87 @@ class TextPolicy:
         return None
 
     def as_dict(self) -> dict[str, Any]:
-        """The policy as it stands in a card, in lists as JSON has them."""
+        """The policy as JSON types."""
         marks = {"struck_marks": [list(pair) for pair in self.struck_marks], "unclear_marks": list(self.unclear_marks)}
         return asdict(self) | marks
 
 
-def _collapsed(text: str) -> str:
-    lines = (_SPACES_BUT_NEWLINES.sub(" ", line).strip() for line in text.splitlines())
+def _collapse_spaces(text: str) -> str:
+    lines = (_SPACES.sub(" ", line).strip() for line in text.splitlines())
     return "\n".join(line for line in lines if line)
 
 
 def comparable(text: str) -> str:
-    """The text as metrics see it, profile `raw`: NFC, every run of white space one space, nothing else folded."""
+    """The text as metrics compare it in profile `raw`: NFC, runs of white space as one space, nothing else folded."""
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def letters_of(text: str) -> str:
-    """What remains the same where two people transcribed one line: letters and digits, case and ё folded."""
+    """What two transcriptions of one line have in common: letters and digits, with case and ё folded."""
     text = unicodedata.normalize("NFC", text)
     return "".join(character for character in text.casefold() if character.isalnum()).replace("ё", "е")
 
 
 def is_blank(text: str) -> bool:
-    """True where a transcription holds nothing one could read: no text, white space, or invisible characters only."""
+    """Whether a transcription has nothing to read: it is empty, white space, or invisible characters only."""
     return all(character.isspace() or unicodedata.category(character) in {"Cf", "Cc"} for character in text)
 
 
-_TIMES = 5
-_ADDED = 30
-_ADDED_LAID_OUT = 200
-_OTHER = 30
+_MIN_TIMES = 5
+_MIN_ADDED = 30
+"""Characters that repetitions must add to the unit's first occurrence."""
+_MIN_ADDED_LAYOUT = 200
+"""The same for units without letters or with layout (rows of dots, cells of tables)."""
+_MAX_TRAILING = 30
+"""Characters that may follow a loop."""
 _LAYOUT = frozenset("|<\t\n")
-
-_GRAM = 8
-"""So many characters are seldom the same twice in a line of prose."""
-_PERIODS = 8
-"""So many periods are looked at, those first that most of the text repeats at; it bounds the time."""
-
-_ALIKE = re.compile(rb"\x01{%d,}" % _ADDED)
+_NGRAM = 8
+"""Prose seldom repeats this many characters within a line."""
+_MAX_PERIODS = 8
+"""Only the most frequent periods are tested, to bound the time."""
+_ALIKE = re.compile(rb"\x01{%d,}" % _MIN_ADDED)
 
 
 def is_looping(text: str) -> bool:
-    """True where the text ends in a loop."""
+    """Whether the text ends in an endless repetition."""
     return loop_start(text) is not None
 
 
 def loop_start(text: str) -> int | None:
-    """Where the repeated tail begins, as an index into the text; None where there is none.
+    """The index at which a repeated tail begins; None if there is none.
 
-    The unit stands there for the first time, so `text[:start]` is what was written before the loop.
+    The repeated unit occurs there for the first time, so `text[:start]` is what was written before the loop.
     """
     edge = len(text.rstrip())
     start = None
-    for begin, end in sorted(_repetitions(text), key=lambda stretch: -stretch[1]):
-        if end + _OTHER < edge:
+    for begin, end in sorted(_repetitions(text), key=lambda span: -span[1]):
+        if end + _MAX_TRAILING < edge:
             break
         start = edge = min(edge, begin)
     return start
 
 
 def _repetitions(text: str) -> Iterator[tuple[int, int]]:
-    """Each repetition's begin and end, the unit's first time included."""
+    """Yield the span of each repetition, the unit's first occurrence included."""
     for period in _periods(text):
-        # A one where a character is the same as the one a period before it.
-        for alike in _ALIKE.finditer(bytes(map(eq, text, text[period:]))):
-            begin, added = alike.start(), alike.end() - alike.start()
+        # A byte is 1 where a character equals the one a period later.
+        for match in _ALIKE.finditer(bytes(map(eq, text, text[period:]))):
+            begin, added = match.start(), match.end() - match.start()
             unit = text[begin : begin + period]
-            if added >= max(_added(unit), (_TIMES - 1) * period):
+            is_prose = any(map(str.isalpha, unit)) and _LAYOUT.isdisjoint(unit)
+            if added >= max(_MIN_ADDED if is_prose else _MIN_ADDED_LAYOUT, (_MIN_TIMES - 1) * period):
                 yield begin, begin + period + added
 
 
 def _periods(text: str) -> list[int]:
-    """The distances at which most of the text repeats, from the last time that the same few characters stood there."""
-    grams = [text[place : place + _GRAM] for place in range(len(text) - _GRAM + 1)]
-    if len(grams) - len(set(grams)) <= _ADDED - _GRAM:
+    """The most frequent distances between successive occurrences of the same n-gram."""
+    ngrams = [text[place : place + _NGRAM] for place in range(len(text) - _NGRAM + 1)]
+    if len(ngrams) - len(set(ngrams)) <= _MIN_ADDED - _NGRAM:
         return []
     last: dict[str, int] = {}
     distances: Counter[int] = Counter()
-    for place, gram in enumerate(grams):
-        if gram in last:
-            distances[place - last[gram]] += 1
-        last[gram] = place
-    return [period for period, _ in distances.most_common(_PERIODS)]
-
-
-def _added(unit: str) -> int:
-    """How many characters repetitions of such a unit have to add."""
-    spoken = any(character.isalpha() for character in unit)
-    return _ADDED if spoken and _LAYOUT.isdisjoint(unit) else _ADDED_LAID_OUT
+    for place, ngram in enumerate(ngrams):
+        if ngram in last:
+            distances[place - last[ngram]] += 1
+        last[ngram] = place
+    return [period for period, _ in distances.most_common(_MAX_PERIODS)]

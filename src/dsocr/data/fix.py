@@ -36,12 +36,12 @@ from dsocr.errors import DataError
 from dsocr.images import read_bytes
 from dsocr.io.files import FIXES_FILE
 from dsocr.runs import writing_folder
-from dsocr.text import Change, comparable, is_blank
+from dsocr.text import TextChange, comparable, is_blank
 
 _HYPHEN_AT_LINE_END = re.compile("\u00ad+[^\\S\n]*(?=\n|$)")
 
 
-def fix_text(text: str) -> list[Change]:
+def fix_text(text: str) -> list[TextChange]:
     """The repairs of a text in order, each with the code of its finding as `rule`; empty if none is needed.
 
     A text that would become empty is not changed, nor are private-use characters, whose meaning only their font knows.
@@ -50,7 +50,7 @@ def fix_text(text: str) -> list[Change]:
     for code, repair in _REPAIRS.items():
         after = repair(text)
         if after != text and not is_blank(after):
-            changes.append(Change(code, text, after))
+            changes.append(TextChange(code, text, after))
             text = after
     return changes
 

@@ -34,7 +34,7 @@ from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, is_dataset, now
 from dsocr.io.processes import worker_processes
 from dsocr.io.sources import opened
-from dsocr.text import Change, TextPolicy, is_blank
+from dsocr.text import TextChange, TextPolicy, is_blank
 
 _STICKING_OUT = 0.1
 """Parts of its height that a line may be outside its region and be taken for being inside.
@@ -234,7 +234,7 @@ def _problem(line: SourceLine, text: str, dropped: str | None) -> LeftOut | None
     return None
 
 
-def _told(change: Change) -> str:
+def _told(change: TextChange) -> str:
     """The changed part of a text, before and after, with what cannot be seen written as its number."""
     before, after = change.before, change.after
     same = next((place for place, letter in enumerate(before) if after[place : place + 1] != letter), len(before))

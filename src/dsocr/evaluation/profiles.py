@@ -14,7 +14,7 @@ from rapidfuzz.distance import Levenshtein
 
 from dsocr.evaluation.metrics import ErrorRate, with_words_apart
 from dsocr.evaluation.scores import LineScore, finite
-from dsocr.text import Marks, TextPolicy, comparable, struck_pattern, without
+from dsocr.text import Marks, TextPolicy, comparable, remove_matches, struck_pattern
 
 TOKENIZERS = {
     "white_space": "words are what white space divides; punctuation belongs to its word (wer)",
@@ -95,7 +95,7 @@ def profiles(struck_marks: Marks = STRUCK_MARKS) -> tuple[Profile, ...]:
         Profile(
             "without_struck",
             "struck-out text removed, with its marks: " + " ".join("...".join(pair) for pair in struck_marks),
-            lambda text: without(struck, text),
+            lambda text: remove_matches(struck, text),
         ),
     )
 
