@@ -20,7 +20,7 @@ from PIL import Image
 
 from dsocr.data.cutting import crop_line, encoded, paper_colour
 from dsocr.data.dataset import read_card
-from dsocr.document import SourceImage
+from dsocr.document import Page
 from dsocr.formats.alto import read_alto
 from dsocr.images import open_image
 from measuring import PROJECT, append_json, machine, table_line, told, watch
@@ -34,7 +34,7 @@ def time_stages() -> dict[str, float]:
     """Seconds in each stage of cutting the pages."""
     seconds = dict.fromkeys(("xml", "decode", "crop", "encode"), 0.0)
     start = time.perf_counter()
-    images = [item for item in read_alto(COPISTE) if isinstance(item, SourceImage)]
+    images = [item for item in read_alto(COPISTE) if isinstance(item, Page)]
     seconds["xml"] = time.perf_counter() - start
     for image in images:
         times = [time.perf_counter()]

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from dsocr.data.segment import segment
-from dsocr.document import Outline, SourceImage
+from dsocr.document import Outline, Page
 from dsocr.errors import DataError
 from dsocr.formats import choose_format
 from dsocr.images import open_image
@@ -76,9 +76,7 @@ def main() -> None:
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []
     images = [
-        image
-        for image in choose_format(given.folder, None, {}).read(given.folder, {})
-        if isinstance(image, SourceImage)
+        image for image in choose_format(given.folder, None, {}).read(given.folder, {}) if isinstance(image, Page)
     ]
     for image in images[: given.limit]:
         page = open_image(image.image)

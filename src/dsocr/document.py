@@ -61,7 +61,7 @@ Box = tuple[int, int, int, int]
 """Left, top, right, bottom; right and bottom lie outside."""
 
 
-class Reason(StrEnum):
+class SkipReason(StrEnum):
     """Why something of the source is not in the dataset."""
 
     NO_TEXT = "no text"
@@ -84,21 +84,21 @@ class Reason(StrEnum):
     @property
     def is_fault(self) -> bool:
         """False for what is merely not transcribed yet or not wanted; `strict` stops at the first fault."""
-        not_wanted = {Reason.STRUCK, Reason.UNCLEAR, Reason.SUPERSEDED}
-        return self not in {Reason.NO_TEXT, Reason.NO_TRANSCRIPTION, Reason.GAP} | not_wanted
+        not_wanted = {SkipReason.STRUCK, SkipReason.UNCLEAR, SkipReason.SUPERSEDED}
+        return self not in {SkipReason.NO_TEXT, SkipReason.NO_TRANSCRIPTION, SkipReason.GAP} | not_wanted
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class Skipped:
     """One thing of the source that is not in the dataset; `where` is inside the source, `file` or `file:line`."""
 
-    reason: Reason
+    reason: SkipReason
     where: str
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class Note:
     """How a source was read, where it could have been read otherwise; stands in the card."""
 
     message: str
@@ -133,7 +133,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceLine:
+class Line:
     """A transcription and where it stands on its image; without an outline it is the whole image's.
 
     `place` counts the lines of its file in the file's order, from 0, and `id` is what the file calls it, where either
@@ -149,7 +149,7 @@ class SourceLine:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceImage:
+class Page:
     """An image with the lines on it, in reading order: the unit of work of `prepare`, independent of all others.
 
     `name` is the path inside the source, without suffix, that `writer` and `page` patterns are searched in. `size` is
@@ -161,7 +161,7 @@ class SourceImage:
     image: Path
     name: str
     where: str
-    lines: tuple[SourceLine, ...]
+    lines: tuple[Line, ...]
     size: tuple[int, int] | None = None
     writer: str | None = None
     page: str | None = None
@@ -169,10 +169,10 @@ class SourceImage:
     split: Split | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     content: Callable[[], bytes] | None = None
-    lost: tuple[SourceLine, ...] = ()
+    lost: tuple[Line, ...] = ()
 
 
-Item = SourceImage | LeftOut | Remark
+Item = Page | Skipped | Note
 """What a source yields."""
 
 
@@ -186,7 +186,7 @@ def _scaled(points: tuple[Point, ...], across: float, down: float) -> tuple[Poin
     return tuple((round(x * across), round(y * down)) for x, y in points)
 
 
-def points(text: str | None) -> tuple[Point, ...]:
+def parse_points(text: str | None) -> tuple[Point, ...]:
     """Points written `x,y x,y` or `x y x y`; decimals are rounded, and an odd number of numbers is an error."""
     numbers = [round(float(number)) for number in NUMBER.findall(text or "")]
     if len(numbers) % 2:
@@ -194,6 +194,6 @@ def points(text: str | None) -> tuple[Point, ...]:
     return tuple(zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def written(points: Iterable[Point]) -> str:
+def format_points(points: Iterable[Point]) -> str:
     """Points as PAGE XML writes them, `x,y x,y`; empty for none."""
     return " ".join(f"{x},{y}" for x, y in points)

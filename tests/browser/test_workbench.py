@@ -2,7 +2,7 @@
 
 from playwright.sync_api import Page, expect
 
-from dsocr.document import SourceImage
+from dsocr import document
 from dsocr.formats.page import read_page
 from dsocr.workbench.store import State, Store
 from tests.browser.workbench import FIELD, Served, texts
@@ -112,7 +112,7 @@ def test_the_most_doubtful_comes_first_and_work_can_be_written_out(window: Page,
     window.get_by_role("button", name="Write").click()
     expect(window.get_by_text("written: 2 pages, 1 texts")).to_be_visible()
     out = served.work / "export"
-    lines = [line.text for image in read_page(out) if isinstance(image, SourceImage) for line in image.lines]
+    lines = [line.text for image in read_page(out) if isinstance(image, document.Page) for line in image.lines]
     assert sorted(lines) == ["", "", "", "", "", "выгруженная строка"]
 
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.document import LeftOut, Reason, SourceImage
+from dsocr.document import Page, Skipped, SkipReason
 from dsocr.formats.alto import read_alto
 from tests.data.making import alto, alto_line, picture, write
 
 
-def read_one(folder: Path, document: str) -> SourceImage | LeftOut:
+def read_one(folder: Path, document: str) -> Page | Skipped:
     picture(folder / "p.png")
     write(folder / "p.xml", document)
     (item,) = read_alto(folder)
@@ -18,7 +18,7 @@ def read_one(folder: Path, document: str) -> SourceImage | LeftOut:
 
 def line_of(folder: Path, line: str) -> tuple[str, object]:
     item = read_one(folder, alto(line))
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     return item.lines[0].text, item.lines[0].outline
 
 
@@ -54,7 +54,7 @@ def test_text_of_a_line(tmp_path: Path, parts: list[str], text: str) -> None:
 )
 def test_polygon_notations(tmp_path: Path, points: str) -> None:
     item = read_one(tmp_path, alto(alto_line("т", points)))
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     outline = item.lines[0].outline
     assert outline is not None
     assert outline.polygon == ((10, 10), (60, 10), (60, 30))
@@ -76,7 +76,7 @@ def test_a_baseline_of_old_versions_is_a_height(tmp_path: Path) -> None:
 
 def test_a_line_tells_its_place_in_the_file(tmp_path: Path) -> None:
     item = read_one(tmp_path, alto("\n\n" + alto_line("т")))
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert item.lines[0].where == "p.xml:8"
     assert (item.name, item.page, item.size) == ("p", "p", (100, 50))
 
@@ -84,16 +84,16 @@ def test_a_line_tells_its_place_in_the_file(tmp_path: Path) -> None:
 def test_any_namespace_is_read(tmp_path: Path) -> None:
     for version in ("http://www.loc.gov/standards/alto/ns-v2#", ""):
         document = alto(alto_line("т")).replace("http://www.loc.gov/standards/alto/ns-v4#", version)
-        assert isinstance(read_one(tmp_path, document), SourceImage)
+        assert isinstance(read_one(tmp_path, document), Page)
 
 
 def test_a_line_without_any_place_is_left_out(tmp_path: Path) -> None:
     picture(tmp_path / "p.png")
     write(tmp_path / "p.xml", alto('<TextLine><String CONTENT="т"/></TextLine>'))
     left_out, image = read_alto(tmp_path)
-    assert isinstance(left_out, LeftOut)
-    assert left_out.reason == Reason.NO_OUTLINE
-    assert isinstance(image, SourceImage)
+    assert isinstance(left_out, Skipped)
+    assert left_out.reason == SkipReason.NO_OUTLINE
+    assert isinstance(image, Page)
     assert image.lines == ()
 
 
@@ -109,6 +109,6 @@ def test_a_line_without_any_place_is_left_out(tmp_path: Path) -> None:
 )
 def test_a_file_that_cannot_be_used_is_left_out_with_the_reason(tmp_path: Path, document: str, message: str) -> None:
     item = read_one(tmp_path, document)
-    assert isinstance(item, LeftOut)
-    assert (item.reason, item.where) == (Reason.BAD_SOURCE, "p.xml")
+    assert isinstance(item, Skipped)
+    assert (item.reason, item.where) == (SkipReason.BAD_SOURCE, "p.xml")
     assert message in item.message

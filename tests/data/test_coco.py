@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dsocr.data.prepare import prepare
-from dsocr.document import LeftOut, Outline, Reason, SourceImage, Split
+from dsocr.document import Outline, Page, Skipped, SkipReason, Split
 from dsocr.formats.coco import find_coco, read_coco
 from tests.data.making import picture, write
 
@@ -26,7 +26,7 @@ def write_coco(path: Path, *annotations: Any, images: list[Any] | None = None) -
     return write(path, json.dumps({"categories": [], "images": images, "annotations": annotations}))
 
 
-def read(folder: Path, *annotations: Any, images: list[Any] | None = None) -> list[SourceImage | LeftOut]:
+def read(folder: Path, *annotations: Any, images: list[Any] | None = None) -> list[Page | Skipped]:
     picture(folder / "images" / "p.png")
     write_coco(folder / "annotations.json", *annotations, images=images)
     return list(read_coco(folder, {}))
@@ -52,7 +52,7 @@ def read(folder: Path, *annotations: Any, images: list[Any] | None = None) -> li
 )
 def test_where_a_line_stands(tmp_path: Path, more: dict[str, Any], outline: Outline) -> None:
     (item,) = read(tmp_path, annotation(**more))
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     (line,) = item.lines
     assert (line.text, line.outline, line.where) == ("слово", outline, "annotations.json#7")
     assert (item.name, item.page, item.where) == ("images/p", "images/p", "annotations.json#p.png")
@@ -72,49 +72,51 @@ def test_where_a_line_stands(tmp_path: Path, more: dict[str, Any], outline: Outl
 def test_where_the_text_stands(tmp_path: Path, more: dict[str, Any], columns: dict[str, str], text: str) -> None:
     read(tmp_path, annotation(**more))
     (item,) = read_coco(tmp_path, columns)
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert [line.text for line in item.lines] == [text]
 
 
 @pytest.mark.parametrize(
     ("entry", "reason", "message"),
     [
-        pytest.param(annotation(segmentation=[]), Reason.NO_OUTLINE, "neither a polygon nor a box", id="no outline"),
-        pytest.param(annotation(segmentation=[[1, 2, 3]]), Reason.BAD_SOURCE, "an odd number", id="odd"),
-        pytest.param(annotation(segmentation=[["x", 2]]), Reason.BAD_SOURCE, "not numbers", id="words"),
-        pytest.param(annotation(bbox=[0, 0, 1e9, 1], segmentation=[]), Reason.BAD_SOURCE, "on no image", id="far"),
-        pytest.param(annotation(segmentation=[[float("nan")] * 6]), Reason.BAD_SOURCE, "on no image", id="NaN"),
-        pytest.param(annotation(segmentation=[[10**400] * 6]), Reason.BAD_SOURCE, "on no image", id="huge"),
-        pytest.param(annotation(image_id=2), Reason.NO_IMAGE, "no image has the id '2'", id="image unknown"),
-        pytest.param("x", Reason.BAD_SOURCE, "names no image", id="no annotation at all"),
+        pytest.param(
+            annotation(segmentation=[]), SkipReason.NO_OUTLINE, "neither a polygon nor a box", id="no outline"
+        ),
+        pytest.param(annotation(segmentation=[[1, 2, 3]]), SkipReason.BAD_SOURCE, "an odd number", id="odd"),
+        pytest.param(annotation(segmentation=[["x", 2]]), SkipReason.BAD_SOURCE, "not numbers", id="words"),
+        pytest.param(annotation(bbox=[0, 0, 1e9, 1], segmentation=[]), SkipReason.BAD_SOURCE, "on no image", id="far"),
+        pytest.param(annotation(segmentation=[[float("nan")] * 6]), SkipReason.BAD_SOURCE, "on no image", id="NaN"),
+        pytest.param(annotation(segmentation=[[10**400] * 6]), SkipReason.BAD_SOURCE, "on no image", id="huge"),
+        pytest.param(annotation(image_id=2), SkipReason.NO_IMAGE, "no image has the id '2'", id="image unknown"),
+        pytest.param("x", SkipReason.BAD_SOURCE, "names no image", id="no annotation at all"),
     ],
 )
-def test_what_cannot_be_used_is_left_out(tmp_path: Path, entry: Any, reason: Reason, message: str) -> None:
+def test_what_cannot_be_used_is_left_out(tmp_path: Path, entry: Any, reason: SkipReason, message: str) -> None:
     items = read(tmp_path, annotation(), entry)
-    (left_out,) = [item for item in items if isinstance(item, LeftOut)]
+    (left_out,) = [item for item in items if isinstance(item, Skipped)]
     assert left_out.reason == reason
     assert message in left_out.message
-    assert [len(item.lines) for item in items if isinstance(item, SourceImage)] == [1]
+    assert [len(item.lines) for item in items if isinstance(item, Page)] == [1]
 
 
 @pytest.mark.parametrize("name", ["gone.png", "../images/p.png", "/etc/p.png", "", None])
 def test_an_image_that_is_not_in_the_folder_is_left_out(tmp_path: Path, name: str | None) -> None:
     (item,) = read(tmp_path, annotation(), images=[{"id": 1, "file_name": name} if name is not None else {"id": 1}])
-    assert isinstance(item, LeftOut)
-    assert item.reason == Reason.NO_IMAGE
+    assert isinstance(item, Skipped)
+    assert item.reason == SkipReason.NO_IMAGE
 
 
 @pytest.mark.parametrize("width", [0, -1, "100", None, 10**400])
 def test_a_size_that_is_none_is_not_taken(tmp_path: Path, width: object) -> None:
     (item,) = read(tmp_path, annotation(), images=[{"id": 1, "file_name": "p.png", "width": width, "height": 50}])
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert item.size is None
 
 
 def test_an_image_without_annotations_is_not_transcribed_yet(tmp_path: Path) -> None:
     (item,) = read(tmp_path)
-    assert isinstance(item, LeftOut)
-    assert item.reason == Reason.NO_TRANSCRIPTION
+    assert isinstance(item, Skipped)
+    assert item.reason == SkipReason.NO_TRANSCRIPTION
 
 
 @pytest.mark.parametrize(
@@ -127,8 +129,8 @@ def test_an_image_without_annotations_is_not_transcribed_yet(tmp_path: Path) -> 
 def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path, content: str, message: str) -> None:
     write(tmp_path / "a.json", content)
     (item,) = read_coco(tmp_path, {})
-    assert isinstance(item, LeftOut)
-    assert (item.reason, item.where) == (Reason.BAD_SOURCE, "a.json")
+    assert isinstance(item, Skipped)
+    assert (item.reason, item.where) == (SkipReason.BAD_SOURCE, "a.json")
     assert message in item.message
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from dsocr.cli.options import app
 from dsocr.data.convert import convert
 from dsocr.data.prepare import prepare
-from dsocr.document import Reason, SourceImage
+from dsocr.document import Page, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats import TARGETS, choose_format
 from dsocr.images import decode_image
@@ -56,7 +56,7 @@ def test_a_text_that_a_format_cannot_hold_is_left_out(target: str, text: str, tm
     rows = [{"image": "a.png", "text": "да"}, {"image": "a.png", "text": text}]
     write(tmp_path / "source" / "t.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     report = convert(tmp_path / "source", tmp_path / "out", to=target)
-    assert [(item.reason, item.where) for item in report.left_out] == [(Reason.UNWRITABLE, "t.jsonl:2")]
+    assert [(item.reason, item.where) for item in report.left_out] == [(SkipReason.UNWRITABLE, "t.jsonl:2")]
     assert f"{target} has no place for" in report.left_out[0].message
     assert report.conversion.lines == 1
     with pytest.raises(DataError, match="has no place for"):
@@ -96,7 +96,7 @@ def test_a_box_without_a_pixel_is_left_out(tmp_path: Path) -> None:
     empty = '<TextLine HPOS="5" VPOS="5" WIDTH="0" HEIGHT="9"><String CONTENT="т"/></TextLine>'
     write(tmp_path / "source" / "p.xml", alto(alto_line("да") + empty))
     report = convert(tmp_path / "source", tmp_path / "out", to="page")
-    assert [item.reason for item in report.left_out] == [Reason.TOO_SMALL]
+    assert [item.reason for item in report.left_out] == [SkipReason.TOO_SMALL]
 
 
 def test_nothing_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_line_of_a_page_and_an_image_of_its_name_stay_apart(target: str, tmp_p
         picture(tmp_path / "source" / f"{name}.png")
     write(tmp_path / "source" / "t.tsv", "image\ttext\tbbox\np.png\tline\t10,10 61,31\nP_0001.png\twhole\t\n")
     out = convert(tmp_path / "source", tmp_path / "out", to=target).out
-    again = [item for item in choose_format(out, None, {}).read(out, {}) if isinstance(item, SourceImage)]
+    again = [item for item in choose_format(out, None, {}).read(out, {}) if isinstance(item, Page)]
     contents = {item.lines[0].text: item.content() if item.content else item.image.read_bytes() for item in again}
     sizes = {text: decode_image(content, name=text).image.size for text, content in contents.items()}
     assert sizes == {"line": (51, 21), "whole": (100, 50)}

@@ -21,15 +21,15 @@ from dsocr.data.cutting import (
     stored_outline,
     task_key,
 )
-from dsocr.document import Outline, Reason, SourceImage, SourceLine
+from dsocr.document import Line, Outline, Page, SkipReason
 from tests.data.making import picture
 
 PAPER, INK = (240, 230, 200), (20, 20, 90)
 TRIANGLE = Outline.of_polygon(((10, 10), (50, 10), (10, 30)))
 
 
-def source_image(image: Path, outline: Outline | None, size: tuple[int, int] | None = None) -> SourceImage:
-    return SourceImage(image, "p", "p.xml", (SourceLine("т", "p.xml:1", outline),), size)
+def source_image(image: Path, outline: Outline | None, size: tuple[int, int] | None = None) -> Page:
+    return Page(image, "p", "p.xml", (Line("т", "p.xml:1", outline),), size)
 
 
 def cut(folder: Path, outline: Outline | None, image: Path, size: tuple[int, int] | None = None) -> CutLine | Refusal:
@@ -99,7 +99,7 @@ def test_a_key_tells_what_changes_the_pixels_and_nothing_else() -> None:
         task_key(image, b"another picture"),
         task_key(replace(image, size=(50, 25)), b"picture"),
         task_key(replace(image, lines=()), b"picture"),
-        task_key(replace(image, lines=(SourceLine("т", "p.xml:1", Outline(TRIANGLE.box)),)), b"picture"),
+        task_key(replace(image, lines=(Line("т", "p.xml:1", Outline(TRIANGLE.box)),)), b"picture"),
     ]
     assert len({key, *others}) == 5
 
@@ -107,15 +107,15 @@ def test_a_key_tells_what_changes_the_pixels_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("outline", "size", "reason"),
     [
-        pytest.param(TRIANGLE, (50, 100), Reason.OTHER_SIZE, id="a page turned on its side"),
-        pytest.param(Outline((200, 10, 300, 30)), (100, 50), Reason.OUTSIDE, id="beside the image"),
-        pytest.param(Outline((-50, -50, -10, -10)), (100, 50), Reason.OUTSIDE, id="before the image"),
-        pytest.param(Outline((10, 10, 14, 40)), (100, 50), Reason.TOO_SMALL, id="four pixels wide"),
-        pytest.param(Outline((30, 30, 10, 10)), (100, 50), Reason.OUTSIDE, id="turned inside out"),
+        pytest.param(TRIANGLE, (50, 100), SkipReason.OTHER_SIZE, id="a page turned on its side"),
+        pytest.param(Outline((200, 10, 300, 30)), (100, 50), SkipReason.OUTSIDE, id="beside the image"),
+        pytest.param(Outline((-50, -50, -10, -10)), (100, 50), SkipReason.OUTSIDE, id="before the image"),
+        pytest.param(Outline((10, 10, 14, 40)), (100, 50), SkipReason.TOO_SMALL, id="four pixels wide"),
+        pytest.param(Outline((30, 30, 10, 10)), (100, 50), SkipReason.OUTSIDE, id="turned inside out"),
     ],
 )
 def test_a_line_that_cannot_be_cut_is_left_out(
-    tmp_path: Path, outline: Outline, size: tuple[int, int], reason: Reason
+    tmp_path: Path, outline: Outline, size: tuple[int, int], reason: SkipReason
 ) -> None:
     line = cut(tmp_path, outline, picture(tmp_path / "p.png"), size)
     assert isinstance(line, Refusal)
@@ -124,7 +124,7 @@ def test_a_line_that_cannot_be_cut_is_left_out(
 
 def test_an_unreadable_image_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "p.png").write_bytes(b"")
-    assert cut(tmp_path, TRIANGLE, tmp_path / "p.png") == Refusal(Reason.BAD_IMAGE, "the image file is empty")
+    assert cut(tmp_path, TRIANGLE, tmp_path / "p.png") == Refusal(SkipReason.BAD_IMAGE, "the image file is empty")
 
 
 def test_lines_of_a_jpeg_stay_jpeg_at_full_colour(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dsocr.document import LeftOut, Reason, SourceImage, Split
+from dsocr.document import Page, Skipped, SkipReason, Split
 from dsocr.formats.hkr import find_hkr, read_hkr
 from tests.data.making import picture, write
 
@@ -17,7 +17,7 @@ def annotate(folder: Path, name: Any, text: Any = "Алматы", file: str | No
     write(folder / "ann" / f"{file or name}.json", json.dumps(data))
 
 
-def read(folder: Path) -> list[SourceImage | LeftOut]:
+def read(folder: Path) -> list[Page | Skipped]:
     return list(read_hkr(folder))
 
 
@@ -25,7 +25,7 @@ def test_an_annotation_names_its_image(tmp_path: Path) -> None:
     picture(tmp_path / "data" / "img" / "0_1_2.jpg")
     annotate(tmp_path / "data", "0_1_2")
     (item,) = read(tmp_path)
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert (item.image.name, item.name, item.where) == ("0_1_2.jpg", "data/img/0_1_2", "data/ann/0_1_2.json")
     assert (item.lines[0].text, item.lines[0].outline, item.split) == ("Алматы", None, None)
 
@@ -35,25 +35,25 @@ def test_published_splits_are_kept(tmp_path: Path) -> None:
         picture(tmp_path / "img" / f"{name}.jpg")
         annotate(tmp_path, name)
     write(tmp_path / "HKR_splitting.csv", "id,stage\n0_0_0,train\n0_0_1_,val\n0_0_2,test1\n0_0_3,test2\n")
-    splits = [item.split for item in read(tmp_path) if isinstance(item, SourceImage)]
+    splits = [item.split for item in read(tmp_path) if isinstance(item, Page)]
     assert splits == [Split.TRAIN, Split.VALIDATION, Split.TEST, Split.TEST, None]
 
 
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        pytest.param("gone", "да", Reason.NO_IMAGE, id="no image"),
-        pytest.param("../a", "да", Reason.NO_IMAGE, id="one level up"),
-        pytest.param("/etc/a", "да", Reason.NO_IMAGE, id="absolute"),
-        pytest.param(7, "да", Reason.BAD_SOURCE, id="a number for a name"),
-        pytest.param("a", None, Reason.BAD_SOURCE, id="no description"),
+        pytest.param("gone", "да", SkipReason.NO_IMAGE, id="no image"),
+        pytest.param("../a", "да", SkipReason.NO_IMAGE, id="one level up"),
+        pytest.param("/etc/a", "да", SkipReason.NO_IMAGE, id="absolute"),
+        pytest.param(7, "да", SkipReason.BAD_SOURCE, id="a number for a name"),
+        pytest.param("a", None, SkipReason.BAD_SOURCE, id="no description"),
     ],
 )
-def test_what_cannot_be_used_is_left_out(tmp_path: Path, name: Any, text: Any, reason: Reason) -> None:
+def test_what_cannot_be_used_is_left_out(tmp_path: Path, name: Any, text: Any, reason: SkipReason) -> None:
     picture(tmp_path / "img" / "a.jpg")
     annotate(tmp_path, name, text, file="a")
     (item,) = read(tmp_path)
-    assert isinstance(item, LeftOut)
+    assert isinstance(item, Skipped)
     assert (item.reason, item.where) == (reason, "ann/a.json")
 
 

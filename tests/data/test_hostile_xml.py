@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.document import LeftOut, Reason
+from dsocr.document import Skipped, SkipReason
 from dsocr.formats import xml as markup
 from dsocr.formats.alto import read_alto
 from tests.data.making import alto, alto_line, picture, write
@@ -37,8 +37,8 @@ def test_declared_entities_are_refused(tmp_path: Path, head: str, text: str) -> 
     picture(tmp_path / "p.png")
     write(tmp_path / "p.xml", alto(alto_line(text), head=head))
     (item,) = read_alto(tmp_path)
-    assert isinstance(item, LeftOut)
-    assert item.reason == Reason.BAD_SOURCE
+    assert isinstance(item, Skipped)
+    assert item.reason == SkipReason.BAD_SOURCE
 
 
 def test_an_entity_in_text_is_never_expanded(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_an_entity_in_text_is_never_expanded(tmp_path: Path) -> None:
     document = alto("<TextLine>&x;</TextLine>", head=external(secret))
     write(tmp_path / "s" / "p.xml", document)
     (item,) = read_alto(tmp_path / "s")
-    assert isinstance(item, LeftOut)
+    assert isinstance(item, Skipped)
     assert "СЕКРЕТ" not in item.message
 
 
@@ -65,8 +65,8 @@ def test_an_image_outside_the_source_is_not_used(tmp_path: Path, image: str, pro
     picture(tmp_path / "secret.png")
     write(tmp_path / "source" / "p.xml", alto(alto_line("т"), image=image))
     (item,) = read_alto(tmp_path / "source")
-    assert isinstance(item, LeftOut)
-    assert item.reason == Reason.NO_IMAGE
+    assert isinstance(item, Skipped)
+    assert item.reason == SkipReason.NO_IMAGE
     assert problem in item.message
 
 
@@ -74,7 +74,7 @@ def test_the_size_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(markup, "MAX_XML_BYTES", 100)
     write(tmp_path / "p.xml", alto(alto_line("т")))
     (item,) = read_alto(tmp_path)
-    assert isinstance(item, LeftOut)
+    assert isinstance(item, Skipped)
     assert "larger than" in item.message
 
 
@@ -82,4 +82,4 @@ def test_deep_nesting_is_refused(tmp_path: Path) -> None:
     depth = 5000
     write(tmp_path / "p.xml", alto("<a>" * depth + "</a>" * depth))
     (item,) = read_alto(tmp_path)
-    assert isinstance(item, LeftOut)
+    assert isinstance(item, Skipped)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dsocr.data.prepare import prepare
-from dsocr.document import Item, LeftOut, Reason, Remark, SourceImage, Split
+from dsocr.document import Item, Note, Page, Skipped, SkipReason, Split
 from dsocr.errors import DataError
 from dsocr.formats.iam import find_iam, read_iam
 from tests.data.making import picture, write
@@ -32,7 +32,7 @@ def read(folder: Path, rows: str) -> list[Item]:
 def test_a_row_is_read(tmp_path: Path, row: str, text: str) -> None:
     picture(tmp_path / "lines" / "a01" / "a01-000u" / "a01-000u-00.png")
     (item,) = read(tmp_path, row)
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert (item.lines[0].text, item.where) == (text, "ascii/lines.txt:3")
     assert (item.name, item.page, item.writer) == ("lines/a01/a01-000u/a01-000u-00", "a01-000u", None)
 
@@ -41,24 +41,24 @@ def test_forms_tell_the_writer(tmp_path: Path) -> None:
     picture(tmp_path / "lines" / "a01-000u-00.png")
     write(tmp_path / "ascii" / "forms.txt", "# head\na01-000u 000 2 prt 7 5 52 36\n")
     (item,) = read(tmp_path, ROW)
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert item.writer == "000"
 
 
 @pytest.mark.parametrize(
     ("images", "row", "reason"),
     [
-        pytest.param([], ROW, Reason.NO_IMAGE, id="no image"),
-        pytest.param(["a/a01-000u-00.png", "b/a01-000u-00.png"], ROW, Reason.NO_IMAGE, id="two images"),
-        pytest.param(["a01-000u-00.png"], "a01-000u-00 ok 154 A|MOVE\n", Reason.BAD_SOURCE, id="a row cut short"),
-        pytest.param(["a01-000u-00.png"], "../x-1-2 ok 1 2 3 4 5 6 A\n", Reason.BAD_SOURCE, id="a path for a name"),
+        pytest.param([], ROW, SkipReason.NO_IMAGE, id="no image"),
+        pytest.param(["a/a01-000u-00.png", "b/a01-000u-00.png"], ROW, SkipReason.NO_IMAGE, id="two images"),
+        pytest.param(["a01-000u-00.png"], "a01-000u-00 ok 154 A|MOVE\n", SkipReason.BAD_SOURCE, id="a row cut short"),
+        pytest.param(["a01-000u-00.png"], "../x-1-2 ok 1 2 3 4 5 6 A\n", SkipReason.BAD_SOURCE, id="a path for a name"),
     ],
 )
-def test_what_cannot_be_used_is_left_out(tmp_path: Path, images: list[str], row: str, reason: Reason) -> None:
+def test_what_cannot_be_used_is_left_out(tmp_path: Path, images: list[str], row: str, reason: SkipReason) -> None:
     for image in images:
         picture(tmp_path / image)
     last = read(tmp_path, "z99-000-00 ok 1 2 3 4 5 6 Z\n" + row)[-1]
-    assert isinstance(last, LeftOut)
+    assert isinstance(last, Skipped)
     assert (last.reason, last.where) == (reason, "ascii/lines.txt:4")
 
 
@@ -134,11 +134,11 @@ def test_published_lists_give_the_splits(
     for name, content in lists.items():
         write(tmp_path / "splits" / name, content)
     remark, *items = read(tmp_path, rows)
-    assert isinstance(remark, Remark)
+    assert isinstance(remark, Note)
     assert re.match(f"the splits are those of {kind}: splits/", remark.message)
-    assert [item.split if isinstance(item, SourceImage) else None for item in items] == splits
-    told = [item for item in items if isinstance(item, LeftOut)]
-    assert {item.reason for item in told} <= {Reason.NO_SPLIT}
+    assert [item.split if isinstance(item, Page) else None for item in items] == splits
+    told = [item for item in items if isinstance(item, Skipped)]
+    assert {item.reason for item in told} <= {SkipReason.NO_SPLIT}
     assert all(re.search(f"stands in none of {kind}", item.message) for item in told)
 
 

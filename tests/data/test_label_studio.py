@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dsocr.data.prepare import prepare
-from dsocr.document import LeftOut, Outline, Reason, SourceImage
+from dsocr.document import Outline, Page, Skipped, SkipReason
 from dsocr.formats.label_studio import find_label_studio, read_label_studio
 from tests.data.making import picture, write
 
@@ -35,7 +35,7 @@ def task(*annotations: Any, image: Any = "/data/upload/1/0a1b2c3d-p.png") -> dic
     return {"id": 5, "annotations": list(annotations), "data": {"ocr": image}}
 
 
-def read(folder: Path, *tasks: Any) -> list[SourceImage | LeftOut]:
+def read(folder: Path, *tasks: Any) -> list[Page | Skipped]:
     picture(folder / "images" / "p.png", size=(200, 100))
     write(folder / "project.json", json.dumps(list(tasks), ensure_ascii=False))
     return list(read_label_studio(folder))
@@ -66,7 +66,7 @@ def read(folder: Path, *tasks: Any) -> list[SourceImage | LeftOut]:
 )
 def test_where_a_region_stands(tmp_path: Path, result: list[Any], outline: Outline | None) -> None:
     (item,) = read(tmp_path, task(annotation(*result)))
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert [(line.text, line.outline, line.where) for line in item.lines] == [("да", outline, "project.json#1#r1")]
     assert (item.name, item.page, item.size) == ("images/p", "images/p", (200, 100))
 
@@ -84,14 +84,14 @@ def test_where_a_region_stands(tmp_path: Path, result: list[Any], outline: Outli
 )
 def test_what_was_typed(tmp_path: Path, words: Any, expected: str) -> None:
     (item,) = read(tmp_path, task(annotation(shape(), text(words))))
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert [line.text for line in item.lines] == [expected]
 
 
 def test_of_several_fields_the_transcription_counts(tmp_path: Path) -> None:
     note = text("сомнительно", from_name="note")
     (item,) = read(tmp_path, task(annotation(shape(), note, text("да"))))
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert [line.text for line in item.lines] == ["да"]
 
 
@@ -101,36 +101,38 @@ def test_of_several_fields_the_transcription_counts(tmp_path: Path) -> None:
         pytest.param(
             [annotation(text("старое"), updated_at="2024-01-01T00:00:00Z"), annotation(text("новое"))],
             ["новое"],
-            [Reason.SUPERSEDED],
+            [SkipReason.SUPERSEDED],
             id="the newest",
         ),
         pytest.param(
             [annotation(text("новое")), annotation(text("старое"), updated_at="2024-01-01T00:00:00Z")],
             ["новое"],
-            [Reason.SUPERSEDED],
+            [SkipReason.SUPERSEDED],
             id="the newest, wherever it stands",
         ),
         pytest.param(
             [annotation(text("раз"), updated_at=None), annotation(text("два"), updated_at=None)],
             ["два"],
-            [Reason.SUPERSEDED],
+            [SkipReason.SUPERSEDED],
             id="the last where no time is told",
         ),
         pytest.param(
             [annotation(text("да")), annotation(text("нет"), was_cancelled=True, updated_at="2025")],
             ["да"],
-            [Reason.NO_TRANSCRIPTION],
+            [SkipReason.NO_TRANSCRIPTION],
             id="not a cancelled one, be it newer",
         ),
-        pytest.param([annotation(was_cancelled=True)], [], [Reason.NO_TRANSCRIPTION], id="all cancelled"),
-        pytest.param([], [], [Reason.NO_TRANSCRIPTION], id="none"),
-        pytest.param([annotation()], [], [Reason.NO_TRANSCRIPTION], id="an empty one"),
+        pytest.param([annotation(was_cancelled=True)], [], [SkipReason.NO_TRANSCRIPTION], id="all cancelled"),
+        pytest.param([], [], [SkipReason.NO_TRANSCRIPTION], id="none"),
+        pytest.param([annotation()], [], [SkipReason.NO_TRANSCRIPTION], id="an empty one"),
     ],
 )
-def test_which_annotation_counts(tmp_path: Path, annotations: list[Any], words: list[str], told: list[Reason]) -> None:
+def test_which_annotation_counts(
+    tmp_path: Path, annotations: list[Any], words: list[str], told: list[SkipReason]
+) -> None:
     items = read(tmp_path, task(*annotations))
-    assert [line.text for item in items if isinstance(item, SourceImage) for line in item.lines] == words
-    assert [item.reason for item in items if isinstance(item, LeftOut)] == told
+    assert [line.text for item in items if isinstance(item, Page) for line in item.lines] == words
+    assert [item.reason for item in items if isinstance(item, Skipped)] == told
     assert not any(reason.is_fault for reason in told)
 
 
@@ -149,62 +151,72 @@ def test_which_annotation_counts(tmp_path: Path, annotations: list[Any], words: 
 )
 def test_an_image_is_found_by_its_name(tmp_path: Path, image: str) -> None:
     (item,) = read(tmp_path, task(annotation(text()), image=image))
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert item.image == tmp_path / "images" / "p.png"
 
 
 def test_an_image_with_the_prefix_is_taken_before_one_without(tmp_path: Path) -> None:
     picture(tmp_path / "images" / "0a1b2c3d-p.png", size=(200, 100))
     (item,) = read(tmp_path, task(annotation(text())))
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert item.image.name == "0a1b2c3d-p.png"
 
 
 @pytest.mark.parametrize(
     ("entry", "reason", "message"),
     [
-        pytest.param(task(annotation(text()), image="gone.png"), Reason.NO_IMAGE, "no image 'gone.png'", id="missing"),
-        pytest.param(task(annotation(text()), image="../p.txt/.."), Reason.NO_IMAGE, "climbs out", id="climbing"),
-        pytest.param(task(annotation(text()), image="http://[/p.png"), Reason.NO_IMAGE, "no address", id="no address"),
-        pytest.param(task(annotation(text()), image=7), Reason.NO_IMAGE, "names no image", id="no name"),
-        pytest.param({"annotations": [], "data": None}, Reason.NO_IMAGE, "names no image", id="no data"),
+        pytest.param(
+            task(annotation(text()), image="gone.png"), SkipReason.NO_IMAGE, "no image 'gone.png'", id="missing"
+        ),
+        pytest.param(task(annotation(text()), image="../p.txt/.."), SkipReason.NO_IMAGE, "climbs out", id="climbing"),
+        pytest.param(
+            task(annotation(text()), image="http://[/p.png"), SkipReason.NO_IMAGE, "no address", id="no address"
+        ),
+        pytest.param(task(annotation(text()), image=7), SkipReason.NO_IMAGE, "names no image", id="no name"),
+        pytest.param({"annotations": [], "data": None}, SkipReason.NO_IMAGE, "names no image", id="no data"),
         pytest.param(
             task(annotation(shape(kind="brush", value={"rle": [1]}), text(value={"text": "да"}))),
-            Reason.NO_OUTLINE,
+            SkipReason.NO_OUTLINE,
             "its shape is 'brush'",
             id="a brush",
         ),
         pytest.param(
-            task(annotation(shape(value={**BOX, "x": "a"}), text())), Reason.BAD_SOURCE, "no number", id="a word"
+            task(annotation(shape(value={**BOX, "x": "a"}), text())), SkipReason.BAD_SOURCE, "no number", id="a word"
         ),
         pytest.param(
-            task(annotation(shape(value={**BOX, "x": 1e9}), text())), Reason.BAD_SOURCE, "no number", id="far outside"
+            task(annotation(shape(value={**BOX, "x": 1e9}), text())),
+            SkipReason.BAD_SOURCE,
+            "no number",
+            id="far outside",
         ),
         pytest.param(
-            task(annotation(shape(value={"points": [[0, 0], [1]]}), text())), Reason.BAD_SOURCE, "polygon", id="points"
+            task(annotation(shape(value={"points": [[0, 0], [1]]}), text())),
+            SkipReason.BAD_SOURCE,
+            "polygon",
+            id="points",
         ),
         pytest.param(
-            task(annotation(shape(original_width=None), text())), Reason.BAD_SOURCE, "how large", id="no image size"
+            task(annotation(shape(original_width=None), text())), SkipReason.BAD_SOURCE, "how large", id="no image size"
         ),
         pytest.param(
-            task(annotation(shape(image_rotation=90), text())), Reason.BAD_SOURCE, "was turned", id="a turned image"
+            task(annotation(shape(image_rotation=90), text())), SkipReason.BAD_SOURCE, "was turned", id="a turned image"
         ),
         pytest.param(
             task(annotation(text(from_name="a"), text(from_name="b"))),
-            Reason.BAD_SOURCE,
+            SkipReason.BAD_SOURCE,
             "2 texts: a, b",
             id="two texts",
         ),
         pytest.param(
             task(annotation(text(), text("нет", "r2", value={"text": "нет"}))),
-            Reason.NO_OUTLINE,
+            SkipReason.NO_OUTLINE,
             "belongs to no region",
             id="a text beside the regions",
         ),
     ],
 )
-def test_what_cannot_be_used_is_left_out(tmp_path: Path, entry: Any, reason: Reason, message: str) -> None:
-    told = [item for item in read(tmp_path, task(annotation(text())), entry) if isinstance(item, LeftOut)]
+def test_what_cannot_be_used_is_left_out(tmp_path: Path, entry: Any, reason: SkipReason, message: str) -> None:
+    told = [item for item in read(tmp_path, task(annotation(text())), entry) if isinstance(item, Skipped)]
     assert [item.reason for item in told] == [reason]
     assert message in told[0].message
     assert told[0].where.startswith("project.json#2")
@@ -212,7 +224,7 @@ def test_what_cannot_be_used_is_left_out(tmp_path: Path, entry: Any, reason: Rea
 
 def test_a_shape_without_a_text_is_not_transcribed_yet(tmp_path: Path) -> None:
     (item,) = read(tmp_path, task(annotation(shape(), text(), shape("r2"))))
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert [line.text for line in item.lines] == ["да", ""]
 
 
@@ -227,7 +239,7 @@ def test_the_short_export_is_read_where_a_text_is_the_whole_images(
     tmp_path: Path, row: dict[str, Any], expected: str
 ) -> None:
     (item,) = read(tmp_path, row)
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert [(line.text, line.outline) for line in item.lines] == [(expected, None)]
 
 
@@ -246,8 +258,8 @@ def test_the_short_export_of_regions_is_refused_with_the_way_out(
     tmp_path: Path, row: dict[str, Any], message: str
 ) -> None:
     (item,) = read(tmp_path, row)
-    assert isinstance(item, LeftOut)
-    assert item.reason == Reason.BAD_SOURCE
+    assert isinstance(item, Skipped)
+    assert item.reason == SkipReason.BAD_SOURCE
     assert message in item.message
 
 
@@ -262,7 +274,7 @@ def test_the_short_export_of_regions_is_refused_with_the_way_out(
 def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path, content: str, message: str) -> None:
     write(tmp_path / "a.json", content, encoding="latin-1")
     item, *_ = read_label_studio(tmp_path)
-    assert isinstance(item, LeftOut)
+    assert isinstance(item, Skipped)
     assert message in item.message
 
 
@@ -287,7 +299,7 @@ def test_whatever_an_export_holds_is_read_or_left_out(
     write(tmp_path / "a.json", json.dumps([first, {"annotations": annotations, "data": image}, other]))
     items = list(read_label_studio(tmp_path))
     assert items
-    assert all(isinstance(item, SourceImage | LeftOut) for item in items)
+    assert all(isinstance(item, Page | Skipped) for item in items)
 
 
 @pytest.mark.parametrize(

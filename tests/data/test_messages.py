@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dsocr.document import LeftOut, Reason, SourceImage, Split
+from dsocr.document import Page, Skipped, SkipReason, Split
 from dsocr.formats.messages import find_messages, read_messages
 from dsocr.formats.tables import find_tables
 from tests.data.making import picture, write
@@ -17,7 +17,7 @@ ROW = {"messages": [ASKED, SAID], "images": ["scans/a.png"]}
 PARTS = [{"type": "image", "image": "scans/a.png"}, {"type": "text", "text": "Free OCR."}]
 
 
-def read(folder: Path, *rows: Any, name: str = "m.jsonl") -> list[SourceImage | LeftOut]:
+def read(folder: Path, *rows: Any, name: str = "m.jsonl") -> list[Page | Skipped]:
     picture(folder / "scans" / "a.png")
     whole = name.endswith(".json")
     write(folder / name, json.dumps(rows) if whole else "\n".join(map(json.dumps, rows)) + "\n\n")
@@ -56,30 +56,30 @@ def read(folder: Path, *rows: Any, name: str = "m.jsonl") -> list[SourceImage | 
 @pytest.mark.parametrize(("name", "where"), [("m.jsonl", "m.jsonl:1"), ("m.json", "m.json#1")])
 def test_a_conversation_is_read(tmp_path: Path, row: dict[str, Any], name: str, where: str) -> None:
     (item,) = read(tmp_path, row, name=name)
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert (item.name, item.lines[0].text, item.where) == ("scans/a", "да", where)
 
 
 @pytest.mark.parametrize(
     ("row", "reason", "message"),
     [
-        pytest.param({**ROW, "images": ["gone.png"]}, Reason.NO_IMAGE, "no image 'gone.png'", id="no such image"),
-        pytest.param({**ROW, "images": ["../a.png"]}, Reason.NO_IMAGE, "climbs out", id="one level up"),
-        pytest.param({**ROW, "images": ["/etc/a.png"]}, Reason.NO_IMAGE, "is absolute", id="absolute"),
-        pytest.param({**ROW, "images": []}, Reason.BAD_SOURCE, "0 images in one conversation", id="no image"),
-        pytest.param({**ROW, "images": ["a", "b"]}, Reason.BAD_SOURCE, "2 images", id="two images"),
-        pytest.param({**ROW, "images": [7]}, Reason.BAD_SOURCE, "not named by its path", id="a number"),
-        pytest.param({**ROW, "messages": [ASKED]}, Reason.BAD_SOURCE, "speaks 0 times", id="no answer"),
-        pytest.param({**ROW, "messages": [SAID, SAID]}, Reason.BAD_SOURCE, "speaks 2 times", id="two answers"),
-        pytest.param({**ROW, "messages": ["да"]}, Reason.BAD_SOURCE, "a message is not", id="a word for a message"),
-        pytest.param({"images": []}, Reason.BAD_SOURCE, "no list of messages", id="no messages"),
-        pytest.param([1], Reason.BAD_SOURCE, "not a JSON object", id="a list"),
+        pytest.param({**ROW, "images": ["gone.png"]}, SkipReason.NO_IMAGE, "no image 'gone.png'", id="no such image"),
+        pytest.param({**ROW, "images": ["../a.png"]}, SkipReason.NO_IMAGE, "climbs out", id="one level up"),
+        pytest.param({**ROW, "images": ["/etc/a.png"]}, SkipReason.NO_IMAGE, "is absolute", id="absolute"),
+        pytest.param({**ROW, "images": []}, SkipReason.BAD_SOURCE, "0 images in one conversation", id="no image"),
+        pytest.param({**ROW, "images": ["a", "b"]}, SkipReason.BAD_SOURCE, "2 images", id="two images"),
+        pytest.param({**ROW, "images": [7]}, SkipReason.BAD_SOURCE, "not named by its path", id="a number"),
+        pytest.param({**ROW, "messages": [ASKED]}, SkipReason.BAD_SOURCE, "speaks 0 times", id="no answer"),
+        pytest.param({**ROW, "messages": [SAID, SAID]}, SkipReason.BAD_SOURCE, "speaks 2 times", id="two answers"),
+        pytest.param({**ROW, "messages": ["да"]}, SkipReason.BAD_SOURCE, "a message is not", id="a word for a message"),
+        pytest.param({"images": []}, SkipReason.BAD_SOURCE, "no list of messages", id="no messages"),
+        pytest.param([1], SkipReason.BAD_SOURCE, "not a JSON object", id="a list"),
     ],
 )
-def test_what_cannot_be_used_is_left_out(tmp_path: Path, row: Any, reason: Reason, message: str) -> None:
+def test_what_cannot_be_used_is_left_out(tmp_path: Path, row: Any, reason: SkipReason, message: str) -> None:
     good, item = read(tmp_path, ROW, row)
-    assert isinstance(good, SourceImage)
-    assert isinstance(item, LeftOut)
+    assert isinstance(good, Page)
+    assert isinstance(item, Skipped)
     assert (item.reason, item.where) == (reason, "m.jsonl:2")
     assert message in item.message
 
@@ -88,20 +88,20 @@ def test_a_broken_line_is_left_out_and_the_rest_read(tmp_path: Path) -> None:
     picture(tmp_path / "scans" / "a.png")
     write(tmp_path / "m.jsonl", f"{json.dumps(ROW)}\n{{broken\n{json.dumps(ROW)}\n")
     found = [(type(item), item.where) for item in read_messages(tmp_path)]
-    assert found == [(SourceImage, "m.jsonl:1"), (LeftOut, "m.jsonl:2"), (SourceImage, "m.jsonl:3")]
+    assert found == [(Page, "m.jsonl:1"), (Skipped, "m.jsonl:2"), (Page, "m.jsonl:3")]
     assert find_tables(tmp_path, {}) == []
 
 
 def test_a_broken_list_is_left_out(tmp_path: Path) -> None:
     write(tmp_path / "m.json", '[{"messages": [')
     (item,) = read_messages(tmp_path)
-    assert isinstance(item, LeftOut)
+    assert isinstance(item, Skipped)
     assert "it is not JSON" in item.message
 
 
 def test_a_file_named_after_a_split_gives_it(tmp_path: Path) -> None:
     (item,) = read(tmp_path, {**ROW, "writer": "anna"}, name="my_val.jsonl")
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert (item.split, item.columns["writer"]) == (Split.VALIDATION, "anna")
 
 

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.document import LeftOut, SourceImage
+from dsocr.document import Page, Skipped
 from dsocr.formats.page import read_page
 from tests.data.making import SQUARE, page_line, page_xml, picture, write
 
 
-def read_one(folder: Path, document: str) -> SourceImage:
+def read_one(folder: Path, document: str) -> Page:
     picture(folder / "p.png")
     write(folder / "p.xml", document)
     (item,) = read_page(folder)
-    assert isinstance(item, SourceImage), item
+    assert isinstance(item, Page), item
     return item
 
 
@@ -157,5 +157,5 @@ def test_a_line_is_the_whole_image_only_if_it_is_alone(tmp_path: Path, lines: in
 def test_a_page_of_another_kind_is_left_out(tmp_path: Path) -> None:
     write(tmp_path / "p.xml", '<PcGts xmlns="x"></PcGts>')
     (item,) = read_page(tmp_path)
-    assert isinstance(item, LeftOut)
+    assert isinstance(item, Skipped)
     assert "0 pages in one file" in item.message

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.document import LeftOut, Reason, SourceImage, Split
+from dsocr.document import Page, Skipped, SkipReason, Split
 from dsocr.formats.text_files import find_pairs, read_pairs
 from tests.data.making import pair, picture, write
 
 
-def read(folder: Path) -> tuple[dict[str, str], dict[str, Reason]]:
+def read(folder: Path) -> tuple[dict[str, str], dict[str, SkipReason]]:
     """Image name -> text, and where -> reason."""
     items = list(read_pairs(folder))
-    images = [item for item in items if isinstance(item, SourceImage)]
-    left_out = [item for item in items if isinstance(item, LeftOut)]
+    images = [item for item in items if isinstance(item, Page)]
+    left_out = [item for item in items if isinstance(item, Skipped)]
     return {image.name: image.lines[0].text for image in images}, {item.where: item.reason for item in left_out}
 
 
@@ -41,7 +41,7 @@ def test_what_stands_alone_is_told(tmp_path: Path) -> None:
     write(tmp_path / "c.gt.txt", "в")
     write(tmp_path / "README.txt", "about")
     _, left_out = read(tmp_path)
-    assert left_out == {"b.png": Reason.NO_TRANSCRIPTION, "c.gt.txt": Reason.NO_IMAGE}
+    assert left_out == {"b.png": SkipReason.NO_TRANSCRIPTION, "c.gt.txt": SkipReason.NO_IMAGE}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_another_encoding_is_left_out_with_the_reason(tmp_path: Path) -> None:
     picture(tmp_path / "a.png")
     write(tmp_path / "a.txt", "буква", "cp1251")
     (item,) = read_pairs(tmp_path)
-    assert isinstance(item, LeftOut)
+    assert isinstance(item, Skipped)
     assert item.message == (
         "the file is not UTF-8: byte 0xe1 at position 0; it looks like cp1251, which --encoding cp1251 reads"
     )
@@ -67,7 +67,7 @@ def test_another_encoding_is_left_out_with_the_reason(tmp_path: Path) -> None:
 def test_folders_named_after_splits_give_the_split(tmp_path: Path) -> None:
     pair(tmp_path / "val" / "x", "a", "а")
     (item,) = read_pairs(tmp_path)
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert item.split == Split.VALIDATION
 
 

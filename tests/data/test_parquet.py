@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dsocr.data.prepare import prepare
-from dsocr.document import LeftOut, Reason, SourceImage, Split
+from dsocr.document import Page, Skipped, SkipReason, Split
 from dsocr.errors import DataError
 from dsocr.formats.parquet import ImageColumn, find_parquet, read_parquet
 from dsocr.images import open_image
@@ -24,10 +24,10 @@ def cell(place: int, path: str | None = None) -> dict[str, Any]:
     return {"bytes": SHADES[place], "path": path}
 
 
-def read(source: Path, columns: dict[str, str] | None = None) -> list[SourceImage]:
+def read(source: Path, columns: dict[str, str] | None = None) -> list[Page]:
     items = list(read_parquet(source, columns or {}))
-    assert not [item for item in items if isinstance(item, LeftOut)]
-    return [item for item in items if isinstance(item, SourceImage)]
+    assert not [item for item in items if isinstance(item, Skipped)]
+    return [item for item in items if isinstance(item, Page)]
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_images_named_by_a_row_are_files_of_the_source(tmp_path: Path) -> None:
 def test_a_row_without_a_usable_image_is_left_out(tmp_path: Path, name: str) -> None:
     write_parquet(tmp_path / "t.parquet", [{"image": name, "text": "да"}])
     (item,) = read_parquet(tmp_path, {})
-    assert isinstance(item, LeftOut)
-    assert (item.reason, item.where) == (Reason.NO_IMAGE, "t.parquet:1")
+    assert isinstance(item, Skipped)
+    assert (item.reason, item.where) == (SkipReason.NO_IMAGE, "t.parquet:1")
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_unknown_columns_are_listed(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     write(tmp_path / "t.parquet", "PAR1 and no more")
     (item,) = read_parquet(tmp_path, {})
-    assert isinstance(item, LeftOut)
-    assert (item.reason, item.where) == (Reason.BAD_SOURCE, "t.parquet")
+    assert isinstance(item, Skipped)
+    assert (item.reason, item.where) == (SkipReason.BAD_SOURCE, "t.parquet")
 
 
 def test_a_row_without_bytes_says_so(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from PIL import Image, ImageOps
 
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
-from dsocr.document import LeftOut, Reason, SourceImage, Split
+from dsocr.document import Page, Skipped, SkipReason, Split
 from dsocr.errors import DataError
 from dsocr.formats import choose_format
 from dsocr.formats.pdf import count_pages, find_pdf, page_image, read_pdf
@@ -154,7 +154,7 @@ def test_texts_find_their_pages(tmp_path: Path, files: dict[str, str], where: st
     three_pages(tmp_path)
     for name, text in files.items():
         write(tmp_path / name, text)
-    images = [item for item in read_pdf(tmp_path) if isinstance(item, SourceImage)]
+    images = [item for item in read_pdf(tmp_path) if isinstance(item, Page)]
     assert [image.lines[0].text.strip() for image in images] == ["раз", "два", "три"]
     assert (images[1].name, images[1].page, images[1].where) == ("a_0002", "a_0002", where)
     sent = pickle.loads(pickle.dumps(images[1].content))
@@ -164,25 +164,27 @@ def test_texts_find_their_pages(tmp_path: Path, files: dict[str, str], where: st
 @pytest.mark.parametrize(
     ("files", "reason", "message"),
     [
-        pytest.param({"a.txt": "раз\fдва"}, Reason.BAD_SOURCE, "has 3 pages, and its text 2", id="pages missing"),
-        pytest.param({"a.txt": "1\f2\f3\f4"}, Reason.BAD_SOURCE, "has 3 pages, and its text 4", id="too many"),
+        pytest.param({"a.txt": "раз\fдва"}, SkipReason.BAD_SOURCE, "has 3 pages, and its text 2", id="pages missing"),
+        pytest.param({"a.txt": "1\f2\f3\f4"}, SkipReason.BAD_SOURCE, "has 3 pages, and its text 4", id="too many"),
         pytest.param(
             {"a.txt": "1\f2\f3", "a_1.txt": "1"},
-            Reason.BAD_SOURCE,
+            SkipReason.BAD_SOURCE,
             "one text for all pages and others",
             id="both kinds",
         ),
-        pytest.param({"a_1.txt": "1", "a_01.txt": "1"}, Reason.BAD_SOURCE, "two texts are called page 1", id="twice"),
-        pytest.param({"a_9.txt": "9"}, Reason.NO_IMAGE, "the PDF has 3 pages", id="no such page"),
-        pytest.param({"a_2.txt": "2"}, Reason.NO_TRANSCRIPTION, "the page has no text file", id="not all yet"),
-        pytest.param({"b.txt": "b"}, Reason.NO_TRANSCRIPTION, "no text file has its name", id="no text"),
+        pytest.param(
+            {"a_1.txt": "1", "a_01.txt": "1"}, SkipReason.BAD_SOURCE, "two texts are called page 1", id="twice"
+        ),
+        pytest.param({"a_9.txt": "9"}, SkipReason.NO_IMAGE, "the PDF has 3 pages", id="no such page"),
+        pytest.param({"a_2.txt": "2"}, SkipReason.NO_TRANSCRIPTION, "the page has no text file", id="not all yet"),
+        pytest.param({"b.txt": "b"}, SkipReason.NO_TRANSCRIPTION, "no text file has its name", id="no text"),
     ],
 )
-def test_what_does_not_fit_is_left_out(tmp_path: Path, files: dict[str, str], reason: Reason, message: str) -> None:
+def test_what_does_not_fit_is_left_out(tmp_path: Path, files: dict[str, str], reason: SkipReason, message: str) -> None:
     three_pages(tmp_path)
     for name, text in files.items():
         write(tmp_path / name, text)
-    told = [item for item in read_pdf(tmp_path) if isinstance(item, LeftOut) and item.reason == reason]
+    told = [item for item in read_pdf(tmp_path) if isinstance(item, Skipped) and item.reason == reason]
     assert told
     assert message in told[0].message
 
@@ -191,8 +193,8 @@ def test_a_text_that_is_not_utf8_is_left_out(tmp_path: Path) -> None:
     three_pages(tmp_path)
     write(tmp_path / "a.txt", "раз\fдва\fтри", encoding="cp1251")
     (item,) = read_pdf(tmp_path)
-    assert isinstance(item, LeftOut)
-    assert (item.reason, item.where) == (Reason.BAD_SOURCE, "a.pdf")
+    assert isinstance(item, Skipped)
+    assert (item.reason, item.where) == (SkipReason.BAD_SOURCE, "a.pdf")
     assert "not UTF-8" in item.message
 
 

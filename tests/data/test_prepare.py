@@ -13,7 +13,7 @@ import pytest
 from dsocr.data.cutting import CutTask, cut_image
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
-from dsocr.document import Outline, Reason, SourceImage, SourceLine, Split
+from dsocr.document import Line, Outline, Page, SkipReason, Split
 from dsocr.errors import DataError
 from dsocr.text import TextPolicy
 from tests.data.making import alto, alto_line, pair, picture, write, write_pages
@@ -131,7 +131,7 @@ def test_what_a_split_column_does_not_place_is_left_out(tmp_path: Path) -> None:
         rows.append(f"{split}.png\t{split}\t{split}")
     write(tmp_path / "s/t.tsv", "image\ttext\tsplit\n" + "\n".join(rows))
     report = prepare(tmp_path / "s", tmp_path / "out")
-    assert [(item.reason, item.where) for item in report.left_out] == [(Reason.NO_SPLIT, "t.tsv:3")]
+    assert [(item.reason, item.where) for item in report.left_out] == [(SkipReason.NO_SPLIT, "t.tsv:3")]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "dataset.json",
         "sources.jsonl",
@@ -371,8 +371,8 @@ def test_a_list_of_fixed_names_is_recorded(pages: Path, tmp_path: Path) -> None:
 
 
 def test_an_image_is_a_unit_of_work_that_can_be_sent_elsewhere(tmp_path: Path) -> None:
-    line = SourceLine("т", "p.xml:1", Outline((10, 10, 60, 30)))
-    image = SourceImage(picture(tmp_path / "p.png"), "p", "p.xml", (line,))
+    line = Line("т", "p.xml:1", Outline((10, 10, 60, 30)))
+    image = Page(picture(tmp_path / "p.png"), "p", "p.xml", (line,))
     task = pickle.loads(pickle.dumps(CutTask(image, image.image.read_bytes(), tmp_path, "p")))
     cut = pickle.loads(pickle.dumps(cut_image))(task)
     assert pickle.loads(pickle.dumps(cut)) == cut

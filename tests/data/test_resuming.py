@@ -18,7 +18,7 @@ from dsocr.data.cutting import Cut, CutLine
 from dsocr.data.journal import CutImage, Journal
 from dsocr.data.placement import Notes
 from dsocr.data.prepare import PrepareReport, Recorder, prepare
-from dsocr.document import Outline, SourceImage, SourceLine
+from dsocr.document import Line, Outline, Page
 from dsocr.errors import DataError, DsocrError
 from dsocr.io import processes
 from tests.data.making import picture, write, write_pages
@@ -200,9 +200,9 @@ def test_the_same_image_twice_is_stored_twice(tmp_path: Path) -> None:
 def test_a_line_and_an_image_of_the_same_name_stay_apart(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.sqlite")
     recorder = Recorder(journal, Notes(strict=True))
-    line = SourceLine("т", "t.tsv:1", Outline((0, 0, 10, 10)))
+    line = Line("т", "t.tsv:1", Outline((0, 0, 10, 10)))
     for name, part in (("a", line), ("a_0001", replace(line, outline=None))):
-        image = SourceImage(Path(f"{name}.png"), name, "t.tsv", (part,))
+        image = Page(Path(f"{name}.png"), name, "t.tsv", (part,))
         recorder.add(CutImage(image, Cut((20, 20), (CutLine(f"{name}.png", "00"),)), tmp_path))
     assert [sample.name for sample in journal.samples()] == ["a_0001.png", "a_0001-2.png"]
     journal.close()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dsocr.data.prepare import prepare
-from dsocr.document import LeftOut, Outline, Reason, Region, SourceImage, Split
+from dsocr.document import Outline, Page, Region, Skipped, SkipReason, Split
 from dsocr.formats.rimes import find_rimes, read_rimes
 from tests.data.making import picture, write
 
@@ -21,7 +21,7 @@ def document(*pages: str) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<DocumentList>\n{"".join(pages)}</DocumentList>'
 
 
-def read(folder: Path, *pages: str, name: str = "training_2011.xml") -> list[SourceImage | LeftOut]:
+def read(folder: Path, *pages: str, name: str = "training_2011.xml") -> list[Page | Skipped]:
     picture(folder / "images_gray" / "train2011-0.png")
     write(folder / name, document(*pages))
     return list(read_rimes(folder))
@@ -29,7 +29,7 @@ def read(folder: Path, *pages: str, name: str = "training_2011.xml") -> list[Sou
 
 def test_a_page_is_read(tmp_path: Path) -> None:
     (item,) = read(tmp_path, page(LINE, LINE.replace("Je vous", "Nous vous")))
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert [line.text for line in item.lines] == ["Je vous prie d'agréer", "Nous vous prie d'agréer"]
     assert item.lines[0].outline == Outline((10, 10, 60, 30))
     assert item.lines[0].region == Region("1", Outline((5, 5, 90, 45)))
@@ -46,25 +46,25 @@ def test_a_page_is_read(tmp_path: Path) -> None:
 )
 def test_the_file_tells_the_split(tmp_path: Path, name: str, split: Split | None) -> None:
     (item,) = read(tmp_path, page(LINE), name=name)
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert item.split == split
 
 
 @pytest.mark.parametrize(
     ("pages", "reason", "message"),
     [
-        pytest.param([page(LINE, image="gone.png")], Reason.NO_IMAGE, "no image 'gone.png'", id="no image"),
-        pytest.param([page(LINE, image="/etc/p.png")], Reason.NO_IMAGE, "is absolute", id="absolute path"),
-        pytest.param([page(LINE, image="../p.png")], Reason.NO_IMAGE, "climbs out", id="climbing path"),
-        pytest.param([page(LINE, image="")], Reason.NO_IMAGE, "is empty", id="no name"),
-        pytest.param([page('<Line Left="1" Value="a"/>')], Reason.NO_OUTLINE, "no box", id="sides missing"),
-        pytest.param([page(LINE.replace('"60"', '"5"'))], Reason.NO_OUTLINE, "no box", id="right of left"),
-        pytest.param([page(LINE.replace('"60"', '"99999999"'))], Reason.NO_OUTLINE, "no box", id="far outside"),
-        pytest.param(["<SinglePage FileName="], Reason.BAD_SOURCE, "the XML cannot be read", id="broken"),
+        pytest.param([page(LINE, image="gone.png")], SkipReason.NO_IMAGE, "no image 'gone.png'", id="no image"),
+        pytest.param([page(LINE, image="/etc/p.png")], SkipReason.NO_IMAGE, "is absolute", id="absolute path"),
+        pytest.param([page(LINE, image="../p.png")], SkipReason.NO_IMAGE, "climbs out", id="climbing path"),
+        pytest.param([page(LINE, image="")], SkipReason.NO_IMAGE, "is empty", id="no name"),
+        pytest.param([page('<Line Left="1" Value="a"/>')], SkipReason.NO_OUTLINE, "no box", id="sides missing"),
+        pytest.param([page(LINE.replace('"60"', '"5"'))], SkipReason.NO_OUTLINE, "no box", id="right of left"),
+        pytest.param([page(LINE.replace('"60"', '"99999999"'))], SkipReason.NO_OUTLINE, "no box", id="far outside"),
+        pytest.param(["<SinglePage FileName="], SkipReason.BAD_SOURCE, "the XML cannot be read", id="broken"),
     ],
 )
-def test_what_cannot_be_used_is_left_out(tmp_path: Path, pages: list[str], reason: Reason, message: str) -> None:
-    told = [item for item in read(tmp_path, *pages) if isinstance(item, LeftOut)]
+def test_what_cannot_be_used_is_left_out(tmp_path: Path, pages: list[str], reason: SkipReason, message: str) -> None:
+    told = [item for item in read(tmp_path, *pages) if isinstance(item, Skipped)]
     assert [item.reason for item in told] == [reason]
     assert message in told[0].message
 

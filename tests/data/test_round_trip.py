@@ -13,14 +13,14 @@ from lxml import etree
 from PIL import Image
 
 from dsocr.data.convert import convert
-from dsocr.document import LeftOut, Outline, Point, SourceImage, SourceLine, Split
+from dsocr.document import Line, Outline, Page, Point, Skipped, Split
 from dsocr.formats import FORMATS, TARGETS, alto, choose_format, page
 from dsocr.formats.alto import alto_document
 from dsocr.formats.dataset_folder import read_dataset
 from dsocr.formats.page import page_document
 from dsocr.formats.tables import TsvWriter, read_tables
 from dsocr.formats.writing import WholeImage
-from dsocr.formats.xml import Page
+from dsocr.formats.xml import XmlPage
 from dsocr.io.files import is_dataset
 from dsocr.text import is_blank
 from tests.data.making import picture
@@ -29,7 +29,7 @@ from tests.data.making_sources import SOURCES
 WHOLE = {"page", "page-2013", "alto", "tsv"}
 READ_AS = {"page": "page", "page-2013": "page", "alto": "alto", "tsv": "table", "parquet": "parquet"}
 
-Line = tuple[str, Outline | None, Split | None]
+LineKey = tuple[str, Outline | None, Split | None]
 
 
 @pytest.fixture(scope="module")
@@ -42,28 +42,28 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, l
     return made
 
 
-def read(folder: Path, format_: str | None = None) -> list[SourceImage]:
+def read(folder: Path, format_: str | None = None) -> list[Page]:
     """The images of a source, none of which may be left out."""
     items = list(
         read_dataset(folder)
         if is_dataset(folder) and format_ is None
         else choose_format(folder, format_, {}).read(folder, {})
     )
-    assert not [item for item in items if isinstance(item, LeftOut)]
-    return [item for item in items if isinstance(item, SourceImage)]
+    assert not [item for item in items if isinstance(item, Skipped)]
+    return [item for item in items if isinstance(item, Page)]
 
 
-def lines_of(images: list[SourceImage]) -> Iterator[tuple[Line, SourceImage]]:
+def lines_of(images: list[Page]) -> Iterator[tuple[LineKey, Page]]:
     return (((line.text.strip(), line.outline, image.split), image) for image in images for line in image.lines)
 
 
-def size_of(image: SourceImage) -> tuple[int, int]:
+def size_of(image: Page) -> tuple[int, int]:
     content = image.content() if image.content else image.image.read_bytes()
     with Image.open(io.BytesIO(content)) as opened:
         return opened.size
 
 
-def kept(line: Line, image: SourceImage, target: str) -> Line:
+def kept(line: LineKey, image: Page, target: str) -> LineKey:
     """What of a line the target holds: texts and splits all, outlines those with whole pages, and ALTO always one."""
     text, outline, split = line
     if target not in WHOLE:
@@ -177,7 +177,7 @@ def outlines(lowest: int) -> st.SearchStrategy[Outline | None]:
 
 def wholes(lowest: int) -> st.SearchStrategy[WholeImage]:
     """Pages with outlined lines."""
-    lines = st.builds(SourceLine, TEXTS, st.just("p:1"), outlines(lowest))
+    lines = st.builds(Line, TEXTS, st.just("p:1"), outlines(lowest))
     return st.builds(
         WholeImage, st.just("p.png"), st.just((1000, 500)), st.lists(lines, min_size=1, max_size=5).map(tuple)
     )
@@ -185,7 +185,7 @@ def wholes(lowest: int) -> st.SearchStrategy[WholeImage]:
 
 def described(
     document: Callable[[WholeImage], tuple[etree._Element, int]],
-    describe: Callable[[etree._Element], Page],
+    describe: Callable[[etree._Element], XmlPage],
     whole: WholeImage,
 ) -> list[tuple[str, Outline | None]]:
     """What is read from the document, once it has been a file."""
@@ -206,12 +206,12 @@ def test_any_page_comes_back_from_alto(whole: WholeImage) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(wholes(-999))
 def test_any_page_comes_back_from_a_table(tmp_path: Path, whole: WholeImage) -> None:
-    image = SourceImage(picture(tmp_path / "p.png"), "p", "p:1", whole.lines, writer="Анна", split=Split.TEST)
+    image = Page(picture(tmp_path / "p.png"), "p", "p:1", whole.lines, writer="Анна", split=Split.TEST)
     writing = TsvWriter(tmp_path, [])
     writing.add(image, "p")
     writing.close()
     (found,) = read_tables(tmp_path / "lines.tsv", {})
-    assert isinstance(found, SourceImage)
+    assert isinstance(found, Page)
     assert [(line.text, line.outline) for line in found.lines] == [(line.text, line.outline) for line in whole.lines]
     assert (found.writer, found.split) == ("Анна", Split.TEST)
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.document import LeftOut, Outline, Reason, SourceImage, Split
+from dsocr.document import Outline, Page, Skipped, SkipReason, Split
 from dsocr.errors import DataError
 from dsocr.formats.tables import find_tables, read_tables
 from tests.data.making import picture, write
 
 
-def read_one(folder: Path, name: str, content: str, columns: dict[str, str] | None = None) -> SourceImage | LeftOut:
+def read_one(folder: Path, name: str, content: str, columns: dict[str, str] | None = None) -> Page | Skipped:
     picture(folder / "a.png")
     write(folder / name, content)
     (item,) = read_tables(folder, columns or {})
@@ -37,21 +37,21 @@ def read_one(folder: Path, name: str, content: str, columns: dict[str, str] | No
 )
 def test_a_row_is_read(tmp_path: Path, name: str, content: str, text: str) -> None:
     item = read_one(tmp_path, name, content)
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert (item.image.name, item.lines[0].text, item.lines[0].outline) == ("a.png", text, None)
 
 
 def test_columns_can_be_named(tmp_path: Path) -> None:
     content = "скан\tчтение\tрука\na.png\tда\tАнна\n"
     item = read_one(tmp_path, "t.tsv", content, {"image": "скан", "text": "чтение", "writer": "рука"})
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert (item.lines[0].text, item.writer) == ("да", "Анна")
 
 
 def test_writer_page_and_split_are_guessed(tmp_path: Path) -> None:
     row = {"file_name": "a.png", "text": "да", "writer_id": 7, "page": "п1", "split": "dev", "box": [1, 2]}
     item = read_one(tmp_path, "t.jsonl", json.dumps(row))
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert (item.writer, item.page, item.split) == ("7", "п1", Split.VALIDATION)
     assert (item.where, item.name) == ("t.jsonl:1", "a")
 
@@ -60,7 +60,7 @@ def test_a_table_named_after_a_split_looks_into_its_own_folder(tmp_path: Path) -
     for split in ("train", "test"):
         picture(tmp_path / split / "1.png")
         write(tmp_path / f"{split}.tsv", f"1.png\t{split}\n")
-    items = [item for item in read_tables(tmp_path, {}) if isinstance(item, SourceImage)]
+    items = [item for item in read_tables(tmp_path, {}) if isinstance(item, Page)]
     assert [(item.split, item.image.parent.name) for item in items] == [(Split.TEST, "test"), (Split.TRAIN, "train")]
 
 
@@ -68,7 +68,7 @@ def test_one_table_file_is_a_source(tmp_path: Path) -> None:
     picture(tmp_path / "a.png")
     write(tmp_path / "other.tsv", "a.png\tдругое\n")
     (item,) = read_tables(write(tmp_path / "t.tsv", "a.png\tда\n"), {})
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert item.lines[0].text == "да"
 
 
@@ -83,8 +83,8 @@ def test_one_table_file_is_a_source(tmp_path: Path) -> None:
 )
 def test_a_row_without_a_usable_image_is_left_out(tmp_path: Path, image: str) -> None:
     item = read_one(tmp_path, "t.tsv", f"image\ttext\n{image}\tда\n")
-    assert isinstance(item, LeftOut)
-    assert (item.reason, item.where) == (Reason.NO_IMAGE, "t.tsv:2")
+    assert isinstance(item, Skipped)
+    assert (item.reason, item.where) == (SkipReason.NO_IMAGE, "t.tsv:2")
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_a_row_without_a_usable_image_is_left_out(tmp_path: Path, image: str) ->
 )
 def test_a_table_that_cannot_be_read_is_left_out(tmp_path: Path, name: str, content: str, message: str) -> None:
     item = read_one(tmp_path, name, content)
-    assert isinstance(item, LeftOut)
-    assert item.reason == Reason.BAD_SOURCE
+    assert isinstance(item, Skipped)
+    assert item.reason == SkipReason.BAD_SOURCE
     assert message in item.message
 
 
@@ -113,7 +113,7 @@ def test_unknown_columns_are_listed(tmp_path: Path) -> None:
 
 def test_a_table_without_a_column_that_was_asked_for_is_left_out(tmp_path: Path) -> None:
     item = read_one(tmp_path, "t.csv", "image,text\na.png,y\n", {"writer": "hand"})
-    assert isinstance(item, LeftOut)
+    assert isinstance(item, Skipped)
     assert "no column is known to hold: writer ('hand')" in item.message
 
 
@@ -123,7 +123,7 @@ def test_an_imagefolder_made_elsewhere_keeps_its_splits(tmp_path: Path, name: st
         picture(tmp_path / split / "scans" / "1.png")
         row = {"metadata.jsonl": f'{{"file_name": "scans/1.png", "text": "{split}"}}\n'}
         write(tmp_path / split / name, row.get(name, f"file_name,text\nscans/1.png,{split}\n"))
-    items = [item for item in read_tables(tmp_path, {}) if isinstance(item, SourceImage)]
+    items = [item for item in read_tables(tmp_path, {}) if isinstance(item, Page)]
     found = {item.split: (item.lines[0].text, item.name) for item in items}
     assert found == {split: (str(split), f"{split}/scans/1") for split in Split}
 
@@ -141,7 +141,7 @@ def test_an_imagefolder_made_elsewhere_keeps_its_splits(tmp_path: Path, name: st
 )
 def test_a_tab_separated_table_is_quoted_where_its_first_line_is(tmp_path: Path, content: str, text: str) -> None:
     item = read_one(tmp_path, "t.tsv", content)
-    assert isinstance(item, SourceImage)
+    assert isinstance(item, Page)
     assert (item.image.name, item.lines[0].text) == ("a.png", text)
 
 
@@ -152,10 +152,10 @@ def lines_of(folder: Path, *rows: str, name: str = "t.tsv", columns: dict[str, s
     picture(folder / "a.png")
     write(folder / name, OUTLINED + "".join(f"a.png\t{row}\n" for row in rows))
     items = list(read_tables(folder, columns or {}))
-    return [item.reason if isinstance(item, LeftOut) else outlined(item) for item in items]
+    return [item.reason if isinstance(item, Skipped) else outlined(item) for item in items]
 
 
-def outlined(image: SourceImage) -> list[tuple[str, Outline | None]]:
+def outlined(image: Page) -> list[tuple[str, Outline | None]]:
     return [(line.text, line.outline) for line in image.lines]
 
 
@@ -195,4 +195,4 @@ def test_outlines_of_others_are_not_read(tmp_path: Path, bbox: str, name: str) -
 def test_outlines_that_are_asked_for_must_be_readable(tmp_path: Path) -> None:
     rows = ("раз\t10,10 61,31\t\t\t", "два\t10,10,50,20\t\t\t")
     found = lines_of(tmp_path, *rows, columns={"bbox": "bbox"})
-    assert found == [[("раз", Outline((10, 10, 61, 31)))], Reason.BAD_SOURCE]
+    assert found == [[("раз", Outline((10, 10, 61, 31)))], SkipReason.BAD_SOURCE]

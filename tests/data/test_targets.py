@@ -10,7 +10,7 @@ from lxml import etree
 
 from dsocr.data.convert import convert
 from dsocr.data.prepare import prepare
-from dsocr.document import Outline, Region, SourceLine
+from dsocr.document import Line, Outline, Region
 from dsocr.formats import alto as alto_
 from dsocr.formats import page
 from dsocr.formats import parquet as shards
@@ -70,7 +70,7 @@ def test_the_two_versions_of_page_differ_in_their_name_alone(tmp_path: Path) -> 
 
 def test_page_coordinates_do_not_fall_below_zero(tmp_path: Path) -> None:
     outline = Outline.of_polygon(((-5, 3), (20, -1), (20, 30)), ((-5, 9),))
-    root, moved = page_document(WholeImage("p.png", (100, 50), (SourceLine("т", "p:1", outline),)))
+    root, moved = page_document(WholeImage("p.png", (100, 50), (Line("т", "p:1", outline),)))
     assert moved == 1
     etree.XMLSchema(etree.parse(SCHEMAS / "page-2019-lines.xsd")).assertValid(root)
     (line,) = root.iter("{*}TextLine")
@@ -102,7 +102,7 @@ def test_regions_stay_regions(document: Any, describe: Any) -> None:
     heading = Region("heading", Outline.of_polygon(((1, 1), (50, 1), (50, 20))))
     body, box = Region("body"), Region("box", Outline((3, 3, 90, 45)))
     placed = [(heading, 4), (body, 8), (body, 12), (box, 16)]
-    lines = [SourceLine(str(top), "p:1", Outline((5, top, 40, top + 3)), region) for region, top in placed]
+    lines = [Line(str(top), "p:1", Outline((5, top, 40, top + 3)), region) for region, top in placed]
     root, _ = document(WholeImage("p.png", (100, 50), tuple(lines)))
     found = [line.region for line in describe(root).lines]
     assert [region.outline for region in found] == [heading.outline, *[Outline((5, 8, 40, 15))] * 2, box.outline]
@@ -119,7 +119,7 @@ def test_regions_are_written_in_the_pixels_of_the_image(tmp_path: Path) -> None:
 
 
 def test_page_names_its_regions_in_reading_order() -> None:
-    lines = [SourceLine("т", "p:1", Outline((5, 5, 40, 9)), Region(name)) for name in "ba"]
+    lines = [Line("т", "p:1", Outline((5, 5, 40, 9)), Region(name)) for name in "ba"]
     root, _ = page_document(WholeImage("p.png", (100, 50), tuple(lines)))
     named = [reference.get("regionRef") for reference in root.iter("{*}RegionRefIndexed")]
     assert named == [region.get("id") for region in root.iter("{*}TextRegion")] == ["r1", "r2"]

@@ -7,7 +7,7 @@ import pytest
 from dsocr.data.dataset import read_card
 from dsocr.data.placement import Notes
 from dsocr.data.prepare import prepare, with_text
-from dsocr.document import Reason, SourceImage, SourceLine
+from dsocr.document import Line, Page, SkipReason
 from dsocr.errors import DataError
 from dsocr.text import TextPolicy
 from tests.data.making import pair
@@ -16,9 +16,9 @@ COPISTE = TextPolicy(struck="strip", unclear="drop-line", unclear_marks=("><",))
 
 
 def revised(policy: TextPolicy, *texts: str) -> tuple[list[str], Notes]:
-    lines = tuple(SourceLine(text, f"p.xml:{number}") for number, text in enumerate(texts, start=1))
+    lines = tuple(Line(text, f"p.xml:{number}") for number, text in enumerate(texts, start=1))
     notes = Notes(strict=True)
-    return [line.text for line in with_text(SourceImage(Path("p"), "p", "p", lines), notes, policy).lines], notes
+    return [line.text for line in with_text(Page(Path("p"), "p", "p", lines), notes, policy).lines], notes
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ def test_the_line_break_at_the_end_of_a_file_is_no_change() -> None:
 @pytest.mark.parametrize(
     ("policy", "text", "reason"),
     [
-        pytest.param(COPISTE, "слово ><", Reason.UNCLEAR, id="unclear"),
-        pytest.param(TextPolicy(struck="drop-line"), "а >б<", Reason.STRUCK, id="struck"),
-        pytest.param(COPISTE, ">все<", Reason.NO_TEXT, id="nothing is left"),
+        pytest.param(COPISTE, "слово ><", SkipReason.UNCLEAR, id="unclear"),
+        pytest.param(TextPolicy(struck="drop-line"), "а >б<", SkipReason.STRUCK, id="struck"),
+        pytest.param(COPISTE, ">все<", SkipReason.NO_TEXT, id="nothing is left"),
     ],
 )
-def test_what_is_dropped_is_listed_even_with_strict(policy: TextPolicy, text: str, reason: Reason) -> None:
+def test_what_is_dropped_is_listed_even_with_strict(policy: TextPolicy, text: str, reason: SkipReason) -> None:
     texts, notes = revised(policy, text, "слово")
     assert texts == ["слово"]
     assert [(item.reason, item.where) for item in notes.left_out] == [(reason, "p.xml:1")]

@@ -8,7 +8,7 @@ import pytest
 from dsocr.data.dataset import Card, Dataset, read_card
 from dsocr.data.placement import Notes
 from dsocr.data.prepare import Units, prepare
-from dsocr.document import LeftOut, Outline, Reason, Region, Sample, SourceImage, SourceLine, Split, Unit
+from dsocr.document import Line, Outline, Page, Region, Sample, Skipped, SkipReason, Split, Unit
 from dsocr.errors import DataError
 from dsocr.formats.alto import read_alto
 from dsocr.formats.page import read_page
@@ -20,17 +20,17 @@ NAMED = Region("r1", Outline((5, 5, 95, 65)))
 OTHER = Region("r2")
 
 
-def image_of(*lines: SourceLine, lost: tuple[SourceLine, ...] = ()) -> SourceImage:
-    return SourceImage(Path("p.png"), "p", "p.xml", lines, lost=lost)
+def image_of(*lines: Line, lost: tuple[Line, ...] = ()) -> Page:
+    return Page(Path("p.png"), "p", "p.xml", lines, lost=lost)
 
 
-def units(image: SourceImage, unit: Unit) -> tuple[list[SourceLine], list[LeftOut]]:
+def units(image: Page, unit: Unit) -> tuple[list[Line], list[Skipped]]:
     notes = Notes(strict=True)
     return list(Units(unit).of(image, notes).lines), notes.left_out
 
 
-def line(text: str, place: int, outline: Outline | None = UPPER, region: Region | None = NAMED) -> SourceLine:
-    return SourceLine(text, f"p.xml:{place}", outline, region)
+def line(text: str, place: int, outline: Outline | None = UPPER, region: Region | None = NAMED) -> Line:
+    return Line(text, f"p.xml:{place}", outline, region)
 
 
 def test_a_page_is_its_lines_in_order_on_the_whole_image() -> None:
@@ -74,7 +74,7 @@ def test_a_page_is_its_lines_in_order_on_the_whole_image() -> None:
         ),
     ],
 )
-def test_a_region_is_its_lines(lines: list[SourceLine], expected: list[tuple[str, str, Outline]]) -> None:
+def test_a_region_is_its_lines(lines: list[Line], expected: list[tuple[str, str, Outline]]) -> None:
     found, _ = units(image_of(*lines), "region")
     assert [(one.text, one.where, one.outline) for one in found] == expected
 
@@ -87,7 +87,7 @@ def test_a_region_is_its_lines(lines: list[SourceLine], expected: list[tuple[str
             [],
             "page",
             [],
-            [(Reason.GAP, "p.xml", "a line of the page is not transcribed: p.xml:2")],
+            [(SkipReason.GAP, "p.xml", "a line of the page is not transcribed: p.xml:2")],
             id="a blank line",
         ),
         pytest.param(
@@ -95,7 +95,7 @@ def test_a_region_is_its_lines(lines: list[SourceLine], expected: list[tuple[str
             [],
             "region",
             ["два"],
-            [(Reason.GAP, "p.xml#r1", "a line of the region is not transcribed: p.xml:2")],
+            [(SkipReason.GAP, "p.xml#r1", "a line of the region is not transcribed: p.xml:2")],
             id="only the region with the blank line is left out",
         ),
         pytest.param(
@@ -103,7 +103,7 @@ def test_a_region_is_its_lines(lines: list[SourceLine], expected: list[tuple[str
             [line("два", 2, None)],
             "page",
             [],
-            [(Reason.GAP, "p.xml", "a line of the page could not be read: p.xml:2")],
+            [(SkipReason.GAP, "p.xml", "a line of the page could not be read: p.xml:2")],
             id="a line that the format left out already",
         ),
         pytest.param(
@@ -111,18 +111,20 @@ def test_a_region_is_its_lines(lines: list[SourceLine], expected: list[tuple[str
             [],
             "page",
             [],
-            [(Reason.NO_TEXT, "p.xml", "nothing on the page is transcribed")],
+            [(SkipReason.NO_TEXT, "p.xml", "nothing on the page is transcribed")],
             id="nothing at all",
         ),
-        pytest.param([], [], "page", [], [(Reason.NO_TEXT, "p.xml", "nothing on the page is transcribed")], id="empty"),
+        pytest.param(
+            [], [], "page", [], [(SkipReason.NO_TEXT, "p.xml", "nothing on the page is transcribed")], id="empty"
+        ),
     ],
 )
 def test_a_unit_with_a_gap_is_left_out_and_is_no_fault(
-    lines: list[SourceLine],
-    lost: list[SourceLine],
+    lines: list[Line],
+    lost: list[Line],
     unit: Unit,
     texts: list[str],
-    told: list[tuple[Reason, str, str]],
+    told: list[tuple[SkipReason, str, str]],
 ) -> None:
     found, left_out = units(image_of(*lines, lost=tuple(lost)), unit)
     assert [one.text for one in found] == texts
@@ -131,7 +133,7 @@ def test_a_unit_with_a_gap_is_left_out_and_is_no_fault(
 
 @pytest.mark.parametrize("unit", ["region", "page"])
 def test_an_image_that_comes_whole_stays_as_it_is(unit: Unit) -> None:
-    image = image_of(SourceLine("раз", "p.txt"))
+    image = image_of(Line("раз", "p.txt"))
     assert Units(unit).of(image, Notes(strict=True)) == image
 
 
@@ -148,7 +150,7 @@ def test_alto_names_its_blocks(tmp_path: Path) -> None:
     dummy = '</TextBlock><TextBlock ID="eSc_dummyblock_">'
     write(tmp_path / "p.xml", alto(alto_line("раз") + named + alto_line("два") + dummy + alto_line("три")))
     (image,) = read_alto(tmp_path)
-    assert isinstance(image, SourceImage)
+    assert isinstance(image, Page)
     assert [one.region for one in image.lines] == [Region("line 6"), Region("b2", Outline((5, 6, 55, 46))), None]
 
 
@@ -164,7 +166,7 @@ def test_page_names_its_regions(tmp_path: Path, points: str, outline: Outline | 
     region = f'<TextRegion id="r1"><Coords points="{points}"/>{page_line("раз")}</TextRegion>'
     write(tmp_path / "p.xml", page_xml(region))
     (image,) = read_page(tmp_path)
-    assert isinstance(image, SourceImage)
+    assert isinstance(image, Page)
     assert [one.region for one in image.lines] == [Region("r1", outline)]
 
 
@@ -173,7 +175,7 @@ def test_a_line_without_an_outline_makes_a_gap_in_its_page(tmp_path: Path) -> No
     bare = '<TextLine><String CONTENT="без места"/></TextLine>'
     write(tmp_path / "p.xml", alto(alto_line("раз") + bare))
     _, image = read_alto(tmp_path)
-    assert isinstance(image, SourceImage)
+    assert isinstance(image, Page)
     assert [one.text for one in image.lost] == ["без места"]
 
 

@@ -13,7 +13,7 @@ from dsocr.data.check import check
 from dsocr.data.convert import convert
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import PrepareReport, prepare
-from dsocr.document import Outline, SourceImage, Split
+from dsocr.document import Outline, Page, Split
 from dsocr.evaluation.scores import hands_by_writer
 from dsocr.formats import choose_format
 from dsocr.inference.transcribe import transcribe
@@ -78,7 +78,7 @@ def test_what_is_found_is_true(report: PrepareReport) -> None:
 
 def test_pages_come_back_the_same_from_other_formats(tmp_path: Path) -> None:
     def lines(folder: Path) -> dict[str, list[tuple[str, Outline | None]]]:
-        images = [image for image in choose_format(folder, None, {}).read(folder, {}) if isinstance(image, SourceImage)]
+        images = [image for image in choose_format(folder, None, {}).read(folder, {}) if isinstance(image, Page)]
         return {image.image.name: [(line.text.strip(), line.outline) for line in image.lines] for image in images}
 
     place, wanted = COPISTE, lines(COPISTE)

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from dsocr.data.dataset import Dataset
 from dsocr.data.placement import Notes
-from dsocr.document import Outline, SourceImage, Split
+from dsocr.document import Outline, Page, Split
 from dsocr.errors import DataError, DsocrError
 from dsocr.formats.page import read_page
 from dsocr.inference.confidence import Prediction
@@ -46,7 +46,7 @@ def shelf(store: Store, source: Path, tmp_path: Path) -> Iterator[Shelf]:
 
 
 def read_back(folder: Path) -> list[str]:
-    images = [item for item in read_page(folder) if isinstance(item, SourceImage)]
+    images = [item for item in read_page(folder) if isinstance(item, Page)]
     return [line.text for image in images for line in image.lines]
 
 

@@ -8,7 +8,7 @@ from dsocr.console import Printer
 from dsocr.errors import ConfigError, typed
 
 if TYPE_CHECKING:
-    from dsocr.data.dataset import Card, LeftOutCard
+    from dsocr.data.dataset import Card, SkippedCard
     from dsocr.data.prepare import PrepareReport
 
 
@@ -105,7 +105,7 @@ def print_prepared(printer: Printer, report: "PrepareReport") -> None:
 
 
 def print_left_out(
-    printer: Printer, left_out: Mapping[str, "LeftOutCard"], unmatched: Mapping[str, "LeftOutCard"]
+    printer: Printer, left_out: Mapping[str, "SkippedCard"], unmatched: Mapping[str, "SkippedCard"]
 ) -> None:
     """What a source has that did not come along, and the names that no pattern matched."""
     for reason, part in left_out.items():

@@ -15,11 +15,11 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dsocr import __version__
-from dsocr.data.dataset import LeftOutCard
+from dsocr.data.dataset import SkippedCard
 from dsocr.data.dataset_writer import is_of_the_system, refuse_output
 from dsocr.data.placement import Notes
 from dsocr.data.prepare import Names, Progress, counted
-from dsocr.document import Item, LeftOut, Outline, Reason, SourceImage, SourceLine
+from dsocr.document import Item, Line, Outline, Page, Skipped, SkipReason
 from dsocr.errors import DataError, typed
 from dsocr.formats import TargetFormat, choose_format, choose_target
 from dsocr.formats.dataset_folder import read_dataset
@@ -49,8 +49,8 @@ class Conversion(BaseModel):
     lines: int
     splits: dict[str, int]
     left_behind: list[str]
-    left_out: dict[str, LeftOutCard]
-    unmatched: dict[str, LeftOutCard]
+    left_out: dict[str, SkippedCard]
+    unmatched: dict[str, SkippedCard]
     remarks: list[str]
     files: list[str]
 
@@ -106,21 +106,21 @@ class Fitting:
     names: Names
     target: TargetFormat
 
-    def images(self, notes: Notes) -> Iterator[SourceImage]:
+    def images(self, notes: Notes) -> Iterator[Page]:
         """The images that have lines; all else is noted."""
         for item in notes.sifted(self.read()):
             image = self._fitted(self.names.named(item, notes), notes)
             if image.lines:
                 yield image
 
-    def _fitted(self, image: SourceImage, notes: Notes) -> SourceImage:
+    def _fitted(self, image: Page, notes: Notes) -> Page:
         if not image.lines:
-            notes.add(LeftOut(Reason.NO_TRANSCRIPTION, _told(image.where), "no line stands on the image"))
+            notes.add(Skipped(SkipReason.NO_TRANSCRIPTION, _told(image.where), "no line stands on the image"))
         lines = []
         for line in image.lines:
             stripped = replace(line, text=line.text.strip(), where=_told(line.where))
             fitted = self._line(stripped)
-            if isinstance(fitted, LeftOut):
+            if isinstance(fitted, Skipped):
                 notes.add(fitted)
             else:
                 lines.append(fitted)
@@ -134,17 +134,17 @@ class Fitting:
             columns={_told(name): _told(value) for name, value in image.columns.items()},
         )
 
-    def _line(self, line: SourceLine) -> SourceLine | LeftOut:
+    def _line(self, line: Line) -> Line | Skipped:
         """The line, without a text where it only has its place on a page."""
         if line.outline and self.target.whole and not _has_area(line.outline):
-            return LeftOut(Reason.TOO_SMALL, line.where, "the line's box holds no pixel")
+            return Skipped(SkipReason.TOO_SMALL, line.where, "the line's box holds no pixel")
         if is_blank(line.text):
             if line.outline and self.target.whole:
                 return replace(line, text="")
-            return LeftOut(Reason.NO_TEXT, line.where, "the transcription is empty")
+            return Skipped(SkipReason.NO_TEXT, line.where, "the transcription is empty")
         if found := self.target.forbidden.search(line.text):
             message = f"the transcription holds {found[0]!a}, which {self.target.name} has no place for"
-            return LeftOut(Reason.UNWRITABLE, line.where, message)
+            return Skipped(SkipReason.UNWRITABLE, line.where, message)
         return line
 
 
@@ -173,14 +173,14 @@ class Survey:
     _seen: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, images: Iterable[SourceImage], asked: Mapping[str, str]) -> "Survey":
+    def of(cls, images: Iterable[Page], asked: Mapping[str, str]) -> "Survey":
         """The survey of these images; `asked` are the columns that were given by name."""
         survey = cls(asked)
         for image in images:
             survey._add(image)
         return survey
 
-    def _add(self, image: SourceImage) -> None:
+    def _add(self, image: Page) -> None:
         self.images += 1
         self.outlines += sum(line.outline is not None for line in image.lines)
         self.regions += sum(line.region is not None for line in image.lines)
@@ -190,7 +190,7 @@ class Survey:
         self.columns.update(dict.fromkeys(name for name, value in image.columns.items() if value))
         self._seen[_own_name(image).casefold()] += 1
 
-    def short_name(self, image: SourceImage) -> str:
+    def short_name(self, image: Page) -> str:
         """The image's own name where no other has it, else with its folders."""
         own = _own_name(image)
         return own if self._seen[own.casefold()] == 1 else image.name
@@ -232,7 +232,7 @@ class Survey:
         return [sentence.format(count) for sentence, count in sentences.items() if count]
 
 
-def _own_name(image: SourceImage) -> str:
+def _own_name(image: Page) -> str:
     return image.name.rpartition("/")[2]
 
 
@@ -242,7 +242,7 @@ class ConvertReport:
 
     out: Path
     conversion: Conversion
-    left_out: list[LeftOut]
+    left_out: list[Skipped]
     next: str
 
 
@@ -332,7 +332,7 @@ class _Written:
 
 
 def _write(
-    writing: Writer, images: Iterator[SourceImage], survey: Survey, notes: Notes, progress: Progress | None
+    writing: Writer, images: Iterator[Page], survey: Survey, notes: Notes, progress: Progress | None
 ) -> _Written:
     """Hands the images to the writer, one at a time."""
     written = _Written(0, Counter(), 0)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from dsocr.document import Box, Outline, Reason, SourceImage, SourceLine
+from dsocr.document import Box, Line, Outline, Page, SkipReason
 from dsocr.errors import DataError
 from dsocr.images import Colour, DecodedImage, decode_image, median_colour
 
@@ -38,7 +38,7 @@ VERSION = 1
 class CutTask:
     """An image of the source with its content, and the folder and file stem that its samples are stored under."""
 
-    image: SourceImage
+    image: Page
     data: bytes
     folder: Path
     stem: str
@@ -56,7 +56,7 @@ class CutLine:
 class Refusal:
     """Why a line, or a whole image, could not be cut."""
 
-    reason: Reason
+    reason: SkipReason
     message: str
 
 
@@ -87,7 +87,7 @@ def cut_image(task: CutTask) -> Cut | Refusal:
     return Cut(size, tuple(lines))
 
 
-def cut_lines(image: SourceImage, data: bytes) -> tuple[tuple[int, int], Iterator[LineFile | Refusal]] | Refusal:
+def cut_lines(image: Page, data: bytes) -> tuple[tuple[int, int], Iterator[LineFile | Refusal]] | Refusal:
     """The image's size and its samples as their files hold them, one at a time; what reads them sees the same pixels.
 
     `data` is the image's content.
@@ -101,7 +101,7 @@ def cut_lines(image: SourceImage, data: bytes) -> tuple[tuple[int, int], Iterato
     return decoded.image.size, (_line_file(outline, decoded, data, paper) for outline in outlines)
 
 
-def task_key(image: SourceImage, data: bytes) -> str:
+def task_key(image: Page, data: bytes) -> str:
     """Says which pixels come out: the same key, the same cut. Texts and names are not in it."""
     outlines = [astuple(line.outline) if line.outline else None for line in image.lines]
     told = json.dumps([VERSION, image.size, outlines], separators=(",", ":"))
@@ -112,17 +112,17 @@ class _OtherSizeError(DataError):
     """The outlines were drawn on an image of another shape."""
 
 
-def _reason(error: DataError) -> Reason:
-    return Reason.OTHER_SIZE if isinstance(error, _OtherSizeError) else Reason.BAD_IMAGE
+def _reason(error: DataError) -> SkipReason:
+    return SkipReason.OTHER_SIZE if isinstance(error, _OtherSizeError) else SkipReason.BAD_IMAGE
 
 
-def scaled_outline(line: SourceLine, image: SourceImage, size: tuple[int, int]) -> Outline | None:
+def scaled_outline(line: Line, image: Page, size: tuple[int, int]) -> Outline | None:
     """The line's outline in pixels of the image as it is, which may be larger or smaller than the source states."""
     across, down = _scale(size, image.size)
     return line.outline.scaled(across, down) if line.outline else None
 
 
-def scaled_line(line: SourceLine, image: SourceImage, size: tuple[int, int]) -> SourceLine:
+def scaled_line(line: Line, image: Page, size: tuple[int, int]) -> Line:
     """The line with its outline and its region's in pixels of the image as it is."""
     region = line.region
     if region and region.outline:
@@ -131,7 +131,7 @@ def scaled_line(line: SourceLine, image: SourceImage, size: tuple[int, int]) -> 
     return replace(line, outline=scaled_outline(line, image, size), region=region)
 
 
-def stored_outline(line: SourceLine, image: SourceImage, size: tuple[int, int]) -> Outline | None:
+def stored_outline(line: Line, image: Page, size: tuple[int, int]) -> Outline | None:
     """Where the stored sample stands on its page: the outline with the box that was cut out."""
     outline = scaled_outline(line, image, size)
     return replace(outline, box=crop_box(outline, size)) if outline else None
@@ -151,9 +151,9 @@ def _scale(actual: tuple[int, int], stated: tuple[int, int] | None) -> tuple[flo
 def _problem(outline: Outline, image: Image.Image) -> Refusal | None:
     left, top, right, bottom = crop_box(outline, image.size)
     if right <= left or bottom <= top:
-        return Refusal(Reason.OUTSIDE, "the line lies outside the image")
+        return Refusal(SkipReason.OUTSIDE, "the line lies outside the image")
     if min(right - left, bottom - top) < SMALLEST_SIDE:
-        return Refusal(Reason.TOO_SMALL, f"the line is {right - left}x{bottom - top} pixels")
+        return Refusal(SkipReason.TOO_SMALL, f"the line is {right - left}x{bottom - top} pixels")
     return None
 
 

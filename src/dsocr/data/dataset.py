@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from dsocr.config import RunConfig, problems_in
 from dsocr.data.splits import split_of_fold
-from dsocr.document import PackedImage, Sample, Split, Unit, points
+from dsocr.document import PackedImage, Sample, Split, Unit, parse_points
 from dsocr.errors import DataError
 from dsocr.io.files import CARD_FILE, inside
 from dsocr.text import TextPolicy
@@ -47,7 +47,7 @@ class SplitCard(_Part):
     sha256: str
 
 
-class LeftOutCard(_Part):
+class SkippedCard(_Part):
     """How many things of a kind there were, and the first of them."""
 
     count: int
@@ -96,11 +96,11 @@ class Card(_Part):
     store: Store = "files"
     splits: dict[Split, SplitCard]
     crossing: dict[str, int]
-    text_changes: dict[str, LeftOutCard] = {}
-    left_out: dict[str, LeftOutCard]
-    unmatched: dict[str, LeftOutCard]
+    text_changes: dict[str, SkippedCard] = {}
+    left_out: dict[str, SkippedCard]
+    unmatched: dict[str, SkippedCard]
     remarks: list[str] = []
-    repaired: dict[str, LeftOutCard] = {}
+    repaired: dict[str, SkippedCard] = {}
 
     def policy(self) -> TextPolicy:
         """What was done to the texts; what an older card does not tell is as it is by default."""
@@ -376,7 +376,7 @@ class _Row(BaseModel):
         known: dict[str, object] = {"bbox": list(self.bbox)} if self.bbox else {}
         for name, text in (("polygon", self.polygon), ("baseline", self.baseline)):
             if text:
-                known[name] = [list(point) for point in points(text)]
+                known[name] = [list(point) for point in parse_points(text)]
         return known
 
 

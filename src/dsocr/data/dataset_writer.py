@@ -12,7 +12,7 @@ from dsocr.data.cutting import Cut, Refusal
 from dsocr.data.dataset import METADATA_FILE, SHARDS, SplitCard, SplitHash, Store
 from dsocr.data.journal import Journal, StoredSample, from_json
 from dsocr.data.splits import page_key
-from dsocr.document import SourceImage, SourceLine, Split, written
+from dsocr.document import Line, Page, Split, format_points
 from dsocr.errors import DataError
 from dsocr.formats.parquet import Shards
 from dsocr.io.files import CARD_FILE, FIXES_FILE, is_dataset
@@ -158,7 +158,7 @@ def earlier_cuts(dataset: Path) -> Iterator[tuple[str, Cut | Refusal]]:
         return  # Without it everything is cut anew, and comes out the same.
 
 
-def sample_row(name: str, line: SourceLine, image: SourceImage) -> dict[str, Any]:
+def sample_row(name: str, line: Line, image: Page) -> dict[str, Any]:
     """A sample's row of metadata.
 
     Every row of a dataset has the same columns, and each column one type: `datasets` refuses a column that is null in
@@ -174,6 +174,6 @@ def sample_row(name: str, line: SourceLine, image: SourceImage) -> dict[str, Any
         "document": image.document or "",
         "source": line.where,
         "bbox": list(outline.box) if outline else None,
-        "polygon": written(outline.polygon) if outline else "",
-        "baseline": written(outline.baseline) if outline else "",
+        "polygon": format_points(outline.polygon) if outline else "",
+        "baseline": format_points(outline.baseline) if outline else "",
     }

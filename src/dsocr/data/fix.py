@@ -26,7 +26,7 @@ from dsocr.data.check.text_checks import (
     find_invisible,
     lone_latin_words,
 )
-from dsocr.data.dataset import Dataset, LeftOutCard
+from dsocr.data.dataset import Dataset, SkippedCard
 from dsocr.data.dataset_writer import IMAGES, refuse_output, write_split
 from dsocr.data.journal import StoredSample
 from dsocr.data.placement import EXAMPLES, count_crossing
@@ -263,11 +263,11 @@ def _read_unchanged(row: _Row) -> bytes:
     return data
 
 
-def _count_repairs(before: dict[str, LeftOutCard], fixes: list[Fix]) -> dict[str, LeftOutCard]:
+def _count_repairs(before: dict[str, SkippedCard], fixes: list[Fix]) -> dict[str, SkippedCard]:
     """Number of repairs by code with examples, those of an earlier fix included."""
     repaired = dict(before)
     for fix in fixes:
-        card = repaired.get(fix.code) or LeftOutCard(count=0, examples=[])
+        card = repaired.get(fix.code) or SkippedCard(count=0, examples=[])
         examples = [*card.examples, str(fix)] if len(card.examples) < EXAMPLES else card.examples
-        repaired[fix.code] = LeftOutCard(count=card.count + 1, examples=examples)
+        repaired[fix.code] = SkippedCard(count=card.count + 1, examples=examples)
     return repaired

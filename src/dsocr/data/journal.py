@@ -19,7 +19,7 @@ from typing import Any
 
 from dsocr.data.cutting import Cut, CutLine, CutTask, Refusal, cut_image, task_key
 from dsocr.data.dataset import PackedFiles
-from dsocr.document import Reason, SourceImage, Split
+from dsocr.document import Page, SkipReason, Split
 from dsocr.errors import DataError
 from dsocr.images import read_bytes
 from dsocr.io.files import disk_in_sentences, inside
@@ -191,7 +191,7 @@ def _told(refusal: Refusal) -> list[str]:
 
 def _refusal(told: Mapping[str, Any]) -> Refusal:
     reason, message = told["refused"]
-    return Refusal(Reason(reason), message)
+    return Refusal(SkipReason(reason), message)
 
 
 WORTH_KEEPING = 5.0
@@ -286,7 +286,7 @@ class CutImage:
     `key` is empty where the image could not be read; `recalled` is true where nothing had to be cut.
     """
 
-    image: SourceImage
+    image: Page
     cut: Cut | Refusal
     folder: Path
     key: str = ""
@@ -303,7 +303,7 @@ class Cutters:
         self._former = PackedFiles(earlier)
         self._workers = workers
 
-    def cut_all(self, images: Iterable[SourceImage]) -> Iterator[CutImage]:
+    def cut_all(self, images: Iterable[Page]) -> Iterator[CutImage]:
         """What became of each image, in order; few are held at any time."""
         begun: deque[Callable[[], CutImage]] = deque()
         for image in images:
@@ -313,11 +313,11 @@ class Cutters:
         while begun:
             yield begun.popleft()()
 
-    def _begin(self, image: SourceImage) -> Callable[[], CutImage]:
+    def _begin(self, image: Page) -> Callable[[], CutImage]:
         try:
             data = image.content() if image.content else read_bytes(image.image)
         except DataError as error:
-            return partial(CutImage, image, Refusal(Reason.BAD_IMAGE, error.message), self._folder)
+            return partial(CutImage, image, Refusal(SkipReason.BAD_IMAGE, error.message), self._folder)
         key = task_key(image, data)
         if found := self._recall(key):
             return partial(CutImage, image, *found, key, recalled=True)
@@ -355,7 +355,7 @@ class Cutters:
         self._journal.remember(key, unpacked)
         return unpacked, self._folder
 
-    def _finish(self, image: SourceImage, key: str, answer: "Future[Cut | Refusal]") -> CutImage:
+    def _finish(self, image: Page, key: str, answer: "Future[Cut | Refusal]") -> CutImage:
         cut = self._workers.result(answer)
         if isinstance(cut, Cut):
             cut = Cut(cut.size, tuple(_within(key[:_FOLDER_NAME], line) for line in cut.lines))

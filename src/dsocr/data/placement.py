@@ -22,7 +22,7 @@ from dsocr.data.splits import (
     split_called,
     split_of_fold,
 )
-from dsocr.document import Item, LeftOut, Reason, Remark, SourceImage, Split
+from dsocr.document import Item, Note, Page, Skipped, SkipReason, Split
 from dsocr.errors import DataError
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import read_text
@@ -234,12 +234,12 @@ class Notes:
     """
 
     strict: bool
-    left_out: list[LeftOut] = field(default_factory=list)
+    left_out: list[Skipped] = field(default_factory=list)
     unmatched: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     remarks: list[str] = field(default_factory=list)
     text_changes: dict[str, TextChanges] = field(default_factory=lambda: defaultdict(TextChanges))
 
-    def add(self, item: LeftOut) -> None:
+    def add(self, item: Skipped) -> None:
         """Notes that something is left out."""
         if self.strict and item.reason.is_fault:
             raise DataError(f"{item.reason}: {item.message}", where=item.where)
@@ -262,12 +262,12 @@ class Notes:
         """Notes what is no fault and worth knowing."""
         self.remarks.append(sentence)
 
-    def sifted(self, items: Iterable[Item]) -> Iterator[SourceImage]:
+    def sifted(self, items: Iterable[Item]) -> Iterator[Page]:
         """The images among what a source yields; the rest is noted."""
         for item in items:
-            if isinstance(item, LeftOut):
+            if isinstance(item, Skipped):
                 self.add(item)
-            elif isinstance(item, Remark):
+            elif isinstance(item, Note):
                 self.remark(item.message)
             else:
                 yield item
@@ -370,7 +370,7 @@ def _place_given(facts: Sequence[Placeable], plan: SplitPlan, notes: Notes) -> P
     splits = [fixed[number].split if number in fixed else fact.split for number, fact in enumerate(facts)]
     for fact, split in zip(facts, splits, strict=True):
         if split is None:
-            notes.add(LeftOut(Reason.NO_SPLIT, fact.where, "neither train, validation nor test"))
+            notes.add(Skipped(SkipReason.NO_SPLIT, fact.where, "neither train, validation nor test"))
     if missing := [split for split in Split if split not in splits]:
         names = " and ".join(f"no {split}" for split in missing)
         unit = known_units(facts)[0]

@@ -12,7 +12,7 @@ from typing import Any
 
 from dsocr import __version__
 from dsocr.data.cutting import Cut, CutLine, Refusal, stored_outline
-from dsocr.data.dataset import Card, FixedCard, LeftOutCard, SplitCard, Store, read_card
+from dsocr.data.dataset import Card, FixedCard, SkippedCard, SplitCard, Store, read_card
 from dsocr.data.dataset_writer import earlier_cuts, refuse_output, sample_row, write_sources, write_split
 from dsocr.data.journal import CutImage, Cutters, Journal, StoredSample, Work, as_json, recover, work_folder
 from dsocr.data.placement import (
@@ -27,7 +27,7 @@ from dsocr.data.placement import (
     read_fixed,
 )
 from dsocr.data.splits import GIVEN, Placeable, parse_fractions
-from dsocr.document import Box, Item, LeftOut, Outline, Reason, SourceImage, SourceLine, Split, Unit, bounds
+from dsocr.document import Box, Item, Line, Outline, Page, Skipped, SkipReason, Split, Unit, bounds
 from dsocr.errors import DataError
 from dsocr.formats import SourceFormat, choose_format
 from dsocr.io.encodings import text_encoding
@@ -59,7 +59,7 @@ class Units:
         self._unit = unit
         self._outlined = self._in_regions = False
 
-    def of(self, image: SourceImage, notes: Notes) -> SourceImage:
+    def of(self, image: Page, notes: Notes) -> Page:
         """The image with a line for each unit, the texts of its lines under each other.
 
         An image that comes whole stays as it is. A region is outlined by its own outline where that holds its lines,
@@ -76,43 +76,43 @@ class Units:
             raise DataError("no line of the source says which region it stands in", hint=hint)
 
 
-def _of_units(image: SourceImage, unit: Unit, notes: Notes) -> SourceImage:
+def _of_units(image: Page, unit: Unit, notes: Notes) -> Page:
     if _comes_whole(image):
         return image
     groups = [(image.where, [*image.lines, *image.lost])] if unit == "page" else regions_of(image)
     found = [_joined(where, lines, unit, frozenset(image.lost)) for where, lines in groups]
     for item in found:
-        if isinstance(item, LeftOut):
+        if isinstance(item, Skipped):
             notes.add(item)
-    return replace(image, lines=tuple(item for item in found if isinstance(item, SourceLine)), lost=())
+    return replace(image, lines=tuple(item for item in found if isinstance(item, Line)), lost=())
 
 
-def _comes_whole(image: SourceImage) -> bool:
+def _comes_whole(image: Page) -> bool:
     return len(image.lines) == 1 and not image.lost and not (image.lines[0].outline or image.lines[0].region)
 
 
-def regions_of(image: SourceImage) -> list[tuple[str, list[SourceLine]]]:
+def regions_of(image: Page) -> list[tuple[str, list[Line]]]:
     """Where each region stands and its lines, in the order in which the regions begin."""
-    groups: dict[str, list[SourceLine]] = {}
+    groups: dict[str, list[Line]] = {}
     for line in [*image.lines, *image.lost]:
         groups.setdefault(f"{image.where}#{line.region.id}" if line.region else line.where, []).append(line)
     return list(groups.items())
 
 
-def _joined(where: str, lines: Sequence[SourceLine], unit: Unit, lost: frozenset[SourceLine]) -> SourceLine | LeftOut:
+def _joined(where: str, lines: Sequence[Line], unit: Unit, lost: frozenset[Line]) -> Line | Skipped:
     if all(is_blank(line.text) for line in lines):
-        return LeftOut(Reason.NO_TEXT, where, f"nothing on the {unit} is transcribed")
+        return Skipped(SkipReason.NO_TEXT, where, f"nothing on the {unit} is transcribed")
     for line in lines:
         if is_blank(line.text) or line in lost:
             why = "could not be read" if line in lost else "is not transcribed"
-            return LeftOut(Reason.GAP, where, f"a line of the {unit} {why}: {line.where}")
+            return Skipped(SkipReason.GAP, where, f"a line of the {unit} {why}: {line.where}")
     outline = None if unit == "page" else around(lines)
     if unit == "region" and outline is None:
-        return LeftOut(Reason.NO_OUTLINE, where, "neither the region nor its lines have an outline")
-    return SourceLine("\n".join(line.text for line in lines), where, outline, lines[0].region)
+        return Skipped(SkipReason.NO_OUTLINE, where, "neither the region nor its lines have an outline")
+    return Line("\n".join(line.text for line in lines), where, outline, lines[0].region)
 
 
-def around(lines: Sequence[SourceLine]) -> Outline | None:
+def around(lines: Sequence[Line]) -> Outline | None:
     """The region's own outline where it holds its lines, else a box around them all."""
     boxes = [line.outline.box for line in lines if line.outline]
     region = lines[0].region
@@ -139,7 +139,7 @@ class Names:
     def __init__(self, wanted: Mapping[str, str | None]) -> None:
         self._namers = [_Namer(kind, said) for kind, said in wanted.items() if said is not None]
 
-    def named(self, image: SourceImage, notes: Notes) -> SourceImage:
+    def named(self, image: Page, notes: Notes) -> Page:
         """The image with its names."""
         for namer in self._namers:
             image = namer.named(image, notes)
@@ -158,9 +158,9 @@ class _Namer:
         self._kind = kind
         self._wanted = wanted
         self._matched = False
-        self._unmatched: SourceImage | None = None
+        self._unmatched: Page | None = None
 
-    def named(self, image: SourceImage, notes: Notes) -> SourceImage:
+    def named(self, image: Page, notes: Notes) -> Page:
         if self._wanted in image.columns:
             self._matched = True
             return replace(image, **{self._kind: image.columns[self._wanted].strip() or None})  # type: ignore[arg-type]
@@ -202,12 +202,12 @@ _AROUND = 20
 """Characters that an example shows on either side of a change."""
 _LONGEST = 60
 _DROPPED = {
-    "struck": (Reason.STRUCK, "the transcription holds struck-out text, which the policy drops"),
-    "unclear": (Reason.UNCLEAR, "the transcription holds an unclear place, which the policy drops"),
+    "struck": (SkipReason.STRUCK, "the transcription holds struck-out text, which the policy drops"),
+    "unclear": (SkipReason.UNCLEAR, "the transcription holds an unclear place, which the policy drops"),
 }
 
 
-def with_text(image: SourceImage, notes: Notes, policy: TextPolicy) -> SourceImage:
+def with_text(image: Page, notes: Notes, policy: TextPolicy) -> Page:
     """The image with texts as they are stored; lines without one are left out, and an image may be left with none."""
     lines = []
     for line in image.lines:
@@ -222,15 +222,15 @@ def with_text(image: SourceImage, notes: Notes, policy: TextPolicy) -> SourceIma
     return replace(image, lines=tuple(lines))
 
 
-def _problem(line: SourceLine, text: str, dropped: str | None) -> LeftOut | None:
+def _problem(line: Line, text: str, dropped: str | None) -> Skipped | None:
     if is_blank(text):
         left = "nothing is left of the transcription" if not is_blank(line.text) else "the transcription is empty"
-        return LeftOut(Reason.NO_TEXT, line.where, left)
+        return Skipped(SkipReason.NO_TEXT, line.where, left)
     if _HALF.search(text):
-        return LeftOut(Reason.BAD_SOURCE, line.where, "the transcription holds half of a character")
+        return Skipped(SkipReason.BAD_SOURCE, line.where, "the transcription holds half of a character")
     if dropped:
         reason, message = _DROPPED[dropped]
-        return LeftOut(reason, line.where, message)
+        return Skipped(reason, line.where, message)
     return None
 
 
@@ -265,7 +265,7 @@ class Reading:
     units: Units
     text_policy: TextPolicy
 
-    def images(self, notes: Notes) -> Iterator[SourceImage]:
+    def images(self, notes: Notes) -> Iterator[Page]:
         """The images that have samples with a text; all else is noted."""
         for image in notes.sifted(self.read()):
             # Before the texts, as those without one are left out there, and a page must not lose a line unnoticed.
@@ -297,7 +297,7 @@ class Recorder:
         self.recalled += found.recalled
         image, cut = found.image, found.cut
         if isinstance(cut, Refusal):
-            self._notes.add(LeftOut(cut.reason, image.where, cut.message))
+            self._notes.add(Skipped(cut.reason, image.where, cut.message))
             named: Cut | Refusal = cut
         else:
             named = Cut(cut.size, tuple(self._recorded(found, cut)))
@@ -313,7 +313,7 @@ class Recorder:
         image, stem = found.image, self._stems.take(found.image.name)
         for number, (line, result) in enumerate(zip(image.lines, cut.lines, strict=True), start=1):
             if isinstance(result, Refusal):
-                self._notes.add(LeftOut(result.reason, line.where, result.message))
+                self._notes.add(Skipped(result.reason, line.where, result.message))
                 yield result
                 continue
             is_whole = line.outline is None and number == 1
@@ -353,7 +353,7 @@ class PrepareReport:
 
     dataset: Path
     card: Card
-    left_out: list[LeftOut]
+    left_out: list[Skipped]
     unmatched: dict[str, list[str]]
     images: int
     recalled: int
@@ -470,7 +470,7 @@ def _told_by_notes(notes: Notes) -> dict[str, Any]:
     """What the card says of what was changed, left out or not found."""
     changes = notes.text_changes.items()
     return {
-        "text_changes": {rule: LeftOutCard(count=part.count, examples=part.examples) for rule, part in changes},
+        "text_changes": {rule: SkippedCard(count=part.count, examples=part.examples) for rule, part in changes},
         "left_out": counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
         "unmatched": counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
         "remarks": notes.remarks,
@@ -505,9 +505,9 @@ def _without_commit(source: str) -> str:
     return source.partition("@")[0] if source.startswith("hf:") else source
 
 
-def counted(items: Iterable[tuple[str, str]]) -> dict[str, LeftOutCard]:
+def counted(items: Iterable[tuple[str, str]]) -> dict[str, SkippedCard]:
     """How many of each kind there are, with the first of them."""
     by_kind: dict[str, list[str]] = defaultdict(list)
     for kind, example in items:
         by_kind[str(kind)].append(example)
-    return {kind: LeftOutCard(count=len(found), examples=found[:EXAMPLES]) for kind, found in by_kind.items()}
+    return {kind: SkippedCard(count=len(found), examples=found[:EXAMPLES]) for kind, found in by_kind.items()}

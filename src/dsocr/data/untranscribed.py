@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dsocr.data.placement import Notes
 from dsocr.data.prepare import Names
-from dsocr.document import LeftOut, Reason, Remark, SourceImage, SourceLine
+from dsocr.document import Line, Note, Page, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats import SourceFormat, choose_format
 from dsocr.images import IMAGE_SUFFIXES
@@ -39,14 +39,14 @@ class Untranscribed:
         """The name of the format, for a card."""
         return self.format.name if self.format else "images"
 
-    def images(self, notes: Notes) -> Iterator[SourceImage]:
+    def images(self, notes: Notes) -> Iterator[Page]:
         """The images that have such lines, with these alone; all else that a reader tells is noted."""
         for image in notes.sifted(self._items(notes)):
             lines = tuple(line for line in image.lines if is_blank(line.text))
             if lines:
                 yield self.names.named(replace(image, lines=lines), notes)
 
-    def _items(self, notes: Notes) -> Iterator[SourceImage | LeftOut | Remark]:
+    def _items(self, notes: Notes) -> Iterator[Page | Skipped | Note]:
         if self.format is None:
             folder = self.source if self.source.is_dir() else self.source.parent
             files = list_files(folder, IMAGE_SUFFIXES) if self.source.is_dir() else [self.source]
@@ -54,7 +54,7 @@ class Untranscribed:
                 yield _whole_image(path, relative(path, folder))
             return
         for item in self.format.read(self.source, self.columns):
-            if isinstance(item, LeftOut) and item.reason is Reason.NO_TRANSCRIPTION and self.source.is_dir():
+            if isinstance(item, Skipped) and item.reason is SkipReason.NO_TRANSCRIPTION and self.source.is_dir():
                 try:
                     yield _whole_image(inside(self.source, item.where), item.where)
                 except DataError:
@@ -76,6 +76,6 @@ def _is_images_alone(source: Path) -> bool:
     return False
 
 
-def _whole_image(path: Path, where: str) -> SourceImage:
+def _whole_image(path: Path, where: str) -> Page:
     name = where.rpartition(".")[0] or where
-    return SourceImage(path, name, where, (SourceLine("", where),))
+    return Page(path, name, where, (Line("", where),))

@@ -11,13 +11,13 @@ from typing import cast
 
 from lxml import etree
 
-from dsocr.document import Box, LeftOut, Outline, Point, SourceImage, SourceLine, points
+from dsocr.document import Box, Line, Outline, Page, Point, Skipped, parse_points
 from dsocr.errors import DataError
 from dsocr.formats.writing import PlacedWord, WholeImage, placed_words
 from dsocr.formats.xml import (
-    Line,
     MarkupWriter,
-    Page,
+    XmlLine,
+    XmlPage,
     box_of,
     element,
     escaped,
@@ -42,12 +42,12 @@ def find_alto(source: Path) -> list[Path]:
     return find_xml(source, "alto")
 
 
-def read_alto(source: Path) -> Iterator[SourceImage | LeftOut]:
+def read_alto(source: Path) -> Iterator[Page | Skipped]:
     """The pages of a folder of ALTO files, lines in the order of the file."""
     return read_pages(source, find_alto(source), describe_page)
 
 
-def describe_page(root: etree._Element) -> Page:
+def describe_page(root: etree._Element) -> XmlPage:
     """What one ALTO document says about its page."""
     unit = root.findtext("{*}Description/{*}MeasurementUnit", "").strip()
     if unit != "pixel":
@@ -57,7 +57,7 @@ def describe_page(root: etree._Element) -> Page:
     blocks = [block for block in page.iter("{*}TextBlock") if block.get("ID") != _NO_REGION]
     regions = {block: region_of(block, "ID", _outline) for block in blocks}
     lines = [
-        Line(
+        XmlLine(
             _text(line),
             row_of(line),
             _outline(line),
@@ -67,7 +67,7 @@ def describe_page(root: etree._Element) -> Page:
         )
         for place, line in enumerate(page.iter("{*}TextLine"))
     ]
-    return Page(image or None, stated_size(page, "WIDTH", "HEIGHT"), lines)
+    return XmlPage(image or None, stated_size(page, "WIDTH", "HEIGHT"), lines)
 
 
 def _text(line: etree._Element) -> str:
@@ -85,7 +85,7 @@ def _text(line: etree._Element) -> str:
 def _outline(element: etree._Element) -> Outline | None:
     """Of a line or a block: its polygon, else its box."""
     shape = element.find("{*}Shape/{*}Polygon")
-    polygon = points(None if shape is None else shape.get("POINTS"))
+    polygon = parse_points(None if shape is None else shape.get("POINTS"))
     baseline = _baseline(element)
     if len(polygon) >= 3:
         return Outline.of_polygon(polygon, baseline)
@@ -101,7 +101,7 @@ def _baseline(line: etree._Element) -> tuple[Point, ...]:
     text = (line.get("BASELINE") or "").strip()
     height = whole_number(line, "BASELINE")
     if height is None:
-        return points(text)
+        return parse_points(text)
     left, width = whole_number(line, "HPOS") or 0, whole_number(line, "WIDTH") or 0
     return ((left, height), (left + width, height))
 
@@ -137,7 +137,7 @@ def alto_document(whole: WholeImage) -> tuple[etree._Element, int]:
     return root, 0
 
 
-def _add_line(block: etree._Element, id_: str, line: SourceLine, whole: WholeImage) -> None:
+def _add_line(block: etree._Element, id_: str, line: Line, whole: WholeImage) -> None:
     place = _place(box_of(line, whole))
     outline = line.outline
     baseline = {"BASELINE": _points(outline.baseline)} if outline and outline.baseline else {}

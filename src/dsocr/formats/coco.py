@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dsocr.data.splits import split_of_folder, split_of_name
-from dsocr.document import LeftOut, Outline, Point, Reason, SourceImage, SourceLine, bounds
+from dsocr.document import Line, Outline, Page, Point, Skipped, SkipReason, bounds
 from dsocr.errors import DataError
 from dsocr.formats.tables import USUAL_NAMES, Columns
 from dsocr.formats.writing import Pictures
@@ -31,7 +31,7 @@ def find_coco(source: Path) -> list[Path]:
     return [path for path, start in heads if _HEAD.match(start) and not _OTHER.search(start)]
 
 
-def read_coco(source: Path, columns: Columns) -> Iterator[SourceImage | LeftOut]:
+def read_coco(source: Path, columns: Columns) -> Iterator[Page | Skipped]:
     """The images of all COCO files with what is transcribed on them, in the order of the file.
 
     The text is an attribute with a usual name, or the one that `columns` calls the text.
@@ -44,7 +44,7 @@ def read_coco(source: Path, columns: Columns) -> Iterator[SourceImage | LeftOut]
             data = read_json(path)
             images, annotations = _list(data, "images"), _list(data, "annotations")
         except DataError as error:
-            yield LeftOut(Reason.BAD_SOURCE, relative(path, root), error.message)
+            yield Skipped(SkipReason.BAD_SOURCE, relative(path, root), error.message)
             continue
         yield from _File(path, root, pictures, names).read(images, annotations)
 
@@ -66,59 +66,59 @@ class _File:
         self.names = names
         self.where = relative(path, root)
 
-    def read(self, images: list[object], annotations: list[object]) -> Iterator[SourceImage | LeftOut]:
+    def read(self, images: list[object], annotations: list[object]) -> Iterator[Page | Skipped]:
         by_image: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for number, annotation in enumerate(annotations, start=1):
             if isinstance(annotation, dict) and "image_id" in annotation:
                 by_image[str(annotation["image_id"])].append(annotation)
             else:
-                yield LeftOut(Reason.BAD_SOURCE, f"{self.where}#{number}", "the annotation names no image")
+                yield Skipped(SkipReason.BAD_SOURCE, f"{self.where}#{number}", "the annotation names no image")
         for number, image in enumerate(images, start=1):
             if isinstance(image, dict) and "id" in image:
                 yield from self._image(image, by_image.pop(str(image["id"]), []))
             else:
-                yield LeftOut(Reason.BAD_SOURCE, f"{self.where}#{number}", "the image has no id")
+                yield Skipped(SkipReason.BAD_SOURCE, f"{self.where}#{number}", "the image has no id")
         for image_id, lost in by_image.items():
             message = f"no image has the id {image_id!r}, or one that stands before has it too"
-            yield from (LeftOut(Reason.NO_IMAGE, self._place(annotation), message) for annotation in lost)
+            yield from (Skipped(SkipReason.NO_IMAGE, self._place(annotation), message) for annotation in lost)
 
     def _place(self, annotation: Mapping[str, Any]) -> str:
         return f"{self.where}#{writable(annotation.get('id', '?'))}"
 
-    def _image(self, entry: Mapping[str, Any], annotations: list[dict[str, Any]]) -> Iterator[SourceImage | LeftOut]:
+    def _image(self, entry: Mapping[str, Any], annotations: list[dict[str, Any]]) -> Iterator[Page | Skipped]:
         name = str(entry.get("file_name", ""))
         where = f"{self.where}#{writable(name)}"
         if not annotations:
-            yield LeftOut(Reason.NO_TRANSCRIPTION, where, "nothing on the image is annotated")
+            yield Skipped(SkipReason.NO_TRANSCRIPTION, where, "nothing on the image is annotated")
             return
         try:
             image = self.pictures.find(name, near=self.path.parent)
         except DataError as error:
-            yield LeftOut(Reason.NO_IMAGE, where, error.message)
+            yield Skipped(SkipReason.NO_IMAGE, where, error.message)
             return
         lines, lost = [], []
         for annotation in annotations:
             line = self._line(annotation)
-            if isinstance(line, LeftOut):
+            if isinstance(line, Skipped):
                 yield line
-                lost.append(SourceLine(_text(annotation, self.names), line.where))
+                lost.append(Line(_text(annotation, self.names), line.where))
             else:
                 lines.append(line)
         name = relative(image.with_suffix(""), self.root)
         split = split_of_name(self.path.stem) or split_of_folder(self.path.relative_to(self.root).parent)
         size = _size(entry)
-        yield SourceImage(image, name, where, tuple(lines), size, page=name, split=split, lost=tuple(lost))
+        yield Page(image, name, where, tuple(lines), size, page=name, split=split, lost=tuple(lost))
 
-    def _line(self, annotation: Mapping[str, Any]) -> SourceLine | LeftOut:
+    def _line(self, annotation: Mapping[str, Any]) -> Line | Skipped:
         place = self._place(annotation)
         text = _text(annotation, self.names)
         try:
             outline = _outline(annotation) if text.strip() else None
         except DataError as error:
-            return LeftOut(Reason.BAD_SOURCE, place, error.message)
+            return Skipped(SkipReason.BAD_SOURCE, place, error.message)
         if outline is None and text.strip():
-            return LeftOut(Reason.NO_OUTLINE, place, "the annotation has neither a polygon nor a box")
-        return SourceLine(text, place, outline)
+            return Skipped(SkipReason.NO_OUTLINE, place, "the annotation has neither a polygon nor a box")
+        return Line(text, place, outline)
 
 
 def _text(annotation: Mapping[str, Any], names: tuple[str, ...]) -> str:

@@ -5,10 +5,10 @@ from functools import partial
 from pathlib import Path
 
 from dsocr.data.dataset import Dataset, read_packed
-from dsocr.document import LeftOut, Sample, SourceImage, SourceLine, Split, written
+from dsocr.document import Line, Page, Sample, Skipped, Split, format_points
 
 
-def read_dataset(folder: Path) -> Iterator[SourceImage | LeftOut]:
+def read_dataset(folder: Path) -> Iterator[Page | Skipped]:
     """The samples of all splits, each an image with its line.
 
     Where a line stood on its page is told in `columns`, as `written` has it: it is not where it stands on this image.
@@ -16,11 +16,11 @@ def read_dataset(folder: Path) -> Iterator[SourceImage | LeftOut]:
     dataset = Dataset.open(folder)
     for split in Split:
         for where, sample in dataset.numbered(split):
-            yield SourceImage(
+            yield Page(
                 image=sample.image if isinstance(sample.image, Path) else sample.image.file,
                 name=sample.id.rpartition(".")[0],
                 where=where,
-                lines=(SourceLine(sample.text, where),),
+                lines=(Line(sample.text, where),),
                 writer=sample.writer,
                 page=sample.page,
                 document=sample.document,
@@ -33,5 +33,5 @@ def read_dataset(folder: Path) -> Iterator[SourceImage | LeftOut]:
 def _origin(sample: Sample) -> dict[str, str]:
     known = {"source": sample.source or "", "fold": str(sample.fold or "")}
     if box := sample.geometry.get("bbox"):
-        known["bbox"] = written(((box[0], box[1]), (box[2], box[3])))
-    return known | {name: written(sample.geometry.get(name, ())) for name in ("polygon", "baseline")}
+        known["bbox"] = format_points(((box[0], box[1]), (box[2], box[3])))
+    return known | {name: format_points(sample.geometry.get(name, ())) for name in ("polygon", "baseline")}

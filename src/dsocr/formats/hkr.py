@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dsocr.data.splits import split_of_folder, split_of_name
-from dsocr.document import LeftOut, Reason, SourceImage, SourceLine
+from dsocr.document import Line, Page, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats.writing import Pictures
 from dsocr.io.encodings import head, read_json, read_text
@@ -26,7 +26,7 @@ def find_hkr(source: Path) -> list[Path]:
     return [path for path in files if _is_annotation(head(path))]
 
 
-def read_hkr(source: Path) -> Iterator[SourceImage | LeftOut]:
+def read_hkr(source: Path) -> Iterator[Page | Skipped]:
     """Every annotation with its image."""
     pictures = Pictures(source)
     stages = _stages(source)
@@ -35,16 +35,16 @@ def read_hkr(source: Path) -> Iterator[SourceImage | LeftOut]:
         try:
             name, text = _described(path)
         except DataError as error:
-            yield LeftOut(Reason.BAD_SOURCE, where, error.message)
+            yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
             continue
         try:
             image = pictures.find(name, near=path.parent, folder="img")
         except DataError as error:
-            yield LeftOut(Reason.NO_IMAGE, where, error.message)
+            yield Skipped(SkipReason.NO_IMAGE, where, error.message)
             continue
         known = split_of_name(stages.get(name, "")) if stages else split_of_folder(path.parent.relative_to(source))
-        line = SourceLine(text, where)
-        yield SourceImage(image, relative(image.with_suffix(""), source), where, (line,), split=known)
+        line = Line(text, where)
+        yield Page(image, relative(image.with_suffix(""), source), where, (line,), split=known)
 
 
 def _is_annotation(start: bytes) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from dsocr.document import Item, LeftOut, Reason, Remark, SourceImage, SourceLine, Split
+from dsocr.document import Item, Line, Note, Page, Skipped, SkipReason, Split
 from dsocr.errors import DataError
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import head, read_text
@@ -98,7 +98,7 @@ def read_iam(source: Path) -> Iterator[Item]:
     """Every row of `lines.txt` with its image, the page being its form."""
     splits = read_splits(source)
     if splits:
-        yield Remark(f"the splits are those of {splits.told()}")
+        yield Note(f"the splits are those of {splits.told()}")
     known = _Known(source, _images(source), _writers(source), splits)
     for file in find_iam(source):
         for number, row in enumerate(read_text(file).split("\n"), start=1):
@@ -122,22 +122,22 @@ class _Known:
     writers: dict[str, str]
     splits: Splits | None
 
-    def source_image(self, row: str, where: str) -> SourceImage | LeftOut:
+    def source_image(self, row: str, where: str) -> Page | Skipped:
         found = _ROW.fullmatch(row)
         if not found:
-            return LeftOut(Reason.BAD_SOURCE, where, f"the row is not one of IAM's: {row[:60]!r}")
+            return Skipped(SkipReason.BAD_SOURCE, where, f"the row is not one of IAM's: {row[:60]!r}")
         line, form = found["line"], found["form"]
         split = self.splits.of(line, form) if self.splits else None
         if self.splits and split is None:
-            return LeftOut(Reason.NO_SPLIT, where, f"{line} stands in none of {self.splits.told()}")
+            return Skipped(SkipReason.NO_SPLIT, where, f"{line} stands in none of {self.splits.told()}")
         paths = self.images.get(line, [])
         if len(paths) != 1:
-            return LeftOut(Reason.NO_IMAGE, where, f"{len(paths)} images are called {line!r}, not one")
-        return SourceImage(
+            return Skipped(SkipReason.NO_IMAGE, where, f"{len(paths)} images are called {line!r}, not one")
+        return Page(
             image=paths[0],
             name=relative(paths[0].with_suffix(""), self.source),
             where=where,
-            lines=(SourceLine(found["text"].replace("|", " "), where),),
+            lines=(Line(found["text"].replace("|", " "), where),),
             writer=self.writers.get(form),
             page=form,
             split=split,

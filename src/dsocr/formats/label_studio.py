@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from dsocr.data.splits import split_of_folder, split_of_name
-from dsocr.document import LeftOut, Outline, Point, Reason, SourceImage, SourceLine, Split, bounds
+from dsocr.document import Line, Outline, Page, Point, Skipped, SkipReason, Split, bounds
 from dsocr.errors import DataError
 from dsocr.formats.writing import Pictures
 from dsocr.images import IMAGE_SUFFIXES
@@ -26,22 +26,22 @@ _WITHOUT_SHAPE = frozenset({"labels", "choices", "rating", "number", "taxonomy",
 _REGION_TEXT_NAMES = ("transcription", "text", "caption")
 
 
-def read_regions(annotation: Mapping[str, Any], where: str) -> list[SourceLine | LeftOut]:
+def read_regions(annotation: Mapping[str, Any], where: str) -> list[Line | Skipped]:
     """A line for each region, in the order they were drawn; a text without a region is the whole image's."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for number, item in enumerate(_dicts(annotation.get("result"))):
         groups.setdefault(str(item.get("id", number)), []).append(item)
     found = [line for id_, items in groups.items() for line in _line(items, f"{where}#{writable(id_)}")]
-    whole = [line for line in found if isinstance(line, SourceLine) and line.outline is None]
+    whole = [line for line in found if isinstance(line, Line) and line.outline is None]
     if not found:
-        return [LeftOut(Reason.NO_TRANSCRIPTION, where, "nothing on the image is annotated")]
+        return [Skipped(SkipReason.NO_TRANSCRIPTION, where, "nothing on the image is annotated")]
     if len(found) > 1 and whole:
         told = "the text belongs to no region, and is not the only one"
-        return [LeftOut(Reason.NO_OUTLINE, line.where, told) if line in whole else line for line in found]
+        return [Skipped(SkipReason.NO_OUTLINE, line.where, told) if line in whole else line for line in found]
     return found
 
 
-def _line(items: Sequence[Mapping[str, Any]], where: str) -> Iterator[SourceLine | LeftOut]:
+def _line(items: Sequence[Mapping[str, Any]], where: str) -> Iterator[Line | Skipped]:
     """The line that the parts of a region make; nothing where they are neither a shape nor a text."""
     try:
         shaped = [item for item in items if _has_shape(item)]
@@ -51,12 +51,14 @@ def _line(items: Sequence[Mapping[str, Any]], where: str) -> Iterator[SourceLine
         outline = _outline(shaped[0]) if shaped else None
         text = _text(texts)
     except DataError as error:
-        yield LeftOut(Reason.BAD_SOURCE, where, error.message)
+        yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
         return
     if shaped and outline is None:
-        yield LeftOut(Reason.NO_OUTLINE, where, f"its shape is {shaped[0].get('type')!r}, not a rectangle or a polygon")
+        yield Skipped(
+            SkipReason.NO_OUTLINE, where, f"its shape is {shaped[0].get('type')!r}, not a rectangle or a polygon"
+        )
     else:
-        yield SourceLine(text, where, outline)
+        yield Line(text, where, outline)
 
 
 def _has_shape(item: Mapping[str, Any]) -> bool:
@@ -156,7 +158,7 @@ def find_label_studio(source: Path) -> list[Path]:
     return [path for path in files if _HEAD.match(head(path))]
 
 
-def read_label_studio(source: Path) -> Iterator[SourceImage | LeftOut]:
+def read_label_studio(source: Path) -> Iterator[Page | Skipped]:
     """Every annotated image of every export."""
     root = source.parent if source.is_file() else source
     pictures = Pictures(root)
@@ -167,7 +169,7 @@ def read_label_studio(source: Path) -> Iterator[SourceImage | LeftOut]:
             if not isinstance(tasks, list):
                 raise DataError("it is not a list of tasks")
         except DataError as error:
-            yield LeftOut(Reason.BAD_SOURCE, where, error.message)
+            yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
             continue
         split = split_of_name(path.stem) or split_of_folder(path.relative_to(root).parent)
         for number, task in enumerate(tasks, start=1):
@@ -184,25 +186,25 @@ class _Task:
     split: Split | None
     where: str
 
-    def read(self, task: object) -> Iterator[SourceImage | LeftOut]:
+    def read(self, task: object) -> Iterator[Page | Skipped]:
         if not isinstance(task, dict):
-            yield LeftOut(Reason.BAD_SOURCE, self.where, "the task is not a JSON object")
+            yield Skipped(SkipReason.BAD_SOURCE, self.where, "the task is not a JSON object")
             return
-        reason = Reason.NO_IMAGE
+        reason = SkipReason.NO_IMAGE
         try:
             image = self._image(_reference(task))
-            reason = Reason.BAD_SOURCE
+            reason = SkipReason.BAD_SOURCE
             found = self._lines(task)
         except DataError as error:
-            yield LeftOut(reason, self.where, error.message)
+            yield Skipped(reason, self.where, error.message)
             return
-        yield from (item for item in found if isinstance(item, LeftOut))
-        lines = tuple(item for item in found if isinstance(item, SourceLine))
+        yield from (item for item in found if isinstance(item, Skipped))
+        lines = tuple(item for item in found if isinstance(item, Line))
         if not lines:
             return
         name = relative(image.with_suffix(""), self.root)
-        lost = tuple(SourceLine("", item.where) for item in found if isinstance(item, LeftOut) and item.reason.is_fault)
-        yield SourceImage(image, name, self.where, lines, stated_size(task), page=name, split=self.split, lost=lost)
+        lost = tuple(Line("", item.where) for item in found if isinstance(item, Skipped) and item.reason.is_fault)
+        yield Page(image, name, self.where, lines, stated_size(task), page=name, split=self.split, lost=lost)
 
     def _image(self, reference: str) -> Path:
         names = _names(reference)
@@ -213,27 +215,28 @@ class _Task:
                 problem = error
         raise DataError(f"{problem.message}, which {reference[:200]!r} names")
 
-    def _lines(self, task: Mapping[str, Any]) -> list[SourceLine | LeftOut]:
+    def _lines(self, task: Mapping[str, Any]) -> list[Line | Skipped]:
         if not isinstance(task.get("annotations"), list):
-            return [SourceLine(_short_text(task), self.where)]
+            return [Line(_short_text(task), self.where)]
         chosen, left_out = _newest(task["annotations"], self.where)
         return [*left_out, *(read_regions(chosen, self.where) if chosen else ())]
 
 
-def _newest(annotations: list[Any], where: str) -> tuple[dict[str, Any] | None, list[LeftOut]]:
+def _newest(annotations: list[Any], where: str) -> tuple[dict[str, Any] | None, list[Skipped]]:
     """The annotation that counts, and the others: cancelled, or older."""
     told = [annotation for annotation in annotations if isinstance(annotation, dict)]
     kept = [annotation for annotation in told if not annotation.get("was_cancelled")]
     left_out = [
-        LeftOut(Reason.NO_TRANSCRIPTION, where, "the annotation was cancelled") for _ in range(len(told) - len(kept))
+        Skipped(SkipReason.NO_TRANSCRIPTION, where, "the annotation was cancelled")
+        for _ in range(len(told) - len(kept))
     ]
     if not told:
-        left_out = [LeftOut(Reason.NO_TRANSCRIPTION, where, "the image is not annotated")]
+        left_out = [Skipped(SkipReason.NO_TRANSCRIPTION, where, "the image is not annotated")]
     if not kept:
         return None, left_out
     # Their times are written so that the later one is the greater text; of equal ones the last counts.
     chosen = max(reversed(kept), key=lambda annotation: str(annotation.get("updated_at") or ""))
-    older = LeftOut(Reason.SUPERSEDED, where, "the image has a newer annotation")
+    older = Skipped(SkipReason.SUPERSEDED, where, "the image has a newer annotation")
     return chosen, left_out + [older] * (len(kept) - 1)
 
 

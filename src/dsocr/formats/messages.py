@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dsocr.data.splits import split_of_folder, split_of_name
-from dsocr.document import LeftOut, Reason, SourceImage, SourceLine, Split
+from dsocr.document import Line, Page, Skipped, SkipReason, Split
 from dsocr.errors import DataError
 from dsocr.formats.writing import HALF, IMAGES, Added, LineCutter, Pictures
 from dsocr.io.encodings import head, parse_json, read_json, read_text
@@ -38,7 +38,7 @@ def is_messages(path: Path) -> bool:
     return pattern is not None and bool(pattern.match(head(path)))
 
 
-def read_messages(source: Path) -> Iterator[SourceImage | LeftOut]:
+def read_messages(source: Path) -> Iterator[Page | Skipped]:
     """Every conversation about one image."""
     root = source.parent if source.is_file() else source
     pictures = Pictures(root)
@@ -47,9 +47,9 @@ def read_messages(source: Path) -> Iterator[SourceImage | LeftOut]:
         split = split_of_name(path.stem) or split_of_folder(path.relative_to(root).parent)
         try:
             for place, row in _rows(path, where):
-                yield row if isinstance(row, LeftOut) else _source_image(row, place, path, root, pictures, split)
+                yield row if isinstance(row, Skipped) else _source_image(row, place, path, root, pictures, split)
         except DataError as error:
-            yield LeftOut(Reason.BAD_SOURCE, where, error.message)
+            yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
 
 
 def _rows(path: Path, where: str) -> Iterator[tuple[str, object]]:
@@ -67,25 +67,25 @@ def _rows(path: Path, where: str) -> Iterator[tuple[str, object]]:
         try:
             yield place, parse_json(line, place)
         except DataError as error:
-            yield place, LeftOut(Reason.BAD_SOURCE, place, error.message)
+            yield place, Skipped(SkipReason.BAD_SOURCE, place, error.message)
 
 
 def _source_image(
     row: object, place: str, path: Path, root: Path, pictures: Pictures, split: Split | None
-) -> SourceImage | LeftOut:
+) -> Page | Skipped:
     try:
         name, text, columns = _described(row)
     except DataError as error:
-        return LeftOut(Reason.BAD_SOURCE, place, error.message)
+        return Skipped(SkipReason.BAD_SOURCE, place, error.message)
     try:
         image = pictures.find(name, near=path.parent)
     except DataError as error:
-        return LeftOut(Reason.NO_IMAGE, place, error.message)
-    return SourceImage(
+        return Skipped(SkipReason.NO_IMAGE, place, error.message)
+    return Page(
         image=image,
         name=relative(image.with_suffix(""), root),
         where=place,
-        lines=(SourceLine(text, place),),
+        lines=(Line(text, place),),
         split=split,
         columns=columns,
     )
@@ -207,7 +207,7 @@ class MessagesWriter:
         self._cutter = LineCutter(folder / IMAGES)
         self._files: dict[str, TextIO] = {}
 
-    def add(self, image: SourceImage, stem: str) -> Added:
+    def add(self, image: Page, stem: str) -> Added:
         """Cuts the lines and lets the assistant say them."""
         lines, left_out = self._cutter.cut(image, stem)
         known = {"writer": image.writer or "", "page": image.page or "", "document": image.document or ""}

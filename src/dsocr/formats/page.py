@@ -10,14 +10,14 @@ from pathlib import Path
 
 from lxml import etree
 
-from dsocr.document import Box, LeftOut, Outline, Point, Region, SourceImage, SourceLine, points, written
+from dsocr.document import Box, Line, Outline, Page, Point, Region, Skipped, format_points, parse_points
 from dsocr.formats.writing import WholeImage
 from dsocr.formats.xml import (
     Edit,
-    Line,
     Marked,
     MarkupWriter,
-    Page,
+    XmlLine,
+    XmlPage,
     attributes_of,
     box_of,
     element,
@@ -49,18 +49,18 @@ def find_page(source: Path) -> list[Path]:
     return find_xml(source, "PcGts")
 
 
-def read_page(source: Path) -> Iterator[SourceImage | LeftOut]:
+def read_page(source: Path) -> Iterator[Page | Skipped]:
     """The pages of a folder of PAGE files, lines in reading order."""
     return read_pages(source, find_page(source), describe_page)
 
 
-def describe_page(root: etree._Element) -> Page:
+def describe_page(root: etree._Element) -> XmlPage:
     """What one PAGE document says about its page."""
     page = the_only_page(root)
     image = (page.get("imageFilename") or "").strip()
     places = {line: place for place, line in enumerate(page.iter("{*}TextLine"))}
     lines = [
-        Line(
+        XmlLine(
             _text(line),
             row_of(line),
             _outline(line),
@@ -72,7 +72,7 @@ def describe_page(root: etree._Element) -> Page:
         for region, region_lines in _regions_in_order(page)
         for line in region_lines
     ]
-    return Page(image or None, stated_size(page, "imageWidth", "imageHeight"), lines)
+    return XmlPage(image or None, stated_size(page, "imageWidth", "imageHeight"), lines)
 
 
 def _regions_in_order(page: etree._Element) -> Iterator[tuple[Region | None, list[etree._Element]]]:
@@ -148,7 +148,7 @@ def _points_of(element: etree._Element | None) -> tuple[Point, ...]:
     if element is None:
         return ()
     pairs = [(whole_number(point, "x"), whole_number(point, "y")) for point in element.iterchildren("{*}Point")]
-    return points(element.get("points")) or tuple((x, y) for x, y in pairs if x is not None and y is not None)
+    return parse_points(element.get("points")) or tuple((x, y) for x, y in pairs if x is not None and y is not None)
 
 
 NEWEST = "2019-07-15"
@@ -198,7 +198,7 @@ def _moment() -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _add_region(page: etree._Element, place: int, lines: list[SourceLine], whole: WholeImage) -> None:
+def _add_region(page: etree._Element, place: int, lines: list[Line], whole: WholeImage) -> None:
     id_ = f"r{place + 1}"
     outline = region_outline(lines, whole)
     region = element(
@@ -209,7 +209,7 @@ def _add_region(page: etree._Element, place: int, lines: list[SourceLine], whole
         _add_line(region, f"{id_}l{number + 1}", number, line, whole)
 
 
-def _add_line(region: etree._Element, id_: str, number: int, line: SourceLine, whole: WholeImage) -> None:
+def _add_line(region: etree._Element, id_: str, number: int, line: Line, whole: WholeImage) -> None:
     outline = line.outline
     custom = f"readingOrder {{index:{number};}}{_known_outline(outline)}"
     marked = element(region, "TextLine", {"id": id_, "custom": custom})
@@ -237,10 +237,10 @@ def _corners(box: Box) -> tuple[Point, ...]:
 def _points(points: Iterable[Point]) -> str:
     """Points as PAGE takes them: none below zero, and never one alone."""
     moved = [(max(x, 0), max(y, 0)) for x, y in points]
-    return written(moved * 2 if len(moved) == 1 else moved)
+    return format_points(moved * 2 if len(moved) == 1 else moved)
 
 
-def _leaves_the_image(line: SourceLine) -> bool:
+def _leaves_the_image(line: Line) -> bool:
     outline = line.outline or Outline((0, 0, 1, 1))
     return min(*outline.box[:2], *(number for point in (*outline.polygon, *outline.baseline) for number in point)) < 0
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dsocr.data.splits import split_called, split_of_folder, split_of_name
-from dsocr.document import LeftOut, Reason, SourceImage, SourceLine, written
+from dsocr.document import Line, Page, Skipped, SkipReason, format_points
 from dsocr.errors import DataError
 from dsocr.formats.tables import COLUMNS_HINT, Columns, missing_columns, read_box, roles_of
 from dsocr.formats.writing import Added, LineCutter, LineImage, Pictures
@@ -124,7 +124,7 @@ def find_parquet(source: Path, columns: Columns) -> list[Path]:
     return [path for path in _files(source) if _is_understood(path, columns)]
 
 
-def read_parquet(source: Path, columns: Columns) -> Iterator[SourceImage | LeftOut]:
+def read_parquet(source: Path, columns: Columns) -> Iterator[Page | Skipped]:
     """The rows of all Parquet files of a folder, or of one file, each an image with its text."""
     files = find_parquet(source, columns)
     if not files:
@@ -137,7 +137,7 @@ def read_parquet(source: Path, columns: Columns) -> Iterator[SourceImage | LeftO
         try:
             yield from _source_images(open_shard(path, columns), root, pictures)
         except DataError as error:
-            yield LeftOut(Reason.BAD_SOURCE, relative(path, root), error.message)
+            yield Skipped(SkipReason.BAD_SOURCE, relative(path, root), error.message)
 
 
 def open_shard(path: Path, columns: Columns) -> Shard:
@@ -203,7 +203,7 @@ def _is_scalar(kind: pa.DataType) -> bool:
     return bool(is_text or pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _source_images(shard: Shard, root: Path, pictures: Pictures) -> Iterator[SourceImage | LeftOut]:
+def _source_images(shard: Shard, root: Path, pictures: Pictures) -> Iterator[Page | Skipped]:
     where = relative(shard.path, root)
     column = shard.roles["image"]
     packed = f"{column}.bytes" if pa.types.is_struct(shard.image) else column
@@ -218,7 +218,7 @@ def _source_images(shard: Shard, root: Path, pictures: Pictures) -> Iterator[Sou
         try:
             image = pictures.find(path, near=shard.path.parent)
         except DataError as error:
-            yield LeftOut(Reason.NO_IMAGE, place, error.message)
+            yield Skipped(SkipReason.NO_IMAGE, place, error.message)
             continue
         yield known.image(image, relative(image.with_suffix(""), root), None)
 
@@ -232,18 +232,18 @@ class _Known:
     root: Path
     place: str
 
-    def image(self, image: Path, name: str, content: "partial[bytes] | None") -> SourceImage:
+    def image(self, image: Path, name: str, content: "partial[bytes] | None") -> Page:
         said = {role: self.cells.get(column, "").strip() for role, column in self.shard.roles.items()}
         file = self.shard.path
         if "split" in said:
             split = split_called(said["split"])
         else:
             split = split_of_name(file.stem) or split_of_folder(file.relative_to(self.root).parent)
-        return SourceImage(
+        return Page(
             image=image,
             name=name,
             where=self.place,
-            lines=(SourceLine(self.cells.get(self.shard.roles["text"], ""), self.place),),
+            lines=(Line(self.cells.get(self.shard.roles["text"], ""), self.place),),
             writer=said.get("writer") or None,
             page=said.get("page") or None,
             document=said.get("document") or None,
@@ -362,7 +362,7 @@ class ParquetWriter:
         self._cutter = LineCutter(self._cut)
         (folder / _FOLDER).mkdir()
 
-    def add(self, image: SourceImage, stem: str) -> Added:
+    def add(self, image: Page, stem: str) -> Added:
         """Cuts the lines and takes their images into the shards of the image's split."""
         lines, left_out = self._cutter.cut(image, stem)
         name = image.split or UNSPLIT
@@ -375,7 +375,7 @@ class ParquetWriter:
             (self._cut / line.file).unlink(missing_ok=True)
         return Added(len(lines), left_out)
 
-    def _row(self, image: SourceImage, line: LineImage) -> Row:
+    def _row(self, image: Page, line: LineImage) -> Row:
         return {
             "text": line.line.text,
             "writer": image.writer or "",
@@ -393,12 +393,12 @@ class ParquetWriter:
             self._cut.rmdir()
 
 
-def _origin(image: SourceImage, line: SourceLine) -> Row:
+def _origin(image: Page, line: Line) -> Row:
     """Where the line was cut; of a line image, what the source tells of that in columns of these names."""
     outline = line.outline
     if outline is None:
         told = {name: image.columns.get(name, "") for name in ("polygon", "baseline")}
         box = read_box(image.columns.get("bbox", ""))
         return {"source": image.columns.get("source") or line.where, "bbox": box and list(box), **told}
-    shape = {"polygon": written(outline.polygon), "baseline": written(outline.baseline)}
+    shape = {"polygon": format_points(outline.polygon), "baseline": format_points(outline.baseline)}
     return {"source": line.where, "bbox": list(outline.box), **shape}

@@ -17,7 +17,7 @@ import pypdfium2.raw as pdfium
 from PIL import Image
 
 from dsocr.data.splits import split_of_folder
-from dsocr.document import LeftOut, Reason, SourceImage, SourceLine
+from dsocr.document import Line, Page, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.images import MAX_PIXELS
 from dsocr.io.encodings import read_text
@@ -184,7 +184,7 @@ def find_pdf(source: Path) -> list[Path]:
     return [path for path, texts in _paired(source).items() if texts]
 
 
-def read_pdf(source: Path) -> Iterator[SourceImage | LeftOut]:
+def read_pdf(source: Path) -> Iterator[Page | Skipped]:
     """Every page of every PDF with its text; a file without texts, and texts without a page, are left out."""
     root = source.parent if source.is_file() else source
     for path, texts in _paired(root).items():
@@ -192,12 +192,12 @@ def read_pdf(source: Path) -> Iterator[SourceImage | LeftOut]:
             continue
         where = relative(path, root)
         if not texts:
-            yield LeftOut(Reason.NO_TRANSCRIPTION, where, "no text file has its name")
+            yield Skipped(SkipReason.NO_TRANSCRIPTION, where, "no text file has its name")
             continue
         try:
             yield from _pages(path, texts, root)
         except DataError as error:
-            yield LeftOut(Reason.BAD_SOURCE, where, error.message)
+            yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
 
 
 def _paired(root: Path) -> dict[Path, list[Path]]:
@@ -212,20 +212,20 @@ def _paired(root: Path) -> dict[Path, list[Path]]:
     return paired
 
 
-def _pages(path: Path, texts: list[Path], root: Path) -> Iterator[SourceImage | LeftOut]:
+def _pages(path: Path, texts: list[Path], root: Path) -> Iterator[Page | Skipped]:
     count = count_pages(path)
     found = _texts_of_pages(path, texts, count, root)
     split = split_of_folder(path.parent.relative_to(root))
     for page in range(1, count + 1):
         name = f"{relative(path.with_suffix(''), root)}_{page:04d}"
         if page not in found:
-            yield LeftOut(Reason.NO_TRANSCRIPTION, f"{relative(path, root)}#{page}", "the page has no text file")
+            yield Skipped(SkipReason.NO_TRANSCRIPTION, f"{relative(path, root)}#{page}", "the page has no text file")
             continue
         text, where = found.pop(page)
         content = partial(page_image, path, page)
-        yield SourceImage(path, name, where, (SourceLine(text, where),), page=name, split=split, content=content)
+        yield Page(path, name, where, (Line(text, where),), page=name, split=split, content=content)
     for _, where in found.values():
-        yield LeftOut(Reason.NO_IMAGE, where, f"the PDF has {count} pages")
+        yield Skipped(SkipReason.NO_IMAGE, where, f"the PDF has {count} pages")
 
 
 def _texts_of_pages(path: Path, texts: list[Path], count: int, root: Path) -> dict[int, tuple[str, str]]:

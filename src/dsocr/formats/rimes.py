@@ -9,7 +9,7 @@ from pathlib import Path
 from lxml import etree
 
 from dsocr.data.splits import split_of_name
-from dsocr.document import LeftOut, Outline, Reason, Region, SourceImage, SourceLine, Split
+from dsocr.document import Line, Outline, Page, Region, Skipped, SkipReason, Split
 from dsocr.errors import DataError
 from dsocr.formats.writing import Pictures
 from dsocr.formats.xml import find_xml, parse_xml, row_of, whole_number
@@ -24,7 +24,7 @@ def find_rimes(source: Path) -> list[Path]:
     return [path for path in files if source in (path, *path.parents)]
 
 
-def read_rimes(source: Path) -> Iterator[SourceImage | LeftOut]:
+def read_rimes(source: Path) -> Iterator[Page | Skipped]:
     """Every page with its lines; the paragraphs are the regions."""
     root = source.parent if source.is_file() else source
     pictures = Pictures(root)
@@ -33,34 +33,32 @@ def read_rimes(source: Path) -> Iterator[SourceImage | LeftOut]:
         try:
             pages = list(parse_xml(path).iter("{*}SinglePage"))
         except DataError as error:
-            yield LeftOut(Reason.BAD_SOURCE, where, error.message)
+            yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
             continue
         for page in pages:
             yield from _page(page, path, root, pictures)
 
 
-def _page(page: etree._Element, path: Path, root: Path, pictures: Pictures) -> Iterator[SourceImage | LeftOut]:
+def _page(page: etree._Element, path: Path, root: Path, pictures: Pictures) -> Iterator[Page | Skipped]:
     file = relative(path, root)
     where = f"{file}:{row_of(page)}"
     try:
         image = pictures.find(page.get("FileName") or "", near=path.parent)
     except DataError as error:
-        yield LeftOut(Reason.NO_IMAGE, where, error.message)
+        yield Skipped(SkipReason.NO_IMAGE, where, error.message)
         return
     lines, lost = [], []
     for number, paragraph in enumerate(page.iter("{*}Paragraph"), start=1):
         region = Region(str(number), _outline(paragraph))
         for element in paragraph.iter("{*}Line"):
-            line = SourceLine(
-                (element.get("Value") or "").strip(), f"{file}:{row_of(element)}", _outline(element), region
-            )
+            line = Line((element.get("Value") or "").strip(), f"{file}:{row_of(element)}", _outline(element), region)
             if line.outline is None and line.text:
-                yield LeftOut(Reason.NO_OUTLINE, line.where, "the line has no box on an image")
+                yield Skipped(SkipReason.NO_OUTLINE, line.where, "the line has no box on an image")
                 lost.append(line)
             else:
                 lines.append(line)
     name = relative(image.with_suffix(""), root)
-    yield SourceImage(image, name, where, tuple(lines), page=name, split=_split(path), lost=tuple(lost))
+    yield Page(image, name, where, tuple(lines), page=name, split=_split(path), lost=tuple(lost))
 
 
 def _split(path: Path) -> Split | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from dsocr.data.splits import split_called, split_of_folder
-from dsocr.document import Box, LeftOut, Outline, Reason, SourceImage, SourceLine, Split, points, written
+from dsocr.document import Box, Line, Outline, Page, Skipped, SkipReason, Split, format_points, parse_points
 from dsocr.errors import DataError
 from dsocr.formats.messages import is_messages
 from dsocr.formats.writing import HALF, IMAGES, Added, Pictures, WholeImage, copy_image
@@ -56,7 +56,7 @@ def outline_of(known: Mapping[str, str]) -> Outline | None:
     for role, cell in cells.items():
         if not _NOTATIONS[role].fullmatch(cell):
             raise DataError(f"the {role} {cell[:60]!r} is not written `x,y x,y`")
-    polygon, baseline = points(cells.get("polygon")), points(cells.get("baseline"))
+    polygon, baseline = parse_points(cells.get("polygon")), parse_points(cells.get("baseline"))
     if box := read_box(cells.get("bbox", "")):
         return Outline(box, polygon if len(polygon) >= 3 else (), baseline)
     return Outline.of_polygon(polygon, baseline) if polygon else None
@@ -66,17 +66,17 @@ def read_box(cell: str) -> Box | None:
     """The box that a cell tells of; None for one that is empty or in another notation."""
     if not _NOTATIONS["bbox"].fullmatch(cell):
         return None
-    (left, top), (right, bottom) = points(cell)
+    (left, top), (right, bottom) = parse_points(cell)
     return left, top, right, bottom
 
 
-def joined(items: Iterable[SourceImage | LeftOut], line_columns: Iterable[str]) -> list[SourceImage | LeftOut]:
+def joined(items: Iterable[Page | Skipped], line_columns: Iterable[str]) -> list[Page | Skipped]:
     """Rows with an outline on the same image, the same in all but `line_columns`, made one image with their lines."""
     own = set(line_columns)
-    found: list[SourceImage | LeftOut] = []
+    found: list[Page | Skipped] = []
     places: dict[object, int] = {}
     for item in items:
-        if isinstance(item, LeftOut) or item.lines[0].outline is None:
+        if isinstance(item, Skipped) or item.lines[0].outline is None:
             found.append(item)
             continue
         shared = tuple((name, cell) for name, cell in item.columns.items() if name not in own)
@@ -85,7 +85,7 @@ def joined(items: Iterable[SourceImage | LeftOut], line_columns: Iterable[str]) 
             found.append(item)
         else:
             first = found[place]
-            assert isinstance(first, SourceImage)
+            assert isinstance(first, Page)
             found[place] = replace(first, lines=(*first.lines, *item.lines))
     return found
 
@@ -138,7 +138,7 @@ def find_tables(source: Path, columns: Columns) -> list[Path]:
     return [path for path in _table_files(source) if _is_understood(path, columns)]
 
 
-def read_tables(source: Path, columns: Columns) -> Iterator[SourceImage | LeftOut]:
+def read_tables(source: Path, columns: Columns) -> Iterator[Page | Skipped]:
     """The rows of all tables of a folder, or of one table file, each an image with its text."""
     files = find_tables(source, columns)
     if not files:
@@ -152,7 +152,7 @@ def read_tables(source: Path, columns: Columns) -> Iterator[SourceImage | LeftOu
         try:
             table = open_table(path, columns)
         except DataError as error:
-            yield LeftOut(Reason.BAD_SOURCE, relative(path, root), error.message)
+            yield Skipped(SkipReason.BAD_SOURCE, relative(path, root), error.message)
             continue
         line_columns = [column for role, column in table.roles.items() if role in {"text", *OUTLINE_ROLES}]
         yield from joined((_source_image(table, row, root, pictures) for row in table.rows), line_columns)
@@ -205,23 +205,23 @@ def roles_of(header: list[str], columns: Columns) -> dict[str, str]:
     return roles if header[:1] != ["1"] else {"image": "1", "text": "2"} | roles
 
 
-def _source_image(table: Table, row: Row, root: Path, pictures: Pictures) -> SourceImage | LeftOut:
+def _source_image(table: Table, row: Row, root: Path, pictures: Pictures) -> Page | Skipped:
     number, cells = row
     where = f"{relative(table.path, root)}:{number}"
     known = {role: cells.get(column, "").strip() for role, column in table.roles.items() if role != "text"}
     try:
         image = pictures.find(known["image"], near=table.path.parent, folder=table.path.stem)
     except DataError as error:
-        return LeftOut(Reason.NO_IMAGE, where, error.message)
+        return Skipped(SkipReason.NO_IMAGE, where, error.message)
     try:
         outline = outline_of(known)
     except DataError as error:
-        return LeftOut(Reason.BAD_SOURCE, where, error.message)
-    return SourceImage(
+        return Skipped(SkipReason.BAD_SOURCE, where, error.message)
+    return Page(
         image=image,
         name=relative(image.with_suffix(""), root),
         where=where,
-        lines=(SourceLine(cells.get(table.roles["text"], ""), where, outline),),
+        lines=(Line(cells.get(table.roles["text"], ""), where, outline),),
         writer=known.get("writer") or None,
         page=known.get("page") or None,
         document=known.get("document") or None,
@@ -331,15 +331,15 @@ class TsvWriter:
         self._table = csv.writer(self._file, "excel-tab", quoting=csv.QUOTE_ALL, lineterminator="\n")
         self._table.writerow([*TSV_COLUMNS, *columns])
 
-    def add(self, image: SourceImage, stem: str) -> Added:
+    def add(self, image: Page, stem: str) -> Added:
         """Copies the image and writes a row for each of its lines."""
         whole = copy_image(image, self.folder / IMAGES, stem)
-        if isinstance(whole, LeftOut):
+        if isinstance(whole, Skipped):
             return Added(0, [whole])
         self._table.writerows(self._row(line, whole, image) for line in whole.lines)
         return Added(len(whole.lines))
 
-    def _row(self, line: SourceLine, whole: WholeImage, image: SourceImage) -> list[str]:
+    def _row(self, line: Line, whole: WholeImage, image: Page) -> list[str]:
         known = [image.writer or "", image.page or "", image.document or "", image.split or ""]
         others = [image.columns.get(column, "") for column in self.columns]
         return [f"{IMAGES}/{whole.file}", line.text, *known, *_outline(line.outline), *others]
@@ -353,4 +353,8 @@ def _outline(outline: Outline | None) -> list[str]:
     if outline is None:
         return ["", "", ""]
     left, top, right, bottom = outline.box
-    return [written(((left, top), (right, bottom))), written(outline.polygon), written(outline.baseline)]
+    return [
+        format_points(((left, top), (right, bottom))),
+        format_points(outline.polygon),
+        format_points(outline.baseline),
+    ]

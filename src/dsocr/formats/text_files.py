@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dsocr.data.splits import split_of_folder
-from dsocr.document import LeftOut, Reason, SourceImage, SourceLine
+from dsocr.document import Line, Page, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import read_text
@@ -19,22 +19,22 @@ def find_pairs(source: Path) -> list[Path]:
     return list(_paired(source)[0])
 
 
-def read_pairs(source: Path) -> Iterator[SourceImage | LeftOut]:
+def read_pairs(source: Path) -> Iterator[Page | Skipped]:
     """Every image with its text; an image or a text that stands alone is left out."""
     paired, alone = _paired(source)
     yield from alone
     for image, text_file in paired.items():
         where = relative(text_file, source)
         try:
-            line = SourceLine(read_text(text_file), where)
+            line = Line(read_text(text_file), where)
         except DataError as error:
-            yield LeftOut(Reason.BAD_SOURCE, where, error.message)
+            yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
             continue
         folder = image.parent.relative_to(source)
-        yield SourceImage(image, relative(image.with_suffix(""), source), where, (line,), split=split_of_folder(folder))
+        yield Page(image, relative(image.with_suffix(""), source), where, (line,), split=split_of_folder(folder))
 
 
-def _paired(source: Path) -> tuple[dict[Path, Path], list[LeftOut]]:
+def _paired(source: Path) -> tuple[dict[Path, Path], list[Skipped]]:
     """Image -> text file, and what stands alone."""
     texts = _texts_by_stem(source)
     paired, alone = {}, []
@@ -43,12 +43,12 @@ def _paired(source: Path) -> tuple[dict[Path, Path], list[LeftOut]]:
         if text_file:
             paired[image] = text_file
         else:
-            alone.append(LeftOut(Reason.NO_TRANSCRIPTION, relative(image, source), "no text file has its name"))
+            alone.append(Skipped(SkipReason.NO_TRANSCRIPTION, relative(image, source), "no text file has its name"))
     # A text may have been passed over for a better one of the same name; it is not alone then.
     stems = {(image.stem) for image in paired}
     for stem, files in texts.items():
         if stem not in stems and stem.lower() not in _ABOUT:
-            alone += [LeftOut(Reason.NO_IMAGE, relative(file, source), "no image has its name") for file in files]
+            alone += [Skipped(SkipReason.NO_IMAGE, relative(file, source), "no image has its name") for file in files]
     return paired, alone
 
 

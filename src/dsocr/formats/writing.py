@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from dsocr.data.cutting import Cut, CutLine, CutTask, Refusal, cut_image, scaled_line, stored_outline
-from dsocr.document import Box, LeftOut, Reason, SourceImage, SourceLine
+from dsocr.document import Box, Line, Page, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.images import IMAGE_SUFFIXES, decode_image, read_bytes
 from dsocr.io.files import UniqueStems, inside, list_files, relative
@@ -28,14 +28,14 @@ class Added:
     """What became of an image: how many of its lines were written, what was left out, how many outlines were moved."""
 
     lines: int
-    left_out: Sequence[LeftOut] = ()
+    left_out: Sequence[Skipped] = ()
     moved: int = 0
 
 
 class Writer(Protocol):
     """Writes one target format into one folder."""
 
-    def add(self, image: SourceImage, stem: str) -> Added:
+    def add(self, image: Page, stem: str) -> Added:
         """Writes the image and its lines under the file stem, which no other image has."""
         ...
 
@@ -53,7 +53,7 @@ class WholeImage:
 
     file: str
     size: tuple[int, int]
-    lines: tuple[SourceLine, ...]
+    lines: tuple[Line, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +61,21 @@ class LineImage:
     """A line image: its file name, and the line with the box that was cut out of its page, if it was cut."""
 
     file: str
-    line: SourceLine
+    line: Line
 
 
-def copy_image(image: SourceImage, folder: Path, stem: str) -> WholeImage | LeftOut:
+def copy_image(image: Page, folder: Path, stem: str) -> WholeImage | Skipped:
     """The image's bytes, unchanged, in a file of the folder; left out where it cannot be read whole."""
     try:
         data = _content(image)
         decoded = decode_image(data, name=image.image)
     except DataError as error:
-        return LeftOut(Reason.BAD_IMAGE, image.where, error.message)
+        return Skipped(SkipReason.BAD_IMAGE, image.where, error.message)
     size = decoded.image.size
     try:
         lines = tuple(scaled_line(line, image, size) for line in image.lines)
     except DataError as error:
-        return LeftOut(Reason.OTHER_SIZE, image.where, error.message)
+        return Skipped(SkipReason.OTHER_SIZE, image.where, error.message)
     suffix = _SUFFIXES[decoded.format] if image.content else image.image.suffix.lower()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{stem}{suffix}").write_bytes(data)
@@ -89,29 +89,27 @@ class LineCutter:
         self._folder = folder
         self._stems = UniqueStems()
 
-    def cut(self, image: SourceImage, stem: str) -> tuple[list[LineImage], list[LeftOut]]:
+    def cut(self, image: Page, stem: str) -> tuple[list[LineImage], list[Skipped]]:
         """The image's lines, and what could not be cut."""
         draft = self._folder / ".cut"
         draft.mkdir(parents=True, exist_ok=True)
         try:
             cut = cut_image(CutTask(image, _content(image), draft, stem))
             if isinstance(cut, Refusal):
-                return [], [LeftOut(cut.reason, image.where, cut.message)]
+                return [], [Skipped(cut.reason, image.where, cut.message)]
             found = [self._taken(image, line, cut.size, stored) for line, stored in _pairs(image, cut)]
         except DataError as error:
-            return [], [LeftOut(Reason.BAD_IMAGE, image.where, error.message)]
+            return [], [Skipped(SkipReason.BAD_IMAGE, image.where, error.message)]
         finally:
             shutil.rmtree(draft)
         left_out = [
-            LeftOut(stored.reason, line.where, stored.message)
+            Skipped(stored.reason, line.where, stored.message)
             for line, stored in _pairs(image, cut)
             if isinstance(stored, Refusal)
         ]
         return [line for line in found if line], left_out
 
-    def _taken(
-        self, image: SourceImage, line: SourceLine, size: tuple[int, int], stored: CutLine | Refusal
-    ) -> LineImage | None:
+    def _taken(self, image: Page, line: Line, size: tuple[int, int], stored: CutLine | Refusal) -> LineImage | None:
         """A line image out of the draft, under the name it keeps."""
         if isinstance(stored, Refusal):
             return None
@@ -121,11 +119,11 @@ class LineCutter:
         return LineImage(name, replace(line, outline=stored_outline(line, image, size)))
 
 
-def _pairs(image: SourceImage, cut: Cut) -> Iterator[tuple[SourceLine, CutLine | Refusal]]:
+def _pairs(image: Page, cut: Cut) -> Iterator[tuple[Line, CutLine | Refusal]]:
     return zip(image.lines, cut.lines, strict=True)
 
 
-def _content(image: SourceImage) -> bytes:
+def _content(image: Page) -> bytes:
     return image.content() if image.content else read_bytes(image.image)
 
 

@@ -16,7 +16,7 @@ from xml.parsers import expat
 from lxml import etree
 
 from dsocr.data.splits import split_of_folder
-from dsocr.document import NUMBER, Box, LeftOut, Outline, Reason, Region, SourceImage, SourceLine
+from dsocr.document import NUMBER, Box, Line, Outline, Page, Region, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats.writing import Added, Pictures, WholeImage, copy_image
 from dsocr.io.encodings import head
@@ -26,7 +26,7 @@ MAX_XML_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class XmlLine:
     """A line as its page describes it; `row` is the line of the XML file it starts in.
 
     `is_whole` says that it is the only one, and the whole image its own. `place` counts the lines in the file's order,
@@ -43,12 +43,12 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class XmlPage:
     """What a page's XML says: the image it belongs to, that image's size where it is told, lines in reading order."""
 
     image: str | None
     size: tuple[int, int] | None
-    lines: list[Line]
+    lines: list[XmlLine]
 
 
 def find_xml(source: Path, root_element: str) -> list[Path]:
@@ -58,8 +58,8 @@ def find_xml(source: Path, root_element: str) -> list[Path]:
 
 
 def read_pages(
-    source: Path, files: list[Path], describe: Callable[[etree._Element], Page]
-) -> Iterator[SourceImage | LeftOut]:
+    source: Path, files: list[Path], describe: Callable[[etree._Element], XmlPage]
+) -> Iterator[Page | Skipped]:
     """The pages of a source, each with its image found; a page that cannot be used is left out, with the reason."""
     pictures = Pictures(source)
     names = _page_names(source, files)
@@ -68,31 +68,31 @@ def read_pages(
         try:
             page = describe(parse_xml(file))
         except DataError as error:
-            yield LeftOut(Reason.BAD_SOURCE, where, error.message)
+            yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
             continue
         try:
             image = pictures.find(page.image or file.stem, near=file.parent)
         except DataError as error:
-            yield LeftOut(Reason.NO_IMAGE, where, error.message)
+            yield Skipped(SkipReason.NO_IMAGE, where, error.message)
             continue
         yield from _source_image(
             page, image, where, names[file], split=split_of_folder(file.parent.relative_to(source))
         )
 
 
-def _source_image(page: Page, image: Path, where: str, name: str, **known: object) -> Iterator[SourceImage | LeftOut]:
+def _source_image(page: XmlPage, image: Path, where: str, name: str, **known: object) -> Iterator[Page | Skipped]:
     lines, lost = [], []
     for line in page.lines:
-        read = SourceLine(line.text, f"{where}:{line.row}", line.outline, line.region, line.place, line.id)
+        read = Line(line.text, f"{where}:{line.row}", line.outline, line.region, line.place, line.id)
         if line.is_whole and len(page.lines) == 1:
             lines.append(replace(read, outline=None, region=None))
         elif line.outline is None and line.text.strip():
-            yield LeftOut(Reason.NO_OUTLINE, read.where, "the line has neither a polygon nor a box")
+            yield Skipped(SkipReason.NO_OUTLINE, read.where, "the line has neither a polygon nor a box")
             lost.append(read)
         else:
             lines.append(read)
     known |= {"size": page.size, "page": name, "lost": tuple(lost)}
-    yield SourceImage(image, name, where, tuple(lines), **known)  # type: ignore[arg-type]
+    yield Page(image, name, where, tuple(lines), **known)  # type: ignore[arg-type]
 
 
 def _page_names(source: Path, files: list[Path]) -> dict[Path, str]:
@@ -177,11 +177,11 @@ class MarkupWriter:
         self.name = name
         self.document = document
 
-    def add(self, image: SourceImage, stem: str) -> Added:
+    def add(self, image: Page, stem: str) -> Added:
         """Copies the image and describes it."""
         folder = self.folder / image.split if image.split else self.folder
         whole = copy_image(image, folder, stem)
-        if isinstance(whole, LeftOut):
+        if isinstance(whole, Skipped):
             return Added(0, [whole])
         root, moved = self.document(whole)
         (folder / self.name).mkdir(exist_ok=True)
@@ -193,18 +193,18 @@ class MarkupWriter:
         """Nothing is left to do: each file is whole when it is written."""
 
 
-def regions(whole: WholeImage) -> Iterator[list[SourceLine]]:
+def regions(whole: WholeImage) -> Iterator[list[Line]]:
     """The lines in reading order, those together that follow each other in one region of the source."""
     for _, lines in groupby(whole.lines, key=lambda line: line.region):
         yield list(lines)
 
 
-def box_of(line: SourceLine, whole: WholeImage) -> Box:
+def box_of(line: Line, whole: WholeImage) -> Box:
     """The line's box; the whole image where the line is all there is on it."""
     return line.outline.box if line.outline else (0, 0, *whole.size)
 
 
-def region_outline(lines: list[SourceLine], whole: WholeImage) -> Outline:
+def region_outline(lines: list[Line], whole: WholeImage) -> Outline:
     """Where the lines' region stands: what the source says, else the smallest box around the lines."""
     region = lines[0].region
     if region and region.outline:

@@ -17,14 +17,14 @@ from PIL import Image
 from dsocr.data.cutting import Refusal, cut_lines, scaled_line, scaled_outline
 from dsocr.data.prepare import around, regions_of
 from dsocr.data.segment import segment
-from dsocr.document import LeftOut, Outline, SourceImage, SourceLine, Unit
+from dsocr.document import Line, Outline, Page, Skipped, Unit
 from dsocr.errors import DataError
 from dsocr.formats import alto, page
 from dsocr.formats.alto import describe_page, find_alto
 from dsocr.formats.page import find_page
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
 from dsocr.formats.writing import Pictures
-from dsocr.formats.xml import Page, parse_xml
+from dsocr.formats.xml import XmlPage, parse_xml
 from dsocr.images import IMAGE_SUFFIXES, decode_image, read_bytes, upright_size
 from dsocr.io.archives import is_archive
 from dsocr.io.files import is_reserved, list_files, relative
@@ -34,7 +34,7 @@ from dsocr.text import is_blank
 _DESCRIBE = {"alto": alto.describe_page, "PcGts": page.describe_page}
 
 
-def describe(root: etree._Element) -> Page:
+def describe(root: etree._Element) -> XmlPage:
     """The page of an ALTO or PAGE document, told apart by its outermost element."""
     name = etree.QName(root).localname
     if name not in _DESCRIBE:
@@ -197,7 +197,7 @@ def _root(stack: ExitStack, found: Found, given: Path, folder: Path) -> Path:
         return given
     folder.parent.mkdir(parents=True, exist_ok=True)
     held = stack.enter_context(opened(given, folder))
-    found.refused += [f"{item.where}: {item.message}" for item in held.told if isinstance(item, LeftOut)]
+    found.refused += [f"{item.where}: {item.message}" for item in held.told if isinstance(item, Skipped)]
     return held.path
 
 
@@ -298,7 +298,7 @@ def _stamp(path: Path) -> str:
     return f"{told.st_size} {told.st_mtime_ns}"
 
 
-FindLines = Callable[[bytes, str], Sequence[SourceLine]]
+FindLines = Callable[[bytes, str], Sequence[Line]]
 """Finds the lines on the image in a file's content; the page's id begins their `where`."""
 
 
@@ -309,7 +309,7 @@ class Shown:
     id: str
     content: bytes
     outline: Outline | None
-    lines: tuple[SourceLine, ...]
+    lines: tuple[Line, ...]
 
     def image(self) -> Image.Image:
         """The picture, as training sees it."""
@@ -322,7 +322,7 @@ class OpenPage:
 
     page: InputPage
     size: tuple[int, int]
-    lines: tuple[SourceLine, ...]
+    lines: tuple[Line, ...]
     shown: tuple[Shown, ...]
     refused: tuple[str, ...]
 
@@ -362,18 +362,18 @@ class Opening:
         except DataError as error:
             return page, error.message
 
-    def _with_lines(self, page: InputPage, data: bytes) -> tuple[SourceImage, list[str]]:
+    def _with_lines(self, page: InputPage, data: bytes) -> tuple[Page, list[str]]:
         """The page with the lines known on it, and the lines that have no place."""
         if page.kind == "markup":
             return _described(page)
-        lines: Sequence[SourceLine] = ()
+        lines: Sequence[Line] = ()
         if page.shows == "line":
-            lines = (SourceLine("", page.id, place=0),)
+            lines = (Line("", page.id, place=0),)
         elif self.unit != "page":
             lines = self.find_lines(data, page.id)
-        return SourceImage(page.path, page.name, page.id, tuple(lines)), []
+        return Page(page.path, page.name, page.id, tuple(lines)), []
 
-    def _parts(self, page: InputPage, image: SourceImage) -> list["_Part"]:
+    def _parts(self, page: InputPage, image: Page) -> list["_Part"]:
         if page.shows == "line" or self.unit == "page":
             return [_Part("", page.id, lines=image.lines)]
         if self.unit == "region":
@@ -382,23 +382,23 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part(SourceLine):
+class _Part(Line):
     """What is shown together, as the cutter takes it."""
 
-    lines: tuple[SourceLine, ...] = ()
+    lines: tuple[Line, ...] = ()
 
 
 def _lacks_text(part: _Part) -> bool:
     return not part.lines or any(is_blank(line.text) for line in part.lines)
 
 
-def _described(page: InputPage) -> tuple[SourceImage, list[str]]:
+def _described(page: InputPage) -> tuple[Page, list[str]]:
     """The page of an ALTO or PAGE file, and its lines that have no outline."""
     described = describe(parse_xml(page.path))
     lines, refused = [], []
     for line in described.lines:
         where = f"{page.id}#{line.id or line.place + 1}"
-        read = SourceLine(line.text, where, line.outline, line.region, line.place, line.id)
+        read = Line(line.text, where, line.outline, line.region, line.place, line.id)
         if line.is_whole and len(described.lines) == 1:
             lines.append(replace(read, outline=None, region=None))
         elif line.outline is None:
@@ -406,7 +406,7 @@ def _described(page: InputPage) -> tuple[SourceImage, list[str]]:
         else:
             lines.append(read)
     assert page.image is not None  # ALTO and PAGE files without one are not among the pages
-    return SourceImage(page.image, page.name, page.id, tuple(lines), size=described.size), refused
+    return Page(page.image, page.name, page.id, tuple(lines), size=described.size), refused
 
 
 BUILT_IN = "builtin"
@@ -428,15 +428,15 @@ def choose_segmenter(name: str) -> FindLines:
     return partial(_kraken, command)  # which can be sent to another process
 
 
-def _built_in(content: bytes, where: str) -> Sequence[SourceLine]:
+def _built_in(content: bytes, where: str) -> Sequence[Line]:
     page = decode_image(content, name=where).image
     return [
-        SourceLine("", f"{where}#{number + 1}", line.outline, line.region, number)
+        Line("", f"{where}#{number + 1}", line.outline, line.region, number)
         for number, line in enumerate(segment(page))
     ]
 
 
-def _kraken(command: str, content: bytes, where: str) -> Sequence[SourceLine]:
+def _kraken(command: str, content: bytes, where: str) -> Sequence[Line]:
     """The lines in the ALTO file that kraken writes of a page; it is given the upright picture, as we see it."""
     with tempfile.TemporaryDirectory(prefix="dsocr-kraken-") as folder:
         image, found = Path(folder, "page.png"), Path(folder, "page.xml")
@@ -453,6 +453,4 @@ def _kraken(command: str, content: bytes, where: str) -> Sequence[SourceLine]:
     lines = [line for line in described.lines if line.outline]
     if not lines:
         raise DataError("kraken finds no lines on the page")
-    return [
-        SourceLine("", f"{where}#{number + 1}", line.outline, line.region, number) for number, line in enumerate(lines)
-    ]
+    return [Line("", f"{where}#{number + 1}", line.outline, line.region, number) for number, line in enumerate(lines)]

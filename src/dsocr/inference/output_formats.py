@@ -9,7 +9,7 @@ from typing import Any
 
 from lxml import etree
 
-from dsocr.document import SourceLine, written
+from dsocr.document import Line, format_points
 from dsocr.errors import DataError
 from dsocr.formats.alto import Fill, alto_document
 from dsocr.formats.fill import Step, fill_markup
@@ -69,7 +69,7 @@ def _filled(page: ReadPage, step: Step) -> bytes:
 
 def _new(page: ReadPage, image: str, step: Step, document: Document) -> bytes:
     """A new document without texts, filled as others are: confidences and steps are written in one place."""
-    drawn = tuple(SourceLine("", line.id, line.outline, line.region) for line in page.lines)
+    drawn = tuple(Line("", line.id, line.outline, line.region) for line in page.lines)
     root, _ = document(WholeImage(image, page.size, drawn))
     raw = etree.tostring(root, encoding="UTF-8", xml_declaration=True, pretty_print=True)
     fills = {place: _fill(line) for place, line in enumerate(page.lines) if line.text}
@@ -132,8 +132,8 @@ def row_of(page: ReadPage, line: ReadLine, *, characters: bool = False) -> dict[
             "page": page.page.id,
             "region": line.region.id if line.region else None,
             "bbox": line.outline.box,
-            "polygon": written(line.outline.polygon),
-            "baseline": written(line.outline.baseline),
+            "polygon": format_points(line.outline.polygon),
+            "baseline": format_points(line.outline.baseline),
         }
     return row
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from PIL import Image
 
 from dsocr.data.journal import WORTH_KEEPING, exchange, folder_beside, full_in_sentences, open_alone
-from dsocr.document import Outline, Region, SourceLine
+from dsocr.document import Line, Outline, Region
 from dsocr.errors import DataError
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.inputs import InputPage, Opening, OpenPage, Shown
@@ -316,7 +316,7 @@ def _refuse_all(found: Sequence[tuple[InputPage, _Answered | str]]) -> None:
 def _assembled(answered: _Answered, *, replace_texts: bool) -> ReadPage:
     """The page's lines in their order, each with its text; then what could not be given to the lines that are drawn."""
     page = answered.page
-    texts: dict[SourceLine, ReadLine] = {}
+    texts: dict[Line, ReadLine] = {}
     more: list[ReadLine] = []
     unmatched = 0
     for shown, prediction in zip(page.shown, answered.predictions, strict=True):
@@ -341,11 +341,11 @@ def _is_one_line(shown: Shown) -> bool:
     return len(shown.lines) == 1 and shown.outline == shown.lines[0].outline
 
 
-def _line_reading(line: SourceLine, part: Prediction) -> ReadLine:
+def _line_reading(line: Line, part: Prediction) -> ReadLine:
     return ReadLine(line.where, part.text, line.outline, line.region, line.place, told=_told(part))
 
 
-def _kept(line: SourceLine) -> ReadLine:
+def _kept(line: Line) -> ReadLine:
     return ReadLine(
         line.where, line.text.strip(), line.outline, line.region, line.place, was_there=bool(line.text.strip())
     )

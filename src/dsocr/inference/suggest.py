@@ -21,7 +21,7 @@ from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.placement import Notes
 from dsocr.data.prepare import counted
 from dsocr.data.untranscribed import Untranscribed
-from dsocr.document import LeftOut, Reason, Sample
+from dsocr.document import Sample, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats.page import write_page
 from dsocr.images import open_image, read_bytes
@@ -179,7 +179,7 @@ class Queue:
     out: Path
     choices: Sequence[Choice]
     waiting: int
-    left_out: Sequence[LeftOut]
+    left_out: Sequence[Skipped]
     remarks: Sequence[str]
 
 
@@ -215,7 +215,7 @@ def next_lines(
     ):
         waiting = Untranscribed.of(held.path, format, {"writer": writer})
         for item in held.told:
-            if isinstance(item, LeftOut):
+            if isinstance(item, Skipped):
                 notes.add(item)
             else:
                 notes.remark(item.message)
@@ -298,13 +298,13 @@ class _Cutting:
                 data = image.content() if image.content else read_bytes(image.image)
                 cut = cut_image(CutTask(image, data, self._folder, f"{number}"))
             except DataError as error:
-                cut = Refusal(Reason.BAD_IMAGE, error.message)
+                cut = Refusal(SkipReason.BAD_IMAGE, error.message)
             if isinstance(cut, Refusal):
-                self._notes.add(LeftOut(cut.reason, image.where, cut.message))
+                self._notes.add(Skipped(cut.reason, image.where, cut.message))
                 continue
             for place, (line, stored) in enumerate(zip(image.lines, cut.lines, strict=True)):
                 if isinstance(stored, Refusal):
-                    self._notes.add(LeftOut(stored.reason, line.where, stored.message))
+                    self._notes.add(Skipped(stored.reason, line.where, stored.message))
                     continue
                 name = _id(number, place)
                 # Images that are lines have no page to be spread over but their folder.

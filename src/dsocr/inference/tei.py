@@ -5,7 +5,7 @@ from itertools import groupby
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
-from dsocr.document import Outline, written
+from dsocr.document import Outline, format_points
 from dsocr.formats.fill import Step
 from dsocr.formats.xml import without_forbidden
 from dsocr.inference.pages import ReadPage
@@ -56,7 +56,7 @@ def _surface(page: ReadPage, number: int) -> Iterator[str]:
 def _place(outline: Outline) -> str:
     left, top, right, bottom = (max(side, 0) for side in outline.box)
     points = [(max(x, 0), max(y, 0)) for x, y in outline.polygon]
-    drawn = f' points="{written(points)}"' if points else ""
+    drawn = f' points="{format_points(points)}"' if points else ""
     return f'ulx="{left}" uly="{top}" lrx="{right}" lry="{bottom}"{drawn}'
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 from uuid import uuid4
 
-from dsocr.document import LeftOut, Reason, Remark
+from dsocr.document import Note, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats.parquet import close_columns
 from dsocr.formats.pdf import PDF_SUFFIXES
@@ -143,7 +143,7 @@ class Opened:
 
     path: Path
     name: str
-    told: list[LeftOut | Remark] = field(default_factory=list)
+    told: list[Skipped | Note] = field(default_factory=list)
 
 
 @contextmanager
@@ -157,7 +157,7 @@ def opened(source: Path, folder: Path) -> Iterator[Opened]:
     name = source.resolve().name
     if wanted := HubDataset.named(source):
         fetched = fetch_dataset(wanted)
-        told: list[LeftOut | Remark] = [Remark(fetched.remark)] if fetched.remark else []
+        told: list[Skipped | Note] = [Note(fetched.remark)] if fetched.remark else []
         with _workshop(folder), _named_by(source, folder):
             # The Hub's cache holds links to its files.
             told += _gather(fetched.folder, _archives_with_images(fetched.folder), folder, links=True)
@@ -209,12 +209,12 @@ def _archives_with_images(source: Path) -> list[Path]:
     return archives if archives and not list_files(source, _HOLDS_IMAGES) else []
 
 
-def _gather(source: Path, archives: list[Path], folder: Path, *, links: bool = False) -> list[LeftOut]:
+def _gather(source: Path, archives: list[Path], folder: Path, *, links: bool = False) -> list[Skipped]:
     """Brings a folder's files into another one, each archive unpacked into a folder of its name.
 
     Without `links`, what lies elsewhere and is only linked to stays there, as everywhere else.
     """
-    left_out: list[LeftOut] = []
+    left_out: list[Skipped] = []
     root = source.resolve()
     for path in list_files(source, {file.suffix.lower() for file in source.rglob("*") if file.is_file()}):
         if path in archives or not (links or path.resolve().is_relative_to(root)):
@@ -253,5 +253,5 @@ def _without_wrapping(folder: Path) -> Path:
     return _without_wrapping(held[0]) if len(held) == 1 and held[0].is_dir() else folder
 
 
-def _left_closed(name: str) -> LeftOut:
-    return LeftOut(Reason.ARCHIVE, name, "an archive inside an archive is not opened")
+def _left_closed(name: str) -> Skipped:
+    return Skipped(SkipReason.ARCHIVE, name, "an archive inside an archive is not opened")

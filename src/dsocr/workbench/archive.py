@@ -12,11 +12,12 @@ from typing import Self
 
 from PIL import Image
 
+from dsocr import document
 from dsocr.data.convert import Conversion, Fitting, files_of, refuse_conversion
 from dsocr.data.cutting import LineFile, Refusal, cut_lines, scaled_outline
 from dsocr.data.placement import Notes
 from dsocr.data.prepare import Names, PrepareReport, prepare
-from dsocr.document import LeftOut, Outline, Reason, SourceImage, SourceLine
+from dsocr.document import Outline, Skipped, SkipReason
 from dsocr.errors import DataError, typed
 from dsocr.formats import FORMATS, choose_format, choose_target
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
@@ -82,14 +83,16 @@ class Shelf:
         """The picture of a page, upright."""
         return decode_image(self.content(page), name=page.name).image
 
-    def image(self, page: Page, lines: list[Line]) -> SourceImage:
+    def image(self, page: Page, lines: list[Line]) -> document.Page:
         """A page of the store with its lines, as sources yield it."""
         found = tuple(
-            SourceLine("" if line.state is State.UNREADABLE else line.text, f"{page.name}:{line.number}", line.outline)
+            document.Line(
+                "" if line.state is State.UNREADABLE else line.text, f"{page.name}:{line.number}", line.outline
+            )
             for line in lines
         )
         picture = Picture.named(page.image)
-        return SourceImage(
+        return document.Page(
             inside(self.root, picture.file),
             page.name,
             page.name,
@@ -178,13 +181,13 @@ def fill(
             if image.lines:
                 new += store.add_page(*_page(image, picture, size))
             else:
-                notes.add(LeftOut(Reason.NO_TRANSCRIPTION, picture.name, "no line was found on the image"))
+                notes.add(Skipped(SkipReason.NO_TRANSCRIPTION, picture.name, "no line was found on the image"))
         tell(done, len(wanted))
     names.demand_matches()
     return new
 
 
-def _told(shelf: Shelf, format: str | None, notes: Notes) -> Iterator[tuple[SourceImage, Picture]]:
+def _told(shelf: Shelf, format: str | None, notes: Notes) -> Iterator[tuple[document.Page, Picture]]:
     """The pages of the format that a source holds, if it holds any."""
     source = shelf.source
     pictures = [source] if source.is_file() else list_files(source, IMAGE_SUFFIXES | PDF_SUFFIXES)
@@ -206,7 +209,9 @@ def _has_texts(pdf: Path) -> bool:
     return any(path.suffix.lower() == ".txt" and path.stem.startswith(pdf.stem) for path in pdf.parent.iterdir())
 
 
-def _laid_out(image: SourceImage, shelf: Shelf, picture: Picture, size: tuple[int, int], notes: Notes) -> SourceImage:
+def _laid_out(
+    image: document.Page, shelf: Shelf, picture: Picture, size: tuple[int, int], notes: Notes
+) -> document.Page:
     """An image; where it is a page with one text of several lines, with the lines found on it.
 
     The text's lines are theirs, in their order, where there are as many; a text that does not fit is told of.
@@ -218,16 +223,16 @@ def _laid_out(image: SourceImage, shelf: Shelf, picture: Picture, size: tuple[in
     if len(lines) == len(texts):
         return replace(image, lines=tuple(replace(line, text=text) for line, text in zip(lines, texts, strict=True)))
     told = f"its text has {len(texts)} lines, and {len(lines)} were found on the page, which come without it"
-    notes.add(LeftOut(Reason.NO_OUTLINE, image.where, told))
+    notes.add(Skipped(SkipReason.NO_OUTLINE, image.where, told))
     return replace(image, lines=tuple(lines)) if lines else image
 
 
-def _untold(shelf: Shelf, picture: Picture, size: tuple[int, int]) -> SourceImage:
+def _untold(shelf: Shelf, picture: Picture, size: tuple[int, int]) -> document.Page:
     """A picture of which nothing is told, with the lines found on it."""
     is_line = picture.number is None and shown_by(size) == "line"
     name = picture.name
-    lines = [SourceLine("", name)] if is_line else _FIND_LINES(shelf.stored(picture), name)
-    return SourceImage(shelf.root / picture.file, picture.stem, name, tuple(lines), document=picture.document)
+    lines = [document.Line("", name)] if is_line else _FIND_LINES(shelf.stored(picture), name)
+    return document.Page(shelf.root / picture.file, picture.stem, name, tuple(lines), document=picture.document)
 
 
 def _pictures(shelf: Shelf, notes: Notes) -> Iterator[Picture]:
@@ -240,7 +245,7 @@ def _pictures(shelf: Shelf, notes: Notes) -> Iterator[Picture]:
         try:
             numbers = range(1, count_pages(path) + 1)
         except DataError as error:
-            notes.add(LeftOut(Reason.BAD_SOURCE, file, error.message))
+            notes.add(Skipped(SkipReason.BAD_SOURCE, file, error.message))
             continue
         yield from (Picture(file, number) for number in numbers)
 
@@ -250,16 +255,16 @@ def _size(shelf: Shelf, picture: Picture, notes: Notes) -> tuple[int, int] | Non
     try:
         return decode_image(shelf.stored(picture), name=picture.name).image.size
     except DataError as error:
-        notes.add(LeftOut(Reason.BAD_IMAGE, picture.name, error.message))
+        notes.add(Skipped(SkipReason.BAD_IMAGE, picture.name, error.message))
         return None
 
 
-def _page(image: SourceImage, picture: Picture, size: tuple[int, int]) -> tuple[Page, list[Line]]:
+def _page(image: document.Page, picture: Picture, size: tuple[int, int]) -> tuple[Page, list[Line]]:
     page = Page(0, image.name, Path(picture.name), *size, image.writer, image.document)
     return page, [_line(place, line, image, size) for place, line in enumerate(image.lines)]
 
 
-def _line(place: int, line: SourceLine, image: SourceImage, size: tuple[int, int]) -> Line:
+def _line(place: int, line: document.Line, image: document.Page, size: tuple[int, int]) -> Line:
     text = line.text.strip()
     outline = scaled_outline(line, image, size) or Outline((0, 0, *size))
     return Line(0, 0, place, outline, text, State.READ if text else State.UNREAD)
@@ -280,7 +285,7 @@ class Exported:
     out: Path
     pages: int
     texts: int
-    left_out: list[LeftOut]
+    left_out: list[Skipped]
 
 
 def export(store: Store, shelf: Shelf, out: Path, *, to: str, accepted_only: bool, overwrite: bool = False) -> Exported:
@@ -332,7 +337,7 @@ def export_dataset(store: Store, shelf: Shelf, out: Path, *, overwrite: bool = F
         return prepare(pages, out, split=_SPLIT, split_by=split_by, overwrite=overwrite, workers=1)
 
 
-def _images(store: Store, shelf: Shelf, *, accepted_only: bool) -> Iterator[SourceImage]:
+def _images(store: Store, shelf: Shelf, *, accepted_only: bool) -> Iterator[document.Page]:
     for page in store.pages():
         lines = store.lines(page.number)
         yield shelf.image(page, [_export_summary(line) for line in lines] if accepted_only else lines)

@@ -16,7 +16,7 @@ from PIL import Image
 
 from dsocr.config import RunConfig, load_config
 from dsocr.data.cutting import Refusal
-from dsocr.document import Reason
+from dsocr.document import SkipReason
 from dsocr.errors import DataError, DsocrError, RunError
 from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.history import read_history
@@ -96,7 +96,7 @@ class Reading:
         try:
             found = self._shelf.cut(page, lines)
         except DataError as error:
-            found = [Refusal(Reason.BAD_IMAGE, error.message)] * len(lines)
+            found = [Refusal(SkipReason.BAD_IMAGE, error.message)] * len(lines)
         self.left_out += [f"{page.name}: {one.message}" for one in found if isinstance(one, Refusal)]
         return [None if isinstance(one, Refusal) else one for one in found]
 
