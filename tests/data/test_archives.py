@@ -319,7 +319,7 @@ def test_archives_inside_are_counted(tmp_path: Path) -> None:
     }
     source = archive(tmp_path / "a.zip", page)
     report = prepare(source, tmp_path / "out", split="1/0/0")
-    assert [(item.reason, item.where) for item in report.left_out] == [(SkipReason.ARCHIVE, "more.zip")]
+    assert [(item.reason, item.where) for item in report.skipped] == [(SkipReason.ARCHIVE, "more.zip")]
     with pytest.raises(DataError, match="archive inside an archive"):
         prepare(source, tmp_path / "strict", strict=True)
 

@@ -56,8 +56,8 @@ def test_a_text_that_a_format_cannot_hold_is_left_out(target: str, text: str, tm
     rows = [{"image": "a.png", "text": "да"}, {"image": "a.png", "text": text}]
     write(tmp_path / "source" / "t.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     report = convert(tmp_path / "source", tmp_path / "out", to=target)
-    assert [(item.reason, item.where) for item in report.left_out] == [(SkipReason.UNWRITABLE, "t.jsonl:2")]
-    assert f"{target} has no place for" in report.left_out[0].message
+    assert [(item.reason, item.where) for item in report.skipped] == [(SkipReason.UNWRITABLE, "t.jsonl:2")]
+    assert f"{target} has no place for" in report.skipped[0].message
     assert report.conversion.lines == 1
     with pytest.raises(DataError, match="has no place for"):
         convert(tmp_path / "source", tmp_path / "strict", to=target, strict=True)
@@ -96,7 +96,7 @@ def test_a_box_without_a_pixel_is_left_out(tmp_path: Path) -> None:
     empty = '<TextLine HPOS="5" VPOS="5" WIDTH="0" HEIGHT="9"><String CONTENT="т"/></TextLine>'
     write(tmp_path / "source" / "p.xml", alto(alto_line("да") + empty))
     report = convert(tmp_path / "source", tmp_path / "out", to="page")
-    assert [item.reason for item in report.left_out] == [SkipReason.TOO_SMALL]
+    assert [item.reason for item in report.skipped] == [SkipReason.TOO_SMALL]
 
 
 def test_nothing_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:

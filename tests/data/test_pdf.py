@@ -211,7 +211,7 @@ def test_a_pdf_becomes_a_dataset_of_pages(tmp_path: Path) -> None:
     write(source / "a.txt", "раз\nстрока\fдва\fтри")
     report = prepare(source / "a.pdf", tmp_path / "out", split="1/0/0")
     samples = Dataset.open(tmp_path / "out").samples(Split.TRAIN)
-    assert (report.card.source_format, report.card.unit, report.left_out) == ("pdf", "page", [])
+    assert (report.card.source_format, report.card.unit, report.skipped) == ("pdf", "page", [])
     assert [sample.text for sample in samples] == ["раз\nстрока", "два", "три"]
     assert read_bytes(samples[0].image) == jpeg(scan())
     with Image.open(io.BytesIO(read_bytes(samples[2].image))) as image:

@@ -44,7 +44,7 @@ def test_a_source_becomes_a_dataset(pages: Path, tmp_path: Path) -> None:
     assert {split: part.pages for split, part in card.splits.items()} == {"train": 4, "validation": 2, "test": 2}
     assert card.crossing == {"writers": 0, "documents": 0, "pages": 0, "texts": 0}
     assert sum(part.characters for part in card.splits.values()) == sum(len(f"{page} строка 0") * 3 for page in WRITERS)
-    assert (report.left_out, report.unmatched) == ([], {})
+    assert (report.skipped, report.unmatched) == ([], {})
 
 
 def test_rows_tell_everything_about_a_sample(pages: Path, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_what_a_split_column_does_not_place_is_left_out(tmp_path: Path) -> None:
         rows.append(f"{split}.png\t{split}\t{split}")
     write(tmp_path / "s/t.tsv", "image\ttext\tsplit\n" + "\n".join(rows))
     report = prepare(tmp_path / "s", tmp_path / "out")
-    assert [(item.reason, item.where) for item in report.left_out] == [(SkipReason.NO_SPLIT, "t.tsv:3")]
+    assert [(item.reason, item.where) for item in report.skipped] == [(SkipReason.NO_SPLIT, "t.tsv:3")]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "dataset.json",
         "sources.jsonl",

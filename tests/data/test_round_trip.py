@@ -82,7 +82,7 @@ def test_a_source_comes_back_the_same(
     before = list(lines_of(read(folder)))
     assert sorted(text for (text, _, _), _ in before) == sorted(texts)
     report = convert(folder, tmp_path / "out", to=target)
-    assert report.left_out == []
+    assert report.skipped == []
     again = read(tmp_path / "out")
     assert Counter(line for line, _ in lines_of(again)) == Counter(kept(*pair, target) for pair in before)
     assert (report.conversion.lines, report.conversion.images) == (len(before), len({id(image) for _, image in before}))

@@ -44,7 +44,7 @@ def test_an_untranscribed_line_keeps_its_place(target: str, tmp_path: Path) -> N
     picture(tmp_path / "source" / "p.png")
     write(tmp_path / "source" / "p.xml", alto(alto_line("есть") + alto_line("", "20,35 40,35 40,45")))
     report = convert(tmp_path / "source", tmp_path / "out", to=target)
-    assert (report.conversion.lines, report.left_out) == (2, [])
+    assert (report.conversion.lines, report.skipped) == (2, [])
     (file,) = (tmp_path / "out").rglob("*.xml")
     assert "20,35 40,35 40,45" in file.read_text("utf-8").replace("20 35 40 35 40 45", "20,35 40,35 40,45")
     schema = {"page": "page-2019-lines.xsd", "alto": "alto-4-2-lines.xsd"}[target]

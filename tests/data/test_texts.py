@@ -68,7 +68,7 @@ def test_the_line_break_at_the_end_of_a_file_is_no_change() -> None:
 def test_what_is_dropped_is_listed_even_with_strict(policy: TextPolicy, text: str, reason: SkipReason) -> None:
     texts, notes = revised(policy, text, "слово")
     assert texts == ["слово"]
-    assert [(item.reason, item.where) for item in notes.left_out] == [(reason, "p.xml:1")]
+    assert [(item.reason, item.where) for item in notes.skipped] == [(reason, "p.xml:1")]
     assert not notes.text_changes, "what is not stored was not changed"
 
 

@@ -26,7 +26,7 @@ def image_of(*lines: Line, lost: tuple[Line, ...] = ()) -> Page:
 
 def units(image: Page, unit: Unit) -> tuple[list[Line], list[Skipped]]:
     notes = Notes(strict=True)
-    return list(Units(unit).of(image, notes).lines), notes.left_out
+    return list(Units(unit).of(image, notes).lines), notes.skipped
 
 
 def line(text: str, place: int, outline: Outline | None = UPPER, region: Region | None = NAMED) -> Line:
@@ -126,7 +126,7 @@ def test_a_unit_with_a_gap_is_left_out_and_is_no_fault(
     texts: list[str],
     told: list[tuple[SkipReason, str, str]],
 ) -> None:
-    found, left_out = units(image_of(*lines, lost=tuple(lost)), unit)
+    found, left_out = units(image_of(*lines, skipped=tuple(lost)), unit)
     assert [one.text for one in found] == texts
     assert [(item.reason, item.where, item.message) for item in left_out] == told
 
@@ -176,7 +176,7 @@ def test_a_line_without_an_outline_makes_a_gap_in_its_page(tmp_path: Path) -> No
     write(tmp_path / "p.xml", alto(alto_line("раз") + bare))
     _, image = read_alto(tmp_path)
     assert isinstance(image, Page)
-    assert [one.text for one in image.lost] == ["без места"]
+    assert [one.text for one in image.skipped] == ["без места"]
 
 
 def prepared(source: Path, out: Path, unit: Unit | None) -> tuple[Card, list[Sample]]:

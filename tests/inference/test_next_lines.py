@@ -61,7 +61,7 @@ def test_lines_without_a_text_are_ranked_and_written_with_their_outlines(run: Ru
     told: list[tuple[int, int]] = []
     source, out = page_source(tmp_path / "source"), tmp_path / "queue"
     queue = queued(run, source, out, count=4, writer="([a-z]+)_", progress=lambda done, all_: told.append((done, all_)))
-    assert (queue.waiting, len(queue.choices), queue.left_out) == (6, 4, [])
+    assert (queue.waiting, len(queue.choices), queue.skipped) == (6, 4, [])
     assert told[-1] == (6, 6)
 
     rows = json.loads((out / "next.json").read_text(encoding="utf-8"))["lines"]
@@ -133,7 +133,7 @@ def test_a_damaged_image_is_counted_and_with_strict_an_error(run: RunFolder, tmp
     source = page_source(tmp_path / "source", pages=3)
     (source / "anna_0.png").write_bytes(b"no image")
     queue = queued(run, source, tmp_path / "queue")
-    assert [str(item.reason) for item in queue.left_out] == ["image cannot be read"]
+    assert [str(item.reason) for item in queue.skipped] == ["image cannot be read"]
     assert len(queue.choices) == 6
     with pytest.raises(DataError):
         queued(run, source, tmp_path / "strict", strict=True)

@@ -39,7 +39,7 @@ def total(report: PrepareReport, count: str) -> int:
 
 def test_every_line_with_text_is_there(report: PrepareReport) -> None:
     assert report.card.source_format == "alto"
-    assert [item.reason for item in report.left_out] == ["no text"] * 3
+    assert [item.reason for item in report.skipped] == ["no text"] * 3
     assert total(report, "samples") == 1317 - 3
     assert total(report, "pages") == 72
 
@@ -84,7 +84,7 @@ def test_pages_come_back_the_same_from_other_formats(tmp_path: Path) -> None:
     place, wanted = COPISTE, lines(COPISTE)
     for target in ("page", "tsv", "alto"):
         report = convert(place, tmp_path / target, to=target, strict=True)
-        assert (report.conversion.images, report.conversion.lines, report.left_out) == (72, 1317, [])
+        assert (report.conversion.images, report.conversion.lines, report.skipped) == (72, 1317, [])
         place = report.out
         assert lines(place) == wanted
 

@@ -66,7 +66,7 @@ def test_images_alone_come_with_the_lines_found_on_them(store: Store, tmp_path: 
     notes = Notes(strict=False)
     with opened_shelf(store, folder, tmp_path / "work" / "unpacked") as shelf:
         assert fill(store, shelf, notes) == 3
-        assert [item.where for item in notes.left_out] == ["broken.png"]
+        assert [item.where for item in notes.skipped] == ["broken.png"]
         found = {page.name: store.lines(page.number) for page in store.pages()}
         assert {name: len(lines) for name, lines in found.items()} == {"line": 1, "scan-1": 3, "scan-2": 3}
         assert fill(store, shelf, notes) == 0
@@ -154,7 +154,7 @@ def test_exported_it_is_what_was_corrected(store: Store, shelf: Shelf, tmp_path:
     store.settle(first, "исправлено", State.ACCEPTED, who="anna")
     store.settle(second, "?", State.UNREADABLE, who="anna")
     done = export(store, shelf, tmp_path / "out", to=to, accepted_only=False)
-    assert (done.pages, done.texts, done.left_out) == (2, 3, [])
+    assert (done.pages, done.texts, done.skipped) == (2, 3, [])
     assert (tmp_path / "out" / "conversion.json").is_file()
     with pytest.raises(DsocrError):
         export(store, shelf, tmp_path / "out", to=to, accepted_only=False)
@@ -166,7 +166,7 @@ def test_exported_it_is_what_was_corrected(store: Store, shelf: Shelf, tmp_path:
 def test_a_character_that_xml_cannot_hold_is_told(store: Store, shelf: Shelf, tmp_path: Path) -> None:
     store.settle(store.lines()[0], "a\x07b", State.ACCEPTED, who="anna")
     done = export(store, shelf, tmp_path / "out", to="page", accepted_only=False)
-    assert [item.reason for item in done.left_out] == ["no place in the target format"]
+    assert [item.reason for item in done.skipped] == ["no place in the target format"]
 
 
 def test_accepted_lines_are_a_dataset(store: Store, shelf: Shelf, tmp_path: Path) -> None:
@@ -240,8 +240,8 @@ def test_a_text_beside_a_pdf_is_that_of_the_lines_where_it_fits(
     with opened_shelf(store, scans, tmp_path / "work" / "unpacked") as shelf:
         fill(store, shelf, all_notes)
     assert [line.text for line in store.lines()] == (found or [""] * 6)
-    assert len(all_notes.left_out) == len(notes)
-    assert all(part in left.message for part, left in zip(notes, all_notes.left_out, strict=True))
+    assert len(all_notes.skipped) == len(notes)
+    assert all(part in left.message for part, left in zip(notes, all_notes.skipped, strict=True))
 
 
 def test_another_single_file_is_refused(store: Store, source: Path, tmp_path: Path) -> None:

@@ -40,13 +40,13 @@ def next_command(
             overwrite=overwrite,
             progress=tell,
         )
-    for item in queue.left_out:
+    for item in queue.skipped:
         printer.complain(f"left out, {item.reason}: {item.where}: {item.message}")
     for remark in queue.remarks:
         printer.complain(remark)
     rows = json_.loads((out / LIST).read_text(encoding="utf-8"))["lines"]
     if json:
-        told = {"waiting": queue.waiting, "left_out": len(queue.left_out), "lines": rows}
+        told = {"waiting": queue.waiting, "left_out": len(queue.skipped), "lines": rows}
         printer.result(json_.dumps(told, ensure_ascii=False, indent=2))
         return
     for row in rows[:10]:

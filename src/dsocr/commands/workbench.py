@@ -62,7 +62,7 @@ def workbench_command(
         shelf = stack.enter_context(opened_shelf(store, source, folder / "unpacked"))
         with printer.progress("finding lines", "pages") as tell:
             new = fill(store, shelf, notes, format=format, writer=writer, encoding=encoding, tell=tell)
-        for left in notes.left_out:
+        for left in notes.skipped:
             printer.complain(f"left out: {left.where}: {left.message}")
         bench = Workbench(source.resolve().name, store, shelf, folder)
         if not bench.pages:

@@ -242,7 +242,7 @@ class ConvertReport:
 
     out: Path
     conversion: Conversion
-    left_out: list[Skipped]
+    skipped: list[Skipped]
     next: str
 
 
@@ -294,13 +294,13 @@ def convert(
             lines=sum(written.lines.values()),
             splits=dict(written.lines) if set(written.lines) != {""} else {},
             left_behind=[*survey.left_behind(target, lost), *_moved(written.moved)],
-            left_out=counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
+            left_out=counted((item.reason, f"{item.where}: {item.message}") for item in notes.skipped),
             unmatched=counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
             remarks=notes.remarks,
             files=files_of(folder),
         )
         card.write(folder)
-    return ConvertReport(out, card, notes.left_out, target.next.format(out=typed(out.as_posix())))
+    return ConvertReport(out, card, notes.skipped, target.next.format(out=typed(out.as_posix())))
 
 
 class _Reads:
@@ -339,7 +339,7 @@ def _write(
     stems = UniqueStems()
     for done, image in enumerate(images, start=1):
         added = writing.add(image, stems.take(survey.short_name(image)))
-        for item in added.left_out:
+        for item in added.skipped:
             notes.add(item)
         if added.lines:
             written.images += 1

@@ -234,7 +234,7 @@ class Notes:
     """
 
     strict: bool
-    left_out: list[Skipped] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
     unmatched: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     remarks: list[str] = field(default_factory=list)
     text_changes: dict[str, TextChanges] = field(default_factory=lambda: defaultdict(TextChanges))
@@ -243,7 +243,7 @@ class Notes:
         """Notes that something is left out."""
         if self.strict and item.reason.is_fault:
             raise DataError(f"{item.reason}: {item.message}", where=item.where)
-        self.left_out.append(item)
+        self.skipped.append(item)
 
     def add_unmatched(self, kind: str, pattern: str, name: str) -> None:
         """Notes that an image's writer or page stays unknown."""
@@ -274,11 +274,11 @@ class Notes:
 
     def told(self) -> str:
         """The reasons, counted, and the first place, to follow a sentence that says nothing is left."""
-        if not self.left_out:
+        if not self.skipped:
             return ": the source holds none"
-        counts = Counter(item.reason for item in self.left_out)
+        counts = Counter(item.reason for item in self.skipped)
         reasons = "".join(f"\n  {count} x {reason}" for reason, count in counts.most_common())
-        first = self.left_out[0]
+        first = self.skipped[0]
         return f"; left out:{reasons}\n  first: {first.where}: {first.message}"
 
 

@@ -79,22 +79,22 @@ class Units:
 def _of_units(image: Page, unit: Unit, notes: Notes) -> Page:
     if _comes_whole(image):
         return image
-    groups = [(image.where, [*image.lines, *image.lost])] if unit == "page" else regions_of(image)
-    found = [_joined(where, lines, unit, frozenset(image.lost)) for where, lines in groups]
+    groups = [(image.where, [*image.lines, *image.skipped])] if unit == "page" else regions_of(image)
+    found = [_joined(where, lines, unit, frozenset(image.skipped)) for where, lines in groups]
     for item in found:
         if isinstance(item, Skipped):
             notes.add(item)
-    return replace(image, lines=tuple(item for item in found if isinstance(item, Line)), lost=())
+    return replace(image, lines=tuple(item for item in found if isinstance(item, Line)), skipped=())
 
 
 def _comes_whole(image: Page) -> bool:
-    return len(image.lines) == 1 and not image.lost and not (image.lines[0].outline or image.lines[0].region)
+    return len(image.lines) == 1 and not image.skipped and not (image.lines[0].outline or image.lines[0].region)
 
 
 def regions_of(image: Page) -> list[tuple[str, list[Line]]]:
     """Where each region stands and its lines, in the order in which the regions begin."""
     groups: dict[str, list[Line]] = {}
-    for line in [*image.lines, *image.lost]:
+    for line in [*image.lines, *image.skipped]:
         groups.setdefault(f"{image.where}#{line.region.id}" if line.region else line.where, []).append(line)
     return list(groups.items())
 
@@ -353,7 +353,7 @@ class PrepareReport:
 
     dataset: Path
     card: Card
-    left_out: list[Skipped]
+    skipped: list[Skipped]
     unmatched: dict[str, list[str]]
     images: int
     recalled: int
@@ -444,7 +444,7 @@ def prepare(
         )
         write_sources(work.draft, work.journal)
         card.write(work.draft)
-    return PrepareReport(out, card, notes.left_out, dict(notes.unmatched), recorder.images, recorder.recalled)
+    return PrepareReport(out, card, notes.skipped, dict(notes.unmatched), recorder.images, recorder.recalled)
 
 
 def _write_splits(work: Work, placing: Placing, store: Store) -> dict[Split, SplitCard]:
@@ -471,7 +471,7 @@ def _told_by_notes(notes: Notes) -> dict[str, Any]:
     changes = notes.text_changes.items()
     return {
         "text_changes": {rule: SkippedCard(count=part.count, examples=part.examples) for rule, part in changes},
-        "left_out": counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
+        "left_out": counted((item.reason, f"{item.where}: {item.message}") for item in notes.skipped),
         "unmatched": counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
         "remarks": notes.remarks,
     }

@@ -107,7 +107,7 @@ class _File:
         name = relative(image.with_suffix(""), self.root)
         split = split_of_name(self.path.stem) or split_of_folder(self.path.relative_to(self.root).parent)
         size = _size(entry)
-        yield Page(image, name, where, tuple(lines), size, page=name, split=split, lost=tuple(lost))
+        yield Page(image, name, where, tuple(lines), size, page=name, split=split, skipped=tuple(lost))
 
     def _line(self, annotation: Mapping[str, Any]) -> Line | Skipped:
         place = self._place(annotation)

@@ -204,7 +204,7 @@ class _Task:
             return
         name = relative(image.with_suffix(""), self.root)
         lost = tuple(Line("", item.where) for item in found if isinstance(item, Skipped) and item.reason.is_fault)
-        yield Page(image, name, self.where, lines, stated_size(task), page=name, split=self.split, lost=lost)
+        yield Page(image, name, self.where, lines, stated_size(task), page=name, split=self.split, skipped=lost)
 
     def _image(self, reference: str) -> Path:
         names = _names(reference)

@@ -58,7 +58,7 @@ def _page(page: etree._Element, path: Path, root: Path, pictures: Pictures) -> I
             else:
                 lines.append(line)
     name = relative(image.with_suffix(""), root)
-    yield Page(image, name, where, tuple(lines), page=name, split=_split(path), lost=tuple(lost))
+    yield Page(image, name, where, tuple(lines), page=name, split=_split(path), skipped=tuple(lost))
 
 
 def _split(path: Path) -> Split | None:

@@ -28,7 +28,7 @@ class Added:
     """What became of an image: how many of its lines were written, what was left out, how many outlines were moved."""
 
     lines: int
-    left_out: Sequence[Skipped] = ()
+    skipped: Sequence[Skipped] = ()
     moved: int = 0
 
 

@@ -91,7 +91,7 @@ def _source_image(page: XmlPage, image: Path, where: str, name: str, **known: ob
             lost.append(read)
         else:
             lines.append(read)
-    known |= {"size": page.size, "page": name, "lost": tuple(lost)}
+    known |= {"size": page.size, "page": name, "skipped": tuple(lost)}
     yield Page(image, name, where, tuple(lines), **known)  # type: ignore[arg-type]
 
 

@@ -179,7 +179,7 @@ class Queue:
     out: Path
     choices: Sequence[Choice]
     waiting: int
-    left_out: Sequence[Skipped]
+    skipped: Sequence[Skipped]
     remarks: Sequence[str]
 
 
@@ -223,7 +223,7 @@ def next_lines(
         lines = sum(len(image.lines) for image in waiting.images(counting))
         waiting.names.demand_matches()
         if not lines:
-            why, hint = (counting.told(), None) if counting.left_out else ("", "all lines have a text already")
+            why, hint = (counting.told(), None) if counting.skipped else ("", "all lines have a text already")
             raise DataError(f"no line waits for a transcription{why}", where=source, hint=hint)
         cutting = _Cutting(waiting, notes, folder / ".cut")
         candidates: list[Candidate] = []
@@ -248,13 +248,13 @@ def next_lines(
             lines=len(choices),
             splits={},
             left_behind=[f"{lines - len(choices)} further lines wait for a transcription"],
-            left_out=counted((item.reason, f"{item.where}: {item.message}") for item in notes.left_out),
+            left_out=counted((item.reason, f"{item.where}: {item.message}") for item in notes.skipped),
             unmatched=counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
             remarks=[*notes.remarks, *remarks],
             files=files_of(folder),
         )
         card.write(folder)
-    return Queue(out, choices, lines, notes.left_out, card.remarks)
+    return Queue(out, choices, lines, notes.skipped, card.remarks)
 
 
 Reader = Callable[[Iterator[tuple[str, Image.Image]]], Iterator[Candidate]]
@@ -346,7 +346,7 @@ def _write_pages(folder: Path, waiting: Untranscribed, chosen: set[str], notes: 
         stem = stems.take(image.name.rpartition("/")[2])
         lines = tuple(image.lines[place] for place in wanted)
         added = writing.add(replace(image, lines=lines, split=None), stem)
-        for item in added.left_out:
+        for item in added.skipped:
             notes.add(item)
         if added.lines:
             names = [

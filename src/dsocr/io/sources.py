@@ -214,7 +214,7 @@ def _gather(source: Path, archives: list[Path], folder: Path, *, links: bool = F
 
     Without `links`, what lies elsewhere and is only linked to stays there, as everywhere else.
     """
-    left_out: list[Skipped] = []
+    skipped: list[Skipped] = []
     root = source.resolve()
     for path in list_files(source, {file.suffix.lower() for file in source.rglob("*") if file.is_file()}):
         if path in archives or not (links or path.resolve().is_relative_to(root)):
@@ -226,9 +226,9 @@ def _gather(source: Path, archives: list[Path], folder: Path, *, links: bool = F
         target = folder / path.relative_to(source).with_suffix("")
         if target.exists():
             raise DataError("a folder of its name lies beside it", where=path, hint="unpack it, and take it away")
-        left_out += [_left_closed(f"{relative(path, source)}/{name}") for name in unpack(path, target)]
+        skipped += [_left_closed(f"{relative(path, source)}/{name}") for name in unpack(path, target)]
         _unwrap(target)
-    return left_out
+    return skipped
 
 
 def _link_or_copy(path: Path, target: Path) -> None:

@@ -285,7 +285,7 @@ class Exported:
     out: Path
     pages: int
     texts: int
-    left_out: list[Skipped]
+    skipped: list[Skipped]
 
 
 def export(store: Store, shelf: Shelf, out: Path, *, to: str, accepted_only: bool, overwrite: bool = False) -> Exported:
@@ -300,7 +300,7 @@ def export(store: Store, shelf: Shelf, out: Path, *, to: str, accepted_only: boo
     with writing_folder(out) as folder:
         with closing(target.open(folder, ())) as writing:
             for image in fitting.images(notes):
-                for left in writing.add(image, stems.take(image.name)).left_out:
+                for left in writing.add(image, stems.take(image.name)).skipped:
                     notes.add(left)
                 texts[image.name] += sum(bool(line.text) for line in image.lines)
         card = Conversion(
@@ -313,11 +313,11 @@ def export(store: Store, shelf: Shelf, out: Path, *, to: str, accepted_only: boo
             left_behind=[],
             left_out={},
             unmatched={},
-            remarks=[f"{item.where}: {item.message}" for item in notes.left_out],
+            remarks=[f"{item.where}: {item.message}" for item in notes.skipped],
             files=files_of(folder),
         )
         card.write(folder)
-    return Exported(out, len(texts), sum(texts.values()), notes.left_out)
+    return Exported(out, len(texts), sum(texts.values()), notes.skipped)
 
 
 def export_dataset(store: Store, shelf: Shelf, out: Path, *, overwrite: bool = False) -> PrepareReport:

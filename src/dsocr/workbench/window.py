@@ -588,7 +588,7 @@ class Window:
             return [str(export_dataset(bench.store, bench.shelf, out, overwrite=True).dataset)]
         done = export(bench.store, bench.shelf, out, to=kind, accepted_only=accepted_only, overwrite=out.exists())
         told = self._say("written", pages=done.pages, texts=done.texts, out=done.out)
-        return [told, *(f"{left.where}: {left.message}" for left in done.left_out)]
+        return [told, *(f"{left.where}: {left.message}" for left in done.skipped)]
 
     async def _train(self, button: ui.button) -> None:
         if self._bench.training is None:
