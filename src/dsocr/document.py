@@ -154,7 +154,7 @@ class Page:
 
     `name` is the path inside the source, without suffix, that `writer` and `page` patterns are searched in. `size` is
     the one the outlines were drawn for, where the source says it. `columns` is the row of a table, as it stood.
-    `content` reads the image's bytes where it is not a file of its own but stands inside `image`. `skipped` are the lines
+    `content` reads the image's bytes where it is not a file of its own but stands inside `image`. `skipped` are lines
     that were left out already, so that nobody takes the others for the whole page.
     """
 
