@@ -20,8 +20,8 @@ NAMED = Region("r1", Outline((5, 5, 95, 65)))
 OTHER = Region("r2")
 
 
-def image_of(*lines: Line, lost: tuple[Line, ...] = ()) -> Page:
-    return Page(Path("p.png"), "p", "p.xml", lines, lost=lost)
+def image_of(*lines: Line, skipped: tuple[Line, ...] = ()) -> Page:
+    return Page(Path("p.png"), "p", "p.xml", lines, skipped=skipped)
 
 
 def units(image: Page, unit: Unit) -> tuple[list[Line], list[Skipped]]:
