@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image
 
-from dsocr.data.augment import AMOUNTS, STEPS, Augmentation, augment, generator
+from dsocr.data.augment import AMOUNTS, OPERATIONS, Augmentation, augment, generator
 from measuring import processor, versions
 
 DRAWS, ROUNDS = 40, 5
@@ -46,9 +46,9 @@ def main() -> None:
     for how in wanted:
         costs = [milliseconds(lambda rng, image=image, how=how: augment(image, rng, how)) for image in images]  # type: ignore[misc]
         print(f"{how!s:<20}{costs[0]:>8.1f}{costs[1]:>9.1f}")
-    for step in STEPS:
-        costs = [milliseconds(lambda rng, image=image, step=step: step.operation(image, rng, 1.0)) for image in images]  # type: ignore[misc]
-        print(f"  {step.operation.__name__:<18}{costs[0]:>8.1f}{costs[1]:>9.1f}")
+    for operation in OPERATIONS:
+        costs = [milliseconds(lambda rng, image=image, apply=operation: apply(image, rng, 1.0)) for image in images]  # type: ignore[misc]
+        print(f"  {operation.__name__:<18}{costs[0]:>8.1f}{costs[1]:>9.1f}")
     found = versions()
     print(f"machine  {processor()}, {os.cpu_count()} cores, Python {platform.python_version()}, {found}")
 

@@ -1,13 +1,13 @@
-"""Line images as they might have been written and scanned another time: for training, never for reading.
+"""Augment images of handwriting for training: another pen, sheet and camera, but the same text.
 
-What is drawn depends on the generator alone, so that (seed, epoch, sample) gives the same picture on every machine and
-in whatever process it is drawn.
+The random draws depend on the generator alone, so that (seed, epoch, sample) gives the same image on every machine and
+in every process. Images are RGB or L, and keep their mode. Every operation takes (image, rng, amount); 1 is a plausible
+amount, and all lengths are relative to the height of a line.
 """
 
 import io
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -17,15 +17,204 @@ from PIL import Image, ImageChops, ImageDraw, ImageFilter
 from dsocr.errors import ConfigError
 from dsocr.images import Colour, median_colour
 
+Augmentation = float | str
+"""How to augment: a preset (`none`, `light`, `medium`, `strong`), or a number that scales the variation of one writer.
+
+A preset changes writing, pen, paper and camera; a number writing, pen and light. 1 is what the lines of one writer
+differ by, 0 changes nothing.
+"""
+
 Values = NDArray[np.float64]
-Piece = tuple[tuple[int, int, int, int], tuple[float, ...]]
+Operation = Callable[[Image.Image, np.random.Generator, float], Image.Image]
+Quad = tuple[tuple[int, int, int, int], tuple[float, ...]]
+"""A box of the result and the corners of the quadrilateral of the source that it shows, as `Image.transform` wants."""
 
-_STEPS = 256
-"""Source places are rounded to this part of a pixel: machines differ in the last digit of a sine, pictures must not."""
+MAX_LINE_HEIGHT = 128
+"""Pixels; higher images are treated as lines this high, so that strokes and blurs keep the size of a pen."""
 
 
-def strip_mesh(edges: Values, tall: int, top: Values, bottom: Values, rise: Values, height: int) -> list[Piece]:
-    """Narrow strips of a picture `tall` pixels high, as `Image.transform` takes them.
+def augment(image: Image.Image, rng: np.random.Generator, augmentation: Augmentation = 1.0) -> Image.Image:
+    """Return the image augmented. Raises ConfigError for an unknown preset."""
+    if not changes(augmentation):
+        return image
+    if not isinstance(augmentation, str):
+        return _vary_writer(image, rng, augmentation)
+    if augmentation not in AMOUNTS:
+        presets = ", ".join(("none", *AMOUNTS))
+        raise ConfigError(f"unknown augmentation {augmentation!r}: use {presets}, or a number from 0 to 2")
+    place = list(AMOUNTS).index(augmentation)
+    for operation, probabilities in OPERATIONS.items():
+        if rng.random() < probabilities[place]:
+            image = operation(image, rng, AMOUNTS[augmentation])
+    return image
+
+
+def changes(augmentation: Augmentation) -> bool:
+    """Whether an augmentation changes images at all."""
+    return augmentation not in ("none", 0)
+
+
+def generator(seed: int, epoch: int, index: int) -> np.random.Generator:
+    """The random generator of one sample in one epoch."""
+    return np.random.default_rng((seed, epoch, index))
+
+
+def line_height(image: Image.Image) -> int:
+    """Estimate the height of one written line in pixels, at least 8: the unit of all lengths.
+
+    An image less than one and a half times as wide as high is a page, with lines a twentieth of its width high.
+    """
+    width, height = image.size
+    line = height if 2 * width >= 3 * height else width // 20
+    return max(8, min(line, height, MAX_LINE_HEIGHT))
+
+
+# One writer's variation.
+
+_STRIP = 24
+"""Width in pixels of the strips that move on their own, in an image 60 pixels high."""
+
+
+def _vary_writer(image: Image.Image, rng: np.random.Generator, strength: float) -> Image.Image:
+    image = _wave(image, rng, strength)
+    image = _change_pen(image, rng, strength)
+    return _adjust_levels(image, 1 + strength * rng.uniform(-0.25, 0.25), strength * rng.uniform(-20, 20))
+
+
+def _wave(image: Image.Image, rng: np.random.Generator, strength: float) -> Image.Image:
+    """Slant, raise, wave and stretch the line, as one mesh of narrow strips."""
+    width, height = image.size
+    wide = max(1, round(width * (1 + strength * rng.uniform(-0.14, 0.14))))
+    tall = max(1, round(height * (1 + strength * rng.uniform(-0.1, 0.1))))
+    step = max(4, _STRIP * height // 60)
+    edges = np.append(np.arange(0, wide, step), wide).astype(float)
+    turn = 2 * math.pi * edges / (height * rng.uniform(3, 9))
+    phase = rng.uniform(0, 2 * math.pi, 3)
+    rise = (
+        height
+        * strength
+        * (rng.normal(0, 0.02) * (2 * edges / wide - 1) + rng.normal(0, 0.025) * np.sin(turn + phase[0]))
+    )
+    sway = height * strength * rng.normal(0, 0.05) * np.sin(2.7 * turn + phase[1])
+    lean = height / 2 * strength * (rng.normal(0, 0.13) + rng.normal(0, 0.05) * np.sin(1.9 * turn + phase[2]))
+    along = edges * width / wide
+    top, bottom = along + sway + lean, along + sway - lean
+    # The mesh reads beyond the edges, where Pillow would return black; a frame of paper is there instead.
+    frame = height
+    mesh = strip_mesh(edges, tall, top + frame, bottom + frame, rise + frame, height)
+    source = _add_frame(image, frame, _paper(image))
+    return source.transform((wide, tall), Image.Transform.MESH, mesh, Image.Resampling.BILINEAR)
+
+
+def _change_pen(image: Image.Image, rng: np.random.Generator, strength: float) -> Image.Image:
+    """Make strokes a little thicker, thinner or softer."""
+    radius = strength * max(image.height, 20) / 60 * rng.uniform(0, 0.9)
+    kind = rng.random()
+    if kind < 0.4:
+        return image.filter(ImageFilter.GaussianBlur(radius))
+    if kind < 0.7:
+        soft = image.filter(ImageFilter.GaussianBlur(radius))
+        extreme = ImageFilter.MinFilter(3) if rng.random() < 0.6 else ImageFilter.MaxFilter(3)
+        return Image.blend(soft, image.filter(extreme), 0.5 * strength * rng.random())
+    return image
+
+
+# Geometry.
+
+_MAX_STRETCH, _MAX_SLANT = 0.18, 0.42
+"""At amount 1: a share of the size, and a slope."""
+_MAX_SHIFT = (0.1, 0.035)
+"""Elastic shift of a point along the line and across it at amount 1, in line heights."""
+_MAX_ROTATION = math.radians(2)
+"""At any amount."""
+_MAX_RISE = 0.25
+"""Rise of a rotated line as a share of its height: a steeper one would be shown too small to read."""
+_MIN_INK_CONTRAST = 20
+"""Grey levels; ink differs from the paper by more than this, and never leaves the canvas."""
+_ELASTIC_CELL = 3
+"""Mesh cells over which elastic shifts change."""
+_SUBPIXEL = 256
+"""Source positions are rounded to this fraction of a pixel: machines differ in the last digit of a sine."""
+
+
+def warp(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+    """Scale, slant, rotate and locally stretch the image without losing ink.
+
+    The canvas has the size of the scaled image if that holds all ink, so that letters appear about as large as in an
+    image that is not warped; otherwise it grows.
+    """
+    unit, paper = line_height(image), _paper(image)
+    inverse = _draw_inverse(image, unit, rng, amount)
+    # Every point may be shown this far from where the affine transform puts it.
+    shift = np.array(_MAX_SHIFT) * amount * unit
+    start, end = _canvas(image.size, _ink_box(image, paper), np.asarray(np.linalg.inv(inverse)), shift)
+    size = np.ceil(end - start).astype(int)
+    # Nodes of a mesh with cells of about this many pixels.
+    cell = 0.4 * unit
+    across, down = (np.linspace(0, side, max(1, round(side / cell)) + 1).round().astype(np.int64) for side in size)
+    columns, rows = np.meshgrid(across + start[0], down + start[1])
+    x = inverse[0, 0] * columns + inverse[0, 1] * rows + shift[0] * _elastic_noise(rng, columns.shape)
+    y = inverse[1, 0] * columns + inverse[1, 1] * rows + shift[1] * _elastic_noise(rng, columns.shape)
+    return _transform_mesh(image, across, down, x, y, paper)
+
+
+def _draw_inverse(image: Image.Image, unit: int, rng: np.random.Generator, amount: float) -> Values:
+    """Draw the matrix (2, 2) from points of the result to points of the source."""
+    wide, tall = (1 + amount * _MAX_STRETCH * _bell(rng) for _ in range(2))
+    slant = amount * _MAX_SLANT * _bell(rng)
+    angle = min(amount, 1) * min(_MAX_ROTATION, _MAX_RISE * unit / image.width) * _bell(rng)
+    rotation = np.array([[1, -angle], [angle, 1]])
+    inverse: Values = np.linalg.inv(rotation @ np.array([[wide, slant * tall], [0, tall]]))
+    return inverse
+
+
+def _ink_box(image: Image.Image, paper: Colour) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of everything that is not paper; the whole image if it is empty."""
+    difference = ImageChops.difference(image, Image.new(image.mode, image.size, paper)).convert("L")
+    box = difference.point([0] * _MIN_INK_CONTRAST + [255] * (256 - _MIN_INK_CONTRAST)).getbbox()
+    return box or (0, 0, *image.size)
+
+
+def _canvas(
+    size: tuple[int, int], ink: tuple[int, int, int, int], forward: Values, shift: Values
+) -> tuple[Values, Values]:
+    """The top left and bottom right corner of the part of the plane that the result shows."""
+    middle = forward @ np.array(size) / 2
+    half = np.array([forward[0, 0] * size[0], forward[1, 1] * size[1]]) / 2
+    left, top, right, bottom = ink
+    corners = forward @ np.array([[left, right, left, right], [top, top, bottom, bottom]])
+    room = np.abs(forward) @ shift + 1
+    return np.minimum(middle - half, corners.min(axis=1) - room), np.maximum(middle + half, corners.max(axis=1) + room)
+
+
+def _elastic_noise(rng: np.random.Generator, shape: tuple[int, ...]) -> Values:
+    return np.clip(smooth_noise(rng, shape[0], shape[1], _ELASTIC_CELL), -1, 1).astype(np.float64)
+
+
+def _transform_mesh(
+    image: Image.Image, across: NDArray[np.int64], down: NDArray[np.int64], x: Values, y: Values, paper: Colour
+) -> Image.Image:
+    """Show the source's point (`x[i, j]`, `y[i, j]`) at node (`across[j]`, `down[i]`), and paper beyond the source."""
+    x, y = np.round(x * _SUBPIXEL) / _SUBPIXEL, np.round(y * _SUBPIXEL) / _SUBPIXEL
+    beyond = max(-x.min(), -y.min(), x.max() - image.width, y.max() - image.height, 0)
+    # One more pixel, because a point between pixels takes something of four of them.
+    frame = math.ceil(beyond) + 1
+    x, y = x + frame, y + frame
+    mesh = [
+        (
+            (int(across[j]), int(down[i]), int(across[j + 1]), int(down[i + 1])),
+            (x[i, j], y[i, j], x[i + 1, j], y[i + 1, j], x[i + 1, j + 1], y[i + 1, j + 1], x[i, j + 1], y[i, j + 1]),
+        )
+        for i in range(len(down) - 1)
+        for j in range(len(across) - 1)
+    ]
+    size = (int(across[-1]), int(down[-1]))
+    source = _add_frame(image, frame, paper)
+    return source.transform(size, Image.Transform.MESH, mesh, Image.Resampling.BILINEAR)
+
+
+def strip_mesh(edges: Values, tall: int, top: Values, bottom: Values, rise: Values, height: int) -> list[Quad]:
+    """A mesh of narrow strips for a result `tall` pixels high.
 
     The edge at `edges[i]` shows the source's line from (`top[i]`, `rise[i]`) to (`bottom[i]`, `rise[i]` + `height`).
     """
@@ -39,323 +228,70 @@ def strip_mesh(edges: Values, tall: int, top: Values, bottom: Values, rise: Valu
     ]
 
 
-def nodes(length: int, step: float) -> NDArray[np.int64]:
-    """Where cells about `step` pixels long begin and end, from 0 to `length`."""
-    return np.linspace(0, length, max(1, round(length / step)) + 1).round().astype(np.int64)
-
-
-def bend(
-    image: Image.Image, across: NDArray[np.int64], down: NDArray[np.int64], x: Values, y: Values, paper: Colour
-) -> Image.Image:
-    """The picture whose node (`across[j]`, `down[i]`) shows the source's point (`x[i, j]`, `y[i, j]`).
-
-    It is as large as its last nodes say, and of the colour `paper` where it shows what lies beside the source.
-    """
-    x, y = np.round(x * _STEPS) / _STEPS, np.round(y * _STEPS) / _STEPS
-    beyond = max(-x.min(), -y.min(), x.max() - image.width, y.max() - image.height, 0)
-    # One pixel more, because a point between pixels takes something of four of them.
-    frame = math.ceil(beyond) + 1
-    x, y = x + frame, y + frame
-    mesh = [
-        (
-            (int(across[j]), int(down[i]), int(across[j + 1]), int(down[i + 1])),
-            (x[i, j], y[i, j], x[i + 1, j], y[i + 1, j], x[i + 1, j + 1], y[i + 1, j + 1], x[i, j + 1], y[i, j + 1]),
-        )
-        for i in range(len(down) - 1)
-        for j in range(len(across) - 1)
-    ]
-    size = (int(across[-1]), int(down[-1]))
-    return framed(image, frame, paper).transform(size, Image.Transform.MESH, mesh, Image.Resampling.BILINEAR)
-
-
-def framed(image: Image.Image, frame: int, paper: Colour) -> Image.Image:
-    """The image with `frame` pixels of paper around it."""
-    wide = Image.new(image.mode, (image.width + 2 * frame, image.height + 2 * frame), paper)
-    wide.paste(image, (frame, frame))
-    return wide
-
-
-STRIP = 24
-"""Width in pixels of the strips that move on their own, for an image 60 pixels high."""
-
-
-def vary(image: Image.Image, rng: np.random.Generator, strength: float = 1.0) -> Image.Image:
-    """The image slanted, stretched, wavering, in a thicker or thinner pen, in other light; text and order stay.
-
-    `strength` 1 is what one writer's lines differ by, 0 changes nothing.
-    """
-    if strength == 0:
-        return image
-    image = _wavering(image, rng, strength)
-    image = _another_pen(image, rng, strength)
-    return _other_light(image, rng, strength)
-
-
-def _wavering(image: Image.Image, rng: np.random.Generator, strength: float) -> Image.Image:
-    """Slant, rise, waves and local stretching, as one mesh of narrow strips."""
-    width, height = image.size
-    wide = max(1, round(width * (1 + strength * rng.uniform(-0.14, 0.14))))
-    tall = max(1, round(height * (1 + strength * rng.uniform(-0.1, 0.1))))
-    step = max(4, STRIP * height // 60)
-    edges = np.append(np.arange(0, wide, step), wide).astype(float)
-    turn = 2 * math.pi * edges / (height * rng.uniform(3, 9))
-    phase = rng.uniform(0, 2 * math.pi, 3)
-    rise = (
-        height
-        * strength
-        * (rng.normal(0, 0.02) * (2 * edges / wide - 1) + rng.normal(0, 0.025) * np.sin(turn + phase[0]))
-    )
-    sway = height * strength * rng.normal(0, 0.05) * np.sin(2.7 * turn + phase[1])
-    lean = height / 2 * strength * (rng.normal(0, 0.13) + rng.normal(0, 0.05) * np.sin(1.9 * turn + phase[2]))
-    along = edges * width / wide
-    top, bottom = along + sway + lean, along + sway - lean
-    # The mesh reads beyond the rim, where Pillow finds black; a frame of the image's own paper is found there instead.
-    frame = height
-    mesh = strip_mesh(edges, tall, top + frame, bottom + frame, rise + frame, height)
-    source = framed(image, frame, _paper(image))
-    return source.transform((wide, tall), Image.Transform.MESH, mesh, Image.Resampling.BILINEAR)
-
-
-def _another_pen(image: Image.Image, rng: np.random.Generator, strength: float) -> Image.Image:
-    """Strokes a little thicker, thinner or softer."""
-    radius = strength * max(image.height, 20) / 60 * rng.uniform(0, 0.9)
-    kind = rng.random()
-    if kind < 0.4:
-        return image.filter(ImageFilter.GaussianBlur(radius))
-    if kind < 0.7:
-        soft = image.filter(ImageFilter.GaussianBlur(radius))
-        extreme = ImageFilter.MinFilter(3) if rng.random() < 0.6 else ImageFilter.MaxFilter(3)
-        return Image.blend(soft, image.filter(extreme), 0.5 * strength * rng.random())
-    return image
-
-
-def _other_light(image: Image.Image, rng: np.random.Generator, strength: float) -> Image.Image:
-    """Contrast and brightness changed around the paper's shade."""
-    gain, shift = 1 + strength * rng.uniform(-0.25, 0.25), strength * rng.uniform(-20, 20)
-    paper = _paper(image)
-    levels = np.arange(256, dtype=np.float32)
-    table: list[int] = []
-    for shade in (paper,) if isinstance(paper, int) else paper:
-        # A level becomes the same whatever pixel it stands in, so 256 of them are computed and not all pixels.
-        table += np.clip((levels - np.float32(shade)) * gain + shade + shift, 0, 255).astype(np.uint8).tolist()
-    return image.point(table)
-
-
-def _paper(image: Image.Image) -> Colour:
-    return median_colour(image, step=2)
-
-
-TALLEST_LINE = 128
-"""Pixels; what is higher is taken for a line this high, so that pens and blurs keep the size of a pen."""
-
-
-def line_height(image: Image.Image) -> int:
-    """About how high one written line is, in pixels, at least 8: the unit of every length that is drawn.
-
-    A picture that is not half as wide again as it is high is a page, and taken for lines a twentieth of its width high.
-    """
-    width, height = image.size
-    tall = height if 2 * width >= 3 * height else width // 20
-    return max(8, min(tall, height, TALLEST_LINE))
-
-
-def around_zero(rng: np.random.Generator) -> float:
-    """A number in -1..1, mostly near 0: as from a bell curve, but bounded, and from sums alone."""
-    return float(rng.uniform(-1, 1, 3).sum()) / 3
-
-
-def smooth_noise(rng: np.random.Generator, height: int, width: int, cell: int) -> NDArray[np.float32]:
-    """Noise in about -1..1 that changes over about `cell` pixels, (height, width)."""
-    small = rng.uniform(-1, 1, (max(2, height // cell + 2), max(2, width // cell + 2))).astype(np.float32)
-    return np.asarray(Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC))
-
-
-def cloudy(rng: np.random.Generator, size: tuple[int, int], cell: int) -> Image.Image:
-    """A mask of `size` (width, height) that changes over about `cell` pixels, about 128 on average."""
-    width, height = size
-    shape = (max(2, height // cell + 2), max(2, width // cell + 2))
-    small = Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8))
-    return small.resize(size, Image.Resampling.BICUBIC)
-
-
-def shaded(image: Image.Image, mask: Image.Image, taken: Sequence[float] | NDArray[np.float64]) -> Image.Image:
-    """The image with a share of its red, green and blue `taken` away, 0..1, where the mask is 255; grey by the mean.
-
-    Shares are multiplied, so dark letters stay dark letters whatever lies on them.
-    """
-    shares = list(taken) if image.mode == "RGB" else [sum(taken) / len(taken)]
-    levels = np.arange(256)
-    bands = [mask.point((255 - levels * share).round().astype(np.uint8).tolist()) for share in shares]
-    return ImageChops.multiply(image, bands[0] if len(bands) == 1 else Image.merge("RGB", bands))
-
-
-_DIRECTIONS = ((1, 0), (0, 1), (1, 1), (1, -1))
-
-
-def lit(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """Contrast and brightness changed around the paper's shade, by one table of levels."""
-    gain, shift = 1 + min(amount, 1.2) * 0.3 * around_zero(rng), amount * 30 * around_zero(rng)
-    paper = median_colour(image, step=2)
-    levels = np.arange(256, dtype=np.float32)
-    table: list[int] = []
-    for shade in (paper,) if isinstance(paper, int) else paper:
-        table += np.clip((levels - np.float32(shade)) * gain + shade + shift, 0, 255).astype(np.uint8).tolist()
-    return image.point(table)
-
-
-def shadowed(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """Light that falls off to one side, and now and then the soft edge of a shadow."""
-    across = np.linspace(-1, 1, image.width, dtype=np.float32)
-    down = np.linspace(-1, 1, image.height, dtype=np.float32)[:, None]
-    slope, fall = around_zero(rng), 0.16 * amount * around_zero(rng)
-    place = across + slope * down * image.height / image.width
-    darkness = abs(fall) - fall * place
-    edge, soft, dark = float(rng.uniform(-1, 1)), float(rng.uniform(0.1, 0.6)), float(rng.uniform(0.1, 0.3))
-    if rng.random() < 0.4:
-        step = np.clip((place - edge) / soft + 0.5, 0, 1)
-        darkness = darkness + min(amount, 1.2) * dark * step * step * (3 - 2 * step)
-    mask = Image.fromarray((255 * np.clip(darkness, 0, 1)).astype(np.uint8))
-    return shaded(image, mask, [1.0] * 3)
-
-
-def moved(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """Blur in one direction, by a thirtieth of the line's height at most."""
-    side = 5 if line_height(image) * min(amount, 1.2) >= 90 else 3
-    right, down = _DIRECTIONS[int(rng.integers(len(_DIRECTIONS)))]
-    middle = side // 2
-    kernel = np.zeros((side, side))
-    for place in range(-middle, middle + 1):
-        kernel[middle + down * place, middle + right * place] = 1
-    strength = min(1.0, amount * float(rng.uniform(0.4, 1)))
-    blurred = image.filter(ImageFilter.Kernel((side, side), kernel.ravel().tolist()))
-    return Image.blend(image, blurred, strength)
-
-
-def noisy(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """Grain of a sensor in weak light."""
-    most = max(1, round(min(amount, 1.5) * float(rng.uniform(2, 11))))
-    size = (image.height, image.width)
-    grain = rng.integers(-most, most + 1, size, dtype=np.int8) + rng.integers(-most, most + 1, size, dtype=np.int16)
-    if image.mode == "RGB":
-        grain = grain[..., None]
-    return Image.fromarray(np.clip(np.asarray(image) + grain, 0, 255).astype(np.uint8))
-
-
-def compressed(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """Stored as a JPEG of low quality and opened again."""
-    worst = round(90 - 55 * min(amount, 1.2))
-    file = io.BytesIO()
-    image.save(file, "JPEG", quality=int(rng.integers(worst, 91)))
-    with Image.open(file) as stored:
-        stored.load()
-        return stored.convert(image.mode)
-
-
-_STRETCH, _SLANT = 0.18, 0.42
-"""The most at amount 1: a share of the size, and a slope."""
-
-_ELASTIC = (0.1, 0.035)
-"""How far a point is moved along the line and across it, at most at amount 1; shares of a line's height."""
-
-_TURN = math.radians(2)
-"""The most a picture is turned, at any amount."""
-
-_STEEPEST = 0.25
-"""A turned line rises by no more than this share of its height: beyond, it would be shown too small to read."""
-
-_INK = 20
-"""What differs from the paper by so many levels of 255 is ink, and never leaves the canvas."""
-
-_CELL = 3
-"""Elasticity changes over this many cells of the mesh."""
-
-
-def bent(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """The image scaled, slanted, turned and locally stretched; all of its ink is still there.
-
-    The canvas is as large as the scaled image where that holds the ink, so that letters are shown about as large as
-    those of an image that is not bent; else it grows.
-    """
-    unit, paper = line_height(image), median_colour(image, step=2)
-    back = _draw_back(image, unit, rng, amount)
-    # Every point may be shown this far from where the rest of the transform puts it.
-    reach = np.array(_ELASTIC) * amount * unit
-    start, end = _canvas(image.size, _ink_box(image, paper), np.asarray(np.linalg.inv(back)), reach)
-    size = np.ceil(end - start).astype(int)
-    across, down = nodes(size[0], 0.4 * unit), nodes(size[1], 0.4 * unit)
-    columns, rows = np.meshgrid(across + start[0], down + start[1])
-    x = back[0, 0] * columns + back[0, 1] * rows + reach[0] * _elastic(rng, columns.shape)
-    y = back[1, 0] * columns + back[1, 1] * rows + reach[1] * _elastic(rng, columns.shape)
-    return bend(image, across, down, x, y, paper)
-
-
-def _draw_back(image: Image.Image, unit: int, rng: np.random.Generator, amount: float) -> Values:
-    """The matrix (2, 2) that says which point of the source a point of the result shows."""
-    wide, tall = (1 + amount * _STRETCH * around_zero(rng) for _ in range(2))
-    slant = amount * _SLANT * around_zero(rng)
-    turn = min(amount, 1) * min(_TURN, _STEEPEST * unit / image.width) * around_zero(rng)
-    turned = np.array([[1, -turn], [turn, 1]])
-    back: Values = np.linalg.inv(turned @ np.array([[wide, slant * tall], [0, tall]]))
-    return back
-
-
-def _ink_box(image: Image.Image, paper: Colour) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of all that is not paper; of an empty image all."""
-    difference = ImageChops.difference(image, Image.new(image.mode, image.size, paper)).convert("L")
-    box = difference.point([0] * _INK + [255] * (256 - _INK)).getbbox()
-    return box or (0, 0, *image.size)
-
-
-def _canvas(
-    size: tuple[int, int], ink: tuple[int, int, int, int], forward: Values, reach: Values
-) -> tuple[Values, Values]:
-    """The corners, left top and right bottom, of the part of the plane that is shown."""
-    middle = forward @ np.array(size) / 2
-    half = np.array([forward[0, 0] * size[0], forward[1, 1] * size[1]]) / 2
-    left, top, right, bottom = ink
-    corners = forward @ np.array([[left, right, left, right], [top, top, bottom, bottom]])
-    room = np.abs(forward) @ reach + 1
-    return np.minimum(middle - half, corners.min(axis=1) - room), np.maximum(middle + half, corners.max(axis=1) + room)
-
-
-def _elastic(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Smooth noise in -1..1 at the nodes."""
-    return np.clip(smooth_noise(rng, shape[0], shape[1], _CELL), -1, 1).astype(np.float64)
-
-
-_AGED = np.array([0.04, 0.09, 0.2])
-_BLUE, _GREY, _VIOLET = (0.42, 0.24, 0.08), (0.3, 0.3, 0.3), (0.3, 0.36, 0.14)
-_RULES = np.array([_BLUE, _GREY, _VIOLET])
-_BACK = np.array([0.85, 1.0, 1.15])
-"""The shares of red, green and blue that old paper, the ink of rules and ink seen through paper take away."""
-
-
-def tinted(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """Paper yellowed or greyed, with clouds and grain."""
-    clouds = cloudy(rng, image.size, line_height(image))
-    grain = cloudy(rng, image.size, 2)
-    # Clouds lie between five eighths and the whole of what the sheet takes.
+# Pen.
+
+_MAX_FADING = 0.5
+"""Share of contrast that ink may lose: illegible ink teaches guessing."""
+
+
+def change_stroke_width(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+    """Make strokes up to a pixel thicker or thinner on either side; less for small writing."""
+    pixels = np.asarray(image)
+    thicker, share = rng.random() < 0.6, float(rng.random())
+    extreme = np.minimum if thicker else np.maximum
+    padded = np.pad(pixels, ((1, 1), (1, 1), *((0, 0),) * (pixels.ndim - 2)), mode="edge")
+    spread = extreme(extreme(padded[:-2, 1:-1], padded[2:, 1:-1]), extreme(padded[1:-1, :-2], padded[1:-1, 2:]))
+    # A hairline is nothing but edge: thinned fully it would be gone.
+    share *= min(1.0 if thicker else 0.4, amount * line_height(image) / (60 if thicker else 150))
+    return Image.blend(image, Image.fromarray(extreme(pixels, spread)), share)
+
+
+def fade_ink(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+    """Fade ink here and there, like a pen that runs dry and is dipped again."""
+    strongest = min(_MAX_FADING, amount * float(rng.uniform(0.25, 0.6)))
+    clouds = _clouds(rng, image.size, 2 * line_height(image))
+    levels = (np.arange(256) * strongest).round().astype(np.uint8).tolist()
+    paper = Image.new(image.mode, image.size, _paper(image))
+    return Image.composite(paper, image, clouds.point(levels))
+
+
+# Paper and things on it.
+
+# Shares of red, green and blue that something takes away.
+_AGED_PAPER = np.array([0.04, 0.09, 0.2])
+_RULE_INKS = np.array([(0.42, 0.24, 0.08), (0.3, 0.3, 0.3), (0.3, 0.36, 0.14)])  # blue, grey, violet
+_BLEEDING_INK = np.array([0.85, 1.0, 1.15])
+_STAMP_INKS = np.array([(0.75, 0.65, 0.2), (0.6, 0.75, 0.25), (0.25, 0.75, 0.65)])  # blue, violet, red
+_STAMP_SCALE = 2
+"""Stamps are drawn this much larger and reduced, for smooth edges."""
+
+
+def tint_paper(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+    """Yellow or grey the paper, with clouds and grain."""
+    clouds = _clouds(rng, image.size, line_height(image))
+    grain = _clouds(rng, image.size, 2)
+    # Clouds take between five eighths and all of the tint.
     mask = Image.blend(clouds, grain, 0.4).point((160 + np.arange(256) * 3 // 8).tolist())
-    return shaded(image, mask, amount * (float(rng.random()) * _AGED + float(rng.uniform(0, 0.12))))
+    return _shade(image, mask, amount * (float(rng.random()) * _AGED_PAPER + float(rng.uniform(0, 0.12))))
 
 
-def ruled(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """Lines or squares of a school notebook under the ink."""
+def add_rules(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+    """Print the lines or squares of a notebook under the ink."""
     unit = line_height(image)
     squares = rng.random() < 0.5
     step = unit * float(rng.uniform(0.32, 0.6) if squares else rng.uniform(0.7, 1.3))
-    slope, thickness = 0.008 * around_zero(rng), max(1.0, unit / 70)
-    ink = _RULES[int(rng.integers(len(_RULES)))] * float(rng.uniform(0.4, 1.0)) * min(amount, 1.2)
-    printed = _rules(image.size, step, float(rng.random()), thickness, slope)
+    slope, thickness = 0.008 * _bell(rng), max(1.0, unit / 70)
+    ink = _RULE_INKS[int(rng.integers(len(_RULE_INKS)))] * float(rng.uniform(0.4, 1.0)) * min(amount, 1.2)
+    mask = _draw_rules(image.size, step, float(rng.random()), thickness, slope)
     across = float(rng.random())
     if squares:
-        upright = _rules((image.height, image.width), step, across, thickness, -slope)
-        printed = ImageChops.lighter(printed, upright.transpose(Image.Transpose.TRANSPOSE))
-    return shaded(image, printed, ink)
+        upright = _draw_rules((image.height, image.width), step, across, thickness, -slope)
+        mask = ImageChops.lighter(mask, upright.transpose(Image.Transpose.TRANSPOSE))
+    return _shade(image, mask, ink)
 
 
-def _rules(size: tuple[int, int], step: float, phase: float, thickness: float, slope: float) -> Image.Image:
-    """A mask of level rules, `step` pixels apart, that fall by `slope` pixels a pixel."""
+def _draw_rules(size: tuple[int, int], step: float, phase: float, thickness: float, slope: float) -> Image.Image:
+    """A mask of horizontal rules `step` pixels apart that fall by `slope` pixels per pixel."""
     width, height = size
     room = int(abs(slope) * width) + 2
     place = np.arange(-room, height + room) + phase * step
@@ -364,8 +300,8 @@ def _rules(size: tuple[int, int], step: float, phase: float, thickness: float, s
     return column.transform(size, Image.Transform.AFFINE, (0, 0, 1.5, -slope, 1, room), Image.Resampling.BILINEAR)
 
 
-def bled_through(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """The writing on the back of the sheet, mirrored and faint; this very line has to stand for it."""
+def bleed_through(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+    """Add the faint mirrored writing of the other side, for which this very line is used."""
     unit = line_height(image)
     faintness = min(amount, 1.3) * float(rng.uniform(0.06, 0.22))
     grey = image.convert("L").reduce(2 if min(image.size) > 4 else 1)
@@ -374,62 +310,23 @@ def bled_through(image: Image.Image, rng: np.random.Generator, amount: float) ->
     ink = grey.point(np.clip(255 - np.arange(256) * 255 // max(paper, 1), 0, 255).tolist())
     back = ink.transpose(Image.Transpose.FLIP_LEFT_RIGHT).filter(ImageFilter.GaussianBlur(unit / 80))
     back = ImageChops.offset(back, int(rng.integers(back.width)), int(rng.integers(-unit // 5, unit // 5 + 1)))
-    return shaded(image, back.resize(image.size, Image.Resampling.BILINEAR), faintness * _BACK)
+    return _shade(image, back.resize(image.size, Image.Resampling.BILINEAR), faintness * _BLEEDING_INK)
 
 
-_PALEST = 0.5
-"""Ink loses at most this share of its contrast: what nobody could read teaches guessing."""
-
-
-def another_stroke(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """Strokes up to a pixel thicker or thinner on either side; of small writing less."""
-    pixels = np.asarray(image)
-    thicker, share = rng.random() < 0.6, float(rng.random())
-    extreme = np.minimum if thicker else np.maximum
-    padded = np.pad(pixels, ((1, 1), (1, 1), *((0, 0),) * (pixels.ndim - 2)), mode="edge")
-    spread = extreme(extreme(padded[:-2, 1:-1], padded[2:, 1:-1]), extreme(padded[1:-1, :-2], padded[1:-1, 2:]))
-    # A hairline has nothing but its rim: thinned in full it would be gone.
-    share *= min(1.0 if thicker else 0.4, amount * line_height(image) / (60 if thicker else 150))
-    return Image.blend(image, Image.fromarray(extreme(pixels, spread)), share)
-
-
-def faded(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """Ink that runs dry and is dipped again: paler here and there, never too pale to read."""
-    strongest = min(_PALEST, amount * float(rng.uniform(0.25, 0.6)))
-    clouds = cloudy(rng, image.size, 2 * line_height(image))
-    levels = (np.arange(256) * strongest).round().astype(np.uint8).tolist()
-    paper = Image.new(image.mode, image.size, median_colour(image, step=2))
-    return Image.composite(paper, image, clouds.point(levels))
-
-
-def softened(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """Strokes with a softer edge, as of a pencil, or of a lens a little out of focus."""
-    spread = min(amount, 1.5) * line_height(image) / 60 * float(rng.uniform(0.2, 0.8))
-    # A box that spreads as a Gaussian of this deviation does, at a third of the cost.
-    return image.filter(ImageFilter.BoxBlur((math.sqrt(12 * spread * spread + 1) - 1) / 2))
-
-
-_STAMPS = np.array([(0.75, 0.65, 0.2), (0.6, 0.75, 0.25), (0.25, 0.75, 0.65)])
-"""The shares of red, green and blue that a stamp's ink takes away: blue, violet, red."""
-
-_FINE = 2
-"""Stamps are drawn this much larger and shrunk, so that their edges are smooth."""
-
-
-def stamped(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """A faint round stamp, no wider than a line and a half is high, over a few letters at most."""
+def add_stamp(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+    """Add a faint round stamp over a few letters, at most one and a half line heights wide."""
     unit = line_height(image)
     side = max(8, round(unit * float(rng.uniform(0.8, 1.5))))
-    ink = _STAMPS[int(rng.integers(len(_STAMPS)))] * min(amount, 1.2) * float(rng.uniform(0.25, 0.5))
+    ink = _STAMP_INKS[int(rng.integers(len(_STAMP_INKS)))] * min(amount, 1.2) * float(rng.uniform(0.25, 0.5))
     corner = (int(rng.integers(-side // 2, image.width)), int(rng.integers(-side // 2, image.height)))
     mask = Image.new("L", image.size)
-    mask.paste(_seal(side, rng), corner)
-    return shaded(image, mask, ink)
+    mask.paste(_draw_stamp(side, rng), corner)
+    return _shade(image, mask, ink)
 
 
-def _seal(side: int, rng: np.random.Generator) -> Image.Image:
-    """A round stamp's mask: two rings and what looks like words, worn."""
-    large = side * _FINE
+def _draw_stamp(side: int, rng: np.random.Generator) -> Image.Image:
+    """A mask of a worn round stamp: two rings around what looks like words."""
+    large = side * _STAMP_SCALE
     drawing = Image.new("L", (large, large))
     draw = ImageDraw.Draw(drawing)
     for rim, stroke in ((0.0, 0.035), (0.16, 0.02)):
@@ -441,13 +338,13 @@ def _seal(side: int, rng: np.random.Generator) -> Image.Image:
             right = left + float(rng.uniform(0.03, 0.09))
             draw.rectangle((left * large, row * large, right * large, (row + 0.045) * large), fill=255)
             left = right + 0.03
-    seal = np.asarray(drawing.resize((side, side), Image.Resampling.BOX))
+    stamp = np.asarray(drawing.resize((side, side), Image.Resampling.BOX))
     worn = rng.integers(160, 256, (side, side), dtype=np.uint16)
-    return Image.fromarray((seal * worn // 255).astype(np.uint8))
+    return Image.fromarray((stamp * worn // 255).astype(np.uint8))
 
 
-def beside_a_ruler(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
-    """A clear ruler along the upper or the lower rim, an eighth of a line's height at most."""
+def add_ruler(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+    """Add a clear ruler along the upper or lower edge, at most an eighth of a line high."""
     unit = line_height(image)
     height = min(image.height, max(1, round(unit * float(rng.uniform(0.06, 0.125)))))
     step, below = max(2.0, unit * float(rng.uniform(0.07, 0.12))), rng.random() < 0.5
@@ -457,80 +354,145 @@ def beside_a_ruler(image: Image.Image, rng: np.random.Generator, amount: float) 
     ruler[:, marks[int(rng.integers(5)) :: 5]] = 255
     mask = Image.new("L", image.size)
     mask.paste(Image.fromarray(ruler if below else ruler[::-1]), (0, image.height - height if below else 0))
-    return shaded(image, mask, [0.45 * min(amount, 1.2)] * 3)
+    return _shade(image, mask, [0.45 * min(amount, 1.2)] * 3)
 
 
-Operation = Callable[[Image.Image, np.random.Generator, float], Image.Image]
+# Light and camera.
+
+_DIRECTIONS = ((1, 0), (0, 1), (1, 1), (1, -1))
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """An operation and how often each preset uses it, 0..1."""
+def cast_shadow(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+    """Let light fall off to one side, and now and then cast the soft edge of a shadow."""
+    across = np.linspace(-1, 1, image.width, dtype=np.float32)
+    down = np.linspace(-1, 1, image.height, dtype=np.float32)[:, None]
+    slope, fall = _bell(rng), 0.16 * amount * _bell(rng)
+    place = across + slope * down * image.height / image.width
+    darkness = abs(fall) - fall * place
+    edge, soft, dark = float(rng.uniform(-1, 1)), float(rng.uniform(0.1, 0.6)), float(rng.uniform(0.1, 0.3))
+    if rng.random() < 0.4:
+        step = np.clip((place - edge) / soft + 0.5, 0, 1)
+        darkness = darkness + min(amount, 1.2) * dark * step * step * (3 - 2 * step)
+    mask = Image.fromarray((255 * np.clip(darkness, 0, 1)).astype(np.uint8))
+    return _shade(image, mask, [1.0] * 3)
 
-    operation: Operation
-    light: float
-    medium: float
-    strong: float
+
+def change_light(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+    """Change contrast and brightness."""
+    return _adjust_levels(image, 1 + min(amount, 1.2) * 0.3 * _bell(rng), amount * 30 * _bell(rng))
 
 
-STEPS = (
-    Step(bent, 1.0, 1.0, 1.0),
-    Step(another_stroke, 0.3, 0.4, 0.5),
-    Step(faded, 0.15, 0.25, 0.35),
-    Step(tinted, 0.2, 0.35, 0.5),
-    Step(ruled, 0.0, 0.12, 0.25),
-    Step(bled_through, 0.0, 0.12, 0.25),
-    Step(stamped, 0.0, 0.02, 0.06),
-    Step(beside_a_ruler, 0.0, 0.02, 0.05),
-    Step(shadowed, 0.1, 0.25, 0.4),
-    Step(lit, 0.7, 0.7, 0.8),
-    Step(softened, 0.2, 0.25, 0.3),
-    Step(moved, 0.0, 0.06, 0.12),
-    Step(noisy, 0.1, 0.2, 0.3),
-    Step(compressed, 0.0, 0.15, 0.3),
-)
-"""In the order in which it happens to a sheet: written, printed on, laid down, lit, photographed, stored."""
+def soften(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+    """Soften the edges of strokes, as of a pencil or of a lens a little out of focus."""
+    deviation = min(amount, 1.5) * line_height(image) / 60 * float(rng.uniform(0.2, 0.8))
+    # A box that blurs like a Gaussian of this deviation, at a third of the cost.
+    return image.filter(ImageFilter.BoxBlur((math.sqrt(12 * deviation * deviation + 1) - 1) / 2))
+
+
+def blur_motion(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+    """Blur in one direction, by at most a thirtieth of the line's height."""
+    side = 5 if line_height(image) * min(amount, 1.2) >= 90 else 3
+    right, down = _DIRECTIONS[int(rng.integers(len(_DIRECTIONS)))]
+    middle = side // 2
+    kernel = np.zeros((side, side))
+    for place in range(-middle, middle + 1):
+        kernel[middle + down * place, middle + right * place] = 1
+    strength = min(1.0, amount * float(rng.uniform(0.4, 1)))
+    blurred = image.filter(ImageFilter.Kernel((side, side), kernel.ravel().tolist()))
+    return Image.blend(image, blurred, strength)
+
+
+def add_noise(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+    """Add the grain of a sensor in weak light."""
+    most = max(1, round(min(amount, 1.5) * float(rng.uniform(2, 11))))
+    size = (image.height, image.width)
+    grain = rng.integers(-most, most + 1, size, dtype=np.int8) + rng.integers(-most, most + 1, size, dtype=np.int16)
+    if image.mode == "RGB":
+        grain = grain[..., None]
+    return Image.fromarray(np.clip(np.asarray(image) + grain, 0, 255).astype(np.uint8))
+
+
+def compress_jpeg(image: Image.Image, rng: np.random.Generator, amount: float) -> Image.Image:
+    """Save as a JPEG of low quality and open it again."""
+    worst = round(90 - 55 * min(amount, 1.2))
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=int(rng.integers(worst, 91)))
+    with Image.open(file) as stored:
+        stored.load()
+        return stored.convert(image.mode)
+
+
+OPERATIONS: dict[Operation, tuple[float, float, float]] = {
+    warp: (1.0, 1.0, 1.0),
+    change_stroke_width: (0.3, 0.4, 0.5),
+    fade_ink: (0.15, 0.25, 0.35),
+    tint_paper: (0.2, 0.35, 0.5),
+    add_rules: (0.0, 0.12, 0.25),
+    bleed_through: (0.0, 0.12, 0.25),
+    add_stamp: (0.0, 0.02, 0.06),
+    add_ruler: (0.0, 0.02, 0.05),
+    cast_shadow: (0.1, 0.25, 0.4),
+    change_light: (0.7, 0.7, 0.8),
+    soften: (0.2, 0.25, 0.3),
+    blur_motion: (0.0, 0.06, 0.12),
+    add_noise: (0.1, 0.2, 0.3),
+    compress_jpeg: (0.0, 0.15, 0.3),
+}
+"""Operation -> its probability in each preset, in the order in which it happens to a sheet of paper."""
 
 AMOUNTS = {"light": 0.6, "medium": 1.0, "strong": 1.4}
+"""Preset -> the amount of its operations."""
 
 
-def as_drawn(image: Image.Image, rng: np.random.Generator, preset: str) -> Image.Image:
-    """The image after the steps of a preset, each used or not as drawn."""
-    amount = AMOUNTS[preset]
-    for step in STEPS:
-        if rng.random() < getattr(step, preset):
-            image = step.operation(image, rng, amount)
-    return image
+# Shared by the operations.
 
 
-NONE = "none"
-
-Augmentation = float | str
-"""How much images are varied: `none`, `light`, `medium`, `strong`, or a number that scales one writer's own variation.
-
-A preset takes in hand, pen, paper and camera; a number hand, pen and light: 1 is what one writer's lines differ by, 0
-changes nothing.
-"""
+def smooth_noise(rng: np.random.Generator, height: int, width: int, cell: int) -> NDArray[np.float32]:
+    """Noise (height, width) in about -1..1 that changes over about `cell` pixels."""
+    small = rng.uniform(-1, 1, (max(2, height // cell + 2), max(2, width // cell + 2))).astype(np.float32)
+    return np.asarray(Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC))
 
 
-def changes(how: Augmentation) -> bool:
-    """False of what leaves every image as it is."""
-    return how not in (NONE, 0)
+def _clouds(rng: np.random.Generator, size: tuple[int, int], cell: int) -> Image.Image:
+    """A mask of `size` (width, height) that changes over about `cell` pixels, about 128 on average."""
+    width, height = size
+    shape = (max(2, height // cell + 2), max(2, width // cell + 2))
+    small = Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8))
+    return small.resize(size, Image.Resampling.BICUBIC)
 
 
-def augment(image: Image.Image, rng: np.random.Generator, how: Augmentation = 1.0) -> Image.Image:
-    """The image, RGB or L, varied; its text and their order stay. Raises ConfigError for a name that is no preset."""
-    if not changes(how):
-        return image
-    if isinstance(how, str):
-        if how not in AMOUNTS:
-            raise ConfigError(
-                f"no augmentation {how!r}; there are {', '.join((NONE, *AMOUNTS))}, or a number from 0 to 2"
-            )
-        return as_drawn(image, rng, how)
-    return vary(image, rng, how)
+def _bell(rng: np.random.Generator) -> float:
+    """A number in -1..1, mostly near 0, from sums alone, so that every machine draws the same."""
+    return float(rng.uniform(-1, 1, 3).sum()) / 3
 
 
-def generator(seed: int, epoch: int, index: int) -> np.random.Generator:
-    """Where the draws for one sample in one epoch come from."""
-    return np.random.default_rng((seed, epoch, index))
+def _paper(image: Image.Image) -> Colour:
+    return median_colour(image, step=2)
+
+
+def _add_frame(image: Image.Image, frame: int, paper: Colour) -> Image.Image:
+    """The image with `frame` pixels of paper around it."""
+    framed = Image.new(image.mode, (image.width + 2 * frame, image.height + 2 * frame), paper)
+    framed.paste(image, (frame, frame))
+    return framed
+
+
+def _adjust_levels(image: Image.Image, gain: float, shift: float) -> Image.Image:
+    """Change contrast around the paper's shade by a factor, and brightness by grey levels, in one lookup table."""
+    paper = _paper(image)
+    levels = np.arange(256, dtype=np.float32)
+    table: list[int] = []
+    for shade in (paper,) if isinstance(paper, int) else paper:
+        table += np.clip((levels - np.float32(shade)) * gain + shade + shift, 0, 255).astype(np.uint8).tolist()
+    return image.point(table)
+
+
+def _shade(image: Image.Image, mask: Image.Image, shares: Sequence[float] | Values) -> Image.Image:
+    """Take away a share (0..1) of red, green and blue where the mask is 255; of grey their mean.
+
+    Multiplied, so dark letters stay dark under anything that is on them.
+    """
+    taken = list(shares) if image.mode == "RGB" else [sum(shares) / len(shares)]
+    levels = np.arange(256)
+    bands = [mask.point((255 - levels * share).round().astype(np.uint8).tolist()) for share in taken]
+    return ImageChops.multiply(image, bands[0] if len(bands) == 1 else Image.merge("RGB", bands))
