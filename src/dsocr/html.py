@@ -35,7 +35,7 @@ _VARIABLES = {colour: f"--run{place}" for place, colour in enumerate(RUN_COLOURS
 }
 PAPER = "#fdfdfb"
 
-_RC = {
+_RC: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": GRID,
     "axes.grid": True,

@@ -10,8 +10,8 @@ from lxml import etree
 from dsocr.errors import DataError
 from dsocr.evaluation.compare import Comparison, Group, NamedLines, compare, difference_between
 from dsocr.evaluation.metrics import ErrorRate
+from dsocr.evaluation.report.comparison import writers_svg
 from dsocr.evaluation.report.plots import MOST_WRITERS, shown_groups, writers_label
-from dsocr.evaluation.report.report import writers_svg
 from dsocr.evaluation.scores import LineScore, score_lines
 
 TEXT = "съешь ещё этих мягких французских булок да выпей чаю"

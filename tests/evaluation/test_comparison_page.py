@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dsocr.evaluation.compare import NamedLines, compare
+from dsocr.evaluation.report.comparison import render_comparison_page
 from dsocr.evaluation.report.contents import gather_contents
-from dsocr.evaluation.report.report import render_comparison_page
 from dsocr.evaluation.scores import load_lines
 from tests.evaluation.making_runs import make_evaluated_run, misread, read_better
 from tests.html_pages import Page

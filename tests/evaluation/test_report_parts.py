@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from dsocr.evaluation.breakdown import Characters, Confusion
 from dsocr.evaluation.metrics import ErrorRate
-from dsocr.evaluation.report import report as report_module
 from dsocr.evaluation.report.lines import LONGEST, chapters_of, differences, other_lines, read_lines
 from dsocr.evaluation.report.report import (
     Axis,
@@ -21,7 +20,7 @@ from dsocr.evaluation.report.report import (
     score_changes,
 )
 from dsocr.evaluation.scores import LineScore, Score
-from dsocr.html import printable
+from dsocr.html import percent, printable
 from dsocr.text import comparable
 
 
@@ -155,5 +154,5 @@ def test_a_tiny_change_is_not_shown_as_none(errors: int, change: str, kind: str)
 
 
 def test_rates_are_shown_as_they_are() -> None:
-    assert report_module.percent(None) == "no text"
-    assert report_module.percent(1.4) == "140.0\N{NO-BREAK SPACE}%"
+    assert percent(None) == "no text"
+    assert percent(1.4) == "140.0\N{NO-BREAK SPACE}%"

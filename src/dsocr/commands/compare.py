@@ -29,11 +29,11 @@ def compare_command(
     """`dsocr compare`."""
     from dsocr.commands.prepare import named_columns
     from dsocr.evaluation.compare import compare, render_comparison
-    from dsocr.evaluation.comparison_files import PAGE, refuse_existing, write_comparison
     from dsocr.evaluation.predictions import gather_readings
+    from dsocr.evaluation.report.comparison import PAGE, require_free, write_comparison
 
     if out is not None:
-        refuse_existing(out, overwrite=overwrite)
+        require_free(out, overwrite=overwrite)
     gathered = gather_readings(
         given,
         base=base,
@@ -49,6 +49,6 @@ def compare_command(
     else:
         printer.result(render_comparison(found))
     if out is not None:
-        with printer.progress("drawing", "lines") as tell:
-            write_comparison(found, out, tell)
+        with printer.progress("drawing", "lines") as progress:
+            write_comparison(found, out, progress)
         printer.say(f"look at: {out if out.is_file() else out / PAGE}")

@@ -229,8 +229,8 @@ def finite_cer(group: Group, place: int) -> float | None:
 def writers_label(names: Sequence[str], groups: Sequence[Group], unit: str) -> str:
     """Describe a plot of writers."""
     shown = len(shown_groups(groups))
-    left_out = f" ({shown} of {len(groups)}, those that changed most)" if shown < len(groups) else ""
-    return f"CER of {counted(len(groups), unit)}{left_out}: {', '.join(names)}"
+    note = f" ({shown} of {len(groups)}, those that changed most)" if shown < len(groups) else ""
+    return f"CER of {counted(len(groups), unit)}{note}: {', '.join(names)}"
 
 
 def _annotate(axes: "Axes", text: str, point: tuple[float, float], offset: tuple[int, int], **alignment: str) -> None:

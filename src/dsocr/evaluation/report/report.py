@@ -1,4 +1,4 @@
-"""Render the report of a run, and the comparison of several readings, as a page; the report also as Markdown."""
+"""Render the report of an evaluated run as a page or as Markdown."""
 
 import math
 import re
@@ -9,16 +9,12 @@ from typing import Any
 
 from dsocr.errors import DataError, typed
 from dsocr.evaluation.breakdown import Characters, Confusion, Groups
-from dsocr.evaluation.compare import Comparison
 from dsocr.evaluation.metrics import marked_differences, script_of, spoken_points
 from dsocr.evaluation.report.contents import (
     ReportContents,
     commands,
     facts,
-    flat,
     gather_contents,
-    lines_by_writers,
-    sentence,
     settings,
 )
 from dsocr.evaluation.report.lines import (
@@ -26,18 +22,16 @@ from dsocr.evaluation.report.lines import (
     Chapter,
     Images,
     ReadLine,
-    chapters_of,
     differences,
     illustrate,
     other_lines,
-    read_lines,
 )
 from dsocr.evaluation.report.pages import curve_svg
-from dsocr.evaluation.report.plots import curve_plots, writers_label, writers_plot, writers_size
+from dsocr.evaluation.report.plots import curve_plots
 from dsocr.evaluation.scorecard import FAILED, PROFILES, Scorecard
 from dsocr.evaluation.scores import FAILURES, Score, Scores, finite
 from dsocr.evaluation.statistics import Interval
-from dsocr.html import counted, percent, plot_svg, printable, render
+from dsocr.html import counted, percent, printable, render
 from dsocr.runs import RunFolder, write_atomically
 
 _CURVES = ("training loss", "validation loss", "validation CER, %")
@@ -145,50 +139,18 @@ def render_report(contents: ReportContents, progress: Callable[[int, int], None]
         facts=list(facts(contents)),
         settings=list(settings(contents)),
         commands=commands(contents),
-        **_line_context(contents.chapters, contents.lines, names, contents.images, progress),
+        **line_context(contents.chapters, contents.lines, names, contents.images, progress),
     )
 
 
-def render_comparison_page(found: Comparison, progress: Callable[[int, int], None] | None = None) -> str:
-    """Render readings side by side: the verdict, writer by writer, and the lines that got better and worse."""
-    names = [reading.name for reading in found.readings]
-    lines = read_lines(found.lines)
-    compared = names[-1] if len(names) == 2 else counted(len(names) - 1, "reading")
-    about = [("compared", f"{found.made_at} with dsocr {found.dsocr_version}"), *flat(found.about)]
-    about += [(reading.name, remark) for reading in found.readings for remark in reading.remarks]
-    chapters = chapters_of(lines, names)
-    return render(
-        __package__,
-        "comparison.html.jinja",
-        style="style.css",
-        script="report.js",
-        title=f"{compared} compared with {names[0]}",
-        subtitle=f"Character error rate (CER) on {lines_by_writers([line.last for line in lines])}",
-        rates=[Rate.of_score(reading.score) for reading in found.readings],
-        differences_found=[(sentence(one.sentence), [*map(sentence, one.chances)]) for one in found.differences],
-        cautions=[*map(sentence, found.cautions)],
-        changes=score_changes([reading.score for reading in found.readings]),
-        plot=writers_svg(found) if found.groups else "",
-        about=about,
-        **_line_context(chapters, lines, names, found.images, progress),
-    )
-
-
-def writers_svg(found: Comparison, *, standalone: bool = False) -> str:
-    """Draw the CER of each writer in each reading."""
-    names = [reading.name for reading in found.readings]
-    label = writers_label(names, found.groups, found.unit)
-    size = writers_size(found.groups)
-    return plot_svg(writers_plot(names, found.groups), label, size=size, standalone=standalone)
-
-
-def _line_context(
+def line_context(
     chapters: Sequence[Chapter],
     lines: Sequence[ReadLine],
     names: Sequence[str],
     images: Images,
     progress: Callable[[int, int], None] | None,
 ) -> dict[str, Any]:
+    """Collect what templates need to show the lines and the rates of these readings."""
     rest, left = other_lines(lines, chapters)
     return {
         "names": names,
