@@ -48,7 +48,7 @@ READING: dict[str, object] = {
 def make(place: Path) -> None:
     """The dataset, one with a test split alone, a configuration, and two runs, of which one has lost its base."""
     data = shipped("examples/handwriting")
-    (place / "config.yaml").write_text(f"dataset: {data.as_posix()}\nrun: new\n", encoding="utf-8")
+    (place / "config.yaml").write_text(f"dataset: {data.as_posix()}\noutput: new\n", encoding="utf-8")
     (place / "data").symlink_to(data)
     (place / "tested").mkdir()
     (place / "tested" / "test").symlink_to(data / "test")
@@ -58,7 +58,7 @@ def make(place: Path) -> None:
     (place / "there.txt").touch()
     for name, base in (("run", "nano"), ("moved", "./gone/base")):
         (place / name / "adapter").mkdir(parents=True)
-        (place / name / "config.yaml").write_text(f"dataset: {data.as_posix()}\nrun: {name}\n", encoding="utf-8")
+        (place / name / "config.yaml").write_text(f"dataset: {data.as_posix()}\noutput: {name}\n", encoding="utf-8")
         settings = json.dumps(READING | {"base": base})
         (place / name / "adapter" / "reading.json").write_text(settings, encoding="utf-8")
 

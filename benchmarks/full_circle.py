@@ -23,7 +23,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from dsocr.config import RunConfig, load_config
+from dsocr.config import RunConfig, load_config, load_run_config
 from dsocr.data.dataset import Dataset
 from dsocr.data.placement import Notes
 from dsocr.document import Sample, Split
@@ -162,7 +162,7 @@ def go_round(
     found = compare(
         [NamedLines(name, score_lines(samples, read)) for name, read in (("before", before), ("after", after))]
     )
-    splits = Dataset.open(load_config(RunFolder(run).config).dataset).card.splits
+    splits = Dataset.open(load_run_config(RunFolder(run).config).dataset).card.splits
     return Round(found, len(others) - len(left), {name.value: split.samples for name, split in splits.items()}, seconds)
 
 

@@ -66,16 +66,16 @@ def settings(dataset: Path, run: Path, steps: int) -> RunConfig:
     return RunConfig.model_validate(
         {
             "dataset": dataset,
-            "run": run,
-            "adapter": {"scope": "decoder", "rank": 4, "alpha": 8, "dropout": 0.1},
+            "output": run,
+            "adapter": {"target_modules": "decoder", "r": 4, "alpha": 8, "dropout": 0.1},
             "training": {
-                "steps": steps,
-                "samples_per_step": 4,
-                "samples_per_forward": 2,
+                "max_steps": steps,
+                "batch_size": 4,
+                "micro_batch_size": 2,
                 "learning_rate": 2e-3,
                 "augmentation": 1.0,
             },
-            "validation": {"every_steps": 3, "samples": 2, "patience": 0},
+            "validation": {"every_steps": 3, "max_samples": 2, "patience": 0},
             "checkpoints": {"every_steps": 2},
             "generation": {"max_new_tokens": 4},
         }

@@ -72,7 +72,7 @@ def make_dataset(folder: Path, samples: list[Sample]) -> None:
 def make_run(run: RunFolder, dataset: Path, samples: list[Sample]) -> None:
     """An evaluated run: the base reads with a CER of about 30 %, the adapter with about 10 %."""
     run.path.mkdir()
-    run.config.write_text(f"dataset: {dataset.as_posix()}\nrun: {run.path.as_posix()}\n", encoding="utf-8")
+    run.config.write_text(f"dataset: {dataset.as_posix()}\noutput: {run.path.as_posix()}\n", encoding="utf-8")
     named = [Sample(f"test/images/{one.id}", one.image, one.text, one.split, one.writer, one.page) for one in samples]
     read = {
         "base": score_lines(named, misread(named, 0.3, 2)),

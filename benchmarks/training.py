@@ -151,16 +151,16 @@ def _by_onednn() -> Iterator[None]:
 def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) -> Training:
     """A fresh adapter and all that one recipe needs; fills the cache where it takes one."""
     training = {
-        "samples_per_step": STEP,
-        "samples_per_forward": recipe.per_forward,
-        "length_window": recipe.window,
-        "vision_cache": recipe.cache,
-        "vision_cache_views": 1,
+        "batch_size": STEP,
+        "micro_batch_size": recipe.per_forward,
+        "group_by_length": bool(recipe.window),
+        "feature_cache": recipe.cache,
+        "feature_cache_views": 1,
     }
     settings = {
         "dataset": dataset,
-        "run": dataset / "run",
-        "adapter": {"scope": scope},
+        "output": dataset / "run",
+        "adapter": {"target_modules": scope},
         "training": training,
     }
     config = RunConfig.model_validate(settings)
@@ -181,7 +181,7 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=2e-3)
     order = list(sample_order(config, samples))
-    per_step, per_forward = config.training.samples_per_step, config.training.samples_per_forward
+    per_step, per_forward = config.training.batch_size, config.training.micro_batch_size
     return Training(recipe, model, samples, order, per_step, per_forward, optimizer)
 
 

@@ -53,10 +53,10 @@ class Way:
 
     name: str
     batch: int = 1
-    look_ahead: int = 1
+    prefetch_batches: int = 1
     merged: bool = False
     scores: bool = True
-    beams: int = 1
+    num_beams: int = 1
 
 
 WAYS = [
@@ -67,7 +67,7 @@ WAYS = [
     Way("batches by length", 16, 4),
     Way("batches by length, merged", 16, 4, merged=True),
     Way("batches of 32 by length, merged", 32, 4, merged=True),
-    Way("batches by length, merged, 4 beams", 16, 4, merged=True, beams=4),
+    Way("batches by length, merged, 4 beams", 16, 4, merged=True, num_beams=4),
 ]
 
 
@@ -134,7 +134,7 @@ def _images(count: int) -> list[Path | PackedImage]:
 
 def _read(transcriber: Transcriber, way: Way, paths: Sequence[Path | PackedImage], measured: Measured) -> None:
     generation = replace(
-        transcriber.generation, samples_per_batch=way.batch, look_ahead=way.look_ahead, beams=way.beams
+        transcriber.generation, batch_size=way.batch, prefetch_batches=way.prefetch_batches, num_beams=way.num_beams
     )
     reader = replace(transcriber, generation=generation)
 

@@ -69,15 +69,15 @@ def eight_steps(dataset: Path, run: Path) -> RunConfig:
     return RunConfig.model_validate(
         {
             "dataset": dataset,
-            "run": run,
-            "adapter": {"scope": "decoder", "rank": 4, "alpha": 8},
+            "output": run,
+            "adapter": {"target_modules": "decoder", "r": 4, "alpha": 8},
             "training": {
-                "steps": 8,
-                "samples_per_step": 4,
-                "samples_per_forward": 2,
+                "max_steps": 8,
+                "batch_size": 4,
+                "micro_batch_size": 2,
                 "learning_rate": 2e-3,
             },
-            "validation": {"every_steps": 4, "samples": 2},
+            "validation": {"every_steps": 4, "max_samples": 2},
             "guard": {"lines": 0},
             "checkpoints": {"every_steps": 4},
             "generation": {"max_new_tokens": 24},

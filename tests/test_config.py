@@ -1,13 +1,14 @@
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from dsocr.config import RunConfig, Section, config_keys, load_config
+from dsocr.config import RENAMED_KEYS, RunConfig, Section, config_keys, load_config, load_run_config
 from dsocr.errors import ConfigError
 
-NEEDED = "dataset: letters\nrun: runs/letters\n"
+NEEDED = "dataset: letters\noutput: runs/letters\n"
 
 
 @pytest.fixture
@@ -21,22 +22,24 @@ def written(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def test_every_problem_of_a_file_is_told_at_once(written: Callable[[str], Path]) -> None:
-    path = written("run: r\nadapter:\n  alpha: 0\n  rnak: 8\n")
+    path = written("output: r\nadapter:\n  alpha: 0\n  alhpa: 8\n")
     with pytest.raises(ConfigError) as caught:
         load_config(path)
     assert str(caught.value) == (
         f"{path}: 3 problems\n"
         "  dataset: field required\n"
         "  adapter.alpha: must be greater than 0, not 0\n"
-        "  adapter.rnak: unknown key; did you mean 'rank'?"
+        "  adapter.alhpa: unknown key; did you mean 'alpha'?"
     )
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        pytest.param("traning: {steps: 3}", "traning: unknown key; did you mean 'training'?", id="misspelt section"),
-        pytest.param("rank: 8", "rank: unknown key; did you mean 'adapter.rank'?", id="key outside its section"),
+        pytest.param(
+            "traning: {max_steps: 3}", "traning: unknown key; did you mean 'training'?", id="misspelt section"
+        ),
+        pytest.param("alpha: 8", "alpha: unknown key; did you mean 'adapter.alpha'?", id="key outside its section"),
         pytest.param(
             "checkpoints: {a: 1}", "checkpoints.a: unknown key; the keys are every_steps, keep", id="no guess"
         ),
@@ -45,26 +48,116 @@ def test_every_problem_of_a_file_is_told_at_once(written: Callable[[str], Path])
         pytest.param("base: null", "base: must be a valid string, not null", id="nothing for a text"),
         pytest.param("seed: 3.5", "seed: must be a valid integer, not 3.5", id="half a seed"),
         pytest.param("training: {learning_rate: .nan}", "must be a finite number, not nan", id="not a number"),
-        pytest.param("training: {schedule: cos}", "must be 'cosine', 'linear' or 'constant', not 'cos'", id="choices"),
-        pytest.param("training: {warmup: yes}", "training.warmup: must not be true", id="yes is not the number 1"),
-        pytest.param("training: {epochs: 1, steps: 2}", "exclude each other", id="two lengths"),
-        pytest.param("training: {samples_per_step: 30}", "samples_per_forward (8) must divide", id="uneven step"),
-        pytest.param("adapter: {scope: q_proj}", "adapter.scope: must be decoder, decoder+experts,", id="bare name"),
-        pytest.param("adapter: {scope: '^(q$'}", "adapter.scope: is not a regular expression", id="broken pattern"),
-        pytest.param("input: {lines_per_sheet: auto}", "input: lines_per_sheet was removed", id="a removed setting"),
-        pytest.param("run: twice", "run: given twice, in lines 2 and 3", id="duplicate key"),
+        pytest.param(
+            "training: {lr_scheduler: cos}", "training.lr_scheduler: must be one of cosine, linear,", id="choices"
+        ),
+        pytest.param(
+            "training: {warmup_ratio: yes}", "training.warmup_ratio: must not be true", id="yes is not the number 1"
+        ),
+        pytest.param("training: {epochs: 1, max_steps: 2}", "exclude each other", id="two lengths"),
+        pytest.param("training: {batch_size: 30}", "micro_batch_size (8) must divide", id="uneven step"),
+        pytest.param(
+            "adapter: {target_modules: q_proj}",
+            "adapter.target_modules: must be decoder, decoder+experts,",
+            id="bare name",
+        ),
+        pytest.param(
+            "adapter: {target_modules: '^(q$'}",
+            "adapter.target_modules: is not a regular expression",
+            id="broken pattern",
+        ),
+        pytest.param("output: twice", "output: given twice, in lines 2 and 3", id="duplicate key"),
         pytest.param("input: {prompt: a, prompt: b}", "input.prompt: given twice", id="duplicate key in a section"),
     ],
 )
 def test_a_mistake_is_told_in_a_sentence(written: Callable[[str], Path], text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(written(NEEDED + text))
+    assert caught.value.code == "config-invalid"
     assert problem in str(caught.value)
 
 
-def test_settings_that_were_removed_are_ignored_where_they_changed_nothing(written: Callable[[str], Path]) -> None:
-    earlier = "input: {lines_per_sheet: 1, single_lines: 0.0, read_sheets: true}"
-    assert load_config(written(NEEDED + earlier)) == load_config(written(NEEDED))
+OLD = """
+dataset: letters
+run: runs/letters
+input: {lines_per_sheet: 1, single_lines: 0.0, read_sheets: true}
+adapter: {scope: decoder+vision, rank: 4}
+training: {epochs: null, steps: 5, samples: 7, samples_per_step: 4, samples_per_forward: 2, warmup: 0.1,
+  schedule: linear, max_gradient_norm: 2.0, length_window: 0, vision_cache: false, vision_cache_gigabytes: 3.0,
+  vision_cache_views: 2, workers: 1, processes: auto}
+validation: {samples: 6}
+generation: {beams: 2, samples_per_batch: 3, look_ahead: 4}
+"""
+NEW = """
+dataset: letters
+output: runs/letters
+adapter: {target_modules: decoder+vision, r: 4}
+training: {max_steps: 5, max_samples: 7, batch_size: 4, micro_batch_size: 2, warmup_ratio: 0.1, lr_scheduler: linear,
+  max_grad_norm: 2.0, group_by_length: false, feature_cache: false, feature_cache_gb: 3.0, feature_cache_views: 2,
+  num_workers: 1}
+validation: {max_samples: 6}
+generation: {num_beams: 2, batch_size: 3, prefetch_batches: 4}
+"""
+
+
+def test_the_configuration_of_an_earlier_run_is_read_with_todays_names(written: Callable[[str], Path]) -> None:
+    assert load_run_config(written(OLD)) == load_config(written(NEW))
+
+
+def test_every_renamed_key_is_reported_beside_other_problems(written: Callable[[str], Path]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(written(OLD + "sead: 1"), ["training.workers=2"])
+    assert caught.value.code == "config-key-renamed"
+    for old, new in RENAMED_KEYS.items():
+        assert f"{old} was renamed to {new}" in str(caught.value)
+    assert "sead: unknown key" in str(caught.value)
+
+
+@pytest.mark.parametrize("load", [load_config, load_run_config])
+def test_a_removed_setting_that_mattered_is_an_error(
+    written: Callable[[str], Path], load: Callable[[Path], RunConfig]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(written(NEEDED + "input: {lines_per_sheet: auto}"))
+    assert "input.lines_per_sheet" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "arguments"),
+    [
+        pytest.param("optimizer: SGD", "SGD", {}, id="a name"),
+        pytest.param("optimizer: {name: SGD, momentum: 0.9}", "SGD", {"momentum": 0.9}, id="a name with arguments"),
+    ],
+)
+def test_an_optimizer_has_a_name_and_arguments(
+    written: Callable[[str], Path], text: str, name: str, arguments: dict[str, object]
+) -> None:
+    config = load_config(written(f"{NEEDED}training: {{{text}}}"))
+    assert (config.training.optimizer.name, config.training.optimizer.arguments) == (name, arguments)
+    assert load_config(written(config.to_yaml())) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "trackers"),
+    [("wandb", ("wandb",)), ("[tensorboard, mlflow]", ("tensorboard", "mlflow")), ("none", ()), ("[]", ())],
+)
+def test_trackers_are_a_name_or_a_list(written: Callable[[str], Path], text: str, trackers: tuple[str, ...]) -> None:
+    config = load_config(written(f"{NEEDED}training: {{report_to: {text}}}"))
+    assert config.training.report_to == trackers
+    assert load_config(written(config.to_yaml())) == config
+
+
+def test_module_names_become_one_pattern(written: Callable[[str], Path]) -> None:
+    target = load_config(written(NEEDED + "adapter: {target_modules: [q_proj, v_proj]}")).adapter.target
+    names = ["layers.0.q_proj", "layers.1.v_proj", "layers.0.k_proj", "layers.0.xq_proj"]
+    assert [name for name in names if re.fullmatch(target, name)] == names[:2]
+
+
+def test_a_mapping_and_changes_are_a_configuration_too() -> None:
+    given = {"dataset": "letters", "training": {"max_steps": 3}}
+    config = load_config(given, changes={"output": Path("runs/letters"), "training.batch_size": 8})
+    assert (config.training.max_steps, config.training.batch_size, config.output) == (3, 8, Path("runs/letters"))
+    assert given == {"dataset": "letters", "training": {"max_steps": 3}}, "the caller's mapping is not changed"
 
 
 @pytest.mark.parametrize(
@@ -138,38 +231,38 @@ def test_another_augmentation_is_told_with_those_there_are(written: Callable[[st
 
 
 def test_steps_take_the_place_of_epochs(written: Callable[[str], Path]) -> None:
-    training = load_config(written(NEEDED + "training: {steps: 3}")).training
-    assert (training.epochs, training.steps) == (None, 3)
+    training = load_config(written(NEEDED + "training: {max_steps: 3}")).training
+    assert (training.epochs, training.max_steps) == (None, 3)
 
 
 def test_overrides_win_over_the_file(written: Callable[[str], Path]) -> None:
     overrides = [
-        "adapter.rank=4",
+        "adapter.r=4",
         "training.learning_rate=1e-3",
         "input.prompt=Прочти = это",
-        "validation.samples=null",
+        "validation.max_samples=null",
     ]
-    config = load_config(written(NEEDED + "adapter: {rank: 16}\nvalidation:\n"), overrides)
-    assert config.adapter.rank == 4
+    config = load_config(written(NEEDED + "adapter: {r: 16}\nvalidation:\n"), overrides)
+    assert config.adapter.r == 4
     assert config.training.learning_rate == 1e-3
     assert config.input.prompt == "Прочти = это"
-    assert config.validation.samples is None
+    assert config.validation.max_samples is None
 
 
 @pytest.mark.parametrize(
     ("override", "problem"),
     [
-        pytest.param("adapter.rank", "'adapter.rank': an override reads section.key=value", id="no value"),
-        pytest.param("adaptr.rank=4", "adaptr: unknown key; did you mean 'adapter'?", id="misspelt section"),
-        pytest.param("adapter.rank=[", "adapter.rank: '[' is not YAML", id="broken value"),
-        pytest.param("base.rank=4", "base.rank: 'base' has no keys", id="a key inside a value"),
+        pytest.param("adapter.r", "'adapter.r': an override has the form section.key=value", id="no value"),
+        pytest.param("adaptr.r=4", "adaptr: unknown key; did you mean 'adapter'?", id="misspelt section"),
+        pytest.param("adapter.r=[", "adapter.r: '[' is not YAML", id="broken value"),
+        pytest.param("base.r=4", "base.r: 'base' has no keys", id="a key inside a value"),
     ],
 )
 def test_a_wrong_override_is_listed_with_the_other_problems(
     written: Callable[[str], Path], override: str, problem: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_config(written("run: r\nbase: nano\n"), [override])
+        load_config(written("output: r\nbase: nano\n"), [override])
     assert problem in str(caught.value)
     assert "dataset: field required" in str(caught.value)
 
@@ -178,7 +271,7 @@ def test_a_configuration_survives_its_file(written: Callable[[str], Path]) -> No
     overrides = [
         "base=письма/модель",
         'input.prompt="<image>\\nРаз: два # три"',
-        "adapter.scope=^.*q_proj$",
+        "adapter.target_modules=^.*q_proj$",
         "base_revision='1e5'",
     ]
     config = load_config(written(NEEDED), overrides)
@@ -187,9 +280,9 @@ def test_a_configuration_survives_its_file(written: Callable[[str], Path]) -> No
 
 
 def test_a_configuration_cannot_change() -> None:
-    config = RunConfig(dataset=Path("d"), run=Path("r"))
+    config = RunConfig(dataset=Path("d"), output=Path("r"))
     with pytest.raises(ValidationError):
-        config.adapter.rank = 3
+        config.adapter.r = 3
 
 
 def test_every_setting_has_a_help_text() -> None:
@@ -197,4 +290,4 @@ def test_every_setting_has_a_help_text() -> None:
     for section in sections:
         if isinstance(section, type) and issubclass(section, Section):
             assert [name for name, field in section.model_fields.items() if not field.description] == []
-    assert "adapter.rank" in config_keys()
+    assert "adapter.r" in config_keys()

@@ -35,7 +35,7 @@ def test_worker_processes_send_errors_whole(kind: type[DsocrError]) -> None:
         pytest.param("C:\\сканы\\письма", "C:\\сканы\\письма", id="a path of Windows in Russian"),
         pytest.param("мои данные", '"мои данные"', id="a space"),
         pytest.param("run (1)", '"run (1)"', id="brackets"),
-        pytest.param("training.steps=6", "training.steps=6", id="a setting"),
+        pytest.param("training.max_steps=6", "training.max_steps=6", id="a setting"),
         pytest.param("input.prompt=Free OCR.", '"input.prompt=Free OCR."', id="a setting with a space"),
     ],
 )

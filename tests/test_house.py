@@ -130,7 +130,7 @@ def test_what_the_package_hands_around_reaches_another_process() -> None:
     things = [
         DataError("нельзя", where="a.xml"),
         Sample("a", Path("a.png"), "йод", Split.TEST, geometry={"bbox": [0, 0, 1, 1]}),
-        RunConfig(dataset=Path("d"), run=Path("r")),
+        RunConfig(dataset=Path("d"), output=Path("r")),
         RunFolder(Path("r")),
         ReadingSettings("nano", None, "Прочти", "tiny", TextPolicy(), {}),
         card,

@@ -206,7 +206,7 @@ class Pretraining(nn.Module):
 def character_error_rate(network: UnlimitedOcrForConditionalGeneration, lines: list[DrawnLine]) -> float:
     """Pooled CER of greedy reading, through the same path that transcribes for users."""
     encoder = Encoder(make_tokenizer(), SPECIAL.index(IMAGE), find_resolution("nano", None), f"{IMAGE}{PROMPT}")
-    transcriber = Transcriber(network, encoder, Generation(max_new_tokens=96, samples_per_batch=64), TextPolicy())
+    transcriber = Transcriber(network, encoder, Generation(max_new_tokens=96, batch_size=64), TextPolicy())
     images = ((text, Image.fromarray(pixels)) for text, pixels, _ in lines)
     pooled = sum((character_errors(read.id, read.text) for read in transcriber.read(images)), ErrorRate())
     network.train()

@@ -28,6 +28,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_serializer,
     model_validator,
 )
 from pydantic.dataclasses import dataclass
@@ -62,10 +63,18 @@ def read_yaml(path: Path, *, example: str, hint: str) -> dict[Any, Any]:
 
 
 def override(settings: dict[Any, Any], text: str) -> list[str]:
-    """Put one `section.key=value` into the settings; the problems with it, if there are any."""
+    """Put one `section.key=value` into the settings; return the problems with it, if any."""
     name, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not name:
-        return [f"{text!r}: an override reads section.key=value"]
+        return [f"{text!r}: an override has the form section.key=value"]
+    try:
+        return _put(settings, name, yaml.safe_load(value))
+    except yaml.YAMLError as error:
+        return [f"{name}: {value!r} is not YAML: {_reason(error)}"]
+
+
+def _put(settings: dict[Any, Any], name: str, value: object) -> list[str]:
+    """Set a dotted key; return the problems with it, if any."""
     *sections, key = name.split(".")
     for section in sections:
         if settings.get(section) is None:
@@ -73,11 +82,12 @@ def override(settings: dict[Any, Any], text: str) -> list[str]:
         settings = settings[section]
         if not isinstance(settings, dict):
             return [f"{name}: {section!r} has no keys"]
-    try:
-        settings[key] = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        return [f"{name}: {value!r} is not YAML: {_reason(error)}"]
+    settings[key] = value
     return []
+
+
+def _copy(settings: Mapping[str, Any]) -> dict[Any, Any]:
+    return {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
 
 
 def problems_in(error: ValidationError, keys: Sequence[str] = ()) -> list[str]:
@@ -152,20 +162,35 @@ def _place(path: Path, error: yaml.YAMLError) -> str:
     return str(path) if mark is None else f"{path}:{mark.line + 1}"
 
 
-ScopeName = Literal["decoder", "decoder+experts", "decoder+vision"]
+TargetName = Literal["decoder", "decoder+experts", "decoder+vision"]
 AugmentationName = Literal["none", "light", "medium", "strong"]
+Tracker = Literal["tensorboard", "mlflow", "wandb", "trackio"]
+_LR_SCHEDULERS = (
+    "cosine",
+    "linear",
+    "constant",
+    "constant_with_warmup",
+    "cosine_with_restarts",
+    "cosine_with_min_lr",
+    "cosine_warmup_with_min_lr",
+    "polynomial",
+    "inverse_sqrt",
+    "warmup_stable_decay",
+)
+"""The schedules of transformers that need no metric."""
 
 
-def _scope(scope: str) -> str:
-    if scope in get_args(ScopeName):
-        return scope
-    if not (scope.startswith("^") and scope.endswith("$")):
-        raise ValueError(f"must be {', '.join(get_args(ScopeName))} or a pattern from ^ to $, not {scope!r}")
+def _target_modules(target: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    if isinstance(target, tuple) or target in get_args(TargetName):
+        return target
+    if not (target.startswith("^") and target.endswith("$")):
+        names = ", ".join(get_args(TargetName))
+        raise ValueError(f"must be {names}, a list of module names or a pattern from ^ to $, not {target!r}")
     try:
-        re.compile(scope)
+        re.compile(target)
     except re.error as error:
         raise ValueError(f"is not a regular expression: {error}") from error
-    return scope
+    return target
 
 
 def read_augmentation(value: object) -> float | str:
@@ -202,216 +227,341 @@ class Section(BaseModel):
         return value
 
 
-_REMOVED_INPUT = {"lines_per_sheet": 1, "single_lines": 0.0, "read_sheets": True}
-"""Settings that earlier versions had, with the values that changed nothing."""
+class Component(Section):
+    """A class or function by name, with keyword arguments; in YAML a name, or a mapping of name and arguments."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Text
+    """Name of the class or function."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments besides the name."""
+        return dict(self.model_extra or {})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_name(cls, values: Any) -> Any:
+        return {"name": values} if isinstance(values, str) else values
+
+    @model_serializer
+    def _as_written(self) -> str | dict[str, Any]:
+        return {"name": self.name, **self.arguments} if self.arguments else self.name
+
+
+def _lr_scheduler(scheduler: Component) -> Component:
+    if scheduler.name not in _LR_SCHEDULERS:
+        raise ValueError(f"must be one of {', '.join(_LR_SCHEDULERS)}, not {scheduler.name!r}")
+    return scheduler
+
+
+def _trackers(value: object) -> object:
+    if value in (None, "none", []):
+        return ()
+    return (value,) if isinstance(value, str) else value
 
 
 class InputSection(Section):
     """What the model is shown."""
 
     resolution: Text | None = None
-    """How an image enters the model, by name; the base's own default where it is not given."""
+    """Name of the resolution at which images enter the model; the base's default if not given."""
     prompt: Text = "free_ocr"
-    """The name of a prompt, or the prompt itself."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _ignore_removed_settings(cls, values: Any) -> Any:
-        # The configurations of earlier runs hold every setting, these with their defaults.
-        if not isinstance(values, Mapping):
-            return values
-        for name, default in _REMOVED_INPUT.items():
-            if values.get(name, default) != default:
-                raise ValueError(f"{name} was removed: an image shows one sample; delete the setting")
-        return {name: value for name, value in values.items() if name not in _REMOVED_INPUT}
+    """Name of a prompt, or the prompt itself."""
 
 
 class AdapterSection(Section):
-    """The LoRA weights that are learnt."""
+    """The LoRA adapter."""
 
-    scope: Annotated[str, AfterValidator(_scope)] = "decoder"
-    """Which layers get an adapter: decoder, decoder+experts, decoder+vision, or a pattern from ^ to $ of names."""
-    rank: PositiveInt = 8
-    """Rank of the adapter: more learns more, needs more memory and memorises sooner."""
+    target_modules: Annotated[str | tuple[Text, ...], AfterValidator(_target_modules)] = "decoder"
+    """Layers that get an adapter: decoder, decoder+experts, decoder+vision, a list of module names, or a regular \
+expression from ^ to $ over full names."""
+    r: PositiveInt = 8
+    """LoRA rank. A higher rank learns more, needs more memory and overfits sooner."""
     alpha: PositiveInt = 16
-    """Scale of the adapter: its output is multiplied by alpha / rank."""
+    """LoRA scaling: the adapter's output is multiplied by alpha / r."""
     dropout: Fraction = 0.0
-    """Part of the adapter's inputs zeroed while training."""
+    """Dropout on the adapter's inputs during training."""
     variant: Literal["lora", "rslora", "dora"] = "lora"
-    """lora; rslora, scaled by alpha / sqrt(rank) for high ranks; or dora, which learns magnitudes apart, slower."""
+    """lora; rslora, which scales by alpha / sqrt(r) for high ranks; or dora, which learns magnitudes separately and \
+is slower."""
+
+    @property
+    def target(self) -> str:
+        """The target modules as one named set or one pattern."""
+        if isinstance(self.target_modules, str):
+            return self.target_modules
+        return rf"^(?:.*\.)?(?:{'|'.join(map(re.escape, self.target_modules))})$"
 
 
 class TrainingSection(Section):
-    """The optimization schedule."""
+    """The optimization."""
 
     epochs: PositiveFloat | None = None
-    """Times every training sample is seen; 10 where neither epochs nor steps is given."""
-    steps: PositiveInt | None = None
-    """Optimizer steps, in place of epochs."""
-    samples: PositiveInt | None = None
-    """So many training samples, drawn with the seed; all where it is not given. More of them are these and others."""
-    samples_per_step: PositiveInt = 32
+    """Passes over the training samples; 10 if neither epochs nor max_steps is given."""
+    max_steps: PositiveInt | None = None
+    """Number of optimizer steps, instead of epochs."""
+    max_samples: PositiveInt | None = None
+    """Train on this many samples, drawn with the seed; null trains on all. A larger draw contains the smaller one."""
+    batch_size: PositiveInt = 32
     """Samples per optimizer step, over all devices and accumulation."""
-    samples_per_forward: PositiveInt = 8
-    """Samples that are in memory at once on one device; divides samples_per_step."""
+    micro_batch_size: PositiveInt = 8
+    """Samples per forward pass on one device; must divide batch_size."""
     learning_rate: PositiveFloat = 2e-4
     """Peak learning rate, after warmup."""
     vision_learning_rate: PositiveFloat | None = None
-    """Peak learning rate of the adapter's part in the vision towers; learning_rate where it is not given."""
-    warmup: Fraction = 0.05
-    """Fraction of all steps in which the learning rate rises to its peak."""
-    schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    """How the learning rate falls after the warmup."""
+    """Peak learning rate of adapter weights in the vision encoder; learning_rate if not given."""
+    warmup_ratio: Fraction = 0.05
+    """Fraction of all steps over which the learning rate rises to its peak."""
+    lr_scheduler: Annotated[Component, AfterValidator(_lr_scheduler)] = Component(name="cosine")
+    """Learning rate schedule after warmup, one of transformers': its name, or a mapping of name and arguments."""
+    optimizer: Component = Component(name="AdamW")
+    """Class in torch.optim: its name, or a mapping of name and arguments."""
     weight_decay: NonNegativeFloat = 0.01
-    """Weight decay of AdamW."""
-    max_gradient_norm: PositiveFloat = 1.0
-    """Gradients longer than this are shortened to it."""
+    """Weight decay."""
+    max_grad_norm: PositiveFloat = 1.0
+    """Gradients are clipped to this norm."""
     precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"
-    """Number format of the frozen base; auto takes bf16 where the device has it, and fp32 on a CPU."""
+    """Number format of the frozen base; auto is bf16 where the device supports it, and fp32 on a CPU."""
     attention: Literal["sdpa", "eager"] = "sdpa"
-    """How attention is computed: sdpa is fused and fast, eager is step by step."""
+    """Attention implementation: sdpa is fused and fast, eager is the reference."""
     gradient_checkpointing: bool = False
-    """Compute activations twice to hold fewer of them: slower, less memory."""
+    """Recompute activations in the backward pass: slower, less memory."""
     compile: bool = False
-    """Translate the layers with torch.compile: minutes at the start, and needs a compiler; worth it on a large GPU."""
-    length_window: NonNegativeInt = 1
-    """Steps whose samples are sorted by length into batches: 1 keeps each step's draw, more pads less, 0 does not."""
-    vision_cache: Switch = "auto"
-    """Keep on disk what frozen vision towers say of each image; auto does where images are not varied and it pays."""
-    vision_cache_gigabytes: PositiveFloat = 20.0
-    """The most it takes on disk, of all runs together; what was used longest ago goes first."""
-    vision_cache_views: PositiveInt = 4
-    """Variations of each image that it holds; they come back after so many epochs."""
+    """Compile the layers with torch.compile: takes minutes at the start and needs a compiler; pays on a large GPU."""
+    group_by_length: bool = True
+    """Sort the samples of a step by length into micro-batches, so that less padding is computed."""
+    feature_cache: Switch = "auto"
+    """Keep the output of a frozen vision encoder on disk; auto does so where images are not augmented and it pays."""
+    feature_cache_gb: PositiveFloat = 20.0
+    """Maximum size of the feature cache on disk, over all runs; the least recently used goes first."""
+    feature_cache_views: PositiveInt = 4
+    """Augmented views of each image in the feature cache; after this many epochs they repeat."""
     augmentation: Annotated[float | str, BeforeValidator(read_augmentation)] = 0.0
-    """How each image is varied every epoch: none, light, medium, strong, or a number; 1 is as one writer varies."""
+    """Augmentation of images in every epoch: none, light, medium, strong, or a number; 1 is as one writer varies."""
     long_text: Literal["error", "exclude"] = "error"
-    """What to do with a transcription over max_text_tokens: stop, or leave the sample out and count it."""
+    """What to do with a transcription over max_text_tokens: stop, or exclude the sample and count it."""
     max_text_tokens: PositiveInt = 512
-    """Longest transcription, in tokens; never cut."""
-    workers: NonNegativeInt = 0
-    """Processes that prepare images beside the training; 0 prepares them in the training process."""
+    """Longest transcription, in tokens; nothing is truncated."""
+    num_workers: NonNegativeInt = 0
+    """Processes that prepare images during training; 0 prepares them in the training process."""
+    report_to: Annotated[tuple[Tracker, ...], BeforeValidator(_trackers)] = ("tensorboard",)
+    """Experiment trackers, a name or a list: tensorboard, mlflow, wandb, trackio, or none."""
 
     @model_validator(mode="before")
     @classmethod
-    def _some_length(cls, values: Any) -> Any:
-        if isinstance(values, Mapping) and values.get("epochs") is None and values.get("steps") is None:
+    def _default_epochs(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and values.get("epochs") is None and values.get("max_steps") is None:
             return {**values, "epochs": 10}
         return values
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Self:
-        if self.epochs is not None and self.steps is not None:
-            raise ValueError("epochs and steps exclude each other: set one of them to null")
-        if self.samples_per_step % self.samples_per_forward:
-            a_forward, a_step = self.samples_per_forward, self.samples_per_step
-            raise ValueError(f"samples_per_forward ({a_forward}) must divide samples_per_step ({a_step})")
+    def _validate_amounts(self) -> Self:
+        if self.epochs is not None and self.max_steps is not None:
+            raise ValueError("epochs and max_steps exclude each other: set one of them to null")
+        if self.batch_size % self.micro_batch_size:
+            raise ValueError(f"micro_batch_size ({self.micro_batch_size}) must divide batch_size ({self.batch_size})")
         return self
 
 
 class ValidationSection(Section):
-    """How the validation split is watched during training."""
+    """Validation during training."""
 
     every_steps: PositiveInt = 100
-    """Steps between two readings of the validation split."""
-    samples: PositiveInt | None = 200
-    """Samples that are read each time; null reads the whole split."""
+    """Steps between two validations."""
+    max_samples: PositiveInt | None = 200
+    """Validation samples to read each time; null reads the whole split."""
     patience: NonNegativeInt = 5
-    """Readings without a better CER before training stops early; 0 never stops early."""
+    """Validations without a lower CER before training stops early; 0 never stops early."""
 
 
 class GuardSection(Section):
-    """A small set that the base could read already, read again at every evaluation to see what training costs."""
+    """A small set that the base already reads, read again at every validation to see what training costs."""
 
     dataset: Folder | None = None
-    """A prepared dataset folder; the print that ships with it where the base is nano, else none."""
+    """A prepared dataset folder; with the base nano, the printed lines that ship with it if not given."""
     split: Literal["train", "validation", "test"] | None = None
-    """The split its lines are taken from; all of them where it is not given."""
+    """Split to take the lines from; all of them if not given."""
     lines: NonNegativeInt = 32
-    """Lines that are read each time, spread over the set, each as long to read as a validation line; 0 reads none."""
+    """Lines to read each time, spread over the set, each about as long as a validation line; 0 switches it off."""
     margin: NonNegativeFloat = 2.0
-    """Points of CER that the set may get worse before there is a warning."""
+    """Points of CER by which the set may get worse before there is a warning."""
 
 
 class CheckpointsSection(Section):
-    """The state from which an interrupted run goes on."""
+    """Checkpoints, from which an interrupted run resumes."""
 
     every_steps: PositiveInt = 200
     """Steps between two checkpoints."""
     keep: PositiveInt = 2
-    """Checkpoints that are kept, the latest ones."""
+    """Number of checkpoints to keep, the latest ones."""
 
 
 class GenerationSection(Section):
-    """How text is generated, in validation and in transcription."""
+    """Text generation, in validation and in transcription."""
 
     max_new_tokens: PositiveInt = 256
-    """Tokens after which a transcription is cut off and counted as truncated."""
+    """Maximum number of generated tokens; a text that reaches it counts as truncated."""
     no_repeat_ngram_size: NonNegativeInt = 20
-    """Tokens in a row that may not come twice, against loops; 0 is off."""
+    """Length of token sequences that may not repeat, against loops; 0 switches it off."""
     no_repeat_ngram_window: PositiveInt = 90
-    """How many tokens back a repetition is looked for."""
+    """How many tokens back to look for a repetition."""
     no_repeat_ngram_whitelist: tuple[Text, ...] = ("<td>", "</td>")
-    """Tokens that may always come again, by their text; ones that the base does not have mean nothing."""
-    beams: PositiveInt = 1
-    """Texts that are followed at once in search of the likeliest; 1 takes the likeliest token each time, fastest."""
-    samples_per_batch: PositiveInt = 16
-    """Samples that are read at once."""
-    look_ahead: PositiveInt = 8
-    """Batches that are opened at once and sorted by length, so that little is padded; 1 reads as they come."""
+    """Tokens that may always repeat, by their text; those that the base does not have are ignored."""
+    num_beams: PositiveInt = 1
+    """Beams in beam search; 1 is greedy decoding, the fastest."""
+    batch_size: PositiveInt = 16
+    """Samples to read at once."""
+    prefetch_batches: PositiveInt = 8
+    """Batches opened at once and sorted by length, so that little is padded; 1 reads in order."""
 
 
 class RunConfig(Section):
-    """Everything one training run is told."""
+    """All settings of one training run."""
 
     base: Text = "nano"
-    """The base model: nano (ships with the package), a Hub id, or a local folder."""
+    """Base model: nano (ships with the package), a Hub id, or a local folder."""
     base_revision: Text | None = None
-    """The commit, tag or branch of a Hub id; the newest where it is not given."""
+    """Commit, tag or branch of a Hub id; the newest if not given."""
     dataset: Folder
-    """The dataset folder that `dsocr prepare` wrote."""
+    """Dataset folder written by `dsocr prepare`."""
     fold: PositiveInt | None = None
-    """The fold that tests, of a dataset with folds; the next one validates and the others train."""
-    run: Folder
-    """The run folder: made by training, and resumed where it is there."""
+    """Fold to test on, in a dataset with folds; the next one validates and the others train."""
+    output: Folder
+    """Run folder: created by training, and resumed if it exists."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 17
-    """Seed of everything that is drawn."""
+    """Seed of all random numbers."""
     input: InputSection = InputSection()
     """What the model is shown."""
     adapter: AdapterSection = AdapterSection()
-    """The LoRA weights that are learnt."""
+    """The LoRA adapter."""
     training: TrainingSection = TrainingSection()
-    """The optimization schedule."""
+    """The optimization."""
     validation: ValidationSection = ValidationSection()
-    """How the validation split is watched during training."""
+    """Validation during training."""
     guard: GuardSection = GuardSection()
-    """A small set that the base could read already, read again at every evaluation to see what training costs."""
+    """A small set that the base already reads, read again at every validation to see what training costs."""
     checkpoints: CheckpointsSection = CheckpointsSection()
-    """The state from which an interrupted run goes on."""
+    """Checkpoints, from which an interrupted run resumes."""
     generation: GenerationSection = GenerationSection()
-    """How text is generated, in validation and in transcription."""
+    """Text generation, in validation and in transcription."""
 
     def to_yaml(self) -> str:
-        """Every setting, defaults included; `load_config` reads the same configuration back."""
-        return yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True)
+        """Return every setting, defaults included, as YAML that `load_config` reads back."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """The configuration in a YAML file, with `section.key=value` overrides on top; all problems in one error.
+RENAMED_KEYS = {
+    "run": "output",
+    "adapter.scope": "adapter.target_modules",
+    "adapter.rank": "adapter.r",
+    "training.steps": "training.max_steps",
+    "training.samples": "training.max_samples",
+    "training.samples_per_step": "training.batch_size",
+    "training.samples_per_forward": "training.micro_batch_size",
+    "training.warmup": "training.warmup_ratio",
+    "training.schedule": "training.lr_scheduler",
+    "training.max_gradient_norm": "training.max_grad_norm",
+    "training.length_window": "training.group_by_length",
+    "training.vision_cache": "training.feature_cache",
+    "training.vision_cache_gigabytes": "training.feature_cache_gb",
+    "training.vision_cache_views": "training.feature_cache_views",
+    "training.workers": "training.num_workers",
+    "validation.samples": "validation.max_samples",
+    "generation.beams": "generation.num_beams",
+    "generation.samples_per_batch": "generation.batch_size",
+    "generation.look_ahead": "generation.prefetch_batches",
+}
+"""Keys of earlier versions and their names in this one."""
 
-    The value of an override is read as YAML, and a section that is left empty holds its defaults.
+_REMOVED_KEYS: dict[str, object] = {
+    "input.lines_per_sheet": 1,
+    "input.single_lines": 0.0,
+    "input.read_sheets": True,
+    "training.processes": "auto",
+}
+"""Keys of earlier versions that are gone, with the defaults that earlier runs recorded."""
+
+
+def load_config(
+    source: str | Path | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    changes: Mapping[str, object] | None = None,
+) -> RunConfig:
+    """Load a configuration from a YAML file or a mapping.
+
+    `overrides` are texts such as `training.max_steps=100`, whose values are YAML; `changes` maps dotted keys to values.
+    Both win over the source. An empty section means its defaults. Raises ConfigError with all problems at once.
     """
-    settings = read_yaml(path, example="dataset: my_dataset", hint=_which(path))
+    if isinstance(source, Mapping):
+        settings, where = _copy(source), None
+    else:
+        where = Path(source)
+        settings = read_yaml(where, example="dataset: my_dataset", hint=_which(where))
     problems = [problem for text in overrides for problem in override(settings, text)]
+    for name, value in (changes or {}).items():
+        problems += _put(settings, name, value)
+    outdated = migrate(settings)
+    return _validated(settings, outdated + problems, where, code="config-key-renamed" if outdated else "config-invalid")
+
+
+def load_run_config(path: Path) -> RunConfig:
+    """Load the `config.yaml` of a run; one that an earlier version wrote is mapped to today's keys."""
+    settings = read_yaml(path, example="dataset: my_dataset", hint=_which(path))
+    migrate(settings)
+    return _validated(settings, [], path, code="config-invalid")
+
+
+def _validated(settings: dict[Any, Any], problems: list[str], where: Path | None, *, code: str) -> RunConfig:
     for name, section in _sections():
         if name in settings and settings[name] is None:
             settings[name] = section()
     try:
         config = RunConfig.model_validate(settings)
     except ValidationError as error:
-        problems += problems_in(error, config_keys())
+        problems = problems + problems_in(error, config_keys())
     if problems:
-        raise ConfigError.listing(problems, where=path)
+        raise ConfigError.listing(problems, where=where or "the configuration", code=code)
     return config
+
+
+def migrate(settings: dict[Any, Any], section: str = "") -> list[str]:
+    """Rename the keys of earlier versions in place and drop removed ones; return a sentence for each.
+
+    `section` is the name of the section that `settings` holds; without it they are a whole configuration.
+    A removed key is kept if it had a value that this version cannot honour.
+    """
+    sentences = []
+    prefix = f"{section}." if section else ""
+    for old, new in RENAMED_KEYS.items():
+        found = _holder(settings, old, prefix)
+        if found is not None:
+            holder, key = found
+            value = holder.pop(key)
+            # It was the number of steps whose samples were sorted together, 0 for none.
+            holder.setdefault(new.rpartition(".")[2], bool(value) if key == "length_window" else value)
+            sentences.append(f"{old} was renamed to {new}")
+    for old, default in _REMOVED_KEYS.items():
+        found = _holder(settings, old, prefix)
+        if found is not None and found[0][found[1]] == default:
+            del found[0][found[1]]
+            sentences.append(f"{old} was removed: delete it")
+    return sentences
+
+
+def _holder(settings: dict[Any, Any], name: str, prefix: str) -> tuple[dict[Any, Any], str] | None:
+    """The mapping that holds a dotted key, and the last part of the key; None where it is not set."""
+    if not name.startswith(prefix):
+        return None
+    *sections, key = name.removeprefix(prefix).split(".")
+    for part in sections:
+        inner = settings.get(part)
+        if not isinstance(inner, dict):
+            return None
+        settings = inner
+    return (settings, key) if key in settings else None
 
 
 def _which(path: Path) -> str:

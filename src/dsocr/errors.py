@@ -30,34 +30,34 @@ class DsocrError(Exception):
     it can be printed on a line of its own.
     """
 
-    def __init__(self, message: str, *, where: object = None, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, code: str = "", where: object = None, hint: str | None = None) -> None:
         self.message = message
+        self.code = code
         self.where = None if where is None else str(where)
         self.hint = hint
         super().__init__(message if self.where is None else f"{self.where}: {message}")
 
-    @property
-    def told(self) -> str:
-        """What a command prints of it: the sentence, and the hint on a line of its own."""
+    def render(self) -> str:
+        """Return the text for the terminal: the message, then the hint on its own line."""
         return f"error: {self}" + (f"\n  hint: {self.hint}" if self.hint else "")
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions rebuild themselves from `args`; ours carry keywords, and worker processes must send them whole.
-        return (_rebuild, (type(self), self.message, self.where, self.hint))
+        return (_rebuild, (type(self), self.message, self.code, self.where, self.hint))
 
 
-def _rebuild(kind: type[DsocrError], message: str, where: str | None, hint: str | None) -> DsocrError:
-    return kind(message, where=where, hint=hint)
+def _rebuild(kind: type[DsocrError], message: str, code: str, where: str | None, hint: str | None) -> DsocrError:
+    return kind(message, code=code, where=where, hint=hint)
 
 
 class ConfigError(DsocrError):
     """A configuration cannot be used; all its problems are listed in one message."""
 
     @classmethod
-    def listing(cls, problems: Sequence[str], *, where: object = None) -> "ConfigError":
-        """One error for several problems: a count, then a line each."""
+    def listing(cls, problems: Sequence[str], *, code: str = "config-invalid", where: object = None) -> "ConfigError":
+        """Make one error of several problems: their number, then a line for each."""
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        return cls(count + "".join(f"\n  {problem}" for problem in problems), where=where)
+        return cls(count + "".join(f"\n  {problem}" for problem in problems), code=code, where=where)
 
 
 class DataError(DsocrError):

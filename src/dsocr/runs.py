@@ -15,7 +15,7 @@ from uuid import uuid4
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from dsocr.config import problems_in
+from dsocr.config import migrate, problems_in
 from dsocr.errors import RunError, typed
 from dsocr.io.files import MANIFEST, damage, sync_folder
 from dsocr.text import TextPolicy
@@ -25,7 +25,7 @@ READING = "reading.json"
 CALIBRATION = "calibration.json"
 """The file with what makes confidences come true, in an adapter's folder; not sealed, as another may be fitted."""
 
-_WHICH = "give the folder that `run:` names in the config"
+_WHICH = "give the folder that `output:` names in the config"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class ReadingSettings:
     def from_json(cls, text: str) -> Self:
         """The settings that `to_json` wrote."""
         try:
-            return TypeAdapter(cls).validate_python(_without_sheets(json.loads(text)))
+            return TypeAdapter(cls).validate_python(_migrated(json.loads(text)))
         except json.JSONDecodeError as error:
             raise RunError(f"is not JSON: {error}") from error
         except ValidationError as error:
@@ -195,10 +195,12 @@ class ReadingSettings:
         return to_json(asdict(self))
 
 
-def _without_sheets(settings: Any) -> Any:
-    """The settings without `lines_per_sheet`, which earlier versions wrote."""
+def _migrated(settings: Any) -> Any:
+    """The settings with today's keys, where an earlier version wrote them."""
     if not isinstance(settings, dict):
         return settings
+    if isinstance(settings.get("generation"), dict):
+        migrate(settings["generation"], "generation")
     lines = settings.get("lines_per_sheet", 1)
     if lines != 1:
         raise RunError(

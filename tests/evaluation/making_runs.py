@@ -35,7 +35,7 @@ def make_evaluated_run(
     run = RunFolder(folder)
     folder.mkdir(parents=True)
     run.config.write_text(
-        f"dataset: {(trained_on or dataset).as_posix()}\nrun: {folder.as_posix()}\n", encoding="utf-8"
+        f"dataset: {(trained_on or dataset).as_posix()}\noutput: {folder.as_posix()}\n", encoding="utf-8"
     )
     opened = Dataset.open(dataset)
     samples = opened.samples(Split.TEST)

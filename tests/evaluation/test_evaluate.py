@@ -32,12 +32,12 @@ def run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFol
     config = RunConfig.model_validate(
         {
             "dataset": small_dataset,
-            "run": tmp_path_factory.mktemp("evaluated") / "run",
-            "adapter": {"scope": "decoder+vision"},
-            "training": {"steps": 6, "samples_per_step": 4, "samples_per_forward": 4, "learning_rate": 1e-2},
-            "validation": {"every_steps": 6, "samples": 1},
+            "output": tmp_path_factory.mktemp("evaluated") / "run",
+            "adapter": {"target_modules": "decoder+vision"},
+            "training": {"max_steps": 6, "batch_size": 4, "micro_batch_size": 4, "learning_rate": 1e-2},
+            "validation": {"every_steps": 6, "max_samples": 1},
             "guard": {"lines": 2},
-            "generation": {"max_new_tokens": 24, "samples_per_batch": 3},
+            "generation": {"max_new_tokens": 24, "batch_size": 3},
         }
     )
     return train(config).run
@@ -65,10 +65,10 @@ def test_a_run_on_a_fold_is_trained_and_scored_on_that_fold(small_dataset: Path,
     config = RunConfig.model_validate(
         {
             "dataset": folds,
-            "run": tmp_path / "run",
+            "output": tmp_path / "run",
             "fold": 3,
-            "training": {"steps": 1, "samples_per_step": 2, "samples_per_forward": 2},
-            "validation": {"every_steps": 1, "samples": 1},
+            "training": {"max_steps": 1, "batch_size": 2, "micro_batch_size": 2},
+            "validation": {"every_steps": 1, "max_samples": 1},
             "guard": {"lines": 0},
             "generation": {"max_new_tokens": 4},
         }

@@ -40,7 +40,7 @@ def test_nano_reads_the_print_that_ships_well(nano: BaseModel) -> None:
     assert guard is not None
     assert len(guard.samples) == 32
     drawn = torch.random.get_rng_state()
-    read = guard.read(nano.network, nano.encoder(None, "free_ocr"), Generation(max_new_tokens=96, samples_per_batch=32))
+    read = guard.read(nano.network, nano.encoder(None, "free_ocr"), Generation(max_new_tokens=96, batch_size=32))
     assert read.length > 1000
     assert read.rate < 0.04
     assert torch.equal(torch.random.get_rng_state(), drawn), "nothing random is drawn"
@@ -69,9 +69,9 @@ def run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFol
     config = RunConfig.model_validate(
         {
             "dataset": small_dataset,
-            "run": tmp_path_factory.mktemp("guarded") / "run",
-            "training": {"steps": 4, "samples_per_step": 4, "samples_per_forward": 4, "learning_rate": 3e-2},
-            "validation": {"every_steps": 2, "samples": 1},
+            "output": tmp_path_factory.mktemp("guarded") / "run",
+            "training": {"max_steps": 4, "batch_size": 4, "micro_batch_size": 4, "learning_rate": 3e-2},
+            "validation": {"every_steps": 2, "max_samples": 1},
             "guard": {"lines": 4},
             "generation": {"max_new_tokens": 40},
         }

@@ -41,7 +41,7 @@ def fake_run(folder: Path, unit: str = "line") -> RunFolder:
     """A run folder that is finished as far as anybody can tell without reading its weights."""
     run = RunFolder(folder)
     run.adapter.mkdir(parents=True)
-    run.config.write_text("dataset: nowhere\nrun: here\n", encoding="utf-8")
+    run.config.write_text("dataset: nowhere\noutput: here\n", encoding="utf-8")
     settings = ReadingSettings("nano", None, "<image>\nFree OCR.", "fold", TextPolicy(), {}, unit=unit)  # type: ignore[arg-type]
     settings.save(run.adapter)
     return run

@@ -49,7 +49,7 @@ def test_scores_are_the_models_own_whatever_the_guard_forbade(guard: int, nano: 
 def test_a_search_tells_the_models_own_scores_too(nano: BaseModel) -> None:
     encoder = nano.encoder(None, "free_ocr")
     samples = lines_of(encoder)
-    searched = decode(nano.network, encoder, samples, Generation(max_new_tokens=40, beams=3))
+    searched = decode(nano.network, encoder, samples, Generation(max_new_tokens=40, num_beams=3))
     for sample, best in zip(samples, searched, strict=True):
         own = told_again(nano, encoder, sample, best.text)[: best.tokens]
         assert [score.log_probability for score in best.scores] == pytest.approx(own, abs=1e-3)

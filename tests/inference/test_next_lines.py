@@ -41,9 +41,9 @@ def page_source(folder: Path, *, pages: int = 2, lines: int = 4, transcribed: in
 @pytest.fixture
 def run(small_config: RunConfig) -> RunFolder:
     """A run that knows its dataset; nothing reads with it here."""
-    small_config.run.mkdir()
-    write_atomically(RunFolder(small_config.run).config, small_config.to_yaml())
-    return RunFolder(small_config.run)
+    small_config.output.mkdir()
+    write_atomically(RunFolder(small_config.output).config, small_config.to_yaml())
+    return RunFolder(small_config.output)
 
 
 def reading(images: Iterator[tuple[str, Image.Image]]) -> Iterator[Candidate]:

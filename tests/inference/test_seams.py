@@ -233,7 +233,7 @@ def test_the_end_of_memory_is_a_sentence_and_what_was_read_is_kept(
     with pytest.raises(RunError, match="memory") as caught:
         transcribe(run, [scans], tmp_path / "out.txt", reader=Fails(4, NO_MEMORY), engine=engine)
     assert "the same command" in (caught.value.hint or "")
-    assert ("samples_per_batch" in (caught.value.hint or "")) is batches
+    assert ("batch_size" in (caught.value.hint or "")) is batches
     assert transcribe(run, [scans], tmp_path / "out.txt", reader=Hashes(), engine=engine).known == 4
 
 

@@ -20,7 +20,7 @@ SMALLER = Resolution("smaller", 192, "fold", 32, tallest_row=48)
 
 
 def read(network: Any, nano: BaseModel, guard: int, others: tuple[Resolution, ...] = ()) -> list[Prediction]:
-    generation = Generation(max_new_tokens=96, no_repeat_ngram_size=guard, samples_per_batch=4)
+    generation = Generation(max_new_tokens=96, no_repeat_ngram_size=guard, batch_size=4)
     encoder = replace(nano.encoder(None, "free_ocr"), others=others)
     images = [(f"{place}.png", Image.effect_noise((400 + 90 * place, 40), 60)) for place in range(4)]
     return list(Transcriber(network, encoder, generation, TextPolicy()).read(images))

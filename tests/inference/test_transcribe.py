@@ -27,13 +27,13 @@ from tests.conftest import draw_line
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A finished run whose adapter is fresh, so it reads as the base does."""
     run = RunFolder(tmp_path_factory.mktemp("run"))
-    run.config.write_text("dataset: nowhere\nrun: here\n", encoding="utf-8")
+    run.config.write_text("dataset: nowhere\noutput: here\n", encoding="utf-8")
     run.adapter.mkdir()
     model = attach_adapter(
         load_base("nano").network, base="nano", revision=None, scope="decoder", rank=2, alpha=4, dropout=0.0
     )
     save_adapter(model, run.adapter)
-    generation = Generation(max_new_tokens=30, samples_per_batch=2).as_dict()
+    generation = Generation(max_new_tokens=30, batch_size=2).as_dict()
     ReadingSettings("nano", None, "<image>\nFree OCR.", "fold", TextPolicy(), generation).save(run.adapter)
     return run
 

@@ -58,7 +58,7 @@ def place(small_dataset: Path, tmp_path: Path) -> Path:
     (tmp_path / "empty").mkdir()
     (tmp_path / "there.txt").touch()
     (tmp_path / "there .txt").touch()
-    (tmp_path / "config.yaml").write_text("dataset: data\nrun: new\n", encoding="utf-8")
+    (tmp_path / "config.yaml").write_text("dataset: data\noutput: new\n", encoding="utf-8")
     make_run(tmp_path / "run")
     make_run(tmp_path / "moved", base="./gone/base")
     return tmp_path
@@ -68,7 +68,7 @@ def make_run(path: Path, *, dataset: str = "data", base: str = "nano") -> None:
     """A finished run whose files are all there but the weights."""
     run = RunFolder(path)
     run.adapter.mkdir(parents=True)
-    run.config.write_text(f"dataset: {dataset}\nrun: {path.name}\nbase: {base}\n", encoding="utf-8")
+    run.config.write_text(f"dataset: {dataset}\noutput: {path.name}\nbase: {base}\n", encoding="utf-8")
     generation = Generation().as_dict()
     ReadingSettings(base, None, "<image>\nFree OCR.", "fold", TextPolicy(), generation).save(run.adapter)
 
@@ -94,7 +94,7 @@ def test_what_reads_by_a_server_and_what_shows_a_workbench_needs_no_torch() -> N
 
 def test_what_is_not_there_is_told_without_waiting_for_torch(tmp_path: Path) -> None:
     make_run(tmp_path / "run", dataset="nowhere")
-    (tmp_path / "config.yaml").write_text("dataset: nowhere\nrun: new\n", encoding="utf-8")
+    (tmp_path / "config.yaml").write_text("dataset: nowhere\noutput: new\n", encoding="utf-8")
     commands = [
         "train nowhere.yaml",
         "train config.yaml",

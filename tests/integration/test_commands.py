@@ -32,11 +32,11 @@ def quick() -> list[str]:
     """Settings for a training of seconds."""
     settings = {
         "training.epochs": "null",
-        "training.steps": 4,
-        "training.samples_per_step": 4,
-        "training.samples_per_forward": 4,
+        "training.max_steps": 4,
+        "training.batch_size": 4,
+        "training.micro_batch_size": 4,
         "validation.every_steps": 2,
-        "validation.samples": 2,
+        "validation.max_samples": 2,
         "guard.lines": 4,
         "generation.max_new_tokens": 16,
     }
@@ -56,7 +56,7 @@ def test_from_scans_to_texts(call: Call, small_dataset: Path, quick: list[str], 
     assert "next: dsocr train" in out
 
     config = tmp_path / "config.yaml"
-    config.write_text(f"dataset: {data.as_posix()}\nrun: {run.as_posix()}\n", encoding="utf-8")
+    config.write_text(f"dataset: {data.as_posix()}\noutput: {run.as_posix()}\n", encoding="utf-8")
     code, out, err = call("train", config, *quick)
     assert code == 0, err
     assert f"next:    dsocr evaluate {run}" in out

@@ -10,8 +10,8 @@ import pytest
 from dsocr.cli import main
 from dsocr.runs import RunFolder
 
-SETTINGS = ["training.epochs=null", "training.steps=2", "training.samples_per_step=4", "training.samples_per_forward=4"]
-SETTINGS += ["validation.every_steps=2", "validation.samples=2", "guard.lines=2", "generation.max_new_tokens=24"]
+SETTINGS = ["training.epochs=null", "training.max_steps=2", "training.batch_size=4", "training.micro_batch_size=4"]
+SETTINGS += ["validation.every_steps=2", "validation.max_samples=2", "guard.lines=2", "generation.max_new_tokens=24"]
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def dsocr(patch: pytest.MonkeyPatch, *arguments: object) -> int:
 def write_config(folder: Path, dataset: Path) -> list[object]:
     """The arguments with which a configuration in the folder is given, settings included."""
     config = folder / "config.yaml"
-    config.write_text(f"dataset: {dataset.as_posix()}\nrun: {(folder / 'run').as_posix()}\n", encoding="utf-8")
+    config.write_text(f"dataset: {dataset.as_posix()}\noutput: {(folder / 'run').as_posix()}\n", encoding="utf-8")
     return [config, *(word for setting in SETTINGS for word in ("--set", setting))]
 
 

@@ -47,7 +47,7 @@ def test_a_dataset_and_a_configuration_show_the_same(
     name: str, call: Call, small_dataset: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "c.yaml"
-    text = f"dataset: {small_dataset.as_posix()}\nrun: {tmp_path.as_posix()}\ntraining: {{augmentation: medium}}\n"
+    text = f"dataset: {small_dataset.as_posix()}\noutput: {tmp_path.as_posix()}\ntraining: {{augmentation: medium}}\n"
     config.write_text(text, encoding="utf-8")
     written = []
     for source in (small_dataset, config):
@@ -61,7 +61,7 @@ def test_a_dataset_and_a_configuration_show_the_same(
 
 def test_a_preview_of_a_training_that_varies_nothing_says_so(call: Call, small_dataset: Path, tmp_path: Path) -> None:
     config = tmp_path / "c.yaml"
-    config.write_text(f"dataset: {small_dataset.as_posix()}\nrun: {tmp_path.as_posix()}\n", encoding="utf-8")
+    config.write_text(f"dataset: {small_dataset.as_posix()}\noutput: {tmp_path.as_posix()}\n", encoding="utf-8")
     shown = ["preview", config, "-o", tmp_path / "sheet.html", "--samples", 1, "--epochs", 1]
     assert "next:  nothing is varied; --augmentation medium shows what that would do" in call(*shown)[1]
     assert "is too much" in call(*shown, "--augmentation", "light")[1]

@@ -73,7 +73,7 @@ def test_a_configuration_is_checked_by_the_fold_it_names(
 ) -> None:
     data = tmp_path / "out"
     call(monkeypatch, capsys, "prepare", source, "-o", data, "--writer", "(.)_", "--folds", 3)
-    config = write(tmp_path / "run.yaml", f"dataset: {data.as_posix()}\nrun: {tmp_path.as_posix()}/run\nfold: 3\n")
+    config = write(tmp_path / "run.yaml", f"dataset: {data.as_posix()}\noutput: {tmp_path.as_posix()}/run\nfold: 3\n")
     _, out, _ = call(monkeypatch, capsys, "check", config, "--json")
     assert not {finding["code"] for finding in json.loads(out)} & {"writer-crosses", "hash-differs"}
     write(config, config.read_text(encoding="utf-8").replace("fold: 3", "fold: 4"))

@@ -85,7 +85,7 @@ def test_what_is_something_else_is_told_for_what_it_is(
     picture(tmp_path / "lines" / "a.png")
     picture(tmp_path / "pictures" / "a.png")
     write(tmp_path / "data" / "dataset.json", "{}")
-    write(tmp_path / "run" / "config.yaml", "dataset: data\nrun: run\n")
+    write(tmp_path / "run" / "config.yaml", "dataset: data\noutput: run\n")
     write(tmp_path / "run" / "adapter" / "reading.json", "{}")
     write(tmp_path / "lines" / "letters.tsv", "scan\twords\na.png\tмир\n")
     monkeypatch.chdir(tmp_path)

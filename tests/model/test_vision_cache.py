@@ -82,7 +82,7 @@ def test_features_in_place_of_pixels_give_the_same_loss_and_the_same_text(
     with torch.inference_mode():
         losses = [base.network(**collate(them, pad_id, padding="right")).loss.item() for them in (samples, cached)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-    encoder, settings = base.encoder(TILED[kind], PROMPT), Generation(max_new_tokens=4, beams=beams)
+    encoder, settings = base.encoder(TILED[kind], PROMPT), Generation(max_new_tokens=4, num_beams=beams)
     read = [[replace(sample, answer_ids=()) for sample in them] for them in (samples, cached)]
     texts = [[reading.text for reading in decode(base.network, encoder, them, settings)] for them in read]
     assert texts[0] == texts[1]

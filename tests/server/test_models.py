@@ -25,7 +25,7 @@ SETTINGS = ReadingSettings(
     "<image>\nFree OCR.",
     "fold",
     TextPolicy(),
-    Generation(max_new_tokens=12, samples_per_batch=2).as_dict(),
+    Generation(max_new_tokens=12, batch_size=2).as_dict(),
 )
 
 Adapter = Callable[..., Path]

@@ -29,7 +29,7 @@ class Pretended:
     stop_at: int = 99
 
     def train(self, config: RunConfig, *, overwrite: bool = False, report: Any = None, say: Any = None) -> TrainResult:
-        run = RunFolder(config.run)
+        run = RunFolder(config.output)
         if len(self.trained) == self.stop_at:
             raise Interrupted(2, 3, run.resume_command)
         if overwrite:
@@ -38,12 +38,12 @@ class Pretended:
         write_atomically(run.config, config.to_yaml())
         hashes = {name.value: part.sha256 for name, part in Dataset.open(config.dataset).card.splits.items()}
         write_atomically(run.provenance, to_json({"begun_at": f"{len(self.trained)}", "dataset": hashes}))
-        self.trained.append((config.training.samples, config.training.steps))
+        self.trained.append((config.training.max_samples, config.training.max_steps))
         return TrainResult(run, 1, None, None, 0.0, 0, 0)
 
     def reader(self, run: RunFolder, samples: Sequence[Sample]) -> dict[str, str]:
         self.read.append(run.path.name)
-        seen = load_config(run.config).training.samples or 16
+        seen = load_config(run.config).training.max_samples or 16
         return {sample.id: sample.text[max(1, 16 // seen) :] for sample in samples}
 
     def forecast(self, config: RunConfig, **options: Any) -> Any:
@@ -60,7 +60,7 @@ def test_each_size_is_trained_scored_and_kept(small_config: RunConfig) -> None:
     assert pretended.trained == [(4, 8), (8, 8), (12, 8), (None, 8)]
     assert told == [4, 8, 12, 16]
     assert [point.cer for point in result.points] == sorted((point.cer for point in result.points), reverse=True)
-    folder = RunFolder(small_config.run).forecast
+    folder = RunFolder(small_config.output).forecast
     written = json.loads((folder / "forecast.json").read_text(encoding="utf-8"))
     assert [point["samples"] for point in written["points"]] == [4, 8, 12, 16]
     assert written["more"][0]["count"] == 24
@@ -75,7 +75,7 @@ def test_a_forecast_that_was_stopped_goes_on(small_config: RunConfig) -> None:
     pretended = Pretended(stop_at=2)
     with pytest.raises(Interrupted):
         pretended.forecast(small_config)
-    assert not (RunFolder(small_config.run).forecast / "forecast.json").exists()
+    assert not (RunFolder(small_config.output).forecast / "forecast.json").exists()
     pretended.stop_at = 99
     pretended.forecast(small_config)
     assert [samples for samples, _ in pretended.trained] == [4, 8, 12, None]
@@ -109,7 +109,7 @@ def test_other_settings_are_refused_and_with_overwrite_trained_again_but_for_the
 def test_a_damaged_score_is_made_again(small_config: RunConfig) -> None:
     pretended = Pretended()
     pretended.forecast(small_config)
-    (RunFolder(small_config.run).forecast / "lines-8-validation.json").write_text("{", encoding="utf-8")
+    (RunFolder(small_config.output).forecast / "lines-8-validation.json").write_text("{", encoding="utf-8")
     pretended.forecast(small_config)
     assert pretended.read[4:] == ["lines-8"]
 
@@ -146,7 +146,7 @@ def test_a_dataset_without_the_split_is_refused(small_config: RunConfig, tmp_pat
 
 
 def test_fewer_samples_are_trained_for_as_many_epochs(small_config: RunConfig) -> None:
-    config = changed(small_config, steps=None, epochs=3, samples_per_step=4, samples_per_forward=4)
+    config = changed(small_config, max_steps=None, epochs=3, batch_size=4, micro_batch_size=4)
     assert [point.steps for point in Pretended().forecast(config).points] == [3, 6, 9, 12]
 
 
@@ -154,7 +154,7 @@ def test_a_forecast_in_earnest_leaves_a_run_that_is_trained(small_config: RunCon
     """Two trainings of two steps each: the subsets are ordinary runs, and the largest is the run itself."""
     config = small_config.model_copy(
         update={
-            "training": small_config.training.model_copy(update={"steps": 2}),
+            "training": small_config.training.model_copy(update={"max_steps": 2}),
             "validation": small_config.validation.model_copy(update={"every_steps": 2}),
         }
     )
@@ -168,14 +168,14 @@ def test_a_forecast_in_earnest_leaves_a_run_that_is_trained(small_config: RunCon
     assert is_trained(config)
     with pytest.raises(RunError, match="holds a finished run"):
         train(config)
-    subset = load_config(config.run / "forecast" / "lines-8" / "config.yaml")
-    assert subset.training.samples == 8
+    subset = load_config(config.output / "forecast" / "lines-8" / "config.yaml")
+    assert subset.training.max_samples == 8
     assert is_trained(subset)
 
 
 def test_a_run_keeps_its_forecast_when_it_is_trained_again(small_config: RunConfig) -> None:
-    config = changed(small_config, steps=1)
-    kept = RunFolder(config.run).forecast / "lines-4"
+    config = changed(small_config, max_steps=1)
+    kept = RunFolder(config.output).forecast / "lines-4"
     kept.mkdir(parents=True)
     train(config)
     train(config, overwrite=True)

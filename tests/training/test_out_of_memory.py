@@ -14,12 +14,12 @@ from dsocr.training.train import train
 from dsocr.training.trainer import lighter_settings, out_of_memory_spoken
 from tests.training.test_train import changed
 
-THREE = ["training.samples_per_forward=1", "training.gradient_checkpointing=true", "adapter.scope=decoder"]
+THREE = ["training.micro_batch_size=1", "training.gradient_checkpointing=true", "adapter.target_modules=decoder"]
 
 
 @pytest.fixture
 def towers_too(small_config: RunConfig) -> RunConfig:
-    return changed(small_config, adapter={"scope": "decoder+vision"})
+    return changed(small_config, adapter={"target_modules": "decoder+vision"})
 
 
 def settings_in(error: RunError) -> list[str]:
@@ -52,12 +52,12 @@ def test_it_is_told_with_three_settings(error: BaseException, towers_too: RunCon
 
 
 def test_a_run_goes_on_with_them(towers_too: RunConfig) -> None:
-    small_config = changed(towers_too, training={"steps": 4}, checkpoints={"every_steps": 2})
+    small_config = changed(towers_too, training={"max_steps": 4}, checkpoints={"every_steps": 2})
     with pytest.raises(RunError, match="out of memory") as raised:
         train(small_config, report=ends_at(3, MemoryError()))  # type: ignore[arg-type]
     assert settings_in(raised.value) == THREE
     assert "from step-0000002 on" in (raised.value.hint or "")
-    lighter = {"samples_per_forward": 1, "gradient_checkpointing": True}
+    lighter = {"micro_batch_size": 1, "gradient_checkpointing": True}
     assert train(changed(small_config, training=lighter)).resumed_from == 2
 
 
@@ -70,8 +70,8 @@ def test_other_errors_pass() -> None:
 def test_three_settings_are_left_even_where_little_is(towers_too: RunConfig, tmp_path: Path) -> None:
     small = changed(
         towers_too,
-        adapter={"scope": "decoder", "rank": 1},
-        training={"samples_per_forward": 1, "gradient_checkpointing": True},
+        adapter={"target_modules": "decoder", "r": 1},
+        training={"micro_batch_size": 1, "gradient_checkpointing": True},
     )
     assert lighter_settings(small) == {"training.max_text_tokens": 256}
     assert len(lighter_settings(towers_too)) == 3

@@ -107,10 +107,10 @@ def test_a_plan_counts_as_training_does(small_config: RunConfig) -> None:
     config = changed(
         small_config,
         {
-            "training.steps": None,
+            "training.max_steps": None,
             "training.epochs": 2.5,
-            "training.samples_per_step": 6,
-            "training.samples_per_forward": 3,
+            "training.batch_size": 6,
+            "training.micro_batch_size": 3,
             "validation.every_steps": 3,
         },
     )
@@ -144,7 +144,7 @@ def test_a_probe_measures_and_leaves_nothing(small_config: RunConfig) -> None:
     plan = make_plan(small_config)
     assert plan.probe is not None
     assert plan.probe.passes >= 3
-    assert plan.probe.samples_per_forward == 2
+    assert plan.probe.micro_batch_size == 2
     assert plan.probe.samples_per_second > 0
     assert plan.probe.peak_bytes
     assert plan.probe.device == "CPU"
@@ -153,7 +153,7 @@ def test_a_probe_measures_and_leaves_nothing(small_config: RunConfig) -> None:
     assert plan.seconds == pytest.approx(
         plan.schedule.forwards * plan.probe.seconds_per_forward + plan.schedule.steps * plan.probe.seconds_per_update
     )
-    assert not small_config.run.exists()
+    assert not small_config.output.exists()
     assert before == {path: path.stat().st_mtime_ns for path in small_config.dataset.rglob("*")}
     assert torch.equal(state, torch.get_rng_state())
 
@@ -162,8 +162,8 @@ def test_a_probe_looks_at_images_once_where_training_keeps_what_is_seen(
     small_config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "cache"))
-    kept = changed(small_config, {"adapter.scope": "decoder", "training.vision_cache": True})
-    varied = changed(kept, {"training.augmentation": 1.0, "training.vision_cache_views": 3})
+    kept = changed(small_config, {"adapter.target_modules": "decoder", "training.feature_cache": True})
+    varied = changed(kept, {"training.augmentation": 1.0, "training.feature_cache_views": 3})
     for config, images in ((kept, 16), (varied, 48)):
         plan = make_plan(config)
         assert plan.probe is not None
@@ -173,7 +173,7 @@ def test_a_probe_looks_at_images_once_where_training_keeps_what_is_seen(
         assert plan.seconds > plan.seconds_before
         assert plan.as_dict()["seconds_before"] == plan.seconds_before
     assert not (tmp_path / "cache").exists()
-    too_large = make_plan(changed(kept, {"training.vision_cache_gigabytes": 1e-6})).probe
+    too_large = make_plan(changed(kept, {"training.feature_cache_gb": 1e-6})).probe
     assert too_large is not None
     assert too_large.images == 0
 
@@ -194,7 +194,7 @@ def test_a_training_that_runs_out_of_memory_does_not_fit(
     monkeypatch.setattr("dsocr.training.plan.run_probe", full)
     plan = make_plan(small_config)
     assert (plan.fits, plan.probe) == (False, None)
-    assert "--set training.samples_per_forward=1 --set training.gradient_checkpointing=true" in plan.warnings[0]
+    assert "--set training.micro_batch_size=1 --set training.gradient_checkpointing=true" in plan.warnings[0]
     code, out, _ = call(written(small_config, tmp_path))
     assert code == 1
     assert plan.warnings[0] in out
@@ -203,13 +203,13 @@ def test_a_training_that_runs_out_of_memory_does_not_fit(
 
 def test_the_command_prints_tables_and_json(call: Call, small_config: RunConfig, tmp_path: Path) -> None:
     path = written(small_config, tmp_path)
-    code, out, err = call(path, "--set", "training.samples_per_forward=1")
+    code, out, err = call(path, "--set", "training.micro_batch_size=1")
     assert (code, err) == (0, "")
     assert "vision" in out
     assert "over max_text_tokens (512): 0" in out
     assert "memory of the longest batch on CPU, measured:" in out
     assert "8 steps, 32 forward passes over 16 samples, 2.0 epochs" in out
-    assert out.splitlines()[-1] == f"next: dsocr train {path.as_posix()} --set training.samples_per_forward=1"
+    assert out.splitlines()[-1] == f"next: dsocr train {path.as_posix()} --set training.micro_batch_size=1"
 
     code, out, err = call(path, "--json")
     assert (code, err) == (0, "")
@@ -217,7 +217,7 @@ def test_the_command_prints_tables_and_json(call: Call, small_config: RunConfig,
     assert told["tokens"]["vision"] == dict.fromkeys(("min", "median", "percentile_95", "max"), 73)
     assert told["probe"]["peak_bytes"] > 0
     assert told["seconds"] > 0
-    assert not small_config.run.exists()
+    assert not small_config.output.exists()
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,9 @@ def test_the_command_prints_tables_and_json(call: Call, small_config: RunConfig,
         pytest.param(["nowhere.yaml"], "error: nowhere.yaml: no such file", id="missing config"),
         pytest.param(["config.yaml", "--set", "dataset=nowhere"], "not a dataset folder", id="missing dataset"),
         pytest.param(["config.yaml", "--set", "base=nowhere"], "no base model 'nowhere'", id="missing base"),
-        pytest.param(["config.yaml", "--set", "adapter.scope=^no$"], "matches no layer", id="scope without layers"),
+        pytest.param(
+            ["config.yaml", "--set", "adapter.target_modules=^no$"], "matches no layer", id="scope without layers"
+        ),
     ],
 )
 def test_a_mistake_is_a_sentence_and_exit_code_2(

@@ -166,7 +166,7 @@ def test_masked_labels_stop_a_training_even_without_trials(
     monkeypatch.setattr(Collator, "__call__", masked)
     with pytest.raises(RunError, match=r"it would not learn(.|\n)*labels"):
         train(small_config)
-    assert not small_config.run.exists()
+    assert not small_config.output.exists()
 
 
 def test_texts_of_the_next_image_are_refused_by_what_the_base_reads(small_config: RunConfig, tmp_path: Path) -> None:
@@ -253,8 +253,8 @@ def test_it_refuses(
 
 
 def test_a_run_folder_of_another_base_is_refused(small_config: RunConfig, tmp_path: Path) -> None:
-    small_config.run.mkdir()
-    (small_config.run / "config.yaml").write_text(small_config.to_yaml(), encoding="utf-8")
+    small_config.output.mkdir()
+    (small_config.output / "config.yaml").write_text(small_config.to_yaml(), encoding="utf-8")
     other = write_first(tmp_path / "first")
     found = preflight(changed(small_config, base=str(other)))
     assert "run" in [check.name for check in found.refused]
@@ -262,11 +262,11 @@ def test_a_run_folder_of_another_base_is_refused(small_config: RunConfig, tmp_pa
 
 
 def test_a_training_after_a_preflight_is_the_same_to_the_bit(small_config: RunConfig, tmp_path: Path) -> None:
-    config = changed(small_config, training={"steps": 2, "augmentation": 1.0}, validation={"samples": 1})
-    other = changed(config, run=tmp_path / "tried")
+    config = changed(small_config, training={"max_steps": 2, "augmentation": 1.0}, validation={"max_samples": 1})
+    other = changed(config, output=tmp_path / "tried")
     train(config)
     train(other, preflight=True)
-    ours, theirs = (load_file(one.run / "adapter" / "adapter_model.safetensors") for one in (config, other))
+    ours, theirs = (load_file(one.output / "adapter" / "adapter_model.safetensors") for one in (config, other))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
@@ -320,7 +320,7 @@ def test_running_out_of_memory_is_a_refusal_with_settings(
     monkeypatch.setattr(f"dsocr.training.preflight.{function}", ends)
     refused = preflight(small_config).refused
     assert [check.name for check in refused] == [name]
-    assert "--set training.samples_per_forward=1" in refused[0].fix
+    assert "--set training.micro_batch_size=1" in refused[0].fix
 
 
 def test_places_are_spread_from_first_to_last() -> None:

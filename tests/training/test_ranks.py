@@ -54,7 +54,7 @@ def started(*command: str, cache: Path) -> "subprocess.Popen[str]":
 
 def written(config: RunConfig) -> str:
     """The configuration's file, beside the run folder."""
-    file = config.run.with_suffix(".yaml")
+    file = config.output.with_suffix(".yaml")
     file.write_text(config.to_yaml(), encoding="utf-8")
     return str(file)
 
@@ -81,25 +81,25 @@ def test_two_processes_learn_what_one_learns(
 ) -> None:
     """Several kinds of training in one launch, for the start of a process takes longest."""
     monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "cache"))
-    frozen = changed(small_config, training={"steps": 3})
+    frozen = changed(small_config, training={"max_steps": 3})
     configs = {
         # Of eight samples the second step of six has two left: one process has nothing but fillers.
         "uneven": changed(
             small_config,
-            adapter={"scope": "decoder+vision"},
+            adapter={"target_modules": "decoder+vision"},
             training={
-                "steps": 4,
-                "samples": 8,
-                "samples_per_step": 6,
-                "samples_per_forward": 3,
+                "max_steps": 4,
+                "max_samples": 8,
+                "batch_size": 6,
+                "micro_batch_size": 3,
                 "augmentation": 1.0,
                 "gradient_checkpointing": True,
             },
-            validation={"every_steps": 2, "samples": 3},
+            validation={"every_steps": 2, "max_samples": 3},
         ),
-        "kept": changed(frozen, training={"vision_cache": True}),
+        "kept": changed(frozen, training={"feature_cache": True}),
     }
-    together = {name: changed(config, run=tmp_path / "two" / name) for name, config in configs.items()}
+    together = {name: changed(config, output=tmp_path / "two" / name) for name, config in configs.items()}
     (tmp_path / "two").mkdir()
     script = tmp_path / "train_all.py"
     script.write_text(TRAIN_ALL, encoding="utf-8")
@@ -107,13 +107,13 @@ def test_two_processes_learn_what_one_learns(
         printed, _ = launcher.communicate(timeout=PATIENCE)
     assert launcher.returncode == 0, printed
     for name, config in configs.items():
-        alone = changed(config, run=tmp_path / "one" / name)
+        alone = changed(config, output=tmp_path / "one" / name)
         train(alone)
-        assert_alike(together[name].run, alone.run)
+        assert_alike(together[name].output, alone.output)
     kept = [sorted(path.name for path in (tmp_path / place).rglob("*.safetensors")) for place in ("cache", "other")]
     assert kept[0] == kept[1]
     assert len(kept[0]) == 16 + 2
-    provenance = json.loads(RunFolder(together["kept"].run).provenance.read_text(encoding="utf-8"))
+    provenance = json.loads(RunFolder(together["kept"].output).provenance.read_text(encoding="utf-8"))
     assert provenance["processes"] == 2
 
 
@@ -134,11 +134,11 @@ def test_processes_that_are_killed_or_asked_to_end_leave_what_one_goes_on_with(
 ) -> None:
     config = changed(
         small_config,
-        training={"steps": 100, "samples_per_step": 2, "samples_per_forward": 1},
+        training={"max_steps": 100, "batch_size": 2, "micro_batch_size": 1},
         validation={"every_steps": 1000},
         checkpoints={"every_steps": 2},
     )
-    run, file = RunFolder(config.run), written(config)
+    run, file = RunFolder(config.output), written(config)
     command = ("-m", "dsocr", "train", file, "--no-preflight")
     with started(*command, cache=tmp_path) as launcher:
         until_step(launcher, run, 2)[1].kill()
@@ -156,7 +156,7 @@ def test_processes_that_are_killed_or_asked_to_end_leave_what_one_goes_on_with(
     assert f"resume:  torchrun --nproc-per-node 2 -m {run.resume_command}" in printed
     assert not first.is_running()
 
-    alone = changed(config, run=tmp_path / "alone", training={"steps": 100})
+    alone = changed(config, output=tmp_path / "alone", training={"max_steps": 100})
 
     class EnoughError(Exception):
         pass
@@ -168,10 +168,11 @@ def test_processes_that_are_killed_or_asked_to_end_leave_what_one_goes_on_with(
     for one in (config, alone):
         with pytest.raises(EnoughError):
             train(one, report=stop)
-    steps = [row["step"] for row in metrics(config.run, "train")]
+    steps = [row["step"] for row in metrics(config.output, "train")]
     assert steps == sorted(set(steps))
     ours, theirs = (
-        load_file(checkpoint_path(RunFolder(one.run).checkpoints, step + step % 2) / WEIGHTS) for one in (config, alone)
+        load_file(checkpoint_path(RunFolder(one.output).checkpoints, step + step % 2) / WEIGHTS)
+        for one in (config, alone)
     )
     assert max(float((ours[name] - theirs[name]).abs().max()) for name in ours) < 1e-4
 
@@ -225,11 +226,11 @@ def test_a_process_that_no_launcher_started_is_alone() -> None:
     ],
 )
 def test_a_step_is_parted_evenly(step: int, forward: int, processes: int, shared: int, tmp_path: Path) -> None:
-    training = {"samples_per_step": step, "samples_per_forward": forward}
-    config = RunConfig.model_validate({"dataset": tmp_path, "run": tmp_path, "training": training})
+    training = {"batch_size": step, "micro_batch_size": forward}
+    config = RunConfig.model_validate({"dataset": tmp_path, "output": tmp_path, "training": training})
     found = shared_by_processes(config, processes).training
-    assert (found.samples_per_step, found.samples_per_forward) == (step, shared)
-    assert found.samples_per_step % (found.samples_per_forward * processes) == 0
+    assert (found.batch_size, found.micro_batch_size) == (step, shared)
+    assert found.batch_size % (found.micro_batch_size * processes) == 0
 
 
 def test_a_step_that_cannot_be_parted_is_refused(small_config: RunConfig) -> None:

@@ -59,16 +59,16 @@ def configured(dataset: Path, run: Path, every_steps: int = 3) -> RunConfig:
     return RunConfig.model_validate(
         {
             "dataset": dataset,
-            "run": run,
-            "adapter": {"rank": 2, "alpha": 4, "dropout": 0.2},
+            "output": run,
+            "adapter": {"r": 2, "alpha": 4, "dropout": 0.2},
             "training": {
-                "steps": STEPS,
-                "samples_per_step": 4,
-                "samples_per_forward": 2,
+                "max_steps": STEPS,
+                "batch_size": 4,
+                "micro_batch_size": 2,
                 "learning_rate": 2e-3,
                 "augmentation": 1.0,
             },
-            "validation": {"every_steps": 2, "samples": 2},
+            "validation": {"every_steps": 2, "max_samples": 2},
             "guard": {"lines": 2},
             "checkpoints": {"every_steps": every_steps, "keep": 3},
             "generation": {"max_new_tokens": 4},
@@ -96,9 +96,9 @@ def config(small_dataset: Path, tmp_path: Path) -> RunConfig:
 @pytest.fixture
 def cut_off(undisturbed: RunFolder, config: RunConfig) -> RunConfig:
     """A run that was cut off after its last checkpoint, that of step 6; before that is the one of step 3."""
-    shutil.copytree(undisturbed.path, config.run)
-    shutil.rmtree(config.run / "adapter")
-    shutil.rmtree(config.run / "checkpoints" / "step-0000007")
+    shutil.copytree(undisturbed.path, config.output)
+    shutil.rmtree(config.output / "adapter")
+    shutil.rmtree(config.output / "checkpoints" / "step-0000007")
     return config
 
 
@@ -148,7 +148,7 @@ def test_a_training_that_is_cut_off_goes_on_bit_by_bit(
         with pytest.raises(PowerCutError):
             train(config, report=after(step))
     assert train(config).resumed_from == resumed_from[-1]
-    assert_same(RunFolder(config.run), undisturbed)
+    assert_same(RunFolder(config.output), undisturbed)
 
 
 def test_a_training_that_is_cut_off_at_its_end_makes_no_further_step(
@@ -173,7 +173,7 @@ def test_a_training_that_is_cut_off_at_its_end_makes_no_further_step(
 def test_a_damaged_checkpoint_is_said_and_the_one_before_is_taken(
     cut_off: RunConfig, name: str, spoil: Callable[[Path], None]
 ) -> None:
-    folder = RunFolder(cut_off.run).checkpoints
+    folder = RunFolder(cut_off.output).checkpoints
     spoil(folder / "step-0000006" / name)
     said: list[str] = []
     assert latest_checkpoint(folder, said.append) == folder / "step-0000003"
@@ -187,15 +187,15 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_is_taken(
 def test_a_training_goes_on_from_the_checkpoint_before_a_damaged_one(
     cut_off: RunConfig, undisturbed: RunFolder
 ) -> None:
-    flip(RunFolder(cut_off.run).checkpoints / "step-0000006" / "optimizer.safetensors")
+    flip(RunFolder(cut_off.output).checkpoints / "step-0000006" / "optimizer.safetensors")
     said: list[str] = []
     assert train(cut_off, say=said.append).resumed_from == 3
     assert "optimizer.safetensors has changed since it was written" in said[0]
-    assert_same(RunFolder(cut_off.run), undisturbed)
+    assert_same(RunFolder(cut_off.output), undisturbed)
 
 
 def test_with_no_checkpoint_whole_training_says_so_and_does_not_begin_anew(cut_off: RunConfig) -> None:
-    folder = RunFolder(cut_off.run).checkpoints
+    folder = RunFolder(cut_off.output).checkpoints
     for place in folder.glob("step-*"):
         empty(place / "state.json")
     for _ in range(2):  # asked again it says the same
@@ -205,7 +205,7 @@ def test_with_no_checkpoint_whole_training_says_so_and_does_not_begin_anew(cut_o
 
 
 def test_a_damaged_best_adapter_is_said_and_read_anew(cut_off: RunConfig) -> None:
-    folder = RunFolder(cut_off.run).checkpoints
+    folder = RunFolder(cut_off.output).checkpoints
     for best in folder.glob("best-*"):
         empty(best / "adapter_model.safetensors")
     said: list[str] = []
@@ -231,10 +231,10 @@ def test_a_full_disk_leaves_the_checkpoint_before(
         patch.setattr("dsocr.training.checkpoint.write_sealed", full)
         with pytest.raises(RunError, match=r"step-0000006: the disk is full: [\d.]+ MB are needed"):
             train(config)
-    folder = RunFolder(config.run).checkpoints
+    folder = RunFolder(config.output).checkpoints
     assert {path.name for path in folder.iterdir() if path.name[0] in ".s"} == {"step-0000003"}
     assert train(config).resumed_from == 3
-    assert_same(RunFolder(config.run), undisturbed)
+    assert_same(RunFolder(config.output), undisturbed)
 
 
 @pytest.mark.skipif(sys.platform != "linux" or not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounts a disk")
@@ -255,12 +255,12 @@ def test_a_disk_that_is_really_full_is_a_sentence_and_loses_nothing(
 
         with pytest.raises(RunError, match=r"the disk is full: [\d.]+ MB are needed, 0\.0 MB are free"):
             train(config, report=fill)
-        folder = RunFolder(config.run).checkpoints
+        folder = RunFolder(config.output).checkpoints
         assert damage(folder / "step-0000003") is None
         assert not list(folder.glob(".*"))
         filler.unlink()
         assert train(config).resumed_from == 3
-        assert_same(RunFolder(config.run), undisturbed)
+        assert_same(RunFolder(config.output), undisturbed)
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
@@ -280,7 +280,7 @@ def test_a_disk_that_may_only_be_read_is_a_sentence(small_dataset: Path, tmp_pat
 def test_a_signal_ends_a_training_after_its_step_and_workers_leave_that_to_it(
     config: RunConfig, undisturbed: RunFolder
 ) -> None:
-    in_a_worker = config.model_copy(update={"training": config.training.model_copy(update={"workers": 1})})
+    in_a_worker = config.model_copy(update={"training": config.training.model_copy(update={"num_workers": 1})})
     former = signal.getsignal(signal.SIGINT)
     ours = psutil.Process()
     not_of_the_training = set(ours.children(recursive=True))  # a browser of other tests
@@ -294,16 +294,16 @@ def test_a_signal_ends_a_training_after_its_step_and_workers_leave_that_to_it(
     with pytest.raises(Interrupted) as interrupted:
         train(in_a_worker, report=press_ctrl_c, say=said.append)
     assert (interrupted.value.exit_code, interrupted.value.step) == (130, 4)
-    assert interrupted.value.resume == RunFolder(config.run).resume_command
+    assert interrupted.value.resume == RunFolder(config.output).resume_command
     assert "finishing the running step" in said[0]
     assert signal.getsignal(signal.SIGINT) is former
     assert train(in_a_worker).resumed_from == 4
-    assert_same(RunFolder(config.run), undisturbed)
+    assert_same(RunFolder(config.output), undisturbed)
 
 
 def command(config: RunConfig) -> list[str]:
     """`dsocr train`, to be killed."""
-    file = config.run.with_suffix(".yaml")
+    file = config.output.with_suffix(".yaml")
     file.write_text(config.to_yaml(), encoding="utf-8")
     return [sys.executable, "-m", "dsocr", "train", str(file), "--no-preflight"]
 
@@ -319,11 +319,11 @@ def until_step(process: "subprocess.Popen[str]", run: RunFolder, step: int) -> N
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows ends other processes without asking them")
 def test_commands_that_are_killed_and_asked_to_end_go_on_bit_by_bit(small_dataset: Path, tmp_path: Path) -> None:
-    training = {"steps": 300, "samples_per_step": 2, "samples_per_forward": 2, "augmentation": 1.0}
+    training = {"max_steps": 300, "batch_size": 2, "micro_batch_size": 2, "augmentation": 1.0}
     config = configured(small_dataset, tmp_path / "run", 2).model_copy(
         update={"training": TrainingSection.model_validate(training)}
     )
-    run = RunFolder(config.run)
+    run = RunFolder(config.output)
 
     def begin() -> "subprocess.Popen[str]":
         return subprocess.Popen(command(config), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -345,6 +345,6 @@ def test_commands_that_are_killed_and_asked_to_end_go_on_bit_by_bit(small_datase
     undisturbed = config.model_copy(update={"run": tmp_path / "undisturbed"})
     with pytest.raises(PowerCutError):
         train(undisturbed, report=after(steps + 1))
-    other = checkpoint_path(RunFolder(undisturbed.run).checkpoints, steps - steps % 2)
+    other = checkpoint_path(RunFolder(undisturbed.output).checkpoints, steps - steps % 2)
     ours = checkpoint_path(run.checkpoints, steps - steps % 2)
     assert (ours / WEIGHTS).read_bytes() == (other / WEIGHTS).read_bytes()

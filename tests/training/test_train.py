@@ -44,7 +44,7 @@ def metrics(run: Path, kind: str) -> list[dict[str, float]]:
 def test_a_training_leaves_a_whole_run(small_config: RunConfig) -> None:
     told: list[TrainingProgress] = []
     result = train(small_config, report=told.append)
-    run = RunFolder.open(small_config.run)
+    run = RunFolder.open(small_config.output)
     assert result.steps == 8
     assert [progress.step for progress in told] == list(range(1, 9))
     assert ReadingSettings.load(run.adapter).base == "nano"
@@ -69,8 +69,8 @@ def calibration_file(run: Path) -> bytes:
 
 
 def test_a_training_ends_with_confidences_fitted_on_what_the_best_adapter_read(small_config: RunConfig) -> None:
-    result = train(changed(small_config, validation={"samples": None}))
-    run = RunFolder.open(small_config.run)
+    result = train(changed(small_config, validation={"max_samples": None}))
+    run = RunFolder.open(small_config.output)
     fitted = Calibration.load(run.adapter)
     assert result.calibrated_on == fitted.lines == 4
     # Reading the same split with the finished run comes to the same, but for the rounding of merged weights.
@@ -78,12 +78,12 @@ def test_a_training_ends_with_confidences_fitted_on_what_the_best_adapter_read(s
     for kind in ("character", "word", "line"):
         ours, theirs = getattr(fitted, kind), getattr(again, kind)
         assert (ours.slope, ours.offset) == pytest.approx((theirs.slope, theirs.offset), abs=1e-3)
-    RunFolder.open(small_config.run)  # a calibration that was fitted anew is no damage
+    RunFolder.open(small_config.output)  # a calibration that was fitted anew is no damage
 
 
 def test_the_loss_falls(small_config: RunConfig) -> None:
-    train(changed(small_config, training={"steps": 30}, validation={"every_steps": 30}))
-    losses = [row["loss"] for row in metrics(small_config.run, "train")]
+    train(changed(small_config, training={"max_steps": 30}, validation={"every_steps": 30}))
+    losses = [row["loss"] for row in metrics(small_config.output, "train")]
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
 
 
@@ -91,8 +91,8 @@ def test_the_loss_falls(small_config: RunConfig) -> None:
 def test_a_killed_training_resumes_as_if_nothing_had_happened(
     scope: str, augmentation: float, small_config: RunConfig, tmp_path: Path
 ) -> None:
-    small_config = changed(small_config, adapter={"scope": scope}, training={"augmentation": augmentation})
-    undisturbed = changed(small_config, run=tmp_path / "undisturbed")
+    small_config = changed(small_config, adapter={"target_modules": scope}, training={"augmentation": augmentation})
+    undisturbed = changed(small_config, output=tmp_path / "undisturbed")
     train(undisturbed)
 
     def stop(progress: TrainingProgress) -> None:
@@ -102,32 +102,32 @@ def test_a_killed_training_resumes_as_if_nothing_had_happened(
     with pytest.raises(PowerCutError):
         train(small_config, report=stop)
     with pytest.raises(RunError, match="is not finished"):
-        RunFolder.open(small_config.run)
+        RunFolder.open(small_config.output)
     result = train(small_config)
     assert result.resumed_from == 4
 
-    ours = load_file(RunFolder(small_config.run).checkpoints / "step-0000008" / WEIGHTS)
-    theirs = load_file(RunFolder(undisturbed.run).checkpoints / "step-0000008" / WEIGHTS)
+    ours = load_file(RunFolder(small_config.output).checkpoints / "step-0000008" / WEIGHTS)
+    theirs = load_file(RunFolder(undisturbed.output).checkpoints / "step-0000008" / WEIGHTS)
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    losses = {row["step"]: row["loss"] for row in metrics(small_config.run, "train")}
-    assert losses == {row["step"]: row["loss"] for row in metrics(undisturbed.run, "train")}
-    last = metrics(small_config.run, "validation")[-1], metrics(undisturbed.run, "validation")[-1]
+    losses = {row["step"]: row["loss"] for row in metrics(small_config.output, "train")}
+    assert losses == {row["step"]: row["loss"] for row in metrics(undisturbed.output, "train")}
+    last = metrics(small_config.output, "validation")[-1], metrics(undisturbed.output, "validation")[-1]
     assert last[0]["cer"] == last[1]["cer"]
     assert last[0]["loss"] == last[1]["loss"]
-    assert calibration_file(small_config.run) == calibration_file(undisturbed.run)
+    assert calibration_file(small_config.output) == calibration_file(undisturbed.output)
 
 
 def test_the_trainer_tells_the_samples_each_epoch(small_config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     epochs: list[int] = []
     monkeypatch.setattr("dsocr.training.setup.EncodedSamples.set_epoch", lambda self, epoch: epochs.append(epoch))
-    train(changed(small_config, training={"steps": 9}))
+    train(changed(small_config, training={"max_steps": 9}))
     assert sorted(set(epochs)) == [0, 1, 2]
 
 
 def test_checkpoints_are_rotated_and_hold_no_pickle(small_config: RunConfig) -> None:
     train(changed(small_config, checkpoints={"every_steps": 2, "keep": 2}))
-    folder = RunFolder(small_config.run).checkpoints
+    folder = RunFolder(small_config.output).checkpoints
     assert sorted(path.name for path in folder.iterdir()) == [
         "best-0000004",  # the best that step 6 knows of
         "best-0000008",
@@ -146,16 +146,16 @@ def test_a_checkpoint_that_is_not_whole_is_not_taken(small_run: RunFolder, tmp_p
 
 
 def test_training_stops_early_when_validation_does_not_get_better(small_config: RunConfig) -> None:
-    still = {"steps": 40, "learning_rate": 1e-12}
+    still = {"max_steps": 40, "learning_rate": 1e-12}
     result = train(changed(small_config, training=still, validation={"every_steps": 2, "patience": 2}))
     assert result.steps == 6
     assert result.best_step == 2
 
 
 def test_accumulation_changes_nothing_but_memory(small_config: RunConfig, small_run: RunFolder) -> None:
-    train(changed(small_config, training={"samples_per_forward": 4}))
+    train(changed(small_config, training={"micro_batch_size": 4}))
     ours = [row["loss"] for row in metrics(small_run.path, "train")]
-    theirs = [row["loss"] for row in metrics(small_config.run, "train")]
+    theirs = [row["loss"] for row in metrics(small_config.output, "train")]
     assert ours == pytest.approx(theirs, abs=2e-3)
 
 
@@ -164,32 +164,32 @@ def test_accumulation_changes_nothing_but_memory(small_config: RunConfig, small_
     [
         pytest.param({"precision": "bf16"}, id="bf16"),
         pytest.param({"gradient_checkpointing": True}, id="gradient checkpointing"),
-        pytest.param({"workers": 1, "augmentation": 1.0}, id="a worker process and augmentation"),
-        pytest.param({"schedule": "constant", "steps": None, "epochs": 0.5}, id="half an epoch"),
+        pytest.param({"num_workers": 1, "augmentation": 1.0}, id="a worker process and augmentation"),
+        pytest.param({"lr_scheduler": "constant", "max_steps": None, "epochs": 0.5}, id="half an epoch"),
     ],
 )
 def test_a_training_runs_with(training: dict[str, object], small_config: RunConfig) -> None:
-    towers_too = changed(small_config, adapter={"scope": "decoder+vision"}, validation={"samples": 1})
-    result = train(changed(towers_too, training={"steps": 4, **training}))
+    towers_too = changed(small_config, adapter={"target_modules": "decoder+vision"}, validation={"max_samples": 1})
+    result = train(changed(towers_too, training={"max_steps": 4, **training}))
     weights = load_file(result.run.adapter / WEIGHTS)
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
     assert any(bool(tensor.any()) for name, tensor in weights.items() if "lora_B" in name)
 
 
 def test_gradient_checkpointing_learns_the_same(small_config: RunConfig, tmp_path: Path) -> None:
-    towers_too = changed(small_config, adapter={"scope": "decoder+vision"}, training={"steps": 4})
-    saving = changed(towers_too, run=tmp_path / "saving", training={"gradient_checkpointing": True})
+    towers_too = changed(small_config, adapter={"target_modules": "decoder+vision"}, training={"max_steps": 4})
+    saving = changed(towers_too, output=tmp_path / "saving", training={"gradient_checkpointing": True})
     train(towers_too)
     train(saving)
-    ours = [row["loss"] for row in metrics(towers_too.run, "train")]
-    assert ours == pytest.approx([row["loss"] for row in metrics(saving.run, "train")], abs=1e-4)
+    ours = [row["loss"] for row in metrics(towers_too.output, "train")]
+    assert ours == pytest.approx([row["loss"] for row in metrics(saving.output, "train")], abs=1e-4)
 
 
 @pytest.mark.parametrize(("scope", "reached"), [("decoder", False), ("decoder+vision", True)])
 def test_checkpointing_leaves_frozen_vision_towers_out_of_the_backward_pass(
     scope: str, reached: bool, small_config: RunConfig
 ) -> None:
-    config = changed(small_config, adapter={"scope": scope}, training={"gradient_checkpointing": True})
+    config = changed(small_config, adapter={"target_modules": scope}, training={"gradient_checkpointing": True})
     base = load_base("nano")
     model = fresh_adapter(base.network, config, base.encoder(None, "free_ocr"), revision=None).train()
     features = model.get_image_features(torch.zeros(1, 3, 256, 256)).pooler_output[0]
@@ -197,7 +197,7 @@ def test_checkpointing_leaves_frozen_vision_towers_out_of_the_backward_pass(
 
 
 def test_a_finished_run_is_not_trained_over(small_config: RunConfig) -> None:
-    config = changed(small_config, training={"steps": 2}, validation={"every_steps": 2})
+    config = changed(small_config, training={"max_steps": 2}, validation={"every_steps": 2})
     train(config)
     with pytest.raises(RunError, match="holds a finished run"):
         train(config)
@@ -217,23 +217,23 @@ def test_an_unfinished_run_of_other_settings_is_not_resumed(small_config: RunCon
 
 def test_settings_that_stopped_a_training_at_once_may_be_put_right(small_config: RunConfig) -> None:
     with pytest.raises(ConfigError, match="matches no layer"):
-        train(changed(small_config, adapter={"scope": "^nothing$"}))
+        train(changed(small_config, adapter={"target_modules": "^nothing$"}))
     assert train(small_config).steps == 8
-    assert len(metrics(small_config.run, "train")) == 8
+    assert len(metrics(small_config.output, "train")) == 8
 
 
 def test_a_folder_of_something_else_is_left_alone(small_config: RunConfig) -> None:
-    small_config.run.mkdir()
-    (small_config.run / "letters.txt").write_text("dear", encoding="utf-8")
+    small_config.output.mkdir()
+    (small_config.output / "letters.txt").write_text("dear", encoding="utf-8")
     with pytest.raises(RunError, match="not a run folder"):
         train(small_config, overwrite=True)
-    assert (small_config.run / "letters.txt").read_text(encoding="utf-8") == "dear"
+    assert (small_config.output / "letters.txt").read_text(encoding="utf-8") == "dear"
 
 
 def test_a_text_over_the_budget_is_an_error_or_a_counted_exclusion(small_config: RunConfig) -> None:
     with pytest.raises(DataError, match="the dataset has errors"):
         train(changed(small_config, training={"max_text_tokens": 13}))
-    assert not small_config.run.exists(), "a training that did not begin leaves nothing behind"
+    assert not small_config.output.exists(), "a training that did not begin leaves nothing behind"
     relaxed = {"max_text_tokens": 13, "long_text": "exclude"}
     result = train(changed(small_config, training=relaxed))
     assert 0 < result.excluded < 16
@@ -254,17 +254,17 @@ def test_layers_that_no_gradient_reaches_are_refused_before_training(
     towers = UnlimitedOcrVisionModel.forward
     monkeypatch.setattr(UnlimitedOcrVisionModel, "forward", torch.no_grad()(towers))
     with pytest.raises(ConfigError, match=r"of its layers would never learn(.|\n)*vision_tower\.sam_encoder") as error:
-        train(changed(small_config, adapter={"scope": "decoder+vision"}))
+        train(changed(small_config, adapter={"target_modules": "decoder+vision"}))
     assert "language_model" not in error.value.message
-    assert not small_config.run.exists()
+    assert not small_config.output.exists()
 
 
 def test_the_vision_towers_can_learn_at_a_rate_of_their_own(small_config: RunConfig, tmp_path: Path) -> None:
-    towers_too = changed(small_config, adapter={"scope": "decoder+vision"}, validation={"every_steps": 9})
-    alike = changed(towers_too, training={"steps": 1, "warmup": 0.0})
+    towers_too = changed(small_config, adapter={"target_modules": "decoder+vision"}, validation={"every_steps": 9})
+    alike = changed(towers_too, training={"max_steps": 1, "warmup_ratio": 0.0})
     train(alike)
-    train(changed(alike, run=tmp_path / "slow", training={"vision_learning_rate": 1e-9}))
-    same, other = (load_file(run / "adapter" / WEIGHTS) for run in (alike.run, tmp_path / "slow"))
+    train(changed(alike, output=tmp_path / "slow", training={"vision_learning_rate": 1e-9}))
+    same, other = (load_file(run / "adapter" / WEIGHTS) for run in (alike.output, tmp_path / "slow"))
     far = {name for name in same if not torch.allclose(same[name], other[name], atol=1e-6)}
     assert far
     assert all("vision_tower" in name or "multi_modal_projector" in name for name in far)
@@ -278,9 +278,11 @@ def test_a_vision_rate_without_a_vision_adapter_is_refused(small_config: RunConf
 
 @pytest.mark.parametrize("variant", ["rslora", "dora"])
 def test_other_kinds_of_adapter_train_and_come_back(variant: str, small_config: RunConfig) -> None:
-    config = changed(small_config, adapter={"scope": "decoder+vision", "variant": variant}, training={"steps": 2})
+    config = changed(
+        small_config, adapter={"target_modules": "decoder+vision", "variant": variant}, training={"max_steps": 2}
+    )
     train(config)
-    assert Transcriber.of_run(RunFolder.open(config.run)).network.active_adapters == ["default"]
+    assert Transcriber.of_run(RunFolder.open(config.output)).network.active_adapters == ["default"]
 
 
 def test_a_base_of_the_hub_is_pinned_to_the_commit_that_was_fetched(
@@ -296,7 +298,7 @@ def test_a_base_of_the_hub_is_pinned_to_the_commit_that_was_fetched(
     config = changed(small_config, base="somebody/nano")
     with pytest.raises(PowerCutError):
         train(config, report=cut_at_step_five)
-    run = RunFolder(config.run)
+    run = RunFolder(config.output)
     assert load_config(run.config).base_revision == "c0ffee"
     train(config)  # nothing is said of a revision, and the one that was begun with is taken
     assert asked[0] is None
@@ -318,4 +320,4 @@ def test_a_base_that_cannot_be_loaded_leaves_nothing_behind(small_config: RunCon
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(ModelError, match="not a whole safetensors file"):
         train(changed(small_config, base=str(folder)))
-    assert not small_config.run.exists()
+    assert not small_config.output.exists()

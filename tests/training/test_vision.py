@@ -32,7 +32,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def frozen(small_config: RunConfig) -> RunConfig:
     """Three steps with frozen vision towers."""
-    return changed(small_config, training={"steps": 3}, validation={"every_steps": 3})
+    return changed(small_config, training={"max_steps": 3}, validation={"every_steps": 3})
 
 
 def files(cache: Path) -> list[Path]:
@@ -40,18 +40,18 @@ def files(cache: Path) -> list[Path]:
 
 
 def test_an_adapter_learns_the_same_with_and_without(frozen: RunConfig, cache: Path, tmp_path: Path) -> None:
-    kept = changed(frozen, run=tmp_path / "kept", training={"vision_cache": True, "workers": 1})
+    kept = changed(frozen, output=tmp_path / "kept", training={"feature_cache": True, "num_workers": 1})
     train(frozen)
     assert not files(cache), "16 samples are too few for auto to bother"
     train(kept)
     assert len(files(cache)) == 16 + 2
-    ours, theirs = (load_file(RunFolder(run).adapter / WEIGHTS) for run in (frozen.run, kept.run))
+    ours, theirs = (load_file(RunFolder(run).adapter / WEIGHTS) for run in (frozen.output, kept.output))
     assert any(bool(tensor.any()) for name, tensor in ours.items() if "lora_B" in name)
     assert all(torch.allclose(ours[name], theirs[name], rtol=1e-4, atol=1e-5) for name in ours)
     for kind in ("train", "validation"):
-        losses = [[row["loss"] for row in metrics(run, kind)] for run in (frozen.run, kept.run)]
+        losses = [[row["loss"] for row in metrics(run, kind)] for run in (frozen.output, kept.output)]
         assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    assert metrics(frozen.run, "validation")[-1]["cer"] == metrics(kept.run, "validation")[-1]["cer"]
+    assert metrics(frozen.output, "validation")[-1]["cer"] == metrics(kept.output, "validation")[-1]["cer"]
 
 
 class Kept:
@@ -76,7 +76,7 @@ class Kept:
 
 
 def test_how_far_the_looking_is_gets_told(frozen: RunConfig, cache: Path) -> None:
-    kept = Kept(changed(frozen, training={"vision_cache": True}), lines(frozen, 10))
+    kept = Kept(changed(frozen, training={"feature_cache": True}), lines(frozen, 10))
     assert kept.stages[:10] == [("looking for kept images", "images", done, 10) for done in range(1, 11)]
     assert kept.stages[10:] == [("looking at images", "images", done, 10) for done in (8, 10)]
 
@@ -86,7 +86,7 @@ def lines(config: RunConfig, count: int = 4) -> list[Sample]:
 
 
 def test_what_is_kept_is_not_computed_again(frozen: RunConfig, cache: Path) -> None:
-    config = changed(frozen, training={"vision_cache": True})
+    config = changed(frozen, training={"feature_cache": True})
     Kept(config, lines(frozen))
     before = {path: path.read_bytes() for path in files(cache)}
     again = Kept(config, lines(frozen))
@@ -96,7 +96,7 @@ def test_what_is_kept_is_not_computed_again(frozen: RunConfig, cache: Path) -> N
 
 
 def test_a_changed_image_is_looked_at_anew(frozen: RunConfig, cache: Path, tmp_path: Path) -> None:
-    config = changed(frozen, training={"vision_cache": True})
+    config = changed(frozen, training={"feature_cache": True})
     picture = tmp_path / "line.png"
     Image.new("L", (400, 60), 200).save(picture)
     sample = Sample("line.png", picture, "а", Split.TRAIN)
@@ -111,7 +111,7 @@ def test_a_changed_image_is_looked_at_anew(frozen: RunConfig, cache: Path, tmp_p
 
 @pytest.mark.parametrize("damage", ["removed", "damaged"])
 def test_an_entry_that_is_lost_is_computed_again(damage: str, frozen: RunConfig, cache: Path) -> None:
-    samples = Kept(changed(frozen, training={"vision_cache": True}), lines(frozen)).samples
+    samples = Kept(changed(frozen, training={"feature_cache": True}), lines(frozen)).samples
     before = samples[1].features
     for path in files(cache):
         if damage == "removed":
@@ -126,7 +126,7 @@ def test_an_entry_that_is_lost_is_computed_again(damage: str, frozen: RunConfig,
 
 
 def test_variations_come_back_after_as_many_epochs(frozen: RunConfig, cache: Path) -> None:
-    config = changed(frozen, training={"vision_cache": True, "vision_cache_views": 2, "augmentation": 1.0})
+    config = changed(frozen, training={"feature_cache": True, "feature_cache_views": 2, "augmentation": 1.0})
     kept = Kept(config, lines(frozen, 3))
     assert len(files(cache)) == 6
     seen = []
@@ -148,11 +148,11 @@ def test_variations_come_back_after_as_many_epochs(frozen: RunConfig, cache: Pat
 @pytest.mark.parametrize(
     ("training", "kept"),
     [
-        pytest.param({"vision_cache": True}, True, id="asked for"),
-        pytest.param({"vision_cache": False}, False, id="refused"),
+        pytest.param({"feature_cache": True}, True, id="asked for"),
+        pytest.param({"feature_cache": False}, False, id="refused"),
         pytest.param({}, True, id="by itself, where it pays"),
         pytest.param({"augmentation": 1.0}, False, id="not by itself in place of fresh variations"),
-        pytest.param({"vision_cache_gigabytes": 1e-6}, False, id="by itself, but too large"),
+        pytest.param({"feature_cache_gb": 1e-6}, False, id="by itself, but too large"),
     ],
 )
 def test_it_is_used_where(
@@ -163,7 +163,7 @@ def test_it_is_used_where(
 
 
 def test_a_limit_that_is_too_low_is_an_error_where_the_cache_is_demanded(frozen: RunConfig, cache: Path) -> None:
-    config = changed(frozen, training={"vision_cache": True, "vision_cache_gigabytes": 1e-6})
+    config = changed(frozen, training={"feature_cache": True, "feature_cache_gb": 1e-6})
     with pytest.raises(ConfigError, match=r"would be kept, and 0\.00 are allowed"):
         Kept(config, lines(frozen))
     assert not files(cache)
@@ -171,17 +171,19 @@ def test_a_limit_that_is_too_low_is_an_error_where_the_cache_is_demanded(frozen:
 
 def test_towers_that_are_trained_cannot_be_kept(small_config: RunConfig) -> None:
     with pytest.raises(ConfigError, match="the adapter changes the vision towers"):
-        train(changed(small_config, adapter={"scope": "decoder+vision"}, training={"vision_cache": True}))
+        train(changed(small_config, adapter={"target_modules": "decoder+vision"}, training={"feature_cache": True}))
 
 
 def test_a_training_from_features_resumes_as_if_nothing_had_happened(frozen: RunConfig, tmp_path: Path) -> None:
-    config = changed(frozen, training={"steps": 6, "vision_cache": True}, checkpoints={"every_steps": 2})
-    undisturbed = changed(config, run=tmp_path / "undisturbed")
+    config = changed(frozen, training={"max_steps": 6, "feature_cache": True}, checkpoints={"every_steps": 2})
+    undisturbed = changed(config, output=tmp_path / "undisturbed")
     train(undisturbed)
     with pytest.raises(PowerCutError):
         train(config, report=cut_at_step_five)
     assert train(config).resumed_from == 4
-    ours, theirs = (load_file(run / "checkpoints" / "step-0000006" / WEIGHTS) for run in (config.run, undisturbed.run))
+    ours, theirs = (
+        load_file(run / "checkpoints" / "step-0000006" / WEIGHTS) for run in (config.output, undisturbed.output)
+    )
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
@@ -194,5 +196,5 @@ def test_features_are_read_in_this_process(frozen: RunConfig, monkeypatch: pytes
             super().__init__(**told)
 
     monkeypatch.setattr("dsocr.training.train.AdapterTrainer", Asked)
-    train(changed(frozen, training={"vision_cache": True, "workers": 1, "steps": 1}))
+    train(changed(frozen, training={"feature_cache": True, "num_workers": 1, "max_steps": 1}))
     assert workers == [0]

@@ -26,7 +26,7 @@ def _process(training: Training) -> "subprocess.Popen[bytes]":
 def test_a_training_runs_beside_the_workbench_and_leaves_a_run(small_config: RunConfig, tmp_path: Path) -> None:
     # A process with torch in it takes its seconds to start; nothing shorter shows that the button works.
     source, work = make_pages(tmp_path / "box"), tmp_path / "work"
-    schedule = small_config.training.model_copy(update={"steps": 2, "samples_per_step": 2, "samples_per_forward": 1})
+    schedule = small_config.training.model_copy(update={"max_steps": 2, "batch_size": 2, "micro_batch_size": 1})
     recipe = small_config.model_copy(update={"training": schedule})
     store = Store.open(work / "corrections.sqlite")
     with opened_shelf(store, source, work / "unpacked") as shelf:

@@ -39,7 +39,7 @@ def main() -> None:
     try:
         app()
     except DsocrError as error:
-        Printer().complain(error.told)
+        Printer().complain(error.render())
         sys.exit(2)
 
 

@@ -24,7 +24,7 @@ def demo_command(printer: Printer, out: Path) -> None:
     from dsocr.runs import RunFolder
     from dsocr.training.requirements import refuse_run
 
-    settings = {"run": out, "dataset": shipped("examples/handwriting")}
+    settings = {"output": out, "dataset": shipped("examples/handwriting")}
     config = load_config(shipped("configs/demo.yaml")).model_copy(update=settings)
     refuse_run(RunFolder(out), overwrite=True, another=_ANOTHER)
     _refuse_another_s(RunFolder(out), config)
@@ -55,10 +55,10 @@ def demo_command(printer: Printer, out: Path) -> None:
 
 def _refuse_another_s(run: "RunFolder", config: "RunConfig") -> None:
     """The demo begins anew where it was run before, and replaces nothing else; it may have lain elsewhere then."""
-    from dsocr.config import load_config
+    from dsocr.config import load_run_config
 
     if not run.config.is_file():
         return
-    there = load_config(run.config)
+    there = load_run_config(run.config)
     if (there.base, there.dataset.parts[-2:]) != (config.base, config.dataset.parts[-2:]):
         raise RunError("holds a run that is not the demo's", where=run.path, hint=_ANOTHER)

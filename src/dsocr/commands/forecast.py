@@ -60,7 +60,7 @@ def forecast_command(
     except Interrupted as interrupted:
         print_interrupted(printer, interrupted, "the same command goes on, without --overwrite")
         raise SystemExit(interrupted.exit_code) from None
-    folder = RunFolder(config.run).forecast
+    folder = RunFolder(config.output).forecast
     if json:
         printer.result(json_.dumps(result.as_dict(), ensure_ascii=False, indent=2))
         return

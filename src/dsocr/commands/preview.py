@@ -61,7 +61,7 @@ def _config(path: Path, augmentation: str | None, seed: int | None) -> "RunConfi
     if path.suffix in (".yaml", ".yml"):
         config = load_config(path)
     else:
-        config = RunConfig(dataset=path, run=path)
+        config = RunConfig(dataset=path, output=path)
         augmentation = augmentation or "medium"
     Dataset.open(config.dataset)
     if augmentation is not None:

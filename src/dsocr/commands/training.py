@@ -86,7 +86,7 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
     printer = printer if first else Printer(quiet=True)
     try:
         config = load_config(path, overrides)
-        run = RunFolder(config.run)
+        run = RunFolder(config.output)
         if first:  # another may come when the first is at work there
             refuse_run(run, overwrite=overwrite)
         demand_named(config)
@@ -94,7 +94,7 @@ def train_command(printer: Printer, path: Path, overrides: Sequence[str], *, ove
         if first:
             raise
         _leave_the_word_to_the_first()
-    printer.say(f"training {config.run} on {config.dataset} from {config.base}")
+    printer.say(f"training {config.output} on {config.dataset} from {config.base}")
     if preflight and (overwrite or not any(run.checkpoints.glob("step-*"))):  # what goes on has been tried
         printer.say("trying first whether it learns, a few minutes at most; --no-preflight leaves the trials out")
     from dsocr.training.distributed import OthersEndedError

@@ -392,8 +392,8 @@ MANY_WRITERS = 8
 
 
 def training_samples(dataset: Dataset, config: RunConfig) -> list[Sample]:
-    """The samples to train on, in the dataset's order: all, or the `training.samples` that are drawn with the seed."""
-    samples, wanted = dataset.samples(Split.TRAIN), config.training.samples
+    """The samples to train on, in the dataset's order: all, or `training.max_samples` drawn with the seed."""
+    samples, wanted = dataset.samples(Split.TRAIN), config.training.max_samples
     if wanted is None or wanted >= len(samples):
         return samples
     whole_writers = by_whole_writers(samples, {sample.writer for sample in dataset.samples(Split.VALIDATION)})

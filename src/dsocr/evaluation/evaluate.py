@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from PIL import Image
 
-from dsocr.config import GuardSection, load_config
+from dsocr.config import GuardSection, load_run_config
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
@@ -36,7 +36,7 @@ def dataset_of(run: RunFolder, folder: Path | None = None) -> Dataset:
     """The dataset in the folder that is given, else the run's own, split as it was for the training."""
     if folder is not None:
         return Dataset.open(folder)
-    config = load_config(run.config)
+    config = load_run_config(run.config)
     return Dataset.open(config.dataset, fold=config.fold)
 
 
@@ -160,7 +160,7 @@ class Guard:
         from dsocr.inference.decoding import decode
 
         pooled = ErrorRate()
-        for samples in batches(self.samples, generation.samples_per_batch):
+        for samples in batches(self.samples, generation.batch_size):
             images = [encoder.encode(open_image(sample.image)) for sample in samples]
             readings = decode(network, encoder, images, generation)
             for sample, reading in zip(samples, readings, strict=True):
@@ -197,7 +197,7 @@ def evaluate(
     transcriber = Transcriber.of_run(run)
     writers = [sample.writer for sample in samples]
     # A run that was trained on a part of its dataset knows the writers of that part.
-    trained = opened.samples(Split.TRAIN) if dataset else training_samples(opened, load_config(run.config))
+    trained = opened.samples(Split.TRAIN) if dataset else training_samples(opened, load_run_config(run.config))
     hands = hands_by_writer({sample.writer for sample in trained}, writers)
 
     # First, so that a guard set that cannot be read costs no hours of reading.
@@ -238,7 +238,7 @@ def evaluate(
 
 def _guarded(run: RunFolder, transcriber: "Transcriber") -> GuardReading | None:
     """The guard set as the base and the adapter read it; None where there is none."""
-    config = load_config(run.config)
+    config = load_run_config(run.config)
     guard = Guard.open(config.guard, config.base)
     if guard is None:
         return None

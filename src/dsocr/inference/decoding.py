@@ -135,7 +135,7 @@ def decode(
     """The readings of a batch of samples, in their order. The network is put into evaluation mode and left there."""
     network.eval()
     batch = collate(samples, encoder.pad_id, padding="left", device=network.device, dtype=network.dtype)
-    if generation.beams > 1:
+    if generation.num_beams > 1:
         return _searched(network, encoder, samples, batch, generation)
     pieces, prompt, end = Pieces(encoder.tokenizer), batch["input_ids"].shape[1], encoder.end_id
     before = BeforeGuards()
@@ -194,7 +194,7 @@ def _looked_back(
 def _settings(encoder: Encoder, generation: Generation) -> GenerationConfig:
     return GenerationConfig(
         do_sample=False,
-        num_beams=generation.beams,
+        num_beams=generation.num_beams,
         use_cache=True,
         max_new_tokens=generation.max_new_tokens,
         bos_token_id=encoder.tokenizer.bos_token_id,
@@ -264,8 +264,8 @@ def without_loops(
     for resolution, places in _other_looks(encoder, images, left).items():
         other = replace(encoder, resolution=resolution)
         # No more image slots at once than are read at the own resolution.
-        fewer = generation.samples_per_batch * encoder.resolution.slots() // resolution.slots()
-        bounded = replace(strict, samples_per_batch=max(1, min(fewer, generation.samples_per_batch)))
+        fewer = generation.batch_size * encoder.resolution.slots() // resolution.slots()
+        bounded = replace(strict, batch_size=max(1, min(fewer, generation.batch_size)))
         for place, reading in _read(network, other, bounded, images, places):
             if not (reading.looping or reading.truncated):
                 settled[place] = replace(settled[place], reading=reading, other_resolution=True)
@@ -276,7 +276,7 @@ def _read(
     network: Any, encoder: Encoder, generation: Generation, images: Sequence[Image.Image], places: Sequence[int]
 ) -> Iterator[tuple[int, Reading]]:
     """The readings of the images at these places."""
-    for batch in batches(places, generation.samples_per_batch):
+    for batch in batches(places, generation.batch_size):
         readings = decode(network, encoder, [encoder.encode(images[place]) for place in batch], generation)
         yield from zip(batch, readings, strict=True)
 
@@ -293,7 +293,7 @@ def _other_looks(encoder: Encoder, images: Sequence[Image.Image], places: Sequen
 def stricter(generation: Generation) -> Generation:
     """The same generation under a guard that sees the whole text and shorter repetitions."""
     size = min(generation.no_repeat_ngram_size or _STRICT, _STRICT)
-    return replace(generation, no_repeat_ngram_size=size, no_repeat_ngram_window=generation.max_new_tokens, beams=1)
+    return replace(generation, no_repeat_ngram_size=size, no_repeat_ngram_window=generation.max_new_tokens, num_beams=1)
 
 
 def cut_off(reading: Reading) -> Reading:

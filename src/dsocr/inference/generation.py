@@ -12,16 +12,16 @@ class Generation:
 
     The guard forbids an n-gram of tokens to come back within the last `no_repeat_ngram_window` tokens. It spares the
     tokens of `no_repeat_ngram_whitelist`, named by their text; one that a base does not have is never written there.
-    `beams` over 1 searches for the likeliest text. `look_ahead` batches are sorted by length before they are read.
+    `num_beams` over 1 is beam search. `prefetch_batches` batches are sorted by length before they are read.
     """
 
     max_new_tokens: int = 256
     no_repeat_ngram_size: int = 20
     no_repeat_ngram_window: int = 90
-    samples_per_batch: int = 16
+    batch_size: int = 16
     no_repeat_ngram_whitelist: Sequence[str] = ("<td>", "</td>")
-    beams: int = 1
-    look_ahead: int = 8
+    num_beams: int = 1
+    prefetch_batches: int = 8
 
     def as_dict(self) -> dict[str, Any]:
         """The settings as they stand in a run folder and on a scorecard."""

@@ -66,13 +66,13 @@ class Transcriber:
         return self.network.disable_adapter() if hasattr(self.network, "disable_adapter") else nullcontext()
 
     def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
-        """A prediction for every (id, image), in their order; images are taken `look_ahead` batches at a time."""
+        """A prediction for every (id, image), in their order; images are taken `prefetch_batches` batches at a time."""
         answered = read_by_length(
             images,
             self._read_lines,
             length=lambda line: line[1].width / line[1].height,
             weight=lambda line: line[1].width * line[1].height,
-            most=self.generation.look_ahead * self.generation.samples_per_batch,
+            most=self.generation.prefetch_batches * self.generation.batch_size,
             heaviest=_MOST_PIXELS,
         )
         for (name, _), line in answered:
@@ -81,7 +81,7 @@ class Transcriber:
     def _read_lines(self, lines: Sequence[tuple[str, Image.Image]]) -> list[LineReading]:
         images = [image for _, image in lines]
         readings = []
-        for batch in batches(images, self.generation.samples_per_batch):
+        for batch in batches(images, self.generation.batch_size):
             encoded = [self.encoder.encode(image) for image in batch]
             readings += decode(self.network, self.encoder, encoded, self.generation)
         return without_loops(self.network, self.encoder, self.generation, images, readings)

@@ -13,7 +13,7 @@ from typing import Any
 
 from PIL import Image
 
-from dsocr.config import load_config
+from dsocr.config import load_run_config
 from dsocr.data.contact_sheet import SheetRow, sheet_writer
 from dsocr.data.convert import Conversion, files_of, refuse_conversion
 from dsocr.data.cutting import CutTask, Refusal, cut_image
@@ -273,7 +273,7 @@ def _reader(run: RunFolder) -> Reader:
 
 def _known(run: RunFolder) -> tuple[Known, list[str]]:
     """What the run was trained on; a remark where its dataset is not at hand."""
-    config = load_config(run.config)
+    config = load_run_config(run.config)
     try:
         samples: list[Sample] = training_samples(Dataset.open(config.dataset, fold=config.fold), config)
     except DataError as error:

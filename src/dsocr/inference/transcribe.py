@@ -288,7 +288,7 @@ def _memory_in_sentences(run: RunFolder, out: Path, engine: Engine | Cluster | N
             raise
         hint = "what was read is kept: end other programs, then run the same command again"
         if not isinstance(engine, Engine):  # a server has batches of its own
-            lower = f"lower samples_per_batch in {run.adapter / READING} (all pages are read anew then)"
+            lower = f"lower batch_size in {run.adapter / READING} (all pages are read anew then)"
             hint += f"; if that does not help, {lower}"
         # `from None`: the traceback would keep the batch alive.
         raise RunError("the memory ended while pages were read", where=out, hint=hint) from None

@@ -73,7 +73,7 @@ def attach_adapter(
     matched = [name for name in names if re.fullmatch(pattern, name)]
     if not matched:
         raise ConfigError(
-            f"adapter.scope: {scope!r} matches no layer of the network",
+            f"adapter.target_modules: {scope!r} matches no layer of the network",
             hint=f"scopes are {', '.join(_PATTERN_BY_SCOPE)}; a layer is called, for example, {names[-2]}",
         )
     config = LoraConfig(

@@ -42,7 +42,7 @@ _CODE = (
 )
 _PACKAGES = ("numpy", "Pillow", "torch", "transformers")
 _SUFFIX = ".safetensors"
-_ELSEWHERE = "set DSOCR_CACHE to a folder with room, or training.vision_cache=false"
+_ELSEWHERE = "set DSOCR_CACHE to a folder with room, or training.feature_cache=false"
 
 
 @dataclass(frozen=True, slots=True)

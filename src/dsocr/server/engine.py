@@ -343,7 +343,7 @@ class ServedModels:
     @property
     def batch_size(self) -> int:
         """The largest number of images to read together."""
-        return self._adapters[self.default].reader.generation.samples_per_batch
+        return self._adapters[self.default].reader.generation.batch_size
 
     def unit(self, model: str) -> Unit:
         """What the images showed that the model was trained on."""

@@ -39,9 +39,9 @@ Report = Callable[[TrainingProgress], None]
 class Recorder(TrainerCallback):
     """Writes every logged step and every reading of the validation split to wherever people look."""
 
-    def __init__(self, run: RunFolder, *, samples_per_step: int, report: Report | None = None) -> None:
+    def __init__(self, run: RunFolder, *, batch_size: int, report: Report | None = None) -> None:
         self._run = run
-        self._samples_per_step = samples_per_step
+        self._samples_per_step = batch_size
         self._report = report
         self._log = training_log(run)
         self._board: Board | None = None

@@ -31,7 +31,7 @@ from dsocr.training.train import Say, TrainResult, is_trained, train
 SIZES = (0.125, 0.25, 0.5, 1.0)
 _FEWEST_SAMPLES = 4
 _AGAIN = "give --overwrite to train it again"
-_OTHER_FOLDER = "train it again with `dsocr train --overwrite`, or name another folder with --set run=..."
+_OTHER_FOLDER = "train it again with `dsocr train --overwrite`, or name another folder with --set output=..."
 
 
 class Trainer(Protocol):
@@ -94,7 +94,7 @@ def forecast(
     scored_on = samples_to_score(dataset, split)
     wanted = list(_trainings(config, len(training_samples(dataset, config)), sizes, overwrite=overwrite))
     total = sum(training.steps for training in wanted if not training.done)
-    folder = RunFolder(config.run).forecast
+    folder = RunFolder(config.output).forecast
     facts = {"dataset": {name.value: part.sha256 for name, part in dataset.card.splits.items()}, "fold": dataset.fold}
     made, points = 0, []
     for place, training in enumerate(wanted, 1):
@@ -105,13 +105,13 @@ def forecast(
             made += training.steps
             gc.collect()  # the network goes before the next is loaded: there may be no room for two
         scores = folder / f"{_name(training.samples)}-{split}.json"
-        scored = _scored(RunFolder.open(training.config.run), scores, scored_on, facts, reader)
+        scored = _scored(RunFolder.open(training.config.output), scores, scored_on, facts, reader)
         points.append(Point(training.samples, training.steps, scored))
         if finished is not None:
             finished(points[-1])
     result = Forecast.of(split, points, more=more, targets=targets)
     write_atomically(folder / "forecast.json", to_json(result.as_dict()))
-    write_forecast(result, config.run.name, folder)
+    write_forecast(result, config.output.name, folder)
     return result
 
 
@@ -139,8 +139,10 @@ def _trainings(config: RunConfig, whole: int, sizes: Sequence[float], *, overwri
 
 def _smaller(config: RunConfig, samples: int) -> RunConfig:
     """The same training on fewer samples: as many epochs, as the recipe says it of any number of samples."""
-    training = config.training.model_copy(update={"samples": samples})
-    return config.model_copy(update={"run": RunFolder(config.run).forecast / _name(samples), "training": training})
+    training = config.training.model_copy(update={"max_samples": samples})
+    return config.model_copy(
+        update={"output": RunFolder(config.output).forecast / _name(samples), "training": training}
+    )
 
 
 def _name(samples: int) -> str:

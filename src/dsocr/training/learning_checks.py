@@ -147,8 +147,8 @@ def _read(
     model: PeftModel, encoder: Encoder, samples: Sequence[Encoded], texts: Sequence[str], generation: Generation
 ) -> float:
     pooled = ErrorRate()
-    for start in range(0, len(samples), generation.samples_per_batch):
-        part = samples[start : start + generation.samples_per_batch]
+    for start in range(0, len(samples), generation.batch_size):
+        part = samples[start : start + generation.batch_size]
         readings = decode(model, encoder, [replace(sample, answer_ids=()) for sample in part], generation)
         for text, reading in zip(texts[start:], readings, strict=False):
             pooled += character_errors(text, reading.text)
@@ -168,9 +168,9 @@ def check_trial(trial: Trial, samples: int) -> Check:
     if trial.out_of_time and trial.last_loss < 0.7 * trial.first_loss:
         return Check("overfit", "warning", f"{told}; time ran out while it was learning", "watch the first readings")
     if trial.last_loss > 0.7 * trial.first_loss:
-        fix = "hardly anything is learnt: raise adapter.rank, widen adapter.scope, or look at the base"
+        fix = "hardly anything is learnt: raise adapter.r, widen adapter.target_modules, or look at the base"
     else:
-        fix = "look at these samples: equal images with different texts cannot be learnt; or raise adapter.rank"
+        fix = "look at these samples: equal images with different texts cannot be learnt; or raise adapter.r"
     return Check("overfit", "refused", told, fix)
 
 

@@ -45,7 +45,7 @@ class Probe:
     """
 
     passes: int
-    samples_per_forward: int
+    micro_batch_size: int
     seconds_per_forward: float
     seconds_per_update: float
     device: str
@@ -57,7 +57,7 @@ class Probe:
     @property
     def samples_per_second(self) -> float:
         """Samples that are trained on in a second, the updates left out."""
-        return self.samples_per_forward / self.seconds_per_forward
+        return self.micro_batch_size / self.seconds_per_forward
 
 
 def run_probe(config: RunConfig, samples: Sequence[Sample], lengths: Sequence[SampleLength]) -> Probe:
@@ -69,7 +69,7 @@ def run_probe(config: RunConfig, samples: Sequence[Sample], lengths: Sequence[Sa
     device = choose_device()
     name, free = _free_memory(device)
     by_length = sorted(range(len(lengths)), key=lambda index: lengths[index].sequence)
-    together = min(config.training.samples_per_forward, len(lengths))
+    together = min(config.training.micro_batch_size, len(lengths))
     longest = by_length[-together:]
     # Evenly over the lengths, so that it is as long as a batch drawn at random is on average.
     typical = [by_length[(2 * place + 1) * len(lengths) // (2 * together)] for place in range(together)]
@@ -96,7 +96,7 @@ class _Training:
     def __init__(self, config: RunConfig, samples: Sequence[Sample], device: torch.device) -> None:
         setup = set_up(config, samples)
         self._dtype, self._device = setup.dtype, device
-        self._workers = config.training.workers
+        self._workers = config.training.num_workers
         self._encoder, self._model, self._data = setup.encoder, setup.model, setup.samples
         self._model.config.use_cache = False
         self._optimizer = setup.optimizer or torch.optim.AdamW(
@@ -133,7 +133,7 @@ class _Training:
     def update(self) -> float:
         """The seconds of one optimizer step; the gradients stay, as between two of the same step."""
         started = time.perf_counter()
-        torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._config.training.max_gradient_norm)
+        torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._config.training.max_grad_norm)
         self._optimizer.step()
         self._wait()
         return time.perf_counter() - started

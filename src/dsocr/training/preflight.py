@@ -14,7 +14,7 @@ from peft import PeftModel
 from rapidfuzz import process
 from rapidfuzz.distance import Levenshtein
 
-from dsocr.config import RunConfig, load_config
+from dsocr.config import RunConfig, load_run_config
 from dsocr.data.check import check_for_base
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.prepare import Progress
@@ -165,8 +165,8 @@ def find_misplaced(
     """The samples, `named` by id and text, that read as another of the split's `texts` and not as their own."""
     known = [comparable(text) for text in texts]
     found = []
-    for start in range(0, len(samples), generation.samples_per_batch):
-        part = samples[start : start + generation.samples_per_batch]
+    for start in range(0, len(samples), generation.batch_size):
+        part = samples[start : start + generation.batch_size]
         readings = decode(model, encoder, [replace(sample, answer_ids=()) for sample in part], generation)
         for (name, text), reading in zip(named[start:], readings, strict=False):
             nearest = _nearest(comparable(reading.text), comparable(text), known)
@@ -235,7 +235,9 @@ def preflight(config: RunConfig, *, progress: Progress | None = None) -> Preflig
         checks.append(_check_budget(len(samples), excluded, config))
         with out_of_memory_spoken(config):
             setup = set_up(config, samples)
-            checks.append(Check("gradients", "ok", f"they reach every layer of the adapter ({config.adapter.scope})"))
+            checks.append(
+                Check("gradients", "ok", f"they reach every layer of the adapter ({config.adapter.target_modules})")
+            )
             checks.append(_check_memory(setup, samples, config))
             if checks[-1].verdict == "refused":
                 return Preflight(checks)
@@ -260,7 +262,7 @@ def prove(
     encoder, model = setup.encoder, setup.model
     chosen = [samples[place] for place in evenly(len(samples), PAIRED if thorough else _LOOKED_AT)]
     encoded = [encoder.encode(open_image(sample.image), sample.text) for sample in chosen]
-    at_once = config.training.samples_per_forward
+    at_once = config.training.micro_batch_size
     with undisturbed(model):
         checks = [check_characters([sample.text for sample in samples], encoder)]
         checks += list(_cheap(setup, chosen[:_LOOKED_AT], encoded[:_LOOKED_AT]))
@@ -320,13 +322,13 @@ def _trial(
         generation,
         rate=trial_rate(config.training.learning_rate),
         dtype=setup.dtype,
-        at_once=config.training.samples_per_forward,
+        at_once=config.training.micro_batch_size,
         progress=progress,
     )
     yield check_trial(trial, len(chosen))
     steps = total_steps(config, len(samples))
     rate = trial.samples_per_second * launched().count
-    seconds = steps * config.training.samples_per_step / rate
+    seconds = steps * config.training.batch_size / rate
     told = f"{steps} steps will take about {seconds / 60:.0f} min at {rate:.3g} samples/s"
     yield Check("time", "ok", f"{told}, without the readings of the validation split")
 
@@ -338,13 +340,13 @@ def _opened(config: RunConfig) -> tuple[Encoder, Dataset]:
 
 def _check_run(config: RunConfig) -> Check:
     """Whether the run folder holds what was trained on another base."""
-    run = RunFolder(config.run)
+    run = RunFolder(config.output)
     if run.config.is_file():
-        begun = load_config(run.config)
+        begun = load_run_config(run.config)
         if begun.base != config.base:
-            message = f"{config.run.as_posix()} holds a run on the base {begun.base}, not {config.base}"
-            return Check("run", "refused", message, "an adapter fits its own base only: give `run:` another folder")
-    return Check("run", "ok", f"{config.run.as_posix()} can be trained in")
+            message = f"{config.output.as_posix()} holds a run on the base {begun.base}, not {config.base}"
+            return Check("run", "refused", message, "an adapter fits its own base only: give `output:` another folder")
+    return Check("run", "ok", f"{config.output.as_posix()} can be trained in")
 
 
 def _check_dataset(dataset: Dataset, encoder: Encoder, config: RunConfig) -> Check:
@@ -374,7 +376,7 @@ def _check_memory(setup: Setup, samples: Sequence[Sample], config: RunConfig) ->
     """Check that a forward and backward pass of the longest batch fits into memory."""
     lengths = measure_lengths(samples, setup.encoder)
     ordered = sorted(range(len(lengths)), key=lambda index: lengths[index].sequence)
-    longest = [samples[index] for index in ordered[-config.training.samples_per_forward :]]
+    longest = [samples[index] for index in ordered[-config.training.micro_batch_size :]]
     encoded = [setup.encoder.encode(open_image(sample.image), sample.text) for sample in longest]
     try:
         with measured_peak(setup.device) as peak:

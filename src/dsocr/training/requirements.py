@@ -92,7 +92,7 @@ def demand_named(config: RunConfig) -> Dataset:
     return dataset
 
 
-def refuse_run(run: RunFolder, *, overwrite: bool, another: str = "give `run:` another folder") -> None:
+def refuse_run(run: RunFolder, *, overwrite: bool, another: str = "give `output:` another folder") -> None:
     """An error where the run folder is of something else, or of a finished run; `another` is how to name another."""
     if run.path.exists() and not run.path.is_dir():
         raise RunError("is a file, and a run needs a folder", where=run.path, hint=another)
@@ -101,7 +101,9 @@ def refuse_run(run: RunFolder, *, overwrite: bool, another: str = "give `run:` a
         raise RunError("is not empty and not a run folder", where=run.path, hint=another)
     if run.adapter.is_dir() and not overwrite:
         raise RunError(
-            "holds a finished run", where=run.path, hint="name another folder with --set run=..., or give --overwrite"
+            "holds a finished run",
+            where=run.path,
+            hint="name another folder with --set output=..., or give --overwrite",
         )
 
 
@@ -122,8 +124,8 @@ def beside(run: RunFolder) -> set[str]:
 
 def _differences(config: RunConfig, other: RunConfig) -> list[str]:
     ours, theirs = config.model_dump(), other.model_dump()
-    ours.pop("run"), theirs.pop("run")
+    ours.pop("output"), theirs.pop("output")
     # They change how it is computed, not what is learnt: a run whose memory ended goes on with less of it.
-    for name in ("samples_per_forward", "gradient_checkpointing"):
+    for name in ("micro_batch_size", "gradient_checkpointing"):
         ours["training"].pop(name), theirs["training"].pop(name)
     return [f"{key}" for key in ours if ours[key] != theirs[key]]

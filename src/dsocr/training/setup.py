@@ -204,7 +204,7 @@ def demand_gradients(model: PeftModel, batch: Mapping[str, Any], dtype: torch.dt
     if unreached:
         shown = "".join(f"\n  {name}" for name in unreached[:20])
         raise ConfigError(
-            f"adapter.scope: {len(unreached)} of its layers would never learn, for no gradient reaches them{shown}",
+            f"adapter.target_modules: {len(unreached)} layers would never learn: no gradient reaches them{shown}",
             hint="leave them out of the pattern",
         )
 
@@ -251,24 +251,25 @@ def training_arguments(
     Saving, logging and validation are left to our callbacks and `AdapterTrainer`.
     """
     training = config.training
-    per_device = training.samples_per_forward
+    per_device = training.micro_batch_size
     arguments = TrainingArguments(
-        output_dir=str(config.run),
+        output_dir=str(config.output),
         max_steps=total_steps(config, samples, processes),
         per_device_train_batch_size=per_device,
         gradient_accumulation_steps=forwards_per_step(config, processes),
         learning_rate=training.learning_rate,
-        lr_scheduler_type=training.schedule,
-        warmup_steps=math.ceil(training.warmup * total_steps(config, samples, processes)),
+        lr_scheduler_type=training.lr_scheduler.name,
+        lr_scheduler_kwargs=dict(training.lr_scheduler.arguments),
+        warmup_steps=math.ceil(training.warmup_ratio * total_steps(config, samples, processes)),
         weight_decay=training.weight_decay,
-        max_grad_norm=training.max_gradient_norm,
+        max_grad_norm=training.max_grad_norm,
         optim="adamw_torch",
         bf16=dtype is torch.bfloat16,
         fp16=dtype is torch.float16,
-        dataloader_num_workers=training.workers,
+        dataloader_num_workers=training.num_workers,
         # Each worker remembers the images it has prepared; without this they would be thrown away every epoch.
-        dataloader_persistent_workers=training.workers > 0,
-        dataloader_multiprocessing_context="spawn" if training.workers else None,
+        dataloader_persistent_workers=training.num_workers > 0,
+        dataloader_multiprocessing_context="spawn" if training.num_workers else None,
         dataloader_pin_memory=device.type == "cuda",
         remove_unused_columns=False,
         label_names=["labels"],
@@ -297,23 +298,23 @@ def training_arguments(
 
 def without_workers(config: RunConfig) -> RunConfig:
     """The configuration with all samples prepared in the training process."""
-    return config.model_copy(update={"training": config.training.model_copy(update={"workers": 0})})
+    return config.model_copy(update={"training": config.training.model_copy(update={"num_workers": 0})})
 
 
 def shared_by_processes(config: RunConfig, processes: int) -> RunConfig:
-    """The configuration with `samples_per_forward` lowered, if need be, so that each process makes equal batches.
+    """The configuration with `micro_batch_size` lowered, if need be, so that each process makes equal batches.
 
     Raises ConfigError where the samples of a step cannot be shared evenly.
     """
     training = config.training
-    if training.samples_per_step % processes:
+    if training.batch_size % processes:
         raise ConfigError(
-            f"training.samples_per_step: {training.samples_per_step} samples cannot be shared by {processes} processes",
+            f"training.batch_size: {training.batch_size} samples cannot be shared by {processes} processes",
             hint=f"set it to a multiple of {processes}",
         )
-    a_process = training.samples_per_step // processes
-    per_forward = max(n for n in range(1, training.samples_per_forward + 1) if a_process % n == 0)
-    shared = training.model_copy(update={"samples_per_forward": per_forward})
+    a_process = training.batch_size // processes
+    per_forward = max(n for n in range(1, training.micro_batch_size + 1) if a_process % n == 0)
+    shared = training.model_copy(update={"micro_batch_size": per_forward})
     return config.model_copy(update={"training": shared})
 
 
@@ -328,7 +329,7 @@ def two_rate_optimizer(model: PeftModel, training: TrainingSection) -> torch.opt
     if not vision:
         raise ConfigError(
             "training.vision_learning_rate: the adapter has no part in the vision towers",
-            hint="set adapter.scope to decoder+vision, or leave this out",
+            hint="set adapter.target_modules to decoder+vision, or leave this out",
         )
     groups = [
         {"params": others, "lr": training.learning_rate},
@@ -339,8 +340,8 @@ def two_rate_optimizer(model: PeftModel, training: TrainingSection) -> torch.opt
 
 def total_steps(config: RunConfig, samples: int, processes: int = 1) -> int:
     """Optimizer steps of the whole run; an epoch's last, smaller step counts."""
-    if config.training.steps is not None:
-        return config.training.steps
+    if config.training.max_steps is not None:
+        return config.training.max_steps
     assert config.training.epochs is not None
     return max(1, math.ceil(config.training.epochs * steps_per_epoch(config, samples, processes)))
 
@@ -352,12 +353,12 @@ def steps_per_epoch(config: RunConfig, samples: int, processes: int = 1) -> int:
 
 def forwards_per_epoch(config: RunConfig, samples: int, processes: int = 1) -> int:
     """Batches on each device in which every sample is seen once; the last may be smaller."""
-    return math.ceil(samples / (config.training.samples_per_forward * processes))
+    return math.ceil(samples / (config.training.micro_batch_size * processes))
 
 
 def forwards_per_step(config: RunConfig, processes: int = 1) -> int:
     """Batches on each device whose gradients make one optimizer step."""
-    return max(1, config.training.samples_per_step // (config.training.samples_per_forward * processes))
+    return max(1, config.training.batch_size // (config.training.micro_batch_size * processes))
 
 
 def _log_every(steps: int) -> int:
@@ -403,12 +404,12 @@ def sample_order(config: RunConfig, samples: EncodedSamples, processes: int = 1)
     return LengthOrder(
         len(samples),
         [length.sequence for length in measure_lengths(samples.samples, samples.encoder)],
-        training.samples_per_forward,
-        step=training.samples_per_step,
-        window=training.length_window,
+        training.micro_batch_size,
+        step=training.batch_size,
+        window=int(training.group_by_length),
         seed=config.seed,
         epoch=lambda: samples.epoch,
-        even=1 if processes == 1 else processes * training.samples_per_forward,
+        even=1 if processes == 1 else processes * training.micro_batch_size,
     )
 
 
@@ -422,8 +423,8 @@ def fresh_adapter(network: PreTrainedModel, config: RunConfig, encoder: Encoder,
         network,
         base=config.base,
         revision=revision,
-        scope=adapter.scope,
-        rank=adapter.rank,
+        scope=adapter.target,
+        rank=adapter.r,
         alpha=adapter.alpha,
         dropout=adapter.dropout,
         variant=adapter.variant,
@@ -483,7 +484,7 @@ def keep_features(
     if not _wanted(config, model, training, epochs):
         return False
     ranks = ranks or Ranks()
-    limit = int(config.training.vision_cache_gigabytes * 1e9)
+    limit = int(config.training.feature_cache_gb * 1e9)
     store = FeatureStore(cache_folder(), limit)
     ours = _cache(store, model, training, dtype)
     sets: list[tuple[EncodedSamples, int, VisionCache]] = [(training, _views(config), ours)]
@@ -494,16 +495,16 @@ def keep_features(
     # Asked once, before anything is written: what is free changes.
     problem = ranks.from_first(partial(_too_large, size, limit))
     if problem:
-        if config.training.vision_cache == "auto":
+        if config.training.feature_cache == "auto":
             tell(f"no vision cache: {problem}")
             return False
         raise ConfigError(
-            f"training.vision_cache: {problem}",
-            hint="raise training.vision_cache_gigabytes, lower training.vision_cache_views, or set DSOCR_CACHE",
+            f"training.feature_cache: {problem}",
+            hint="raise training.feature_cache_gb, lower training.feature_cache_views, or set DSOCR_CACHE",
         )
     for samples, views, cache in sets:
         samples.use_cache(cache, views)
-    _fill(sets, size, config.training.samples_per_forward, tell, stage or _nobody, ranks)
+    _fill(sets, size, config.training.micro_batch_size, tell, stage or _nobody, ranks)
     return True
 
 
@@ -516,7 +517,7 @@ def keep_features_in_memory(
     """
     if not _wanted(config, model, samples, epochs):
         return 0
-    limit, views = int(config.training.vision_cache_gigabytes * 1e9), _views(config)
+    limit, views = int(config.training.feature_cache_gb * 1e9), _views(config)
     cache = _cache(MemoryStore(), model, samples, dtype)
     if _too_large(_size(samples, views, cache), limit):
         return 0
@@ -526,7 +527,7 @@ def keep_features_in_memory(
 
 def _views(config: RunConfig) -> int:
     """Variations of each image that are kept."""
-    return config.training.vision_cache_views if changes(config.training.augmentation) else 1
+    return config.training.feature_cache_views if changes(config.training.augmentation) else 1
 
 
 def _cache(
@@ -542,15 +543,15 @@ def _cache(
 
 
 def _wanted(config: RunConfig, model: PeftModel, samples: EncodedSamples, epochs: float) -> bool:
-    wish = config.training.vision_cache
+    wish = config.training.feature_cache
     if wish is False:
         return False
     adapted, _ = vision_parameters(model)
     if wish is True:
         if adapted:
             raise ConfigError(
-                "training.vision_cache: the adapter changes the vision towers, so nothing they say can be kept",
-                hint="set adapter.scope to decoder, or leave this at auto",
+                "training.feature_cache: the adapter changes the vision towers, so nothing they say can be kept",
+                hint="set adapter.target_modules to decoder, or leave this at auto",
             )
         return True
     # With a few variations in place of always new ones another thing is learnt, so that has to be asked for.
@@ -575,7 +576,7 @@ def _too_large(size: int, limit: int) -> str:
 def _fill(
     sets: Sequence[tuple[EncodedSamples, int, VisionCache]],
     size: int,
-    samples_per_forward: int,
+    micro_batch_size: int,
     tell: Tell,
     stage: Stage,
     ranks: Ranks,
@@ -593,7 +594,7 @@ def _fill(
     done, total = 0, sum(map(len, missing))
     for (samples, _, cache), entries in zip(sets, missing, strict=True):
         ours = ranks.share(entries)
-        together = max(8, samples_per_forward)
+        together = max(8, micro_batch_size)
         for start in range(0, len(ours), together):
             some = ours[start : start + together]
             cache.fill({key: samples.shown(index, view) for key, index, view in some})

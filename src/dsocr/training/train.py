@@ -19,7 +19,7 @@ from uuid import uuid4
 from transformers import PrinterCallback
 
 from dsocr import __version__
-from dsocr.config import RunConfig, load_config
+from dsocr.config import RunConfig, load_run_config
 from dsocr.data.check import Finding, check_for_base
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
@@ -69,10 +69,10 @@ def is_trained(config: RunConfig) -> bool:
 
     Raises RunError where it holds one with other settings, or of a dataset that has changed since.
     """
-    run = RunFolder(config.run)
+    run = RunFolder(config.output)
     if not run.config.is_file():
         return False
-    begun = load_config(run.config)
+    begun = load_run_config(run.config)
     refuse_other_settings(run, pinned(config, begun), begun)
     if not run.provenance.is_file():  # killed before it began
         return False
@@ -281,7 +281,7 @@ def train(
     Called in several processes that a launcher started, they train together: the first writes and tells.
     """
     started = time.monotonic()
-    run = RunFolder(config.run)
+    run = RunFolder(config.output)
     with joined() as ranks, disk_in_sentences(run.path), ExitStack() as held:
         told = _Told(report, warn, say or _Told().say, stage) if ranks.first else _Told()
         lock = RunLock(run)
@@ -303,7 +303,7 @@ def _taken_up(run: RunFolder, held: ExitStack, lock: RunLock, say: Say, *, overw
 def _train(config: RunConfig, job: _Job, preflight: bool, started: float) -> TrainResult:
     run, ranks, resumption = job.run, job.ranks, job.resumption
     # A run without a checkpoint holds nothing to lose: settings that stopped it at once may be put right.
-    begun = None if resumption is None else load_config(run.config)
+    begun = None if resumption is None else load_run_config(run.config)
     made_of = ranks.in_turn(lambda: _opened(config, begun, job))
     config = made_of.config
     samples, excluded = ranks.in_turn(
@@ -411,7 +411,7 @@ def _trainer(job: _Job, made_of: _Material, setup: Setup) -> tuple[AdapterTraine
     callbacks: list[Any] = [EpochTeller(setup.samples)]
     recorder = None
     if ranks.first:
-        recorder = Recorder(run, samples_per_step=config.training.samples_per_step, report=told.report)
+        recorder = Recorder(run, batch_size=config.training.batch_size, report=told.report)
         callbacks.insert(0, recorder)
     validation = _validation(job, made_of, setup.encoder, recorder)
     if validation is not None:
@@ -452,7 +452,7 @@ def _trainer(job: _Job, made_of: _Material, setup: Setup) -> tuple[AdapterTraine
 
 def _validation(job: _Job, made_of: _Material, encoder: Encoder, recorder: Recorder | None) -> Validation | None:
     config, dataset = made_of.config, made_of.dataset
-    samples = chosen_samples(dataset.samples(Split.VALIDATION), config.validation.samples, config.seed)
+    samples = chosen_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
     if not samples:
         job.log.warning("there is no validation split: the last weights are kept, not the best")
         return None

@@ -217,8 +217,8 @@ def out_of_memory_spoken(config: RunConfig) -> Iterator[None]:
 def lighter_settings(config: RunConfig) -> dict[str, object]:
     """Three settings and their values that take less memory, those first that change nothing but the speed."""
     training = config.training
-    fewer = [n for n in range(1, training.samples_per_forward // 2 + 1) if training.samples_per_step % n == 0]
-    options: list[tuple[str, object]] = [("training.samples_per_forward", fewer[-1])] if fewer else []
+    fewer = [n for n in range(1, training.micro_batch_size // 2 + 1) if training.batch_size % n == 0]
+    options: list[tuple[str, object]] = [("training.micro_batch_size", fewer[-1])] if fewer else []
     if not training.gradient_checkpointing:
         options.append(("training.gradient_checkpointing", True))
     device = choose_device()
@@ -226,10 +226,10 @@ def lighter_settings(config: RunConfig) -> dict[str, object]:
         options.append(("training.precision", "auto"))
     if training.attention != "sdpa":
         options.append(("training.attention", "sdpa"))
-    if config.adapter.scope != "decoder":
-        options.append(("adapter.scope", "decoder"))
-    if config.adapter.rank > 1:
-        options.append(("adapter.rank", config.adapter.rank // 2))
+    if config.adapter.target_modules != "decoder":
+        options.append(("adapter.target_modules", "decoder"))
+    if config.adapter.r > 1:
+        options.append(("adapter.r", config.adapter.r // 2))
     options.append(("training.max_text_tokens", max(training.max_text_tokens // 2, 1)))
     return dict(options[:_THREE])
 
@@ -240,9 +240,9 @@ def as_overrides(settings: dict[str, object]) -> str:
 
 
 def _spoken(config: RunConfig) -> RunError:
-    checkpoint = max(RunFolder(config.run).checkpoints.glob("step-*"), default=None)
+    checkpoint = max(RunFolder(config.output).checkpoints.glob("step-*"), default=None)
     message = f"training ran out of memory on the {choose_device().type.upper()}"
     hint = f"run it again with {as_overrides(lighter_settings(config))} or a smaller input.resolution"
     if checkpoint is not None:
-        hint += f" (with only samples_per_forward and gradient_checkpointing changed, from {checkpoint.name} on)"
-    return RunError(message, where=config.run, hint=hint)
+        hint += f" (with only micro_batch_size and gradient_checkpointing changed, from {checkpoint.name} on)"
+    return RunError(message, where=config.output, hint=hint)

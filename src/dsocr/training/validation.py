@@ -326,7 +326,7 @@ class Validation(TrainerCallback, ExportableState):
     def _readings(self, model: Any) -> Iterator[tuple[int, Reading]]:
         """Each sample's place and what was read of it, for those that fall to this process."""
         places = self._ranks.share(range(len(self._samples)))
-        for indices in batches(places, self._generation.samples_per_batch):
+        for indices in batches(places, self._generation.batch_size):
             images = [replace(self.encoded[index], answer_ids=()) for index in indices]
             readings = decode(model, self._encoder, images, self._generation)
             yield from zip(indices, readings, strict=True)
@@ -337,7 +337,7 @@ class Validation(TrainerCallback, ExportableState):
         model.eval()
         total, tokens = 0.0, 0
         places = self._ranks.share(range(len(self.encoded)))
-        for indices in batches(places, self._generation.samples_per_batch):
+        for indices in batches(places, self._generation.batch_size):
             batch = collate(
                 [self.encoded[index] for index in indices],
                 self._encoder.pad_id,

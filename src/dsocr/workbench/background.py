@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Protocol
 
 from PIL import Image
 
-from dsocr.config import RunConfig, load_config
+from dsocr.config import RunConfig, load_config, load_run_config
 from dsocr.data.cutting import Refusal
 from dsocr.document import SkipReason
 from dsocr.errors import DataError, DsocrError, RunError
@@ -136,7 +136,7 @@ class Training:
     @property
     def run(self) -> Path | None:
         """The run folder of the latest training."""
-        return self._config.run if self._config else None
+        return self._config.output if self._config else None
 
     def start(self) -> Path:
         """Make a dataset of the accepted lines and begin to train on it; gives the run folder.
@@ -148,19 +148,21 @@ class Training:
 
     def _start(self) -> Path:
         if self._process is not None and self._process.poll() is None:
-            raise RunError("is training already", where=self._config.run if self._config else self._work)
+            raise RunError("is training already", where=self._config.output if self._config else self._work)
         taken = [int(found[1]) for path in self._work.iterdir() if (found := _IN_WORK.fullmatch(path.name))]
         number = 1 + max(taken, default=0)
         dataset = self._work / f"dataset-{number}"
         export_dataset(self._store, self._shelf, dataset)
-        config = self._recipe.model_copy(update={"dataset": dataset, "run": self._work / f"run-{number}", "fold": None})
+        config = self._recipe.model_copy(
+            update={"dataset": dataset, "output": self._work / f"run-{number}", "fold": None}
+        )
         path = self._work / f"run-{number}.yaml"
         write_atomically(path, config.to_yaml())
         command = [sys.executable, "-m", "dsocr", "train", str(path), "--quiet"]
         with self._said.open("wb") as said:
             self._process = _begun(command, said)
         self._config = config
-        return config.run
+        return config.output
 
     def standing(self) -> Standing | None:
         """How far the latest training is; None where none was begun."""
@@ -169,7 +171,7 @@ class Training:
         ended = self._process.poll()
         fault = self._last_words() if ended else None
         try:
-            history = read_history(self._config.run)
+            history = read_history(self._config.output)
         except DsocrError:  # it has not written down a step yet
             return Standing(ended is None, fault=fault)
         last = history.training[-1]
@@ -189,8 +191,8 @@ class Training:
         training = self._config.training if self._config else None
         if training is None:
             return None
-        if training.steps:
-            return min(1.0, last["step"] / training.steps)
+        if training.max_steps:
+            return min(1.0, last["step"] / training.max_steps)
         return min(1.0, last["epoch"] / training.epochs) if training.epochs else None
 
     def _last_words(self) -> str:
@@ -211,7 +213,7 @@ def recipe_of(run: Path | None, config: Path | None) -> RunConfig | None:
     if config is not None:
         return load_config(config)
     if run is not None and RunFolder(run).config.is_file():
-        return load_config(RunFolder(run).config)
+        return load_run_config(RunFolder(run).config)
     return None
 
 

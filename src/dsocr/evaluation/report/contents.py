@@ -228,7 +228,7 @@ def commands(contents: ReportContents) -> list[str]:
     options = f" --dataset {typed(dataset)}" if dataset else ""
     options += f" --split {card.split}" + (f" --limit {limit}" if limit else "") + ("" if card.base else " --no-base")
     return [
-        f"dsocr train {typed(run.config.as_posix())} --set run=runs/again",
+        f"dsocr train {typed(run.config.as_posix())} --set output=runs/again",
         f"dsocr evaluate runs/again{options}",
         f"dsocr report {typed(run.path.as_posix())}",
     ]
