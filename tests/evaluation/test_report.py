@@ -47,7 +47,7 @@ def test_the_page_shows_scores_curves_lines_and_provenance(run: RunFolder) -> No
     assert page.tags.count("img") == 4
 
 
-def test_nothing_that_was_read_becomes_code(run: RunFolder) -> None:
+def test_no_text_becomes_code(run: RunFolder) -> None:
     html = render_report(gather_contents(run))
     page = Page(html)
     assert "run <b>" in page.words
@@ -64,7 +64,7 @@ def test_nothing_that_was_read_becomes_code(run: RunFolder) -> None:
             assert image.width <= 960
 
 
-def test_what_a_loop_wrote_is_cut_and_counted(run: RunFolder) -> None:
+def test_the_text_of_a_loop_is_cut_and_counted(run: RunFolder) -> None:
     html = render_report(gather_contents(run))
     assert re.search(r"and [\d,]+ characters more", html)
     assert html.count("далее") < 300
@@ -76,7 +76,7 @@ def test_the_marks_of_a_line_are_its_errors(run: RunFolder) -> None:
     assert f"<del>{last}</del>" in html
 
 
-def test_a_page_holds_no_more_pictures_and_texts_than_it_may(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_holds_a_limited_number_of_images(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines_module, "MOST_PICTURES", 1)
     page = Page(render_report(gather_contents(run)))
     assert page.tags.count("img") == 1
@@ -90,9 +90,7 @@ def test_without_a_base_nothing_is_compared(small_dataset: Path, tmp_path: Path)
     assert not {"better", "worse"} & set(page.values("id"))
 
 
-def test_what_was_scored_elsewhere_without_the_base_is_told_to_be_repeated_so(
-    small_dataset: Path, tmp_path: Path
-) -> None:
+def test_the_commands_name_another_dataset_and_a_missing_base(small_dataset: Path, tmp_path: Path) -> None:
     other = tmp_path / "a & b"
     shutil.copytree(small_dataset, other)
     run = make_evaluated_run(tmp_path / "run", other, {"adapter": read_better}, trained_on=small_dataset)
@@ -101,7 +99,7 @@ def test_what_was_scored_elsewhere_without_the_base_is_told_to_be_repeated_so(
     assert f'dsocr evaluate runs/again --dataset "{other.as_posix()}" --split test --no-base' in commands(contents)
 
 
-def with_asides(run: RunFolder, *, drop: int = 1) -> RunFolder:
+def with_extras(run: RunFolder, *, drop: int = 1) -> RunFolder:
     """The run with a guard set of which so many errors more are made, and confidences."""
     guard = GuardReading("print <b>", 20, 1.5, ErrorRate(2, 100), ErrorRate(2 + drop, 100))
     replace(Scorecard.load(run.scorecard), guard=guard.as_dict()).save(run.scorecard)
@@ -112,7 +110,7 @@ def with_asides(run: RunFolder, *, drop: int = 1) -> RunFolder:
 
 
 def test_the_guard_set_and_the_confidences_are_shown(run: RunFolder) -> None:
-    contents = gather_contents(with_asides(run))
+    contents = gather_contents(with_extras(run))
     html, text = render_report(contents), render_markdown(contents)
     page = Page(html)
     assert {"guard", "confidence"} <= set(page.values("id"))
@@ -124,13 +122,13 @@ def test_the_guard_set_and_the_confidences_are_shown(run: RunFolder) -> None:
     assert "Check the worst 50% of the lines" in text
 
 
-def test_an_adapter_that_forgot_too_much_is_a_warning(run: RunFolder) -> None:
-    html = render_report(gather_contents(with_asides(run, drop=40)))
+def test_forgetting_too_much_is_a_warning(run: RunFolder) -> None:
+    html = render_report(gather_contents(with_extras(run, drop=40)))
     assert '<p class="warning">The CER of the guard set' in html
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"points": []}'])
-def test_what_cannot_be_read_beside_the_scores_costs_its_table_only(run: RunFolder, content: str) -> None:
+def test_an_unreadable_calibration_costs_only_its_table(run: RunFolder, content: str) -> None:
     run.confidence.write_text(content, encoding="utf-8")
     contents = gather_contents(run)
     assert contents.extras == []
@@ -138,13 +136,14 @@ def test_what_cannot_be_read_beside_the_scores_costs_its_table_only(run: RunFold
     assert "run `dsocr calibrate RUN` again" in Page(render_report(contents)).words
 
 
-def test_lines_and_a_card_of_two_evaluations_are_refused(run: RunFolder) -> None:
+def test_lines_and_scorecard_must_be_of_the_same_evaluation(run: RunFolder) -> None:
     replace(Scorecard.load(run.scorecard), base=None).save(run.scorecard)
-    with pytest.raises(RunError, match="base and adapter"):
+    with pytest.raises(RunError) as caught:
         gather_contents(run)
+    assert caught.value.code == "evaluation-mixed"
 
 
-def test_a_dataset_that_is_gone_costs_pictures_only(run: RunFolder, tmp_path: Path) -> None:
+def test_a_missing_dataset_costs_only_images(run: RunFolder, tmp_path: Path) -> None:
     contents = gather_contents(run, tmp_path / "nowhere")
     (warning,) = contents.warnings
     page = Page(render_report(contents))
@@ -153,7 +152,7 @@ def test_a_dataset_that_is_gone_costs_pictures_only(run: RunFolder, tmp_path: Pa
     assert page.tags.count("article") == 4
 
 
-def test_a_dataset_that_was_changed_is_told_and_its_changed_line_has_no_picture(
+def test_a_changed_dataset_is_a_warning_and_its_changed_line_has_no_image(
     run: RunFolder, small_dataset: Path, tmp_path: Path
 ) -> None:
     changed = shutil.copytree(small_dataset, tmp_path / "changed")
@@ -171,7 +170,7 @@ def test_a_dataset_that_was_changed_is_told_and_its_changed_line_has_no_picture(
     assert any(warning.startswith("1 of 4 lines") for warning in contents.warnings)
 
 
-def test_markdown_says_the_same_and_keeps_texts_in_code(run: RunFolder) -> None:
+def test_markdown_keeps_texts_in_code_spans(run: RunFolder) -> None:
     text = render_markdown(gather_contents(run))
     assert text.startswith("# How well run \\<b\\> reads\n")
     assert "| CER |" in text
@@ -182,12 +181,13 @@ def test_markdown_says_the_same_and_keeps_texts_in_code(run: RunFolder) -> None:
         assert len(re.findall(r"(?<!\\)\|", row)) in {3, 4, 5}
 
 
-def test_a_report_takes_its_place_in_the_run_or_where_it_is_wanted(run: RunFolder, tmp_path: Path) -> None:
+def test_a_report_is_written_to_the_run_or_elsewhere(run: RunFolder, tmp_path: Path) -> None:
     assert write_report(run)[0] == run.report
     assert write_report(run, markdown=True)[0] == run.path / "report.md"
     assert write_report(run, out=tmp_path / "r.html")[0].is_file()
-    with pytest.raises(DataError):
+    with pytest.raises(DataError) as caught:
         write_report(run, out=tmp_path / "nowhere" / "r.html")
+    assert caught.value.code == "output-folder-missing"
 
 
 @pytest.mark.parametrize("drawn", [True, False])
@@ -199,10 +199,10 @@ def test_no_report_contradicts_a_newer_scorecard(drawn: bool, run: RunFolder) ->
     assert run.report.exists() == drawn
     assert [sentence.partition(" ")[0] for sentence in told[:-1]] == ([] if drawn else ["removed"])
     assert f'`dsocr report "{run.path}" --markdown`' in told[-1]
-    assert (run.path / "report.md").exists(), "it may stand in somebody's repository"
+    assert (run.path / "report.md").exists(), "it may be part of a repository"
 
 
-def test_a_page_that_cannot_be_removed_is_named(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_cannot_be_removed_is_reported(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> None:
         raise PermissionError(13, "it is open in another program")
 
@@ -212,8 +212,8 @@ def test_a_page_that_cannot_be_removed_is_named(run: RunFolder, monkeypatch: pyt
     assert told.endswith("cannot be removed: it is open in another program")
 
 
-def test_a_run_that_was_not_evaluated_has_no_report(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no such file") as caught:
+def test_a_run_without_an_evaluation_has_no_report(tmp_path: Path) -> None:
+    with pytest.raises(RunError) as caught:
         gather_contents(RunFolder(tmp_path))
     assert caught.value.hint
     assert "dsocr evaluate" in caught.value.hint

@@ -94,10 +94,13 @@ def test_a_flat_curve_is_drawn(tmp_path: Path) -> None:
     assert "<svg" in render_curves([read_history(tmp_path / "run")])
 
 
-@pytest.mark.parametrize("out", ["curves.svg", "nowhere/curves.html"])
-def test_curves_need_a_place_they_can_be_written_to(out: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("out", "code"), [("curves.svg", "curves-suffix"), ("nowhere/curves.html", "output-folder-missing")]
+)
+def test_curves_need_a_place_they_can_be_written_to(out: str, code: str, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         write_curves([make_run(tmp_path / "run")], tmp_path / out)
+    assert caught.value.code == code
     assert caught.value.where in (str(tmp_path / out), str((tmp_path / out).parent))
 
 

@@ -75,7 +75,7 @@ def test_what_is_not_there_is_named(
         pytest.param("evaluate lines/a.png", "is a file, not a run folder", id="a file as run"),
         pytest.param("evaluate run/adapter", "it holds an adapter alone", id="an adapter as run"),
         pytest.param("report lines", "lines: is not a run folder", id="scans as run"),
-        pytest.param("report run -o run.pdf", "a report is a .html file", id="a report of another kind"),
+        pytest.param("report run -o run.pdf", "A report is a .html file", id="a report of another kind"),
         pytest.param("check data --html lines", "lines is a folder", id="a folder as page"),
     ],
 )

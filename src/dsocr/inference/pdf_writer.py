@@ -27,22 +27,22 @@ from dsocr.inference.pages import ReadLine, ReadPage
 
 _POINTS = 72
 _DPI = 300
-"""Dots to the inch of a scan that says nothing believable: what scans of handwriting usually have."""
+"""Dots per inch assumed for a scan whose resolution is missing or implausible."""
 _BELIEVABLE = range(100, 2401)
-"""Screens and cameras write 72 or 96 into files that were never measured."""
+"""Screens and cameras write 72 or 96 whatever the resolution is."""
 
 _HEIGHT = 0.7
-"""Of a line's box that its letters take, from their foot to the top of a capital."""
+"""Share of a line's box between the baseline and the top of a capital."""
 _FOOT = 0.25
-"""Of a line's box that lies below its baseline where none is drawn."""
+"""Share of a line's box below the baseline, if the line has none."""
 
 _MEMORY = 256 * 2**20
-"""Bytes of images kept in memory."""
+"""Bytes of images kept in memory before the document is saved to disk and reopened."""
 
 
 def write_pdf(pages: Iterable[ReadPage], path: Path, step: Step) -> None:
     """Write one PDF page per image, in the size of the image."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".pdf-") as folder:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".pdf-", ignore_cleanup_errors=True) as folder:
         document, in_memory = pikepdf.new(), 0
         font = document.make_indirect(_blank_font(document))
         for number, page in enumerate(pages):
@@ -58,7 +58,7 @@ def write_pdf(pages: Iterable[ReadPage], path: Path, step: Step) -> None:
 
 def _spill(document: pikepdf.Pdf, path: Path) -> tuple[pikepdf.Pdf, pikepdf.Object]:
     """Save and reopen a document, which frees its images: qpdf reads the streams of a file only when it saves."""
-    document.save(path)
+    document.save(path, deterministic_id=True)  # the final ID begins with this one
     document.close()
     for earlier in set(path.parent.iterdir()) - {path}:
         earlier.unlink()
@@ -177,7 +177,7 @@ def _unicode_map() -> str:
 
 
 def _scale(page: ReadPage, dpi: object) -> float:
-    """Points a pixel."""
+    """Return the points per pixel."""
     if page.page.kind == "pdf":
         return page_size(page.page.path, page.page.number)[0] / page.size[0]
     stated = round(float(dpi[0])) if isinstance(dpi, tuple) and dpi and math.isfinite(float(dpi[0])) else 0
@@ -185,7 +185,7 @@ def _scale(page: ReadPage, dpi: object) -> float:
 
 
 def _draw_line(line: ReadLine, page: ReadPage, scale: float) -> str:
-    """The operators that write a line's text where it stands; its line breaks share its height."""
+    """Write the operators for the text of a line at its place; the parts between line breaks share its height."""
     left, top, right, bottom = box_of(line, page)
     texts = line.text.split("\n")
     share = (bottom - top) / len(texts)
@@ -210,7 +210,7 @@ def _draw_text(
     length = math.hypot(across, down) or 1.0
     cos, sin = across / length, -down / length
     size = height * scale
-    # Each code is half as wide as it is high in the font that is used.
+    # In the blank font each code is half as wide as high.
     stretch = 100 * length * scale / (0.5 * size * (len(codes) / 4))
     x, y = begin[0] * scale, (page_height - begin[1]) * scale
     place = f"{cos:.5f} {sin:.5f} {-sin:.5f} {cos:.5f} {x:.2f} {y:.2f} Tm"

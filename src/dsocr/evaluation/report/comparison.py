@@ -21,9 +21,11 @@ def require_free(out: Path, *, overwrite: bool) -> None:
     if not out.exists():
         return
     if not overwrite:
-        raise DataError("already exists", where=out, hint="choose another place, or give --overwrite")
+        hint = "choose another place, or give --overwrite"
+        raise DataError("already exists", code="output-exists", where=out, hint=hint)
     if out.is_dir() and not (out / NUMBERS).is_file():
-        raise DataError("is a folder that no comparison wrote", where=out, hint="choose another folder")
+        message = "is a folder that no comparison wrote"
+        raise DataError(message, code="output-foreign", where=out, hint="choose another folder")
 
 
 def write_comparison(found: Comparison, out: Path, progress: Callable[[int, int], None] | None = None) -> None:

@@ -86,9 +86,10 @@ def gather_contents(run: RunFolder, dataset: Path | None = None) -> ReportConten
     scored = [model for model, score in (("base", card.base), ("adapter", card.adapter)) if score is not None]
     if list(readings) != scored:
         message = f"Lines are of {' and '.join(readings)}, but the scorecard is of {' and '.join(scored)}"
-        raise RunError(message, where=run.lines, hint=again)
+        raise RunError(message, code="evaluation-mixed", where=run.lines, hint=again)
     if len({len(lines) for lines in readings.values()}) > 1:
-        raise RunError("Base and adapter were scored on different lines", where=run.lines, hint=again)
+        message = "Base and adapter were scored on different lines"
+        raise RunError(message, code="evaluation-mixed", where=run.lines, hint=again)
     lines = read_lines(readings)
     chapters = chapters_of(lines, list(readings))
     shown = {line.last.id: line.last.reference for chapter in chapters for line in chapter.lines}
@@ -124,7 +125,7 @@ def _provenance(run: RunFolder) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise RunError("Provenance is not valid JSON", where=run.provenance) from error
+        raise RunError("Provenance is not valid JSON", code="provenance-invalid", where=run.provenance) from error
     return found if isinstance(found, dict) else {}
 
 

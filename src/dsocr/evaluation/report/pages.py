@@ -21,12 +21,14 @@ def write_curves(folders: Sequence[Path], out: Path) -> list[History]:
     if out.suffix.lower() not in (".html", ".png"):
         raise DataError(
             "Curves are written as .html or .png",
+            code="curves-suffix",
             where=out,
             hint=f"for example {out.with_suffix('.html').name}",
         )
     if not out.absolute().parent.is_dir():
         raise DataError(
             "The output folder does not exist",
+            code="output-folder-missing",
             where=out.absolute().parent,
             hint="create it first",
         )

@@ -356,15 +356,18 @@ def write_report(
     suffixes = (".md", ".markdown") if markdown else (".html", ".htm")
     if path.suffix.lower() not in suffixes or path.is_dir():
         what = "A Markdown report is a .md file" if markdown else "A report is a .html file (.md with --markdown)"
-        raise DataError(what, where=path, hint=f"for example {path.with_suffix(suffixes[0])}")
+        raise DataError(what, code="report-suffix", where=path, hint=f"for example {path.with_suffix(suffixes[0])}")
     if not path.absolute().parent.is_dir():
-        raise DataError("The output folder does not exist", where=path.absolute().parent, hint="create it first")
+        folder = path.absolute().parent
+        hint = "create it first"
+        raise DataError("The output folder does not exist", code="output-folder-missing", where=folder, hint=hint)
     contents = gather_contents(run, dataset)
     text = render_markdown(contents) if markdown else render_report(contents, progress)
     try:
         write_atomically(path, text)
     except OSError as error:
-        raise DataError(f"The report cannot be written: {error.strerror}", where=path) from error
+        message = f"The report cannot be written: {error.strerror}"
+        raise DataError(message, code="report-not-written", where=path) from error
     return path, contents
 
 
