@@ -44,21 +44,24 @@ def synthesize_command(
             overwrite=overwrite,
             progress=tell,
         )
-    _print_left_out(printer, report)
+    _print_problems(printer, report)
     print_prepared(printer, report.prepared)
 
 
-def _print_left_out(printer: Printer, report: "SynthesisReport") -> None:
+def _print_problems(printer: Printer, report: "SynthesisReport") -> None:
     """Everything that was not drawn: files, fonts, lines."""
-    _list(printer, "not read", [f"{name}: {fault}" for name, fault in report.broken.items()])
+    from dsocr.data.synthesize import shorten_letters
+
+    _list(printer, "not read", [f"{name}: {reason}" for name, reason in report.broken.items()])
     lines = [
-        f"{name} {lacks}: {'draws nothing' if name in report.useless else f'{lacks.lines} lines not drawn in it'}"
-        for name, lacks in report.lacking.items()
+        f"{name} lacks {shorten_letters(letters)}: "
+        f"{'draws nothing' if name in report.unused else f'{count} lines not drawn in it'}"
+        for name, (count, letters) in report.missing.items()
     ]
     _list(printer, "fonts that lack letters", lines)
     _list(printer, "lines that no font of their split can draw", report.undrawn)
-    for what, count in report.passed_over.items():
-        printer.say(f"passed over: {count} {what}")
+    for what, count in report.skipped.items():
+        printer.say(f"skipped: {count} {what}")
 
 
 def _list(printer: Printer, title: str, lines: list[str]) -> None:

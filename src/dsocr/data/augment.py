@@ -41,7 +41,10 @@ def augment(image: Image.Image, rng: np.random.Generator, augmentation: Augmenta
         return _vary_writer(image, rng, augmentation)
     if augmentation not in AMOUNTS:
         presets = ", ".join(("none", *AMOUNTS))
-        raise ConfigError(f"unknown augmentation {augmentation!r}: use {presets}, or a number from 0 to 2")
+        raise ConfigError(
+            f"unknown augmentation {augmentation!r}: use {presets}, or a number from 0 to 2",
+            code="augmentation-unknown",
+        )
     place = list(AMOUNTS).index(augmentation)
     for operation, probabilities in OPERATIONS.items():
         if rng.random() < probabilities[place]:

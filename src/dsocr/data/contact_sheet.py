@@ -36,16 +36,16 @@ def sheet_writer(path: Path) -> Callable[[str, Iterable[SheetRow]], None]:
     writers = {".html": _render_page, ".htm": _render_page, ".png": _draw_png}
     if path.suffix.lower() not in writers:
         hint = f"for example {path.with_suffix('.html').name}"
-        raise DataError("contact sheets are .html or .png", where=path, hint=hint)
+        raise DataError("contact sheets are .html or .png", where=path, hint=hint, code="sheet-format")
     if not path.absolute().parent.is_dir():
-        raise DataError("folder does not exist", where=path.parent)
+        raise DataError("folder does not exist", where=path.parent, code="folder-missing")
     make = writers[path.suffix.lower()]
 
     def write(title: str, rows: Iterable[SheetRow]) -> None:
         try:
             path.write_bytes(make(title, rows))
         except OSError as error:
-            raise DataError(f"cannot write contact sheet: {error.strerror}", where=path) from error
+            raise DataError(f"cannot write contact sheet: {error.strerror}", where=path, code="write-failed") from error
 
     return write
 

@@ -170,7 +170,12 @@ def fix_dataset(
     refuse_output(out, dataset.folder, overwrite=overwrite)
     if out.resolve().is_relative_to(dataset.folder.resolve()):
         hint = "choose a folder beside it"
-        raise DataError("output folder is inside the dataset that it is made from", where=out, hint=hint)
+        raise DataError(
+            "output folder is inside the dataset that it is made from",
+            where=out,
+            hint=hint,
+            code="output-inside-dataset",
+        )
     splits = {split: list(_read_rows(dataset, split)) for split in Split}
     fixes = []
     for row in (row for rows in splits.values() for row in rows):
@@ -225,7 +230,7 @@ def _write(
         for row in rows:
             name = str(row.columns["file_name"])
             if PurePosixPath(name).parent != PurePosixPath(IMAGES):
-                raise DataError(f"image {name!r} is not in {IMAGES}/", where=row.sample.id)
+                raise DataError(f"image {name!r} is not in {IMAGES}/", where=row.sample.id, code="image-misplaced")
             # `datasets` requires the same columns in every row, but old rows may lack some.
             columns = {"writer": "", "page": "", "document": "", **row.columns}
             yield StoredSample(_read_unchanged(row), row.digest, name, columns, "")
@@ -259,7 +264,7 @@ def _read_unchanged(row: _Row) -> bytes:
     """The image file byte by byte, so that the card's hashes stay comparable."""
     data = read_bytes(row.sample.image)
     if hashlib.sha256(data).hexdigest() != row.digest:
-        raise DataError("image changed while the dataset was copied", where=row.sample.image)
+        raise DataError("image changed while the dataset was copied", where=row.sample.image, code="image-changed")
     return data
 
 

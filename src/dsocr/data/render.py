@@ -1,9 +1,9 @@
-"""Font files as faces: which files belong together, and which characters each of them can draw."""
+"""Draw lines of text in fonts, with the irregularities of handwriting, on paper."""
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -18,16 +18,16 @@ from dsocr.io.files import list_files, relative
 
 FONT_SUFFIXES = frozenset({".ttf", ".otf", ".woff", ".woff2"})
 
-_NO_CHARACTERS = ("\uffff", "\U0010ffff")
-"""Code points that Unicode keeps free of characters: what a font draws for them stands for all that it lacks."""
+_NONCHARACTERS = ("\uffff", "\U0010ffff")
+"""Code points that are never characters: what a font draws for them, it draws for every missing glyph."""
 
-_PROBE = 48
-"""Pixels: large enough that two glyphs look alike only if they are."""
+_PROBE_SIZE = 48
+"""Font size in pixels at which only equal glyphs look alike."""
 
 
 @dataclass(frozen=True)
 class Face:
-    """One style of one font family: the files to try, and the characters each of them has."""
+    """One style of a font family: its files, and the characters that each of them has."""
 
     name: str
     files: tuple[Path, ...]
@@ -37,38 +37,38 @@ class Face:
 
     @property
     def alphabet(self) -> frozenset[str]:
-        """Every character the face can draw."""
+        """All characters that the face can draw."""
         return frozenset().union(*self.characters)
 
     def can_draw(self, text: str) -> bool:
-        """True where every character but the space has a glyph."""
+        """Whether every character except the space has a glyph."""
         return set(text) - {" "} <= self.alphabet
 
     def runs(self, word: str) -> Iterator[tuple[Path, str]]:
-        """The word in pieces, each with the file that draws it."""
+        """Split a word into runs, each with the file that draws it."""
 
-        def home(character: str) -> int:
+        def file_index(character: str) -> int:
             return next(index for index, known in enumerate(self.characters) if character in known)
 
-        for index, run in groupby(word, key=home):
+        for index, run in groupby(word, key=file_index):
             yield self.files[index], "".join(run)
 
 
 @lru_cache(maxsize=4096)
 def load_font(path: Path, size: int) -> ImageFont.FreeTypeFont:
-    """The font in a file at a size in pixels."""
+    """Load a font at a size in pixels."""
     return ImageFont.truetype(path, size)
 
 
 @dataclass(frozen=True, slots=True)
-class FoundFonts:
-    """The font files of a folder by family and style, and a sentence for each file that is no font."""
+class FontFolder:
+    """The font files of a folder by (family, style), and the reason for each file that cannot be read."""
 
     files: dict[tuple[str, str], tuple[Path, ...]]
     broken: dict[str, str]
 
     def faces(self, characters: Iterable[str]) -> list[Face]:
-        """A face for each family and style, which knows of these characters whether it has them."""
+        """A face for each family and style, tested for these characters only."""
         wanted = sorted(set(characters) - {" "})
         return [
             Face(
@@ -81,67 +81,67 @@ class FoundFonts:
         ]
 
 
-def find_fonts(folder: Path) -> FoundFonts:
-    """The fonts in a folder and below it: TrueType, OpenType and both kinds of WOFF.
+def find_fonts(folder: Path) -> FontFolder:
+    """Find the fonts in a folder and its subfolders: TrueType, OpenType, WOFF and WOFF2.
 
-    Files that name the same family and style are one face: fonts for the web come as a file for each script. Raises
-    DataError where there is no font file.
+    Files of the same family and style are one face, because web fonts have a file for each script. Raises DataError if
+    there is no font file.
     """
     if not folder.is_dir():
-        message = "is a file, not a folder of fonts" if folder.exists() else "there is no such folder of fonts"
-        raise DataError(message, where=folder, hint="put the fonts to draw in into a folder, and name it")
+        message = "expected a folder of fonts, got a file" if folder.exists() else "font folder does not exist"
+        raise DataError(message, code="fonts-missing", where=folder, hint="put the fonts into a folder, and name it")
     files: dict[tuple[str, str], list[Path]] = defaultdict(list)
     broken: dict[str, str] = {}
     for path in list_files(folder, FONT_SUFFIXES):
         try:
-            files[_name(path)].append(path)
+            files[_family_and_style(path)].append(path)
         except (OSError, ValueError, SyntaxError) as error:
-            broken[relative(path, folder)] = f"not a font that can be read: {error}"
+            broken[relative(path, folder)] = f"not a readable font: {error}"
     if not files and not broken:
-        hint = f"what is read: {', '.join(sorted(FONT_SUFFIXES))}"
-        raise DataError("the folder holds no fonts", where=folder, hint=hint)
-    return FoundFonts({name: tuple(found) for name, found in files.items()}, broken)
+        hint = f"supported: {', '.join(sorted(FONT_SUFFIXES))}"
+        raise DataError("folder has no fonts", where=folder, hint=hint, code="fonts-missing")
+    return FontFolder({name: tuple(found) for name, found in files.items()}, broken)
 
 
-def _name(path: Path) -> tuple[str, str]:
-    """Family and style as the file tells them, else its name."""
-    font = load_font(path, _PROBE)
-    # A file may be cut short behind its names; what cannot draw is found out here.
+def _family_and_style(path: Path) -> tuple[str, str]:
+    """The names in the file; the file's name if it has none."""
+    font = load_font(path, _PROBE_SIZE)
+    # A file may be truncated after its names; drawing shows that.
     font.getmask("a")
     family, style = font.getname()
     return (family or path.stem).strip() or path.stem, (style or "").strip()
 
 
 def _drawable(path: Path, characters: Iterable[str]) -> Iterator[str]:
-    """The characters that a font has a glyph for, told by its looks: neither empty nor the one for what is missing.
+    """The characters with a glyph of their own: not empty, and not the one for missing glyphs.
 
-    On 316 font files this said of 659 characters what their tables say, but for the no-break space and soft hyphen.
+    For 659 characters in 316 font files this agreed with their tables, except for the no-break space and soft hyphen.
     """
-    font = ImageFont.truetype(path, _PROBE, layout_engine=ImageFont.Layout.BASIC)
-    lacking = {_looks(font, character) for character in _NO_CHARACTERS}
+    font = ImageFont.truetype(path, _PROBE_SIZE, layout_engine=ImageFont.Layout.BASIC)
+    missing = {_glyph(font, character) for character in _NONCHARACTERS}
     for character in characters:
         try:
-            looks = _looks(font, character)
+            glyph = _glyph(font, character)
         except OSError:
-            # A glyph that is damaged is a glyph that is not there.
+            # A damaged glyph is a missing one.
             continue
-        if looks not in lacking and any(looks[1]):
+        if glyph not in missing and any(glyph[1]):
             yield character
 
 
-def _looks(font: ImageFont.FreeTypeFont, character: str) -> tuple[tuple[int, int], bytes, float]:
+def _glyph(font: ImageFont.FreeTypeFont, character: str) -> tuple[tuple[int, int], bytes, float]:
     mask = font.getmask(character, mode="1")
     return mask.size, bytes(mask), font.getlength(character)
 
 
 @dataclass(frozen=True)
 class Style:
-    """How a line is written. Lengths are in units of the font size; angles are slopes (1 = 45 degrees).
+    """The style of a line. Lengths are in units of the font size; angles are slopes (1 = 45 degrees).
 
-    `tremble` moves every point of the ink a little, so that no two letters are alike; `pressure` is how much the stroke
-    grows and shrinks along the line, in units of `stroke`. `above_rule` is how far above a printed rule the writing
-    stands; None lets rules fall anywhere. `run_space` is added after each run of a word, where fonts set a Latin full
-    stop too close to a Cyrillic letter.
+    `tremble` moves every point of the ink a little, so that no two letters are equal; `pressure` is how much the stroke
+    width varies along the line, in units of `stroke`. `above_rule` is the distance of the writing above a printed rule;
+    None puts rules anywhere. `run_space` is added after each run of a word, because some fonts set a Latin full stop
+    too close to a Cyrillic letter.
     """
 
     size: int = 32
@@ -168,7 +168,7 @@ class Style:
 
 
 def random_style(rng: np.random.Generator, strength: float = 1.0) -> Style:
-    """A plausible pen on plausible paper; `strength` 0 is clean type, 1 a lively hand."""
+    """Draw a plausible pen and paper; `strength` 0 is clean type, 1 lively handwriting."""
     grey = int(rng.integers(215, 256))
     tint = rng.integers(-14, 6, 3) if rng.random() < 0.5 else np.zeros(3, dtype=int)
     ink = rng.integers(0, 110) + (rng.integers(0, 50, 3) if rng.random() < 0.5 else np.zeros(3, dtype=int))
@@ -197,40 +197,37 @@ def random_style(rng: np.random.Generator, strength: float = 1.0) -> Style:
 
 @dataclass
 class RenderedLine:
-    """A drawn line: RGB pixels (height, width, 3), and the x of each character's centre (spaces included)."""
+    """A rendered line: RGB pixels (height, width, 3), and the x of each character's centre, spaces included."""
 
     pixels: NDArray[np.uint8]
-    text: str
     centres: NDArray[np.float64]
-    style: Style = field(default_factory=Style)
 
     @property
     def image(self) -> Image.Image:
-        """The line as a Pillow image."""
+        """The pixels as a Pillow image."""
         return Image.fromarray(self.pixels)
 
 
 def render_line(text: str, face: Face, style: Style, rng: np.random.Generator) -> RenderedLine:
-    """One line of text in one hand; every character must be in the face's alphabet."""
+    """Render a line of text; every character must be in the face's alphabet."""
     mask, centres = _draw(text, face, style, rng)
-    mask, centres = _unsteady(mask, centres, style, rng)
+    mask, centres = _distort(mask, centres, style, rng)
     if style.tremble:
         mask = _tremble(mask, style, rng)
     mask, centres, baseline = _crop(mask, centres, style)
     coverage = _stroke(mask, style, rng)
-    return RenderedLine(_compose(coverage, baseline, style, rng), text, centres, replace(style))
+    return RenderedLine(_compose(coverage, baseline, style, rng), centres)
 
 
 def _draw(text: str, face: Face, style: Style, rng: np.random.Generator) -> tuple[Image.Image, NDArray[np.float64]]:
-    """Ink coverage (mode L) of the text on a straight baseline, with room around it."""
+    """Draw the ink coverage (mode L) of the text on a straight baseline, with room around it."""
     size = style.size
-    room = size
     words = text.split(" ")
     space = 0.3 * size * style.word_space
     widths = [sum(load_font(path, size).getlength(run) for path, run in face.runs(word)) for word in words]
-    image = Image.new("L", (math.ceil(sum(widths) + space * 1.5 * len(words)) + 2 * room, 3 * size))
+    image = Image.new("L", (math.ceil(sum(widths) + space * 1.5 * len(words)) + 2 * size, 3 * size))
     draw = ImageDraw.Draw(image)
-    x, centres = float(room), []
+    x, centres = float(size), []
     for word in words:
         y = 1.9 * size + rng.normal(0, style.word_jitter) * size
         for path, run in face.runs(word):
@@ -245,10 +242,10 @@ def _draw(text: str, face: Face, style: Style, rng: np.random.Generator) -> tupl
     return image, np.array(centres[: len(text)])
 
 
-def _unsteady(
+def _distort(
     mask: Image.Image, centres: NDArray[np.float64], style: Style, rng: np.random.Generator
 ) -> tuple[Image.Image, NDArray[np.float64]]:
-    """Slant, rise, drift and wobble, as one mesh of narrow strips whose corners move smoothly."""
+    """Apply slant, rise, drift and wobble as one mesh of narrow strips whose corners move smoothly."""
     width, height = mask.size
     baseline = 1.9 * style.size
     edges = np.append(np.arange(0, width, 14), width).astype(float)
@@ -264,7 +261,7 @@ def _unsteady(
 
 
 def _tremble(mask: Image.Image, style: Style, rng: np.random.Generator) -> Image.Image:
-    """Every point moved by smooth noise about as coarse as a letter; what an unsteady hand does to equal letters."""
+    """Move every point by smooth noise as coarse as a letter, as an unsteady hand does."""
     width, height = mask.size
     cell, reach = max(4, round(0.45 * style.size)), style.tremble * style.size
     rows, columns = np.mgrid[0:height, 0:width].astype(np.float32)
@@ -281,7 +278,7 @@ def _tremble(mask: Image.Image, style: Style, rng: np.random.Generator) -> Image
 def _crop(
     mask: Image.Image, centres: NDArray[np.float64], style: Style
 ) -> tuple[Image.Image, NDArray[np.float64], float]:
-    """The ink with its margins, and where the centres and the baseline now are."""
+    """Crop to the ink with its margins; also return the centres and the baseline in the crop."""
     left, top, right, bottom = mask.getbbox() or (0, 0, *mask.size)
     margin = [round(value * style.size) for value in style.margins]
     box = (left - margin[0], top - margin[1], right + margin[2], bottom + margin[3])
@@ -289,12 +286,12 @@ def _crop(
 
 
 def _stroke(mask: Image.Image, style: Style, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Coverage 0..1 with the stroke made thicker (positive) or thinner, and the edge as soft as the pen."""
+    """Coverage 0..1 with the stroke thicker (positive) or thinner, and its edge as soft as the pen's."""
     if abs(style.stroke) > 0.05 or style.pressure:
         soft = np.asarray(mask.filter(ImageFilter.GaussianBlur(0.7)), dtype=np.float32) / 255
         stroke: float | NDArray[np.float32] = style.stroke
         if style.pressure:
-            # More than 0.75 would darken the paper itself; much less than -0.4 would lose full stops.
+            # Above 0.75 the paper itself would darken; far below -0.4 full stops would vanish.
             varied = stroke + style.pressure * smooth_noise(rng, mask.height, mask.width, style.size)
             stroke = np.clip(varied, min(-0.4, stroke), max(0.75, stroke))
         coverage = np.clip((soft - 0.5 + 0.35 * np.clip(stroke, -1, 1)) * 2.2 + 0.5, 0, 1)
@@ -307,6 +304,7 @@ def _stroke(mask: Image.Image, style: Style, rng: np.random.Generator) -> NDArra
 def _compose(
     coverage: NDArray[np.float32], baseline: float, style: Style, rng: np.random.Generator
 ) -> NDArray[np.uint8]:
+    """Put ink on shaded, grainy, ruled paper."""
     height, width = coverage.shape
     shade = style.paper_shade * smooth_noise(rng, height, width, 40)
     if style.paper_grain > 0.5:
@@ -322,7 +320,7 @@ def _compose(
 
 
 def _rules(height: int, width: int, baseline: float, style: Style, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Darkness of printed rules: horizontal lines, or squares."""
+    """Darkness of printed rules: horizontal lines or squares."""
     step = int(style.size * rng.uniform(0.9, 1.6))
     strength = float(rng.uniform(15, 70))
     shade = np.zeros((height, width), dtype=np.float32)

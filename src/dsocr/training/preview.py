@@ -89,7 +89,12 @@ def within_budget(samples: Sequence[Sample], encoder: Encoder, config: RunConfig
     budget = config.training.max_text_tokens
     fitting = [sample for sample in samples if len(encoder.text_ids(sample.text)) <= budget]
     if not fitting:
-        raise DataError("no training sample fits max_text_tokens", where=config.dataset, hint="see `dsocr check`")
+        raise DataError(
+            "no training sample fits max_text_tokens",
+            where=config.dataset,
+            hint="see `dsocr check`",
+            code="text-too-long",
+        )
     return fitting, len(samples) - len(fitting)
 
 
@@ -131,7 +136,7 @@ def preview(config: RunConfig, encoder: Encoder, *, samples: int, epochs: int, a
     dataset = Dataset.open(config.dataset)
     split = dataset.samples(Split.TRAIN)
     if not split:
-        raise DataError("dataset has no train split to preview", where=dataset.folder)
+        raise DataError("dataset has no train split to preview", where=dataset.folder, code="train-missing")
     training, _ = within_budget(split, encoder, config)
     augmentation = config.training.augmentation
     images = VariedImages(training, encoder.resolution, augmentation=augmentation, seed=config.seed)

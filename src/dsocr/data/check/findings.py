@@ -213,5 +213,5 @@ def _write(path: str | Path | None, content: str) -> str:
         try:
             Path(path).write_text(content, encoding="utf-8", newline="\n")
         except OSError as error:
-            raise DataError(f"cannot write findings: {error.strerror}", where=path) from error
+            raise DataError(f"cannot write findings: {error.strerror}", where=path, code="write-failed") from error
     return content
