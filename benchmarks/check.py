@@ -51,14 +51,14 @@ if __name__ == "__main__":
     start = time.perf_counter()
     from dsocr.data import check as checks
     from dsocr.data.dataset import Dataset
-    from dsocr.models.deepseek_ocr import load_encoder
+    from dsocr.models.family import load_processor
     for name in ("check_empty", "check_tokens", "check_distortion", "check_unknown_characters"):
         setattr(checks, name, timed(name, getattr(checks, name)))
     for name in ("_SAMPLE_CHECKS", "_DATASET_CHECKS"):
         setattr(checks, name, [timed(function.__name__, function) for function in getattr(checks, name)])
     read = timed("reading images", lambda dataset, workers: list(read_samples(dataset, workers)))
     read_samples, checks.read_samples = checks.read_samples, read
-    encoder = load_encoder("nano", None, "free_ocr", None)
+    encoder = load_processor("nano", None, "free_ocr", None)
     seconds["imports and base"] = time.perf_counter() - start
     workers = int(sys.argv[2]) or None
     findings = checks.check_for_base(Dataset.open(Path(sys.argv[1])), encoder, max_text_tokens=512, workers=workers)

@@ -84,7 +84,7 @@ def true_texts(folder: Path) -> dict[tuple[str, float], str]:
 def base_reader(config: RunConfig) -> Transcriber:
     """The base alone, with the settings of the recipe."""
     base = load_base(config.base, config.base_revision)
-    encoder = base.encoder(config.input.resolution, config.input.prompt)
+    encoder = base.processor(config.input.resolution, config.input.prompt)
     return Transcriber(base.network, encoder, Generation(**config.generation.model_dump()), TextPolicy())
 
 

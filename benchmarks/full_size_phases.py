@@ -23,10 +23,17 @@ from torch import Tensor
 from transformers import logging
 
 from dsocr.inference.generation import Generation
-from dsocr.models.adapters import WEIGHTS, adapter_tensors, attach_adapter, load_adapter, save_adapter, without_gradient
-from dsocr.models.batch import collate, only_learnt
+from dsocr.models.adapters import (
+    WEIGHTS,
+    adapter_tensors,
+    attach_adapter,
+    layers_without_gradient,
+    load_adapter,
+    save_adapter,
+)
+from dsocr.models.batch import collate, drop_ignored_positions
 from dsocr.models.checkpoint import tensor_shapes, tensor_types
-from dsocr.models.deepseek_ocr import Encoded, Encoder, find_prompt
+from dsocr.models.deepseek_ocr import Encoded, Processor, find_prompt
 from dsocr.models.feature_cache import vision_features
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder
@@ -129,7 +136,7 @@ def train(task: Task, scope: str) -> list[Row]:
     base, _ = _loaded(task.base)
     batch = _batch(base)
     torch.manual_seed(SEED)
-    model = attach_adapter(base.network, base=base.name, revision=None, scope=scope, rank=RANK, alpha=2 * RANK)
+    model = attach_adapter(base.network, base=base.name, revision=None, target_modules=scope, r=RANK, alpha=2 * RANK)
     row = _steps(model, batch, task.steps, scope)
     _save_run(model, task, scope, _loss(model.eval(), batch))
     return [row]
@@ -140,10 +147,14 @@ def keep(task: Task) -> list[Row]:
     base, _ = _loaded(task.base)
     sample, encoder = _sample(base)
     torch.manual_seed(SEED)
-    model = attach_adapter(base.network, base=base.name, revision=None, scope="decoder", rank=RANK, alpha=2 * RANK)
-    (seen,) = vision_features(base.network, [sample], encoder.pad_id, torch.bfloat16)
+    model = attach_adapter(
+        base.network, base=base.name, revision=None, target_modules="decoder", r=RANK, alpha=2 * RANK
+    )
+    (seen,) = vision_features(base.network, encoder, [sample], torch.bfloat16)
     batch = collate([replace(sample, features=seen)], encoder.pad_id, padding="right")
-    return [_steps(model, only_learnt(batch), task.steps, f"decoder, features kept ({seen.nbytes / 1e6:.1f} MB)")]
+    return [
+        _steps(model, drop_ignored_positions(batch), task.steps, f"decoder, features kept ({seen.nbytes / 1e6:.1f} MB)")
+    ]
 
 
 def _steps(model: PeftModel, batch: Mapping[str, Any], steps: int, what: str) -> Row:
@@ -160,7 +171,7 @@ def _steps(model: PeftModel, batch: Mapping[str, Any], steps: int, what: str) ->
         optimizer.step()
         seconds.append(time.perf_counter() - start)
         losses.append(float(loss.detach()))
-        unreached = without_gradient(model)
+        unreached = layers_without_gradient(model)
         optimizer.zero_grad()
     problems = [f"no gradient reaches {name}" for name in unreached[:5]]
     if not (all(map(math.isfinite, losses)) and losses[-1] < losses[0]):
@@ -229,9 +240,9 @@ def _loaded(folder: Path) -> tuple[BaseModel, float]:
     return base, time.perf_counter() - start
 
 
-def _sample(base: BaseModel) -> tuple[Encoded, Encoder]:
+def _sample(base: BaseModel) -> tuple[Encoded, Processor]:
     """One line of text, as a tiny view."""
-    encoder = base.encoder(RESOLUTION, PROMPT)
+    encoder = base.processor(RESOLUTION, PROMPT)
     line = Image.new("RGB", (700, 60), "white")
     ImageDraw.Draw(line).text((10, 8), TEXT, fill="black", font=ImageFont.load_default(36))
     return encoder.encode(line, TEXT), encoder

@@ -18,9 +18,9 @@ from transformers import AutoModelForImageTextToText, PreTrainedModel, PreTraine
 from dsocr.inference.decoding import decode
 from dsocr.inference.generation import Generation
 from dsocr.models.adapters import adapter_tensors, attach_adapter, load_tensors
-from dsocr.models.batch import collate, normalized, only_learnt
+from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
 from dsocr.models.deepseek_images import find_resolution
-from dsocr.models.deepseek_ocr import Architecture, Encoded, Encoder, find_prompt, original_config
+from dsocr.models.deepseek_ocr import DeepseekOcr, Encoded, Processor, find_prompt, original_config
 from dsocr.models.feature_cache import vision_features
 from dsocr.models.loading import load_base
 from dsocr.training.setup import checkpoint_activations, compile_layers
@@ -76,7 +76,7 @@ class Bench:
     """A model with an adapter, as fresh as `adapter` remembers it, on one device."""
 
     model: PeftModel
-    encoder: Encoder
+    encoder: Processor
     adapter: dict[str, Tensor]
     device: torch.device
 
@@ -92,9 +92,9 @@ class Bench:
             network, encoder = _random_network(numbers, device), _encoder(numbers, resolution)
         else:
             base = load_base(str(folder), dtype=torch.bfloat16, device=device)
-            network, encoder = base.network, base.encoder(resolution, "free_ocr")
+            network, encoder = base.network, base.processor(resolution, "free_ocr")
         network.name_or_path = "full size"
-        model = attach_adapter(network, base="full size", revision=None, scope=scope, rank=RANK, alpha=2 * RANK)
+        model = attach_adapter(network, base="full size", revision=None, target_modules=scope, r=RANK, alpha=2 * RANK)
         fresh = {name: tensor.detach().clone() for name, tensor in adapter_tensors(model).items()}
         return cls(model, encoder, fresh, device)
 
@@ -179,7 +179,7 @@ class Bench:
 
     def _loss(self, batch: dict[str, Any]) -> Any:
         with torch.autocast(self.device.type, torch.bfloat16):
-            return self.model(**normalized(batch)).loss
+            return self.model(**normalize_pixels(batch)).loss
 
     def _steps(self, batch: dict[str, Any], steps: int) -> tuple[list[float], float]:
         """The losses of all steps, and the seconds of those that are timed."""
@@ -214,7 +214,7 @@ class Bench:
         if recipe.kept:
             samples = [replace(sample, features=self._seen(sample)) for sample in samples]
         batch = collate(samples, pad_id, padding="right", dtype=torch.uint8)
-        batch = only_learnt(batch) if recipe.learnt else batch
+        batch = drop_ignored_positions(batch) if recipe.learnt else batch
         return {name: part.to(self.device) if isinstance(part, Tensor) else part for name, part in batch.items()} | {
             name: {"image": part["image"].to(self.device)}
             for name, part in batch.items()
@@ -223,7 +223,7 @@ class Bench:
 
     def _seen(self, sample: Encoded) -> Tensor:
         """What is kept of a sample's image."""
-        return vision_features(self.model.get_base_model(), [sample], self.encoder.pad_id, torch.bfloat16)[0]
+        return vision_features(self.model.get_base_model(), self.encoder, [sample], torch.bfloat16)[0]
 
     def _samples(self, images: int) -> list[Encoded]:
         """Images of lines, each of other letters and all equally long."""
@@ -266,7 +266,7 @@ class Bench:
 
 
 def _random_network(numbers: Numbers, device: torch.device) -> PreTrainedModel:
-    architecture = Architecture("deepseek_ocr", original=True)
+    architecture = DeepseekOcr("deepseek_ocr", original=True)
     shapes = original_tensors(numbers)
     config = original_config(architecture, original_config_json(numbers), shapes, numbers.image_token_id)
     with torch.device(device):
@@ -276,12 +276,12 @@ def _random_network(numbers: Numbers, device: torch.device) -> PreTrainedModel:
     return network.eval()
 
 
-def _encoder(numbers: Numbers, resolution: str) -> Encoder:
+def _encoder(numbers: Numbers, resolution: str) -> Processor:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=make_tokenizer(numbers), bos_token=BEGIN, eos_token=END, pad_token=PAD
     )
     chosen = find_resolution("deepseek_ocr", resolution)
-    return Encoder(tokenizer, numbers.image_token_id, chosen, find_prompt("free_ocr"))
+    return Processor(tokenizer, numbers.image_token_id, chosen, find_prompt("free_ocr"))
 
 
 def _drawn(text: str) -> Image.Image:

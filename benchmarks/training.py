@@ -35,8 +35,8 @@ from dsocr.document import Sample, Split
 from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.inference.decoding import decode
 from dsocr.inference.generation import Generation
-from dsocr.models.batch import collate, normalized, only_learnt
-from dsocr.models.deepseek_ocr import Encoder
+from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
+from dsocr.models.deepseek_ocr import Processor
 from dsocr.models.loading import load_base
 from dsocr.training.setup import EncodedSamples, compile_layers, fresh_adapter, keep_features, sample_order
 from measuring import machine, table_line, told, versions
@@ -123,9 +123,9 @@ class Training:
         loss = torch.zeros(())
         for start in range(0, len(encoded), self.per_forward):
             batch = collate(encoded[start : start + self.per_forward], self.samples.encoder.pad_id, padding="right")
-            batch = only_learnt(batch) if self.recipe.learnt else batch
+            batch = drop_ignored_positions(batch) if self.recipe.learnt else batch
             inputs = {n: v for n, v in batch.items() if n != "attention_mask"} if self.recipe.maskless else batch
-            part = self.model(**normalized(inputs), num_items_in_batch=torch.tensor(count)).loss
+            part = self.model(**normalize_pixels(inputs), num_items_in_batch=torch.tensor(count)).loss
             part.backward()
             loss += part.detach()
         self.optimizer.step()
@@ -167,7 +167,7 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     torch.manual_seed(config.seed)
     base = load_base("nano")
     base.network.set_experts_implementation(recipe.experts)
-    encoder = base.encoder(None, "free_ocr")
+    encoder = base.processor(None, "free_ocr")
     model = fresh_adapter(base.network, config, encoder, revision=None)
     if not recipe.last:  # the last block is told no positions, and computes all
         base.network._forward_pre_hooks.popitem()
@@ -185,7 +185,7 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     return Training(recipe, model, samples, order, per_step, per_forward, optimizer)
 
 
-def read(training: Training, lines: Sequence[Sample], encoder: Encoder) -> float:
+def read(training: Training, lines: Sequence[Sample], encoder: Processor) -> float:
     """The CER on lines that are not trained on, read as they were trained on."""
     encoded, pooled = EncodedSamples(lines, encoder), ErrorRate()
     for start in range(0, len(lines), 32):

@@ -122,8 +122,8 @@ def _transcriber(options: argparse.Namespace) -> Transcriber:
     if options.run is not None:
         return Transcriber.of_run(RunFolder.open(options.run))
     base = load_base("nano")
-    model = attach_adapter(base.network, base="nano", revision=None, scope="decoder+vision", rank=16, alpha=32)
-    return Transcriber(model, base.encoder(None, "free_ocr"), Generation(max_new_tokens=96), TextPolicy())
+    model = attach_adapter(base.network, base="nano", revision=None, target_modules="decoder+vision", r=16, alpha=32)
+    return Transcriber(model, base.processor(None, "free_ocr"), Generation(max_new_tokens=96), TextPolicy())
 
 
 def _images(count: int) -> list[Path | PackedImage]:

@@ -153,7 +153,7 @@ def make_run(
     loaded = load_base(base)
     alpha = 2 * rank
     model = attach_adapter(
-        loaded.network, base=base, revision=None, scope=scope, rank=rank, alpha=alpha, variant=variant
+        loaded.network, base=base, revision=None, target_modules=scope, r=rank, alpha=alpha, variant=variant
     )
     generator = torch.Generator().manual_seed(1)
     for name, tensor in adapter_tensors(model).items():
@@ -163,19 +163,19 @@ def make_run(
             tensor.data.copy_(0.1 * torch.randn(tensor.shape, generator=generator))
     save_adapter(model, run.adapter)
     generation = {"max_new_tokens": 64, "no_repeat_ngram_size": 20, "no_repeat_ngram_window": 90}
-    prompt, resolution = "<image>\nБВГ", _RESOLUTIONS[loaded.family]
+    prompt, resolution = "<image>\nБВГ", _RESOLUTIONS[loaded.family.name]
     ReadingSettings(stated_base or base, None, prompt, resolution, TextPolicy(), generation).save(run.adapter)
     provenance = {"dsocr_version": "0.0.1", "dataset_source": "letters", "dataset": {"train": "abc", "test": "def"}}
     run.provenance.write_text(json.dumps(provenance), encoding="utf-8")
     return run
 
 
-_RESOLUTIONS = {"deepseek_ocr": "tiny", "deepseek_ocr_2": "small", "nano": "fold", "unlimited_ocr": "tiny"}
+_RESOLUTIONS = {"deepseek_ocr": "tiny", "deepseek_ocr_2": "small", "nano": "wrap", "unlimited_ocr": "tiny"}
 
 
 def logits(base: BaseModel, network: Any = None) -> torch.Tensor:
     """What a base, or a network on it, answers to a picture with a text."""
-    encoder = base.encoder(_RESOLUTIONS[base.family], "<image>\nБВГ")
+    encoder = base.processor(_RESOLUTIONS[base.family.name], "<image>\nБВГ")
     pixels = np.random.default_rng(0).integers(0, 256, (60, 300, 3), dtype=np.uint8)
     batch = collate([encoder.encode(Image.fromarray(pixels), "ДЕЖ")], encoder.pad_id, padding="right")
     with torch.inference_mode():

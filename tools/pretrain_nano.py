@@ -33,8 +33,8 @@ from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.inference.generation import Generation
 from dsocr.inference.reader import Transcriber
 from dsocr.models.batch import IGNORED, normalize
-from dsocr.models.deepseek_images import Folding, find_resolution, fold, plan_folding
-from dsocr.models.deepseek_ocr import IMAGE, Encoder
+from dsocr.models.deepseek_images import Wrapping, find_resolution, plan_wrapping, wrap
+from dsocr.models.deepseek_ocr import IMAGE, Processor
 from dsocr.models.loading import load_base
 from dsocr.text import TextPolicy
 from fontsource import load_face
@@ -98,7 +98,7 @@ def drawn_line(
 
 
 def slot_labels(
-    plan: Folding, width: int, centres: NDArray[np.float64], ids: list[int], space: int
+    plan: Wrapping, width: int, centres: NDArray[np.float64], ids: list[int], space: int
 ) -> NDArray[np.int64]:
     """Which character lies in each slot of each vision token, (VISION_TOKENS * SLOTS,); pad (2) where none does.
 
@@ -146,10 +146,10 @@ def encode(
 ) -> dict[str, Tensor]:
     """A drawn line as model inputs, with the slot labels of the second head."""
     image = Image.fromarray(pixels)
-    plan = plan_folding(np.asarray(image.convert("L")), CANVAS, ROW_PIXELS)
+    plan = plan_wrapping(np.asarray(image.convert("L")), CANVAS, ROW_PIXELS)
     answer = tokenizer(text, add_special_tokens=False)["input_ids"]
     prompt = [0] + [3] * SLOTS_TO_IMAGE + tokenizer(PROMPT, add_special_tokens=False)["input_ids"]
-    canvas = torch.from_numpy(np.asarray(fold(image, CANVAS, ROW_PIXELS)).copy()).permute(2, 0, 1)
+    canvas = torch.from_numpy(np.asarray(wrap(image, CANVAS, ROW_PIXELS)).copy()).permute(2, 0, 1)
     space = tokenizer.convert_tokens_to_ids(" ")
     return {
         "pixel_values": canvas,
@@ -205,7 +205,7 @@ class Pretraining(nn.Module):
 
 def character_error_rate(network: UnlimitedOcrForConditionalGeneration, lines: list[DrawnLine]) -> float:
     """Pooled CER of greedy reading, through the same path that transcribes for users."""
-    encoder = Encoder(make_tokenizer(), SPECIAL.index(IMAGE), find_resolution("nano", None), f"{IMAGE}{PROMPT}")
+    encoder = Processor(make_tokenizer(), SPECIAL.index(IMAGE), find_resolution("nano", None), f"{IMAGE}{PROMPT}")
     transcriber = Transcriber(network, encoder, Generation(max_new_tokens=96, batch_size=64), TextPolicy())
     images = ((text, Image.fromarray(pixels)) for text, pixels, _ in lines)
     pooled = sum((character_errors(read.id, read.text) for read in transcriber.read(images)), ErrorRate())

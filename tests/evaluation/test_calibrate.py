@@ -23,7 +23,9 @@ def run(small_dataset: Path, tmp_path: Path) -> RunFolder:
     run = RunFolder(tmp_path / "run")
     run.adapter.mkdir(parents=True)
     run.config.write_text(f"dataset: {small_dataset.as_posix()}\noutput: here\n", encoding="utf-8")
-    model = attach_adapter(load_base("nano").network, base="nano", revision=None, scope="decoder", rank=2, alpha=4)
+    model = attach_adapter(
+        load_base("nano").network, base="nano", revision=None, target_modules="decoder", r=2, alpha=4
+    )
     save_adapter(model, run.adapter)
     generation = Generation(max_new_tokens=16).as_dict()
     ReadingSettings("nano", None, "<image>\nFree OCR.", "fold", TextPolicy(), generation).save(run.adapter)

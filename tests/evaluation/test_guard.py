@@ -40,7 +40,7 @@ def test_nano_reads_the_print_that_ships_well(nano: BaseModel) -> None:
     assert guard is not None
     assert len(guard.samples) == 32
     drawn = torch.random.get_rng_state()
-    read = guard.read(nano.network, nano.encoder(None, "free_ocr"), Generation(max_new_tokens=96, batch_size=32))
+    read = guard.read(nano.network, nano.processor(None, "free_ocr"), Generation(max_new_tokens=96, batch_size=32))
     assert read.length > 1000
     assert read.rate < 0.04
     assert torch.equal(torch.random.get_rng_state(), drawn), "nothing random is drawn"

@@ -12,17 +12,17 @@ from PIL import Image
 from dsocr.inference.decoding import NoRepeatNgram, StopLoops, decode
 from dsocr.inference.generation import Generation
 from dsocr.models.batch import collate
-from dsocr.models.deepseek_ocr import Encoded, Encoder
+from dsocr.models.deepseek_ocr import Encoded, Processor
 from dsocr.models.loading import BaseModel, load_base
 
 SHADES = [(90, 255), (600, 30), (300, 128)]
 
 
-def lines_of(encoder: Encoder) -> list[Encoded]:
+def lines_of(encoder: Processor) -> list[Encoded]:
     return [encoder.encode(Image.effect_noise((width, 40), shade)) for width, shade in SHADES]
 
 
-def told_again(nano: BaseModel, encoder: Encoder, sample: Encoded, text: str) -> list[float]:
+def told_again(nano: BaseModel, encoder: Processor, sample: Encoded, text: str) -> list[float]:
     """The log probability of each token of a text and of the end, when all of it is shown at once."""
     answered = Encoded(sample.prompt_ids, encoder.answer_ids(text), sample.views)
     batch = collate([answered], encoder.pad_id, padding="right")
@@ -35,7 +35,7 @@ def told_again(nano: BaseModel, encoder: Encoder, sample: Encoded, text: str) ->
 
 @pytest.mark.parametrize("guard", [pytest.param(0, id="no guard"), pytest.param(2, id="a guard that often interferes")])
 def test_scores_are_the_models_own_whatever_the_guard_forbade(guard: int, nano: BaseModel) -> None:
-    encoder = nano.encoder(None, "free_ocr")
+    encoder = nano.processor(None, "free_ocr")
     samples = lines_of(encoder)
     generation = Generation(max_new_tokens=60, no_repeat_ngram_size=guard)
     readings = decode(nano.network, encoder, samples, generation)
@@ -47,7 +47,7 @@ def test_scores_are_the_models_own_whatever_the_guard_forbade(guard: int, nano: 
 
 
 def test_a_search_tells_the_models_own_scores_too(nano: BaseModel) -> None:
-    encoder = nano.encoder(None, "free_ocr")
+    encoder = nano.processor(None, "free_ocr")
     samples = lines_of(encoder)
     searched = decode(nano.network, encoder, samples, Generation(max_new_tokens=40, num_beams=3))
     for sample, best in zip(samples, searched, strict=True):
@@ -55,7 +55,7 @@ def test_a_search_tells_the_models_own_scores_too(nano: BaseModel) -> None:
         assert [score.log_probability for score in best.scores] == pytest.approx(own, abs=1e-3)
 
 
-def bent(unit: str, encoder: Encoder) -> Any:
+def bent(unit: str, encoder: Processor) -> Any:
     """A network that writes a unit over and over: each of its letters is likeliest after the one before it."""
     network = load_base("nano").network
     letters = encoder.text_ids(unit)
@@ -74,7 +74,7 @@ def bent(unit: str, encoder: Encoder) -> Any:
 @pytest.mark.parametrize("unit", ["а", "да ", "слон, "])
 @pytest.mark.parametrize("guard", [pytest.param(0, id="no guard"), pytest.param(20, id="the usual guard")])
 def test_no_forced_loop_goes_unmarked(unit: str, guard: int, nano: BaseModel) -> None:
-    encoder = nano.encoder(None, "free_ocr")
+    encoder = nano.processor(None, "free_ocr")
     generation = Generation(max_new_tokens=200, no_repeat_ngram_size=guard)
     for reading in decode(bent(unit, encoder), encoder, lines_of(encoder), generation):
         assert reading.looping or reading.overruled, "the guard may leave a short text that ends well"
@@ -118,7 +118,7 @@ def test_the_guard_forbids_what_vllm_forbids(
 
 
 def test_only_spared_tokens_that_a_base_has_are_looked_for(nano: BaseModel) -> None:
-    encoder = nano.encoder(None, "free_ocr")
+    encoder = nano.processor(None, "free_ocr")
     generation = Generation(max_new_tokens=60, no_repeat_ngram_size=6, no_repeat_ngram_whitelist=("а", "<td>"))
     (reading,) = decode(bent("а", encoder), encoder, lines_of(encoder)[:1], generation)
     assert reading.looping, "the guard lets it repeat what it spares"

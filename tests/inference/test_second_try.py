@@ -15,13 +15,13 @@ from dsocr.models.loading import BaseModel
 from dsocr.text import TextPolicy, is_looping
 from tests.inference.test_decoding import bent
 
-SMALLER = Resolution("smaller", 192, "fold", 32, tallest_row=48)
+SMALLER = Resolution("smaller", 192, "wrap", 32, max_row_height=48)
 """One that nano's network takes, though it has not learnt to read at it."""
 
 
 def read(network: Any, nano: BaseModel, guard: int, others: tuple[Resolution, ...] = ()) -> list[Prediction]:
     generation = Generation(max_new_tokens=96, no_repeat_ngram_size=guard, batch_size=4)
-    encoder = replace(nano.encoder(None, "free_ocr"), others=others)
+    encoder = replace(nano.processor(None, "free_ocr"), others=others)
     images = [(f"{place}.png", Image.effect_noise((400 + 90 * place, 40), 60)) for place in range(4)]
     return list(Transcriber(network, encoder, generation, TextPolicy()).read(images))
 
@@ -29,7 +29,7 @@ def read(network: Any, nano: BaseModel, guard: int, others: tuple[Resolution, ..
 @pytest.mark.parametrize("unit", ["а", "да ", "слон, "])
 @pytest.mark.parametrize("guard", [pytest.param(0, id="no guard"), pytest.param(20, id="guard")])
 def test_every_forced_loop_is_flagged_and_none_is_written_out(unit: str, guard: int, nano: BaseModel) -> None:
-    for prediction in read(bent(unit, nano.encoder(None, "free_ocr")), nano, guard):
+    for prediction in read(bent(unit, nano.processor(None, "free_ocr")), nano, guard):
         assert not is_looping(prediction.text)
         assert {"looping", "tried_again", "overruled", "truncated"} & set(prediction.flags)
 
@@ -43,7 +43,7 @@ def test_a_loop_that_no_guard_breaks_is_cut_off_where_it_begins(
 ) -> None:
     """The second try is as loose as the first, so that both loop."""
     monkeypatch.setattr("dsocr.inference.decoding.stricter", lambda generation: generation)
-    for prediction in read(bent("слон, ", nano.encoder(None, "free_ocr")), nano, 0):
+    for prediction in read(bent("слон, ", nano.processor(None, "free_ocr")), nano, 0):
         assert prediction.flags == ("empty", "looping", "truncated", "tried_again")
         assert prediction.text == ""
         assert prediction.confidence is None
@@ -55,7 +55,7 @@ Batches = list[tuple[int, int]]
 
 def bent_while(loops: Callable[[Batches], bool], nano: BaseModel) -> tuple[Any, Batches]:
     """A network that loops in batches of which `loops` says so, and else writes two letters and the end."""
-    encoder = nano.encoder(None, "free_ocr")
+    encoder = nano.processor(None, "free_ocr")
     network, (well, done) = bent("слон, ", encoder), encoder.text_ids("ну")
     following = {well: done, done: encoder.end_id}
     batches: Batches = []
@@ -109,5 +109,5 @@ def test_no_more_image_slots_are_read_at_once_at_a_larger_resolution(
 ) -> None:
     monkeypatch.setattr("dsocr.inference.decoding.stricter", lambda generation: generation)
     network, batches = bent_while(at_its_own_resolution, nano)
-    read(network, nano, 0, others=(replace(SMALLER, size=384, tallest_row=64),))
+    read(network, nano, 0, others=(replace(SMALLER, size=384, max_row_height=64),))
     assert batches == [(73, 4), (73, 4), *[(157, 1)] * 4]

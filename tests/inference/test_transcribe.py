@@ -16,7 +16,7 @@ from dsocr.inference.decoding import decode
 from dsocr.inference.generation import Generation
 from dsocr.inference.transcribe import transcribe
 from dsocr.models.adapters import attach_adapter, save_adapter
-from dsocr.models.deepseek_ocr import Encoder
+from dsocr.models.deepseek_ocr import Processor
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     run.config.write_text("dataset: nowhere\noutput: here\n", encoding="utf-8")
     run.adapter.mkdir()
     model = attach_adapter(
-        load_base("nano").network, base="nano", revision=None, scope="decoder", rank=2, alpha=4, dropout=0.0
+        load_base("nano").network, base="nano", revision=None, target_modules="decoder", r=2, alpha=4, dropout=0.0
     )
     save_adapter(model, run.adapter)
     generation = Generation(max_new_tokens=30, batch_size=2).as_dict()
@@ -144,7 +144,7 @@ def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_batch_reads_as_its_images_do_alone(nano: BaseModel) -> None:
-    encoder: Encoder = nano.encoder(None, "free_ocr")
+    encoder: Processor = nano.processor(None, "free_ocr")
     images = [Image.new("L", (width, 40), shade) for width, shade in ((90, 255), (600, 30), (300, 128))]
     samples = [encoder.encode(image) for image in images]
     generation = Generation(max_new_tokens=20)
@@ -156,7 +156,7 @@ def test_a_batch_reads_as_its_images_do_alone(nano: BaseModel) -> None:
 
 
 def test_truncation_is_told_and_the_end_token_is_counted(nano: BaseModel) -> None:
-    encoder = nano.encoder(None, "free_ocr")
+    encoder = nano.processor(None, "free_ocr")
     sample = encoder.encode(Image.new("L", (500, 40), 90))
     (cut,) = decode(nano.network, encoder, [sample], Generation(max_new_tokens=1))
     assert cut.tokens == 1
@@ -166,7 +166,7 @@ def test_truncation_is_told_and_the_end_token_is_counted(nano: BaseModel) -> Non
 
 def test_the_guard_stops_a_loop(nano: BaseModel) -> None:
     """A network bent to repeat itself: without the guard it loops to the limit, with it the loop is broken."""
-    encoder = nano.encoder(None, "free_ocr")
+    encoder = nano.processor(None, "free_ocr")
     network = load_base("nano").network
     letter = encoder.text_ids("а")[0]
     with torch.no_grad():

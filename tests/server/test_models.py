@@ -50,8 +50,8 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Adapter:
             base.network,
             base="nano",
             revision=None,
-            scope=scope,
-            rank=rank,
+            target_modules=scope,
+            r=rank,
             alpha=4,
         )
         generator = torch.Generator().manual_seed(seed)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def encoded(small_dataset: Path, nano: "BaseModel") -> EncodedSamples:
-    return EncodedSamples(Dataset.open(small_dataset).samples(Split.TRAIN), nano.encoder(None, "free_ocr"))
+    return EncodedSamples(Dataset.open(small_dataset).samples(Split.TRAIN), nano.processor(None, "free_ocr"))
 
 
 def demand_no_networks(worker: int) -> None:
@@ -34,7 +34,7 @@ def demand_no_networks(worker: int) -> None:
 def test_worker_processes_that_are_spawned_give_the_same_batches(small_dataset: Path, nano: "BaseModel") -> None:
     """As on Windows, where nothing is inherited and everything is pickled; and started without importing networks."""
     samples = encoded(small_dataset, nano)
-    collate = Collator(nano.encoder(None, "free_ocr").pad_id)
+    collate = Collator(nano.processor(None, "free_ocr").pad_id)
     here = list(DataLoader(samples, 8, collate_fn=collate))
     context = multiprocessing.get_context("spawn")
     there = list(
@@ -72,7 +72,7 @@ def test_an_image_is_prepared_once_while_memory_allows(
 
 def test_augmented_images_change_with_the_epoch_and_come_back_with_it(small_dataset: Path, nano: "BaseModel") -> None:
     lines = Dataset.open(small_dataset).samples(Split.TRAIN)
-    samples = EncodedSamples(lines, nano.encoder(None, "free_ocr"), augmentation=1.0, seed=3)
+    samples = EncodedSamples(lines, nano.processor(None, "free_ocr"), augmentation=1.0, seed=3)
     first = samples[0]
     samples.set_epoch(1)
     assert not np.array_equal(samples[0].views.whole, first.views.whole)
@@ -86,7 +86,7 @@ def test_worker_processes_draw_the_same_pictures_and_see_the_epoch_change(
 ) -> None:
     """However many there are, though each of them opens its images itself, and while they live on."""
     lines = Dataset.open(small_dataset).samples(Split.TRAIN)
-    encoder = nano.encoder(None, "free_ocr")
+    encoder = nano.processor(None, "free_ocr")
     alone, shared = (EncodedSamples(lines, encoder, augmentation="medium", seed=3) for _ in range(2))
     collate = Collator(encoder.pad_id)
     loader = DataLoader(
@@ -128,5 +128,5 @@ def test_a_large_image_is_shrunk_only_to_be_varied(
         image.resize((3200, 200)).save(tmp_path / "line.png")
     sample = Sample("line.png", tmp_path / "line.png", "a", Split.TRAIN)
     monkeypatch.setattr("dsocr.training.preview.augment", lambda image, *_: image)
-    samples = EncodedSamples([sample], nano.encoder(None, "free_ocr"), augmentation=augmentation)
+    samples = EncodedSamples([sample], nano.processor(None, "free_ocr"), augmentation=augmentation)
     assert samples.varied(0).size == size

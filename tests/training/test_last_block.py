@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from dsocr.config import RunConfig
-from dsocr.models.batch import collate, normalized, only_learnt
+from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.training.setup import LastBlock, fresh_adapter
 from tests.making_models import write_first, write_second
@@ -31,17 +31,17 @@ class Rows:
 
 
 def batch_of(base: BaseModel, resolution: str | None) -> dict[str, Any]:
-    encoder = base.encoder(resolution, "<image>\nБВГ")
+    encoder = base.processor(resolution, "<image>\nБВГ")
     drawn = np.random.default_rng(0)
     images = [Image.fromarray(drawn.integers(0, 256, (60, 300, 3), dtype=np.uint8)) for _ in TEXTS]
     samples = [encoder.encode(image, text) for image, text in zip(images, TEXTS, strict=True)]
-    return normalized(collate(samples, encoder.pad_id, padding="right"))
+    return normalize_pixels(collate(samples, encoder.pad_id, padding="right"))
 
 
 def learnt_from(config: RunConfig, base: BaseModel, resolution: str | None, *, everywhere: bool) -> Any:
     """Loss, gradients and the rows of the last block, which computes everywhere without the hooks."""
     torch.manual_seed(0)
-    model = fresh_adapter(base.network, config, base.encoder(resolution, "<image>\nБВГ"), revision=None).train()
+    model = fresh_adapter(base.network, config, base.processor(resolution, "<image>\nБВГ"), revision=None).train()
     if everywhere:
         block = base.network.model.language_model.layers[-1].mlp
         block._forward_pre_hooks.clear()
@@ -50,7 +50,7 @@ def learnt_from(config: RunConfig, base: BaseModel, resolution: str | None, *, e
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
-    rows, batch = Rows(base.network), only_learnt(batch_of(base, resolution))
+    rows, batch = Rows(base.network), drop_ignored_positions(batch_of(base, resolution))
     loss = model(**batch).loss
     loss.backward()
     found = {name: tensor.grad for name, tensor in model.named_parameters() if tensor.requires_grad}
@@ -84,7 +84,7 @@ def test_where_logits_are_wanted_everywhere_all_is_computed() -> None:
     with torch.no_grad():
         expected = base.network(**batch).logits
         LastBlock(base.network)
-        base.network(**only_learnt(batch))  # what is remembered of one call is not of the next
+        base.network(**drop_ignored_positions(batch))  # what is remembered of one call is not of the next
         torch.testing.assert_close(base.network(**batch).logits, expected, rtol=0, atol=0)
         del batch["labels"]
         last = base.network(**batch, logits_to_keep=1).logits

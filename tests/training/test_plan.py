@@ -17,7 +17,7 @@ from dsocr.document import Sample, Split
 from dsocr.errors import DataError
 from dsocr.images import open_image
 from dsocr.models.deepseek_images import Resolution, Tiling
-from dsocr.models.deepseek_ocr import load_encoder
+from dsocr.models.family import load_processor
 from dsocr.training.plan import make_plan
 from dsocr.training.preview import Spread, measure_lengths, spread
 
@@ -54,7 +54,7 @@ def written(config: RunConfig, folder: Path) -> Path:
 
 
 def test_lengths_are_those_of_the_encoder(small_dataset: Path) -> None:
-    encoder = load_encoder("nano", None, "free_ocr")
+    encoder = load_processor("nano", None, "free_ocr")
     samples = Dataset.open(small_dataset).samples(Split.TRAIN)
     for sample, length in zip(samples, measure_lengths(samples, encoder), strict=True):
         encoded = encoder.encode(open_image(sample.image), sample.text)
@@ -74,7 +74,7 @@ def test_lengths_are_those_of_the_encoder(small_dataset: Path) -> None:
 )
 def test_tiles_are_counted_from_the_head_of_a_file(name: str, orientation: int | None, tmp_path: Path) -> None:
     tiled = Resolution("tiled", 256, "pad", 32, tiling=Tiling(64, 2, 9))
-    encoder = replace(load_encoder("nano", None, "free_ocr"), resolution=tiled)
+    encoder = replace(load_processor("nano", None, "free_ocr"), resolution=tiled)
     exif = Image.Exif()
     if orientation is not None:
         exif[0x0112] = orientation
@@ -93,7 +93,7 @@ def test_a_file_without_a_size_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"broken\.png: the image cannot be read"):
         measure_lengths(
             [Sample("broken.png", tmp_path / "broken.png", "a", Split.TRAIN)],
-            replace(load_encoder("nano", None, "free_ocr"), resolution=tiled),
+            replace(load_processor("nano", None, "free_ocr"), resolution=tiled),
         )
 
 

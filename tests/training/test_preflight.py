@@ -20,7 +20,8 @@ from dsocr.document import Sample, Split
 from dsocr.errors import RunError
 from dsocr.inference.generation import Generation
 from dsocr.models.batch import IGNORED, collate
-from dsocr.models.deepseek_ocr import Encoder, load_encoder
+from dsocr.models.deepseek_ocr import Processor
+from dsocr.models.family import load_processor
 from dsocr.training.learning_checks import (
     Check,
     check_labels,
@@ -74,12 +75,12 @@ def named(checks: list[Check]) -> dict[str, Check]:
 
 
 @pytest.fixture
-def encoder() -> Encoder:
-    return load_encoder("nano", None, "free_ocr")
+def encoder() -> Processor:
+    return load_processor("nano", None, "free_ocr")
 
 
 @pytest.fixture
-def batch(encoder: Encoder) -> dict[str, Any]:
+def batch(encoder: Processor) -> dict[str, Any]:
     image = Image.new("L", (200, 60), 240)
     return collate([encoder.encode(image, text) for text in ("йод", "чернила")], encoder.pad_id, padding="right")
 
@@ -103,7 +104,7 @@ def test_a_sound_training_passes_every_check_and_is_left_as_it_was(small_config:
     assert all(parameter.grad is None for parameter in setup.model.parameters())
 
 
-def test_the_table_of_labels_names_special_tokens_and_counts_slots(encoder: Encoder, batch: dict[str, Any]) -> None:
+def test_the_table_of_labels_names_special_tokens_and_counts_slots(encoder: Processor, batch: dict[str, Any]) -> None:
     check = check_labels(batch, ["йод", "чернила"], encoder)
     assert check.verdict == "ok"
     masked, learnt, padding = (line.split(maxsplit=2) for line in check.details[:3])
@@ -141,7 +142,7 @@ def _move_by_one(labels: torch.Tensor, ids: torch.Tensor) -> None:
     ],
 )
 def test_wrong_labels_are_refused_with_their_reason(
-    plant: Callable[[torch.Tensor, torch.Tensor], None], reason: str, encoder: Encoder, batch: dict[str, Any]
+    plant: Callable[[torch.Tensor, torch.Tensor], None], reason: str, encoder: Processor, batch: dict[str, Any]
 ) -> None:
     plant(batch["labels"], batch["input_ids"])
     check = check_labels(batch, ["йод", "чернила"], encoder)
@@ -149,7 +150,7 @@ def test_wrong_labels_are_refused_with_their_reason(
     assert reason in check.message
 
 
-def test_another_text_than_the_transcription_is_refused(encoder: Encoder, batch: dict[str, Any]) -> None:
+def test_another_text_than_the_transcription_is_refused(encoder: Processor, batch: dict[str, Any]) -> None:
     assert "'йод'" in check_labels(batch, ["мёд", "чернила"], encoder).message
 
 
@@ -361,7 +362,7 @@ def test_too_few_image_slots_are_refused(small_config: RunConfig) -> None:
     assert "72 image slots for 73 features" in check.message
 
 
-def test_a_missing_begin_token_and_foreign_ids_are_refused(encoder: Encoder, batch: dict[str, Any]) -> None:
+def test_a_missing_begin_token_and_foreign_ids_are_refused(encoder: Processor, batch: dict[str, Any]) -> None:
     assert check_prompt(batch, encoder, 240).verdict == "ok"
     assert "the base has 10 tokens" in check_prompt(batch, encoder, 10).message
     batch["input_ids"][1, 0] = encoder.pad_id

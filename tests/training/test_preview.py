@@ -7,14 +7,15 @@ from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.models.deepseek_images import show
-from dsocr.models.deepseek_ocr import Encoder, load_encoder
+from dsocr.models.deepseek_ocr import Processor
+from dsocr.models.family import load_processor
 from dsocr.training.preview import preview
 from dsocr.training.setup import encoded_samples
 
 
 @pytest.fixture
-def encoder() -> Encoder:
-    return load_encoder("nano", None, "free_ocr")
+def encoder() -> Processor:
+    return load_processor("nano", None, "free_ocr")
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def config(small_config: RunConfig) -> RunConfig:
     return small_config.model_copy(update={"training": training, "seed": 5})
 
 
-def test_every_epoch_is_the_one_that_training_encodes(config: RunConfig, encoder: Encoder) -> None:
+def test_every_epoch_is_the_one_that_training_encodes(config: RunConfig, encoder: Processor) -> None:
     training = Dataset.open(config.dataset).samples(Split.TRAIN)
     seen = encoded_samples(config, training, encoder)
     rows = list(preview(config, encoder, samples=16, epochs=2, as_model=False))
@@ -34,7 +35,7 @@ def test_every_epoch_is_the_one_that_training_encodes(config: RunConfig, encoder
             assert np.array_equal(show(image, encoder.resolution).whole, seen[index].views.whole)
 
 
-def test_as_the_model_sees_it_are_the_very_pixels_and_their_tokens(config: RunConfig, encoder: Encoder) -> None:
+def test_as_the_model_sees_it_are_the_very_pixels_and_their_tokens(config: RunConfig, encoder: Processor) -> None:
     training = Dataset.open(config.dataset).samples(Split.TRAIN)
     seen = encoded_samples(config, training, encoder)
     (row,) = preview(config, encoder, samples=1, epochs=1, as_model=True)
@@ -43,7 +44,7 @@ def test_as_the_model_sees_it_are_the_very_pixels_and_their_tokens(config: RunCo
     assert row.images[1][0] == f"epoch 1, {slots} vision tokens"
 
 
-def test_samples_are_spread_over_the_split(config: RunConfig, encoder: Encoder) -> None:
+def test_samples_are_spread_over_the_split(config: RunConfig, encoder: Processor) -> None:
     rows = list(preview(config, encoder, samples=3, epochs=1, as_model=False))
     training = Dataset.open(config.dataset).samples(Split.TRAIN)
     assert [row.text for row in rows] == [training[place].text for place in (0, 8, 15)]

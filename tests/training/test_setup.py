@@ -9,7 +9,9 @@ from dsocr.training.setup import compile_layers
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 def test_layers_are_compiled_in_their_place_and_no_tensor_gets_another_name() -> None:
-    model = attach_adapter(load_base("nano").network, base="nano", revision=None, scope="decoder", rank=2, alpha=4)
+    model = attach_adapter(
+        load_base("nano").network, base="nano", revision=None, target_modules="decoder", r=2, alpha=4
+    )
     before = [list(model.state_dict()), list(adapter_tensors(model))]
     compile_layers(model)
     compiled = [name for name, module in model.named_modules() if module._compiled_call_impl is not None]

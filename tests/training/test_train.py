@@ -191,7 +191,7 @@ def test_checkpointing_leaves_frozen_vision_towers_out_of_the_backward_pass(
 ) -> None:
     config = changed(small_config, adapter={"target_modules": scope}, training={"gradient_checkpointing": True})
     base = load_base("nano")
-    model = fresh_adapter(base.network, config, base.encoder(None, "free_ocr"), revision=None).train()
+    model = fresh_adapter(base.network, config, base.processor(None, "free_ocr"), revision=None).train()
     features = model.get_image_features(torch.zeros(1, 3, 256, 256)).pooler_output[0]
     assert features.requires_grad is reached
 

@@ -14,7 +14,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError
 from dsocr.models.adapters import WEIGHTS
-from dsocr.models.feature_cache import FeatureStore, VisionCache
+from dsocr.models.feature_cache import FeatureCache, FeatureStore
 from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
 from dsocr.training.setup import EncodedSamples, keep_features
@@ -61,7 +61,7 @@ class Kept:
         self.told: list[str] = []
         self.stages: list[tuple[str, str, int, int]] = []
         base = load_base("nano")
-        self.encoder = base.encoder(config.input.resolution, config.input.prompt)
+        self.encoder = base.processor(config.input.resolution, config.input.prompt)
         self.samples = EncodedSamples(lines, self.encoder, augmentation=config.training.augmentation, seed=config.seed)
         self.kept = keep_features(
             config,
@@ -141,7 +141,7 @@ def test_variations_come_back_after_as_many_epochs(frozen: RunConfig, cache: Pat
     fresh.set_epoch(1)
     assert np.array_equal(fresh[1].views.whole, kept.samples.shown(1, 1).views.whole)
     network = load_base("nano").network
-    computed = VisionCache(FeatureStore(cache, 0), network, kept.encoder, autocast=None).fill({"aa": fresh[1]})["aa"]
+    computed = FeatureCache(FeatureStore(cache, 0), network, kept.encoder, autocast=None).fill({"aa": fresh[1]})["aa"]
     assert torch.allclose(computed.tokens, seen[1], atol=1e-5)
 
 

@@ -40,9 +40,9 @@ def check_command(
         dataset = _fixed(Printer(quiet=printer.quiet or json), dataset, out, overwrite)
     # Slow, and not needed to say that there is no dataset.
     from dsocr.data.check import check_for_base
-    from dsocr.models.deepseek_ocr import load_encoder
+    from dsocr.models.family import load_processor
 
-    encoder = load_encoder(base, resolution, prompt, revision)
+    encoder = load_processor(base, resolution, prompt, revision)
     with Printer(quiet=printer.quiet or json).progress("checking", "samples") as tell:
         findings = check_for_base(dataset, encoder, max_text_tokens=max_text_tokens, workers=workers, progress=tell)
     if html is not None:

@@ -19,16 +19,16 @@ def export_command(
     overwrite: bool,
 ) -> None:
     """`dsocr export`."""
-    from dsocr.models.checkpoint import demand_readable
-    from dsocr.models.export_target import demand_apart, refuse_target
+    from dsocr.models.checkpoint import require_readable_adapter
+    from dsocr.models.export_target import require_free_target, require_separate
     from dsocr.runs import RunFolder
 
     out = _export_target(merged, adapter, form)
     run = RunFolder.open(path)
-    refuse_target(out, overwrite=overwrite)
-    demand_apart(out, [run.adapter])
+    require_free_target(out, overwrite=overwrite)
+    require_separate(out, [run.adapter])
     if merged is not None:
-        demand_readable(run.adapter)
+        require_readable_adapter(run.adapter)
     from dsocr.evaluation.scorecard import Scorecard
     from dsocr.models.export import export_adapter, export_merged
 
@@ -36,10 +36,10 @@ def export_command(
     scores = Scorecard.load(run.scorecard).as_dict() if run.scorecard.is_file() else None
     if adapter is None:
         with printer.progress("writing", "tensors") as tell:
-            export = export_merged(run, out, scores=scores, strength=scale, overwrite=overwrite, progress=tell)
+            export = export_merged(run, out, scores=scores, scale=scale, overwrite=overwrite, progress=tell)
     else:
         made_for: Literal["peft", "vllm"] = "vllm" if form == "vllm" else "peft"
-        export = export_adapter(run, out, made_for, scores=scores, strength=scale, overwrite=overwrite)
+        export = export_adapter(run, out, made_for, scores=scores, scale=scale, overwrite=overwrite)
     printer.result(f"{'adapter' if adapter else 'merged model'}: {out}")
     printer.say(f"card:    {out / 'README.md'}, with the prompt and settings to read with")
     printer.say(f"next:    {export.serve_command(out) or 'the card says how to load it'}")

@@ -27,10 +27,10 @@ def preview_command(
     write = sheet_writer(out)
     config = _config(path, augmentation, seed)
     # Slow, and not needed to say that something is not there.
-    from dsocr.models.deepseek_ocr import load_encoder
+    from dsocr.models.family import load_processor
     from dsocr.training.preview import preview
 
-    encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
+    encoder = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     rows = list(preview(config, encoder, samples=samples, epochs=epochs, as_model=as_model))
     how = f"augmentation {config.training.augmentation}, seed {config.seed}"
     seen = f", as {config.base} sees it at {encoder.resolution.name}" if as_model else ""

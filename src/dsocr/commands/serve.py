@@ -27,7 +27,7 @@ def serve_command(
     shelf: Path | None,
 ) -> None:
     """`dsocr serve`: until a signal ends it."""
-    from dsocr.models.checkpoint import demand_readable
+    from dsocr.models.checkpoint import require_readable_adapter
     from dsocr.server import adapter_folder, adapter_name
 
     token = os.environ.get(TOKEN, "").strip() or None  # `set TOKEN=word ` keeps the space
@@ -45,7 +45,7 @@ def serve_command(
     if len(adapters) < len(runs):
         raise ConfigError("two runs have the same name", hint="their folders' names are what clients ask for")
     for folder in adapters.values():
-        demand_readable(folder)
+        require_readable_adapter(folder)
     listening(host, port).close()  # before the base is loaded, which may take minutes
     try:  # slow, and not needed to say what is not there
         from dsocr.server.app import create_app, run_server

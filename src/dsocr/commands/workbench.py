@@ -31,7 +31,7 @@ def workbench_command(
     language: "Language",
 ) -> None:
     """`dsocr workbench`: until a signal ends it."""
-    from dsocr.models.checkpoint import demand_readable
+    from dsocr.models.checkpoint import require_readable_adapter
     from dsocr.runs import RunFolder
     from dsocr.workbench.background import Training, recipe_of
 
@@ -39,7 +39,7 @@ def workbench_command(
         raise DataError("no such file or folder", where=source)
     reads = None if run is None else RunFolder.open(run)
     if reads is not None:
-        demand_readable(reads.adapter)
+        require_readable_adapter(reads.adapter)
     recipe = recipe_of(run, config)
     try:  # slow, and not needed to say what is not there
         import nicegui  # noqa: F401

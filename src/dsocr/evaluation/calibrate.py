@@ -16,7 +16,7 @@ from dsocr.evaluation.evaluate import dataset_of
 from dsocr.evaluation.report.pages import render_calibration
 from dsocr.images import open_image
 from dsocr.inference.confidence import UNCALIBRATED, Calibration, ScoredText
-from dsocr.models.checkpoint import demand_readable
+from dsocr.models.checkpoint import require_readable_adapter
 from dsocr.runs import RunFolder, to_json, write_atomically
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def calibrate(
     if not fitted and not kept.lines:
         hint = "give a dataset that has one: --dataset"
         raise DataError("has no validation split to fit confidences on", where=opened.folder, hint=hint)
-    demand_readable(run.adapter)
+    require_readable_adapter(run.adapter)
     from dsocr.inference.reader import Transcriber
 
     transcriber = replace(Transcriber.of_run(run, merged=True), calibration=UNCALIBRATED)

@@ -21,8 +21,8 @@ from dsocr.evaluation.scores import LineScore, hands_by_writer, score_lines, wri
 from dsocr.images import open_image
 from dsocr.inference.generation import Generation, batches
 from dsocr.io.files import file_hash, shipped
-from dsocr.models.checkpoint import EMBEDDED, demand_readable
-from dsocr.models.deepseek_ocr import Encoder
+from dsocr.models.checkpoint import EMBEDDED, require_readable_adapter
+from dsocr.models.deepseek_ocr import Processor
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import is_blank
 
@@ -155,7 +155,7 @@ class Guard:
         spread = [samples[place * len(samples) // chosen] for place in range(chosen)]
         return cls(folder.name, spread, section.margin)
 
-    def read(self, network: "PreTrainedModel", encoder: Encoder, generation: Generation) -> ErrorRate:
+    def read(self, network: "PreTrainedModel", encoder: Processor, generation: Generation) -> ErrorRate:
         """The pooled errors of the network, with its adapter or without, as it is. It is left in evaluation mode."""
         from dsocr.inference.decoding import decode
 
@@ -191,7 +191,7 @@ def evaluate(
     """
     opened = dataset_of(run, dataset)
     samples = samples_to_score(opened, split, limit)
-    demand_readable(run.adapter)
+    require_readable_adapter(run.adapter)
     from dsocr.inference.reader import Transcriber
 
     transcriber = Transcriber.of_run(run)

@@ -15,7 +15,7 @@ from dsocr.inference.confidence import Pieces, ScoredText, TokenScore
 from dsocr.inference.generation import Generation, batches
 from dsocr.models.batch import collate
 from dsocr.models.deepseek_images import Resolution, another_resolution
-from dsocr.models.deepseek_ocr import Encoded, Encoder
+from dsocr.models.deepseek_ocr import Encoded, Processor
 from dsocr.text import is_looping, loop_start
 
 _EVERY = 16
@@ -130,7 +130,7 @@ class Reading:
 
 @torch.inference_mode()
 def decode(
-    network: PreTrainedModel, encoder: Encoder, samples: Sequence[Encoded], generation: Generation
+    network: PreTrainedModel, encoder: Processor, samples: Sequence[Encoded], generation: Generation
 ) -> list[Reading]:
     """The readings of a batch of samples, in their order. The network is put into evaluation mode and left there."""
     network.eval()
@@ -156,7 +156,7 @@ def decode(
 
 def _searched(
     network: PreTrainedModel,
-    encoder: Encoder,
+    encoder: Processor,
     samples: Sequence[Encoded],
     batch: dict[str, Any],
     generation: Generation,
@@ -176,7 +176,7 @@ def _searched(
 
 
 def _looked_back(
-    network: PreTrainedModel, encoder: Encoder, sample: Encoded, ids: Sequence[int]
+    network: PreTrainedModel, encoder: Processor, sample: Encoded, ids: Sequence[int]
 ) -> tuple[list[float], list[bool]]:
     """The log probability of each written token, the tokens before it given.
 
@@ -191,7 +191,7 @@ def _looked_back(
     return (chosen - logits.logsumexp(1)).tolist(), [False] * len(ids)
 
 
-def _settings(encoder: Encoder, generation: Generation) -> GenerationConfig:
+def _settings(encoder: Processor, generation: Generation) -> GenerationConfig:
     return GenerationConfig(
         do_sample=False,
         num_beams=generation.num_beams,
@@ -203,7 +203,7 @@ def _settings(encoder: Encoder, generation: Generation) -> GenerationConfig:
     )
 
 
-def _guard(generation: Generation, encoder: Encoder, prompt: int) -> list[NoRepeatNgram]:
+def _guard(generation: Generation, encoder: Processor, prompt: int) -> list[NoRepeatNgram]:
     size, window = generation.no_repeat_ngram_size, generation.no_repeat_ngram_window
     if not size:
         return []
@@ -244,7 +244,7 @@ class LineReading:
 
 
 def without_loops(
-    network: Any, encoder: Encoder, generation: Generation, images: Sequence[Image.Image], readings: Sequence[Reading]
+    network: Any, encoder: Processor, generation: Generation, images: Sequence[Image.Image], readings: Sequence[Reading]
 ) -> list[LineReading]:
     """The readings of some lines, those that loop replaced; `images` are the lines', one each.
 
@@ -273,7 +273,7 @@ def without_loops(
 
 
 def _read(
-    network: Any, encoder: Encoder, generation: Generation, images: Sequence[Image.Image], places: Sequence[int]
+    network: Any, encoder: Processor, generation: Generation, images: Sequence[Image.Image], places: Sequence[int]
 ) -> Iterator[tuple[int, Reading]]:
     """The readings of the images at these places."""
     for batch in batches(places, generation.batch_size):
@@ -281,7 +281,9 @@ def _read(
         yield from zip(batch, readings, strict=True)
 
 
-def _other_looks(encoder: Encoder, images: Sequence[Image.Image], places: Sequence[int]) -> dict[Resolution, list[int]]:
+def _other_looks(
+    encoder: Processor, images: Sequence[Image.Image], places: Sequence[int]
+) -> dict[Resolution, list[int]]:
     """The places of images by another resolution that shows them; those for which there is none are not among them."""
     looks: dict[Resolution, list[int]] = {}
     for place in places:

@@ -19,7 +19,7 @@ from dsocr.inference.confidence import (
 from dsocr.inference.decoding import LineReading, decode, without_loops
 from dsocr.inference.generation import Generation, batches, read_by_length
 from dsocr.models.adapters import load_adapter
-from dsocr.models.deepseek_ocr import Encoder
+from dsocr.models.deepseek_ocr import Processor
 from dsocr.models.loading import choose_device, choose_dtype, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
@@ -33,7 +33,7 @@ class Transcriber:
     """Reads images with one network; `network` may carry an adapter, which `without_adapter` switches off."""
 
     network: Any
-    encoder: Encoder
+    encoder: Processor
     generation: Generation
     text_policy: TextPolicy
     calibration: Calibration = UNCALIBRATED
@@ -56,7 +56,7 @@ class Transcriber:
         network = load_adapter(base.network, folder)
         if merged:
             network = network.merge_and_unload()
-        encoder = base.encoder(settings.resolution, settings.prompt)
+        encoder = base.processor(settings.resolution, settings.prompt)
         generation = Generation(**settings.generation)
         calibration = Calibration.load(folder)
         return cls(network, encoder, generation, settings.text_policy, calibration)

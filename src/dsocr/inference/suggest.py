@@ -28,7 +28,7 @@ from dsocr.images import open_image, read_bytes
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems
 from dsocr.io.sources import opened
-from dsocr.models.checkpoint import demand_readable
+from dsocr.models.checkpoint import require_readable_adapter
 from dsocr.runs import RunFolder, to_json, writing_folder
 
 RARE = 20
@@ -205,7 +205,7 @@ def next_lines(
     """
     refuse_conversion(out, source, overwrite=overwrite, called="queue")
     if reader is None:
-        demand_readable(run.adapter)
+        require_readable_adapter(run.adapter)
     known, remarks = _known(run)
     notes = Notes(strict)
     with (

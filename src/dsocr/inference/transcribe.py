@@ -31,7 +31,7 @@ from dsocr.inference.pages import (
 from dsocr.inference.remote import Engine, RemoteReader
 from dsocr.inference.review import Foretold, write_review
 from dsocr.io.files import MANIFEST, now
-from dsocr.models.checkpoint import demand_readable
+from dsocr.models.checkpoint import require_readable_adapter
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, to_json, write_atomically
 
@@ -225,7 +225,7 @@ def transcribe(
         _refuse_review(review, out, overwrite=overwrite)
     recover(out)
     elsewhere = reader is not None or isinstance(engine, Engine)
-    settings = ReadingSettings.load(run.adapter) if elsewhere else demand_readable(run.adapter)
+    settings = ReadingSettings.load(run.adapter) if elsewhere else require_readable_adapter(run.adapter)
     opening = Opening(unit or settings.unit, choose_segmenter(segmenter), replace_texts)
     with work_folder(out) as work, find_pages(inputs, work.unpacked, shows=shows, out=out) as found:
         if not found.pages or (strict and found.refused):

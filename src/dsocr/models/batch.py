@@ -1,4 +1,4 @@
-"""Encoded samples as a batch of tensors, for training and for transcription alike.
+"""Batches of encoded samples, for training and transcription.
 
 Shapes: `B` batch, `T` tokens, `S` side of the canvas, `s` side of a tile, `N` tiles of the whole batch.
 """
@@ -17,27 +17,27 @@ from dsocr.errors import ModelError
 from dsocr.models.deepseek_ocr import Encoded
 
 IGNORED = -100
-"""The label of a position that is not learnt."""
+"""The label of a position without loss."""
 
 PIXELS = ("pixel_values", "pixel_values_local")
-"""The parts of a batch that are pixels."""
+"""The entries of a batch that are pixels."""
 
 
 @dataclass(slots=True)
 class ImageFeatures:
-    """What the vision towers said of each image of a batch, as the native forward takes it in place of pixels.
+    """The features of each image of a batch, which the native forward takes instead of pixels.
 
-    Not frozen: transformers repeats them in place where a search follows several texts of an image.
+    Not frozen, because beam search in transformers repeats them in place.
     """
 
     pooler_output: list[Tensor]
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "ImageFeatures":
-        """The same on a device; the Trainer moves batches so."""
+        """Move the features to a device."""
         return ImageFeatures([image.to(device, non_blocking=non_blocking) for image in self.pooler_output])
 
     def pin_memory(self) -> "ImageFeatures":
-        """The same in memory that a device can read while it computes."""
+        """Copy the features to pinned memory."""
         return ImageFeatures([image.pin_memory() for image in self.pooler_output])
 
 
@@ -49,17 +49,17 @@ def collate(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, Any]:
-    """A batch: `input_ids`, `attention_mask` (B, T) and `pixel_values` (B, 3, S, S), and for training `labels` (B, T).
+    """Return `input_ids`, `attention_mask` (B, T), `pixel_values` (B, 3, S, S) and, for training, `labels` (B, T).
 
-    Where an image has tiles, also `pixel_values_local` (N, 3, s, s), `num_local_patches` with a number for each sample
-    and, for models that stitch tiles, `patches_grid` with their columns and rows. Where the samples have features,
-    `mm_encoder_outputs` takes the place of all pixels. With torch.uint8 as `dtype` pixels stay bytes: see `normalized`.
+    With tiles also `pixel_values_local` (N, 3, s, s), `num_local_patches` with a number per sample and, for networks
+    that stitch tiles, `patches_grid` with their columns and rows. If the samples have features, `mm_encoder_outputs`
+    replaces all pixels. With `dtype` torch.uint8 pixels stay bytes; see `normalize_pixels`.
 
-    Only the transcription and its end token are learnt; prompt, image slots and padding are `IGNORED`. Training pads
-    right, generation left. Samples with and without transcription do not mix.
+    Labels are `IGNORED` except for the transcription and its end token. Training pads right, generation left. Raises
+    ModelError for an empty batch and for samples with and without transcription in one.
     """
     if len({bool(sample.answer_ids) for sample in samples}) != 1:
-        raise ModelError("a batch needs samples, and all of them with a transcription or none")
+        raise ModelError("Samples with and without transcription cannot share a batch", code="batch-mixed")
     rows = [(*sample.prompt_ids, *sample.answer_ids) for sample in samples]
     longest = max(map(len, rows))
     batch: dict[str, Any] = {
@@ -68,26 +68,26 @@ def collate(
         **_images(samples, device, dtype),
     }
     if samples[0].answer_ids:
-        learnt = [(*(IGNORED,) * len(sample.prompt_ids), *sample.answer_ids) for sample in samples]
-        batch["labels"] = _padded(learnt, IGNORED, longest, padding).to(device)
+        labels = [(*(IGNORED,) * len(sample.prompt_ids), *sample.answer_ids) for sample in samples]
+        batch["labels"] = _padded(labels, IGNORED, longest, padding).to(device)
     return batch
 
 
-def only_learnt(batch: dict[str, Any]) -> dict[str, Any]:
-    """The batch with `labels` (B, L) for the positions alone from which something is learnt, at most L in a sample.
+def drop_ignored_positions(batch: dict[str, Any]) -> dict[str, Any]:
+    """Restrict `labels` to the positions with a loss, (B, L) with L the largest number of them in a sample.
 
-    The network gives logits for `logits_to_keep` and no others, which is most of the memory where the vocabulary is
-    large. The loss is the same. Done where `labels` still are on the CPU, no device has to be waited for.
+    The network computes logits for `logits_to_keep` only, which saves most of the memory of a large vocabulary; the
+    loss is the same. Call it while `labels` are on the CPU, so that no device has to be waited for.
     """
     following = pad(batch["labels"], (0, 1), value=IGNORED)[:, 1:]
-    most = max(1, int((following != IGNORED).sum(1).max()))  # the network wants a position, if only to ignore it
+    most = max(1, int((following != IGNORED).sum(1).max()))  # the network needs at least one position
     positions = (following == IGNORED).to(torch.uint8).argsort(dim=1, stable=True)[:, :most]
     labels = following.gather(1, positions)
     return {**batch, "labels": labels, "shift_labels": labels, "logits_to_keep": positions}
 
 
 def aligned_labels(batch: dict[str, Any]) -> Tensor:
-    """The labels (B, T) of a batch, each beside its own id, whether or not `only_learnt` has taken most of them out."""
+    """Return the labels (B, T) aligned with `input_ids`, also after `drop_ignored_positions`."""
     labels: Tensor = batch["labels"]
     if "logits_to_keep" not in batch:
         return labels
@@ -96,26 +96,23 @@ def aligned_labels(batch: dict[str, Any]) -> Tensor:
     return aligned.scatter(1, batch["logits_to_keep"] + 1, labels)[:, :length]
 
 
-def normalized(batch: dict[str, Any], dtype: torch.dtype = torch.float32) -> dict[str, Any]:
-    """The batch with its pixels as numbers, where they are bytes: computed where they lie, four times less to move."""
+def normalize_pixels(batch: dict[str, Any], dtype: torch.dtype = torch.float32) -> dict[str, Any]:
+    """Convert a batch's pixels from bytes to numbers on their device, so that four times fewer bytes are moved."""
     pixels = {name: batch[name] for name in PIXELS if name in batch and batch[name].dtype is torch.uint8}
     return {**batch, **{name: normalize(values).to(dtype) for name, values in pixels.items()}}
 
 
 def normalize(pixels: Tensor) -> Tensor:
-    """Bytes 0..255 as float32 -1..1, of any shape.
-
-    This is the authors' arithmetic: mean and standard deviation 0.5, not those of ImageNet.
-    """
+    """Map bytes 0..255 to float32 -1..1, with the authors' mean and standard deviation of 0.5, for any shape."""
     return pixels.to(torch.float32).div_(255).sub_(0.5).div_(0.5)
 
 
 def _images(samples: Sequence[Encoded], device: torch.device | str, dtype: torch.dtype) -> dict[str, Any]:
-    """What the model is told of the images: their features, or pixels of the whole and of the tiles."""
+    """Return the images' entries of a batch: features, or pixels of the whole images and their tiles."""
     features = [sample.features for sample in samples if sample.features is not None]
     if features:
         if len(features) != len(samples):
-            raise ModelError("a batch needs samples that all have features or none")
+            raise ModelError("Samples with and without features cannot share a batch", code="batch-mixed")
         return {"mm_encoder_outputs": {"image": ImageFeatures(features).to(device)}}
     images: dict[str, Any] = {
         "pixel_values": _pixels(np.stack([sample.views.whole for sample in samples]), device, dtype)

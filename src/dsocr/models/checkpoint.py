@@ -1,12 +1,13 @@
-"""Where a base lies: in the package, a folder, or the Hub's cache.
+"""The files of a checkpoint: where a base is, its `config.json`, its tokenizer, and the headers of its safetensors.
 
-Needs no torch, so that of a base that is nowhere can be told at once.
+Needs no torch, so that a base that is not found can be reported at once.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
@@ -14,33 +15,11 @@ from dsocr.errors import ModelError
 from dsocr.io.hub import cached, fetch, is_hub_id
 from dsocr.runs import READING, ReadingSettings
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 EMBEDDED = "nano"
 """The name of the base that ships with the package."""
-
-
-def find_base(name: str, revision: str | None = None) -> tuple[Path, str | None]:
-    """The folder of a base, and its commit if it is one of the Hub. Raises ModelError where it is nowhere."""
-    if name == EMBEDDED:
-        return Path(str(resources.files("dsocr") / "models" / "bases" / EMBEDDED)), None
-    if Path(name).is_dir():
-        return Path(name), None
-    if is_hub_id(name):
-        return fetch(name, revision)
-    raise ModelError(
-        f"no base model {name!r}: neither {EMBEDDED!r}, nor a folder here, nor a Hub id",
-        hint="a Hub id reads owner/name, for example deepseek-ai/DeepSeek-OCR",
-    )
-
-
-def base_at_hand(name: str, revision: str | None = None) -> Path:
-    """The folder of a base, which may lack weights still; the Hub is asked only for one that its cache does not hold.
-
-    Enough to know what base it is. Raises ModelError where it is nowhere.
-    """
-    on_hub = name != EMBEDDED and not Path(name).is_dir() and is_hub_id(name)
-    kept = cached(name, revision) if on_hub else None
-    return kept or find_base(name, revision)[0]
-
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -49,68 +28,124 @@ Shapes = Mapping[str, tuple[int, ...]]
 """The shape of each tensor, by name."""
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+_AGAIN = "download the checkpoint again"
+
+
+def find_base(name: str, revision: str | None = None) -> tuple[Path, str | None]:
+    """Return the folder of a base, and its commit if it comes from the Hub. Raises ModelError if it is not found."""
+    if name == EMBEDDED:
+        return Path(str(resources.files("dsocr") / "models" / "bases" / EMBEDDED)), None
+    if Path(name).is_dir():
+        return Path(name), None
+    if is_hub_id(name):
+        return fetch(name, revision)
+    raise ModelError(
+        f"Base model {name!r} not found: it is neither {EMBEDDED!r}, nor a folder, nor a Hub id",
+        code="base-not-found",
+        hint="a Hub id reads owner/name, for example deepseek-ai/DeepSeek-OCR",
+    )
+
+
+def find_base_metadata(name: str, revision: str | None = None) -> Path:
+    """Return the folder of a base, possibly without weights; downloads only if the Hub's cache does not hold it.
+
+    Enough to recognise the base. Raises ModelError if it is not found.
+    """
+    on_hub = name != EMBEDDED and not Path(name).is_dir() and is_hub_id(name)
+    found = cached(name, revision) if on_hub else None
+    return found or find_base(name, revision)[0]
+
+
+def read_config_json(folder: Path) -> dict[str, Any]:
+    """Read the `config.json` of a checkpoint. Raises ModelError if it is missing or not a JSON object."""
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelError("Not a model folder: config.json is missing", code="config-missing", where=folder) from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ModelError(f"Invalid JSON: {error}", code="config-not-json", where=path) from error
+    if not isinstance(config, dict):
+        raise ModelError("Not the configuration of a model", code="config-not-json", where=path)
+    return config
+
+
+def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
+    """Load the tokenizer of a base. Raises ModelError if its file or one of its special tokens is missing."""
+    from transformers import PreTrainedTokenizerFast
+
+    if not (folder / "tokenizer.json").is_file():
+        raise ModelError("tokenizer.json is missing", code="tokenizer-missing", where=folder, hint=_AGAIN)
+    # Not AutoTokenizer: the published configs name a class with another pre-tokenizer than their tokenizer.json has.
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    for name in ("bos", "eos", "pad"):
+        if getattr(tokenizer, f"{name}_token_id") is None:
+            raise ModelError(f"Tokenizer has no {name} token", code="tokenizer-incomplete", where=folder)
+    return tokenizer
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a checkpoint, those its index names or the single one.
+    """Return the safetensors files of a checkpoint: those its index names, or the single one.
 
-    Raises ModelError where there are none, where one that the index names is missing, or lies outside the folder.
+    Raises ModelError if there are none, or if one named by the index is missing or outside the folder.
     """
     if (folder / INDEX).is_file():
-        return [folder / name for name in _indexed(folder / INDEX)]
+        return [folder / name for name in _indexed_files(folder / INDEX)]
     if (folder / SINGLE).is_file():
         return [folder / SINGLE]
     if any(next(folder.glob(pattern), None) for pattern in _PICKLES):
         raise ModelError(
-            "its weights are pickles, which can run code and are not read",
+            "Weights are pickled, which can run code, and are not loaded",
+            code="weights-pickled",
             where=folder,
             hint="use the checkpoint's safetensors files",
         )
-    raise ModelError(f"has no weights: neither {SINGLE} nor {INDEX}", where=folder, hint="was it downloaded whole?")
+    raise ModelError(f"No weights: neither {SINGLE} nor {INDEX}", code="weights-missing", where=folder, hint=_AGAIN)
 
 
 def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Every tensor of the checkpoint in a folder. Raises ModelError for a file that is cut off or no safetensors."""
-    return {name: shape for file in weight_files(folder) for name, shape, _ in heads_in(file)}
+    """Return the shape of every tensor of a checkpoint. Raises ModelError for a truncated or invalid file."""
+    return {name: shape for file in weight_files(folder) for name, shape, _ in tensor_headers(file)}
 
 
 def tensor_types(folder: Path) -> dict[str, str]:
-    """The number format of every tensor of the checkpoint, as safetensors calls it: `BF16`, `F32`, `I64`, ..."""
-    return {name: kind for file in weight_files(folder) for name, _, kind in heads_in(file)}
+    """Return the number format of every tensor, as safetensors names it: `BF16`, `F32`, `I64`, ..."""
+    return {name: kind for file in weight_files(folder) for name, _, kind in tensor_headers(file)}
 
 
-def _indexed(index: Path) -> list[str]:
-    try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError("is not an index of weights", where=index, hint="download the checkpoint again") from error
-    for name in names:
-        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
-            raise ModelError(f"names {name!r}, which is not a safetensors file beside it", where=index)
-        if not (index.parent / name).is_file():
-            raise ModelError(f"names {name}, which is missing", where=index, hint="was it downloaded whole?")
-    return names
-
-
-def heads_in(file: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
-    """Name, shape and number format of each tensor in a file. Raises ModelError where it is cut off."""
+def tensor_headers(file: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
+    """Yield name, shape and number format of each tensor in a file. Raises ModelError if it is truncated."""
     try:
         with safe_open(file, framework="numpy") as tensors:
             for name in tensors.keys():  # noqa: SIM118  (not a mapping)
-                head = tensors.get_slice(name)
-                yield name, tuple(head.get_shape()), head.get_dtype()
+                header = tensors.get_slice(name)
+                yield name, tuple(header.get_shape()), header.get_dtype()
     except SafetensorError as error:
         raise ModelError(
-            f"is not a whole safetensors file ({error})", where=file, hint="was it downloaded whole?"
+            f"Not a complete safetensors file ({error})", code="weights-damaged", where=file, hint=_AGAIN
         ) from error
 
 
-def demand_readable(adapter: Path) -> ReadingSettings:
-    """The settings to read with. Raises RunError where they are damaged, ModelError where their base is nowhere."""
+def _indexed_files(index: Path) -> list[str]:
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError("Not an index of weights", code="weights-index", where=index, hint=_AGAIN) from error
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+            message = f"Index names {name!r}, which is not a safetensors file in this folder"
+            raise ModelError(message, code="weights-index", where=index)
+        if not (index.parent / name).is_file():
+            raise ModelError(f"Index names {name}, which is missing", code="weights-missing", where=index, hint=_AGAIN)
+    return names
+
+
+def require_readable_adapter(adapter: Path) -> ReadingSettings:
+    """Return the settings to read with. Raises RunError if they are damaged, ModelError if their base is not found."""
     settings = ReadingSettings.load(adapter)
     try:
-        base_at_hand(settings.base, settings.base_revision)
+        find_base_metadata(settings.base, settings.base_revision)
     except ModelError as error:
-        hint = f"{error.hint}; where the base lies in another folder, name it as `base` in {adapter / READING}"
-        raise ModelError(error.message, where=error.where, hint=hint) from error
+        hint = f"{error.hint}; if the base is in another folder, set `base` in {adapter / READING}"
+        raise ModelError(error.message, code=error.code, where=error.where, hint=hint) from error
     return settings

@@ -1,7 +1,8 @@
-"""How an image enters a model: the names of its resolutions, their sizes, and the image slots they need.
+"""How DeepSeek-OCR sees an image: the named resolutions, their image slots, and the pixels of each view.
 
-Knows nothing about weights; `views.py` turns an image into pixels at one of these resolutions. The published numbers
-are those of the authors' `infer` and of their vLLM configuration.
+Pillow and NumPy only. The published sizes are those of the authors' `infer` and of their vLLM configuration. A line of
+handwriting, ten to twenty times as wide as high, can also be wrapped: cut where there is least ink into rows that fill
+a square canvas.
 """
 
 import math
@@ -16,26 +17,29 @@ from PIL import Image, ImageOps
 
 from dsocr.errors import ConfigError
 
-Layout = Literal["fold", "pad", "squash"]
+Layout = Literal["wrap", "pad", "squash"]
+
+Variant = Literal["deepseek_ocr", "unlimited_ocr", "deepseek_ocr_2", "nano"]
+"""Bases with the same image preparation; `nano` is DeepSeek-OCR's network with small numbers."""
 
 Grid = tuple[int, int]
-"""Columns and rows of tiles; (1, 1) is an image without tiles."""
+"""Columns and rows of tiles; (1, 1) for an image without tiles."""
 
 UNTILED: Grid = (1, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """Close-ups of an image that is larger than one tile: `fewest` to `most` square tiles of `size` pixels."""
+    """Close-ups of an image larger than one tile: `fewest` to `most` square tiles of `size` pixels."""
 
     size: int
     fewest: int
     most: int
 
     def grid(self, width: int, height: int) -> Grid:
-        """The grid whose shape is nearest the image's; of two equally near the later, if the image can fill half of it.
+        """Return the grid with the aspect ratio nearest to the image's, as the authors' `dynamic_preprocess` does.
 
-        This is `dynamic_preprocess` of the authors, for images of which one side is longer than a tile.
+        Of two equally near the larger one wins if the image can fill half of it.
         """
         if width <= self.size and height <= self.size:
             return UNTILED
@@ -57,26 +61,26 @@ class Tiling:
 class Resolution:
     """One way to show an image: on a square canvas of `size` pixels, filled by `layout`, and in tiles with a `tiling`.
 
-    `pad` keeps the aspect ratio and centres the image on grey; `squash` does not keep it (what the authors' tiny and
-    small do); `fold` cuts a line image into rows of at most `tallest_row` pixels. `token_pixels` is the side of the
+    `pad` keeps the aspect ratio and centres the image on grey; `squash` does not keep it (as the authors' tiny and
+    small do); `wrap` cuts a line image into rows of at most `max_row_height` pixels. `token_pixels` is the side of the
     square of pixels that becomes one vision token. With `row_ends` each row of tokens ends with a slot of its own, and
-    tiles are stitched to one picture; without, tiles come one after another.
+    tiles are stitched into one picture; without, tiles follow each other.
     """
 
     name: str
     size: int
     layout: Layout
     token_pixels: int
-    tallest_row: int = 0
+    max_row_height: int = 0
     tiling: Tiling | None = None
     row_ends: bool = True
 
     def grid(self, width: int, height: int) -> Grid:
-        """The tiles an image of this size is shown in, beside the whole."""
+        """Return the grid of tiles for an image of this size, shown beside the whole."""
         return UNTILED if self.tiling is None else self.tiling.grid(width, height)
 
     def slots(self, grid: Grid = UNTILED) -> int:
-        """Image slots in the input ids: one a vision token, one at each row's end, one after the last view."""
+        """Count the image slots in the input ids: one per vision token and row end, and one after the last view."""
         side = self.size // self.token_pixels
         slots = self._slots(side, side) + 1
         if grid != UNTILED and self.tiling is not None:
@@ -89,7 +93,7 @@ class Resolution:
         return rows * (columns + 1 if self.row_ends else columns)
 
     def distortion(self, width: int, height: int) -> float:
-        """How much taller than true letters are shown, of the view that shows the most detail; 1 is undistorted."""
+        """Return by how much letters are stretched vertically in the most detailed view; 1 is undistorted."""
         grid = self.grid(width, height)
         if grid != UNTILED:
             return (grid[1] / height) / (grid[0] / width)
@@ -99,9 +103,9 @@ class Resolution:
 _SQUASHED = [Resolution("tiny", 512, "squash", 64), Resolution("small", 640, "squash", 64)]
 _BASE = Resolution("base", 1024, "pad", 64)
 # Not one of the authors': a line as a small paragraph, at the size of their `small`.
-_FOLD = Resolution("fold", 640, "fold", 64, tallest_row=128)
+_WRAP = Resolution("wrap", 640, "wrap", 64, max_row_height=128)
 
-_RESOLUTIONS_BY_FAMILY = {
+_RESOLUTIONS = {
     "deepseek_ocr": [
         *_SQUASHED,
         _BASE,
@@ -109,35 +113,38 @@ _RESOLUTIONS_BY_FAMILY = {
         Resolution("gundam", 1024, "pad", 64, tiling=Tiling(640, 2, 9)),
         # The authors' vLLM configuration, and vLLM's own, stop at six tiles.
         Resolution("gundam_vllm", 1024, "pad", 64, tiling=Tiling(640, 2, 6)),
-        _FOLD,
+        _WRAP,
     ],
-    "unlimited_ocr": [*_SQUASHED, _BASE, Resolution("gundam", 1024, "pad", 64, tiling=Tiling(640, 2, 32)), _FOLD],
+    "unlimited_ocr": [*_SQUASHED, _BASE, Resolution("gundam", 1024, "pad", 64, tiling=Tiling(640, 2, 32)), _WRAP],
     "deepseek_ocr_2": [
         Resolution("small", 768, "squash", 64, row_ends=False),
         Resolution("base", 1024, "pad", 64, row_ends=False),
         Resolution("gundam", 1024, "pad", 64, tiling=Tiling(768, 2, 6), row_ends=False),
-        Resolution("fold", 768, "fold", 64, tallest_row=128, row_ends=False),
+        Resolution("wrap", 768, "wrap", 64, max_row_height=128, row_ends=False),
     ],
-    "nano": [Resolution("fold", 256, "fold", 32, tallest_row=64)],
+    "nano": [Resolution("wrap", 256, "wrap", 32, max_row_height=64)],
 }
-_DEFAULT_BY_FAMILY = {"deepseek_ocr": "base", "unlimited_ocr": "base", "deepseek_ocr_2": "base", "nano": "fold"}
+_DEFAULTS = {"deepseek_ocr": "base", "unlimited_ocr": "base", "deepseek_ocr_2": "base", "nano": "wrap"}
 
-Family = Literal["deepseek_ocr", "unlimited_ocr", "deepseek_ocr_2", "nano"]
-"""Base models that are prepared for alike; `nano` is DeepSeek-OCR's network with small numbers."""
-
-
-def resolutions(family: Family) -> list[Resolution]:
-    """Every resolution of a family."""
-    return list(_RESOLUTIONS_BY_FAMILY[family])
+_FORMER_NAMES = {"fold": "wrap"}
+"""Names in the files of earlier runs."""
 
 
-def find_resolution(family: Family, name: str | None) -> Resolution:
-    """The family's resolution of that name, its default for None. Raises ConfigError listing the names."""
-    resolutions = {resolution.name: resolution for resolution in _RESOLUTIONS_BY_FAMILY[family]}
-    chosen = resolutions.get(name or _DEFAULT_BY_FAMILY[family])
+def resolutions(variant: Variant) -> list[Resolution]:
+    """Return every resolution of a base."""
+    return list(_RESOLUTIONS[variant])
+
+
+def find_resolution(variant: Variant, name: str | None) -> Resolution:
+    """Return the resolution of that name, or the default for None. Raises ConfigError listing the names."""
+    known = {resolution.name: resolution for resolution in _RESOLUTIONS[variant]}
+    name = name or _DEFAULTS[variant]
+    chosen = known.get(_FORMER_NAMES.get(name, name))
     if chosen is None:
         raise ConfigError(
-            f"input.resolution: this base has no resolution {name!r}", hint=f"it has {', '.join(resolutions)}"
+            f"This base has no resolution {name!r} (input.resolution)",
+            code="resolution-unknown",
+            hint=f"it has {', '.join(known)}",
         )
     return chosen
 
@@ -146,48 +153,48 @@ PAD_COLOUR = 127
 """The grey around an image on its canvas: int(0.5 * 255), as the authors of DeepSeek-OCR pad."""
 
 _SHORTEST_ROW = 0.6
-"""A row is cut no earlier than this share of the canvas width, so that few rows are needed."""
+"""A row is cut no earlier than at this share of the canvas width, so that few rows are needed."""
 
 _FILL = 0.87
-"""Share of the canvas a folded line may fill: rows end at gaps, and without room cuts would go through letters."""
+"""Share of the canvas a wrapped line may fill: rows end at gaps, and without room cuts would go through letters."""
 
 _GAP = 0.045
 """Width of the gap a cut looks for, as a share of the canvas width: about half a letter."""
 
 
 @dataclass(frozen=True, slots=True)
-class Folding:
-    """Where a line image was cut: `edges` are row boundaries in pixels of the line scaled to `row_height`."""
+class Wrapping:
+    """Where a line image is cut: `edges` are row boundaries in pixels of the line scaled to `row_height`."""
 
     row_height: int
     scaled_width: int
     edges: tuple[int, ...]
 
 
-def plan_folding(grey: NDArray[np.uint8], size: int, tallest_row: int) -> Folding:
-    """The cuts for a line image, given its grey values (height, width).
+def plan_wrapping(grey: NDArray[np.uint8], size: int, max_row_height: int) -> Wrapping:
+    """Plan the cuts for a line image, given its grey values (height, width).
 
-    Rows are `tallest_row` pixels high while the line fits on the canvas so, else lower, all of one height. A line too
+    Rows are `max_row_height` pixels high if the line then fits on the canvas, else lower, all of one height. A line too
     wide even for rows of an eighth of the canvas is narrowed to fit them.
     """
     height, width = grey.shape
-    rows, scaled_width = folded_size(width, height, size, tallest_row)
-    return Folding(size // rows, scaled_width, _edges(_ink(grey, scaled_width), size, rows))
+    rows, scaled_width = wrapped_size(width, height, size, max_row_height)
+    return Wrapping(size // rows, scaled_width, _edges(_ink(grey, scaled_width), size, rows))
 
 
-def folded_size(width: int, height: int, size: int, tallest_row: int) -> tuple[int, int]:
-    """The rows that a line image of this size is cut into, and how wide it is before that."""
-    most_rows = max(8, size // tallest_row)
-    for rows in range(size // tallest_row, most_rows + 1):
+def wrapped_size(width: int, height: int, size: int, max_row_height: int) -> tuple[int, int]:
+    """Return the number of rows for a line image of this size, and its width in pixels before it is cut."""
+    most_rows = max(8, size // max_row_height)
+    for rows in range(size // max_row_height, most_rows + 1):
         scaled_width = max(1, round(width * (size // rows) / height))
         if scaled_width <= size or scaled_width <= _FILL * rows * size:
             return rows, scaled_width
     return most_rows, int(_FILL * most_rows * size)
 
 
-def fold(image: Image.Image, size: int, tallest_row: int) -> Image.Image:
-    """A line image as rows on a grey canvas of `size` x `size`, first row on top."""
-    plan = plan_folding(np.asarray(image.convert("L")), size, tallest_row)
+def wrap(image: Image.Image, size: int, max_row_height: int) -> Image.Image:
+    """Draw a line image as rows on a grey canvas of `size` x `size`, the first row on top."""
+    plan = plan_wrapping(np.asarray(image.convert("L")), size, max_row_height)
     strip = image.resize((plan.scaled_width, plan.row_height), Image.Resampling.BICUBIC)
     canvas = Image.new(image.mode, (size, size), PAD_COLOUR if image.mode == "L" else (PAD_COLOUR,) * 3)
     for row, (left, right) in enumerate(pairwise(plan.edges)):
@@ -196,14 +203,14 @@ def fold(image: Image.Image, size: int, tallest_row: int) -> Image.Image:
 
 
 def _ink(grey: NDArray[np.uint8], columns: int) -> NDArray[np.float64]:
-    """Darkness of each of `columns` columns relative to the paper; works for light ink on dark paper as well."""
+    """Return how much each of `columns` columns differs from the paper, for dark and light ink alike."""
     shade = np.abs(grey.astype(np.float64) - np.median(grey)).mean(axis=0)
     position = np.linspace(0, len(shade) - 1, columns)
     return np.asarray(np.interp(position, np.arange(len(shade)), shade))
 
 
 def _edges(ink: NDArray[np.float64], size: int, rows: int) -> tuple[int, ...]:
-    """Row boundaries from 0 to the full width: each row at most `size` wide, cut where the gap is emptiest."""
+    """Return row boundaries from 0 to the full width: rows at most `size` wide, cut where there is least ink."""
     width = len(ink)
     gap = max(1, round(_GAP * size))
     smooth = np.convolve(ink, np.full(gap, 1 / gap), mode="same")
@@ -220,10 +227,10 @@ def _edges(ink: NDArray[np.float64], size: int, rows: int) -> tuple[int, ...]:
 
 
 SPARE = 1.5
-"""How many times the size shown `shrunk` leaves.
+"""How many times the shown size `shrink` keeps.
 
-On 43 lines of about 2031 x 134 pixels the canvas of nano changed by 0.4 grey levels of 255 (median), and varying a line
-took 4.4 ms in place of 11.0; with twice the size 8.5.
+On 43 lines of about 2031 x 134 pixels nano's canvas changed by 0.4 grey levels of 255 (median), and augmenting a line
+took 4.4 ms instead of 11.0; with twice the shown size 8.5 ms.
 """
 
 _WORTH_SHRINKING = 0.75
@@ -231,9 +238,9 @@ _WORTH_SHRINKING = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """What the model sees of one image: the `whole`, (3, S, S) bytes, and its `tiles`, (n, 3, s, s), row by row.
+    """The pixels of one image: the `whole` (3, S, S) as bytes, and its `tiles` (n, 3, s, s), row by row.
 
-    `grid` is the columns and rows of the tiles, (1, 1) where there are none.
+    `grid` is the columns and rows of the tiles, (1, 1) if there are none.
     """
 
     whole: NDArray[np.uint8]
@@ -242,12 +249,12 @@ class Views:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all pixels."""
+        """The bytes that all pixels take."""
         return self.whole.nbytes + (0 if self.tiles is None else self.tiles.nbytes)
 
 
 def show(image: Image.Image, resolution: Resolution) -> Views:
-    """The views of an image. Expects the upright RGB or grey image that `open_image` gives."""
+    """Return the views of an image, which must be upright and RGB or grey as `open_image` returns it."""
     image = image.convert("RGB")
     whole = _channels_first(_canvas(image, resolution))
     grid = resolution.grid(*image.size)
@@ -256,14 +263,14 @@ def show(image: Image.Image, resolution: Resolution) -> Views:
     return Views(whole, _tiles(image, resolution.tiling, grid), grid)
 
 
-def shrunk(image: Image.Image, resolution: Resolution) -> Image.Image:
-    """The image at about `SPARE` times the size at which it will be shown, where it is far larger than that.
+def shrink(image: Image.Image, resolution: Resolution) -> Image.Image:
+    """Reduce an image that is far larger than it will be shown, to about `SPARE` times that size.
 
-    For work on the image that comes before `show`. An image whose tiles would be others at that size stays as it is.
+    Makes work on the image before `show` cheaper. An image that would get other tiles at that size stays as it is.
     """
     scale = SPARE * shown_scale(image.size, resolution)
     height = math.ceil(image.height * scale)
-    # From the height, because it is a line's shorter side: rounding both would change its shape.
+    # From the height, a line's shorter side: rounding both would change its shape.
     size = (round(image.width * height / image.height), height)
     if scale > _WORTH_SHRINKING or resolution.grid(*size) != resolution.grid(*image.size):
         return image
@@ -271,11 +278,11 @@ def shrunk(image: Image.Image, resolution: Resolution) -> Image.Image:
 
 
 def shown_scale(image_size: tuple[int, int], resolution: Resolution) -> float:
-    """By how much the view with the most detail scales an image, in the direction that it scales less down."""
+    """Return the scale of the most detailed view, in the direction in which it reduces the image less."""
     width, height = image_size
     side = resolution.size
-    if resolution.layout == "fold":
-        rows, _ = folded_size(width, height, side, resolution.tallest_row)
+    if resolution.layout == "wrap":
+        rows, _ = wrapped_size(width, height, side, resolution.max_row_height)
         return (side // rows) / height
     scales = (side / width, side / height)
     shown = max(scales) if resolution.layout == "squash" else min(scales)
@@ -287,15 +294,15 @@ def shown_scale(image_size: tuple[int, int], resolution: Resolution) -> float:
 
 def _canvas(image: Image.Image, resolution: Resolution) -> Image.Image:
     size = (resolution.size, resolution.size)
-    if resolution.layout == "fold":
-        return fold(image, resolution.size, resolution.tallest_row)
+    if resolution.layout == "wrap":
+        return wrap(image, resolution.size, resolution.max_row_height)
     if resolution.layout == "squash":
         return image.resize(size, Image.Resampling.BICUBIC)
     return ImageOps.pad(image, size, Image.Resampling.BICUBIC, color=(PAD_COLOUR,) * 3)
 
 
 def _tiles(image: Image.Image, tiling: Tiling, grid: Grid) -> NDArray[np.uint8]:
-    """The tiles of an image resized to fill the grid, whatever that does to its shape."""
+    """Cut an image into tiles after resizing it to fill the grid, without keeping its aspect ratio."""
     columns, rows = grid
     side = tiling.size
     pixels = np.asarray(image.resize((side * columns, side * rows), Image.Resampling.BICUBIC))
@@ -307,23 +314,23 @@ def _channels_first(image: Image.Image) -> NDArray[np.uint8]:
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
 
 
-_MOST_DISTORTED = 2.0
-"""How much taller or wider than true letters may be shown; lines squeezed into a square are not legible."""
+_MAX_DISTORTION = 2.0
+"""How much taller or wider letters may be shown; lines squeezed into a square are not legible."""
 
 
 def another_resolution(
     image_size: tuple[int, int], current: Resolution, others: Iterable[Resolution]
 ) -> Resolution | None:
-    """The resolution that shows an image of (width, height) next larger than `current` does, else next smaller.
+    """Return the resolution that shows an image of (width, height) next larger than `current`, else next smaller.
 
-    None of them takes tiles, whose tokens may be many more, or distorts the image. None where there is no other.
+    Resolutions with tiles (many more tokens) or with too much distortion are left out; None if no other remains.
     """
     scales = {
         other: shown_scale(image_size, other)
         for other in others
         if other != current
         and other.tiling is None
-        and 1 / _MOST_DISTORTED <= other.distortion(*image_size) <= _MOST_DISTORTED
+        and 1 / _MAX_DISTORTION <= other.distortion(*image_size) <= _MAX_DISTORTION
     }
     now = shown_scale(image_size, current)
     larger = [other for other, scale in scales.items() if scale > now]

@@ -1,29 +1,36 @@
-"""Which network a checkpoint is for, and its config for transformers' own classes.
+"""The DeepSeek-OCR family: DeepSeek-OCR, DeepSeek-OCR-2, Unlimited-OCR, and the embedded `nano`.
 
-The published checkpoints of DeepSeek-OCR and DeepSeek-OCR-2 both call themselves `deepseek_vl_v2` and name code of
-their own, which is never run: DeepSeek-OCR is the network that transformers knows as `unlimited_ocr` with full
-attention in every layer, DeepSeek-OCR-2 is its `deepseek_ocr2`. Their `config.json` leaves out some sizes and gives
-others wrongly, so sizes are taken from the tensors and only what no shape tells from `config.json`.
+The published checkpoints of DeepSeek-OCR and DeepSeek-OCR-2 both have the model type `deepseek_vl_v2` and refer to
+remote code, which is never run: transformers holds DeepSeek-OCR's network as `unlimited_ocr` with full attention in
+every layer, and DeepSeek-OCR-2's as `deepseek_ocr2`. Their `config.json` omits some sizes and states others wrongly, so
+sizes come from the shapes of the tensors, and `config.json` is read only for what no shape shows.
 """
 
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from PIL import Image
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from dsocr.errors import ConfigError, ModelError
-from dsocr.models.checkpoint import Shapes, find_base
-from dsocr.models.deepseek_images import UNTILED, Family, Grid, Resolution, Views, find_resolution, resolutions, show
+from dsocr.models.checkpoint import Shapes, tensor_shapes
+from dsocr.models.deepseek_images import (
+    UNTILED,
+    Grid,
+    Resolution,
+    Variant,
+    Views,
+    find_resolution,
+    resolutions,
+    show,
+)
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
-    from transformers import PreTrainedConfig
-
+    from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 UNUSED_TENSORS = (
     "model.vision_model.embeddings.patch_embedding.weight",
@@ -31,98 +38,149 @@ UNUSED_TENSORS = (
 )
 """Tensors of the published DeepSeek-OCR that no code uses: its second tower takes the first one's output."""
 
+NATIVE_DECODER = "model.language_model.layers."
+ORIGINAL_DECODER = "model.layers."
+"""Where the decoder's layers are in the native network, and in the authors' checkpoints and in saved adapters."""
+
+PROJECTOR = "multi_modal_projector"
+"""The layer between the vision towers and the decoder."""
+
+_DECODER = r"language_model\.layers\.\d+\.(self_attn\.[qkvo]_proj|mlp\.(shared_experts\.)?(gate|up|down)_proj)"
+_SAM = r"vision_tower\.sam_encoder\.layers\.\d+\.(attn\.(qkv|proj)|mlp\.lin[12])"
+_CLIP = r"vision_tower\.vision_encoder\.encoder\.layers\.\d+\.(self_attn\.(q|k|v|out)_proj|mlp\.fc[12])"
+_QWEN = r"vision_tower\.vision_encoder\.layers\.\d+\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)"
+
+TARGET_MODULES = {
+    "decoder": rf"model\.{_DECODER}",
+    "decoder+experts": rf"model\.{_DECODER}",
+    "decoder+vision": rf"model\.({_DECODER}|{_SAM}|{_CLIP}|{_QWEN}|{PROJECTOR})",
+}
+"""Named sets of layers for an adapter; `decoder+experts` adapts the routed experts' parameters as well."""
+
+EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+
 _NANO_VOCABULARY = 1000
-"""A native checkpoint with fewer tokens than this is `nano` or was made from it."""
+"""A native checkpoint with fewer tokens than this is `nano` or was trained from it."""
 
 _QWEN_HEAD = 64
-"""Width of an attention head in DeepSeek-OCR-2's second tower, which no file of the checkpoint tells."""
+"""Width of an attention head in DeepSeek-OCR-2's second tower, which the checkpoint does not state."""
 
 
 @dataclass(frozen=True, slots=True)
-class Architecture:
-    """A kind of checkpoint: how its images are prepared, and whether its files are in the authors' layout."""
+class DeepseekOcr:
+    """A checkpoint of this family: which variant it is, and whether its files are in the authors' layout."""
 
-    family: Family
+    name: Variant
     original: bool
 
     @property
     def network_class(self) -> Any:
-        """The class of transformers that holds the network."""
-        # These load torch, which takes seconds and is not needed to recognise a checkpoint.
+        """The class of transformers that holds the network. Imports torch."""
         from transformers import DeepseekOcr2ForConditionalGeneration, UnlimitedOcrForConditionalGeneration
 
-        second = self.family == "deepseek_ocr_2"
+        second = self.name == "deepseek_ocr_2"
         return DeepseekOcr2ForConditionalGeneration if second else UnlimitedOcrForConditionalGeneration
 
     @property
-    def config_class(self) -> Any:
-        """The class of its config."""
-        from transformers import DeepseekOcr2Config, UnlimitedOcrConfig
+    def target_modules(self) -> Mapping[str, str]:
+        """Named sets of layers that an adapter may train, as anchored patterns over module names."""
+        return TARGET_MODULES
 
-        return DeepseekOcr2Config if self.family == "deepseek_ocr_2" else UnlimitedOcrConfig
+    @property
+    def saved_names(self) -> tuple[str, str]:
+        """A part of the native tensor names, and what replaces it in saved adapters."""
+        return NATIVE_DECODER, ORIGINAL_DECODER
+
+    @property
+    def expert_parameters(self) -> list[str]:
+        """Parameters of the routed experts, which are not modules of their own."""
+        return EXPERTS
+
+    @property
+    def unused_tensors(self) -> tuple[str, ...]:
+        """Tensors of the checkpoint that its network does not use."""
+        return UNUSED_TENSORS
+
+    def is_vision(self, parameter: str) -> bool:
+        """Whether a parameter belongs to the vision towers or their projector."""
+        return ".vision_tower." in parameter or f".{PROJECTOR}." in parameter
+
+    def network_config(self, raw: Mapping[str, Any], folder: Path, tokenizer: "PreTrainedTokenizerBase") -> Any:
+        """Return the native config. Raises ModelError if a tensor or an entry of `config.json` is missing."""
+        shapes = tensor_shapes(folder)
+        if not self.original:
+            return _config_class(self.name).from_dict(raw)
+        try:
+            return original_config(self, raw, shapes, image_token_id(tokenizer, folder))
+        except KeyError as error:
+            raise ModelError(
+                f"Checkpoint is incomplete: {error.args[0]} is missing",
+                code="checkpoint-incomplete",
+                where=folder,
+                hint="download it again",
+            ) from error
+
+    def validate_input(self, resolution: str | None, prompt: str) -> None:
+        """Raise ConfigError for an unknown resolution or prompt."""
+        find_resolution(self.name, resolution)
+        find_prompt(prompt)
+
+    def processor(
+        self, tokenizer: "PreTrainedTokenizerBase", folder: Path, resolution: str | None, prompt: str
+    ) -> "Processor":
+        """Return the processor for a resolution (None: the default) and a prompt, by name or as text."""
+        chosen = find_resolution(self.name, resolution)
+        others = tuple(other for other in resolutions(self.name) if other != chosen)
+        return Processor(tokenizer, image_token_id(tokenizer, folder), chosen, find_prompt(prompt), others)
 
 
-def read_config_json(folder: Path) -> dict[str, Any]:
-    """The `config.json` of a checkpoint folder. Raises ModelError where there is none."""
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ModelError("is not a model folder: it has no config.json", where=folder) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ModelError(f"is not JSON: {error}", where=folder / "config.json") from error
-    if not isinstance(config, dict):
-        raise ModelError("is not a model's configuration", where=folder / "config.json")
-    return config
-
-
-def recognise(config: Mapping[str, Any], folder: Path) -> Architecture:
-    """What kind of checkpoint a `config.json` describes. Raises ModelError for one that is none of ours."""
-    kind = str(config.get("model_type", "")).lower().replace("-", "_")
-    vision = config.get("vision_config")
+def recognize(config: Mapping[str, Any]) -> DeepseekOcr | None:
+    """Return what a `config.json` describes, or None if it is not of this family."""
+    model_type = str(config.get("model_type", "")).lower().replace("-", "_")
+    vision, text = config.get("vision_config"), config.get("text_config")
     encoder = vision.get("model_name") if isinstance(vision, Mapping) else None
-    if encoder == "deeplip_b_l" and kind != "unlimited_ocr":
-        return Architecture("deepseek_ocr", original=True)
+    if encoder == "deeplip_b_l" and model_type != "unlimited_ocr":
+        return DeepseekOcr("deepseek_ocr", original=True)
     if encoder == "deepencoderv2":
-        return Architecture("deepseek_ocr_2", original=True)
-    if kind == "unlimited_ocr":
-        text = config.get("text_config")
-        small = isinstance(text, Mapping) and int(text.get("vocab_size", 0)) in range(1, _NANO_VOCABULARY)
-        return Architecture("nano" if small else _unlimited_or_first(text), original=False)
-    if kind == "deepseek_ocr2":
-        return Architecture("deepseek_ocr_2", original=False)
-    raise ModelError(
-        f"holds a model of type {config.get('model_type')!r}, which is not known here",
-        where=folder,
-        hint="known are DeepSeek-OCR, DeepSeek-OCR-2, Unlimited-OCR and nano",
-    )
+        return DeepseekOcr("deepseek_ocr_2", original=True)
+    if model_type == "deepseek_ocr2":
+        return DeepseekOcr("deepseek_ocr_2", original=False)
+    if model_type != "unlimited_ocr":
+        return None
+    text = text if isinstance(text, Mapping) else {}
+    if 0 < int(text.get("vocab_size", 0)) < _NANO_VOCABULARY:
+        return DeepseekOcr("nano", original=False)
+    # Saved by transformers, DeepSeek-OCR has full attention in all layers. Unlimited-OCR, of the same class, has not.
+    full = bool(text.get("layer_types")) and set(text["layer_types"]) == {"full_attention"}
+    return DeepseekOcr("deepseek_ocr" if full else "unlimited_ocr", original=False)
 
 
-def _unlimited_or_first(text: object) -> Family:
-    """DeepSeek-OCR saved by transformers has full attention; Unlimited-OCR, whose class it shares, has not."""
-    layers = text.get("layer_types") if isinstance(text, Mapping) else None
-    return "deepseek_ocr" if layers and set(layers) == {"full_attention"} else "unlimited_ocr"
+def _config_class(name: Variant) -> Any:
+    from transformers import DeepseekOcr2Config, UnlimitedOcrConfig
+
+    return DeepseekOcr2Config if name == "deepseek_ocr_2" else UnlimitedOcrConfig
 
 
 def original_config(
-    architecture: Architecture, config: Mapping[str, Any], shapes: Shapes, image_token_id: int
+    family: DeepseekOcr, config: Mapping[str, Any], shapes: Shapes, image_token_id: int
 ) -> "PreTrainedConfig":
-    """The native config of a checkpoint in the authors' layout.
+    """Build the native config of a checkpoint in the authors' layout.
 
-    Raises KeyError where a tensor or an entry of `config.json` that is needed is not there.
+    Raises KeyError if a required tensor or entry of `config.json` is missing.
     """
     text = _text_config(config["language_config"], shapes)
-    if architecture.family == "deepseek_ocr_2":
+    if family.name == "deepseek_ocr_2":
         # DeepSeek-OCR-2 is built from the same decoder, but its class has other defaults.
         text |= {"rms_norm_eps": 1e-6, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
         text |= {"mlp_layer_types": _mlp_types(text.pop("first_k_dense_replace"), text["num_hidden_layers"])}
         vision = {"sam_config": _sam_config(shapes), "encoder_config": _qwen_config(shapes)}
-        return architecture.config_class(vision_config=vision, text_config=text, image_token_id=image_token_id)
+        return _config_class(family.name)(vision_config=vision, text_config=text, image_token_id=image_token_id)
     # Unlimited-OCR attends to the prompt and the last 128 tokens, which DeepSeek-OCR was not trained for. The window
-    # must be a number all the same, and is then unused.
+    # must still be a number; full attention ignores it.
     text |= {"layer_types": ["full_attention"] * text["num_hidden_layers"], "sliding_window": 128}
     heads = config["vision_config"]["width"]["clip-l-14-224"]["heads"]
     vision = {"sam_config": _sam_config(shapes), "encoder_config": _clip_config(shapes, heads)}
-    return architecture.config_class(vision_config=vision, text_config=text, image_token_id=image_token_id)
+    return _config_class(family.name)(vision_config=vision, text_config=text, image_token_id=image_token_id)
 
 
 def _mlp_types(dense: int, layers: int) -> list[str]:
@@ -160,10 +218,10 @@ def _sam_config(shapes: Shapes) -> dict[str, Any]:
     prefix = "model.sam_model"
     layers = _layers(shapes, f"{prefix}.blocks.")
     width, _, patch, _ = shapes[f"{prefix}.patch_embed.proj.weight"]
-    # Windowed layers have relative positions -window+1..window-1, global ones as many as the canvas has patches.
+    # Windowed layers have relative positions -window+1..window-1, global layers one for each patch of the canvas.
     reaches = [shapes[f"{prefix}.blocks.{layer}.attn.rel_pos_h"] for layer in range(layers)]
     side = shapes[f"{prefix}.pos_embed"][1]
-    everywhere = [layer for layer, (reach, _) in enumerate(reaches) if reach == 2 * side - 1]
+    global_layers = [layer for layer, (reach, _) in enumerate(reaches) if reach == 2 * side - 1]
     window = min((reach + 1) // 2 for reach, _ in reaches)
     return {
         "hidden_size": width,
@@ -173,7 +231,7 @@ def _sam_config(shapes: Shapes) -> dict[str, Any]:
         "image_size": side * patch,
         "patch_size": patch,
         "window_size": window,
-        "global_attn_indexes": everywhere,
+        "global_attn_indexes": global_layers,
         "mlp_dim": shapes[f"{prefix}.blocks.0.mlp.lin1.weight"][0],
         "downsample_channels": [shapes[f"{prefix}.net_2.weight"][0], shapes[f"{prefix}.net_3.weight"][0]],
     }
@@ -213,42 +271,43 @@ def _layers(shapes: Shapes, prefix: str) -> int:
 
 
 IMAGE = "<image>"
-"""Where the image stands in a prompt; the tokenizer's id for it fills the image slots."""
+"""Placeholder of the image in a prompt; the tokenizer's id for it fills the image slots."""
 
-_PROMPT_BY_NAME = {
+_PROMPTS = {
     "free_ocr": f"{IMAGE}\nFree OCR.",
     "ocr": f"{IMAGE}\n<|grounding|>OCR this image.",
     "markdown": f"{IMAGE}\n<|grounding|>Convert the document to markdown.",
     "figure": f"{IMAGE}\nParse the figure.",
     "describe": f"{IMAGE}\nDescribe this image in detail.",
 }
+"""The prompts of the authors, without the trailing space that their code strips."""
 
 
 def find_prompt(name: str) -> str:
-    """The prompt of that name, or the text itself where it holds `<image>`.
+    """Return the prompt of that name, or the text itself if it contains `<image>`.
 
-    Raises ConfigError for a name that is not known and for a text without exactly one `<image>`.
+    Raises ConfigError for an unknown name, and for a text that does not contain `<image>` exactly once.
     """
     if IMAGE not in name:
-        if name not in _PROMPT_BY_NAME:
-            names = ", ".join(_PROMPT_BY_NAME)
+        if name not in _PROMPTS:
             raise ConfigError(
-                f"input.prompt: {name!r} is not the name of a prompt",
-                hint=f"the names are {names}; a prompt of your own must hold {IMAGE}",
+                f"Unknown prompt {name!r} in input.prompt",
+                code="prompt-unknown",
+                hint=f"known prompts are {', '.join(_PROMPTS)}; a custom prompt must contain {IMAGE}",
             )
-        return _PROMPT_BY_NAME[name]
+        return _PROMPTS[name]
     if name.count(IMAGE) != 1:
-        raise ConfigError(f"input.prompt: must hold {IMAGE} once, not {name.count(IMAGE)} times")
+        raise ConfigError(f"input.prompt must contain {IMAGE} once, not {name.count(IMAGE)} times", code="prompt-image")
     return name.strip()
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A sample the model can take: `prompt_ids` with one id an image slot, `answer_ids` with the end token.
+    """One sample as model inputs.
 
-    `answer_ids` is empty for transcription. `stitches_tiles` where the model wants to know the grid of the tiles.
-    `features`, where the vision towers have seen the image already, are its (slots, D) features, and `views` is
-    not looked at.
+    `prompt_ids` holds one id for each image slot; `answer_ids` ends with the end token and is empty for transcription.
+    `stitches_tiles` says whether the network takes the grid of the tiles. `features` (slots, D) are the features of the
+    image if they have been computed already; `views` is then ignored.
     """
 
     prompt_ids: tuple[int, ...]
@@ -259,10 +318,10 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True)
-class Encoder:
-    """Turns images and texts into `Encoded`, for one base at one resolution with one prompt.
+class Processor:
+    """Turn images and texts into model inputs, for one base, resolution and prompt.
 
-    `others` are the resolutions that the base has beside.
+    `others` are the base's other resolutions.
     """
 
     tokenizer: "PreTrainedTokenizerBase"
@@ -282,70 +341,53 @@ class Encoder:
         return int(self.tokenizer.eos_token_id)
 
     def prompt_ids(self, grid: Grid = UNTILED) -> tuple[int, ...]:
-        """Begin token, the image's slots and the words of the prompt; no end token, no space at the end.
-
-        `grid` is that of the image's tiles, on which the number of slots depends.
-        """
-        before, behind = self.prompt.split(IMAGE)
+        """Return begin token, image slots and prompt, without end token; `grid` decides the number of slots."""
+        before, after = self.prompt.split(IMAGE)
         slots = (self.image_token_id,) * self.resolution.slots(grid)
-        return (int(self.tokenizer.bos_token_id), *self.text_ids(before), *slots, *self.text_ids(behind))
+        return (int(self.tokenizer.bos_token_id), *self.text_ids(before), *slots, *self.text_ids(after))
 
     def text_ids(self, text: str) -> tuple[int, ...]:
-        """The ids of a text, special tokens neither added nor understood."""
+        """Tokenize a text; special tokens are neither added nor recognised in it."""
         if not text:
             return ()
         return tuple(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
 
     def answer_ids(self, text: str) -> tuple[int, ...]:
-        """What the model learns to write for a transcription: its ids and the end token."""
+        """Return the ids that the network learns to generate: the text and the end token."""
         return (*self.text_ids(text), self.end_id)
 
     def encode(self, image: Image.Image, text: str | None = None) -> Encoded:
-        """Model inputs for one image; with its transcription for training, without for transcription."""
+        """Encode one image, with its transcription for training or without for transcription."""
         answer = () if text is None else self.answer_ids(text)
         views = show(image, self.resolution)
         return Encoded(self.prompt_ids(views.grid), answer, views, self.resolution.row_ends)
 
+    def collate(
+        self,
+        samples: Sequence[Encoded],
+        *,
+        padding: Literal["left", "right"],
+        device: "torch.device | str" = "cpu",
+        dtype: "torch.dtype | None" = None,
+    ) -> dict[str, Any]:
+        """Batch encoded samples, padded right for training and left for generation; see `batch.collate`."""
+        import torch
+
+        from dsocr.models.batch import collate
+
+        return collate(samples, self.pad_id, padding=padding, device=device, dtype=dtype or torch.float32)
+
     def unknown_characters(self, text: str) -> str:
-        """The characters of the text that the tokenizer cannot write, each once, in their order."""
+        """Return the characters of the text that the tokenizer cannot encode, each once, in their order."""
         unknown = self.tokenizer.unk_token_id
-        if unknown is None:  # a byte-level tokenizer writes everything
+        if unknown is None:  # a byte-level tokenizer encodes everything
             return ""
         return "".join(c for c in dict.fromkeys(text) if unknown in self.text_ids(c))
 
 
-def load_encoder(name: str, resolution: str | None, prompt: str, revision: str | None = None) -> Encoder:
-    """The encoder of a base without its weights: enough to check a dataset against it."""
-    folder, _ = find_base(name, revision)
-    architecture = recognise(read_config_json(folder), folder)
-    return make_encoder(load_tokenizer(folder), architecture.family, folder, resolution, prompt)
-
-
-def make_encoder(
-    tokenizer: PreTrainedTokenizerBase, family: Family, folder: Path, resolution: str | None, prompt: str
-) -> Encoder:
-    """The encoder for a resolution and a prompt, each by name; None is the family's default resolution."""
-    image_token = image_token_id(tokenizer, folder)
-    chosen = find_resolution(family, resolution)
-    others = tuple(other for other in resolutions(family) if other != chosen)
-    return Encoder(tokenizer, image_token, chosen, find_prompt(prompt), others)
-
-
-def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer in the folder of a base. Raises ModelError where there is none, or a token is missing."""
-    if not (folder / "tokenizer.json").is_file():
-        raise ModelError("has no tokenizer.json", where=folder, hint="was it downloaded whole?")
-    # Not AutoTokenizer: the published folders name a class with another pre-tokenizer than their tokenizer.json has.
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
-    for name in ("bos", "eos", "pad"):
-        if getattr(tokenizer, f"{name}_token_id") is None:
-            raise ModelError(f"its tokenizer has no {name} token", where=folder)
-    return tokenizer
-
-
-def image_token_id(tokenizer: PreTrainedTokenizerBase, folder: Path) -> int:
-    """The id that fills the image slots. Raises ModelError where the tokenizer of the base in `folder` has none."""
+def image_token_id(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> int:
+    """Return the id that fills the image slots. Raises ModelError if the tokenizer has none."""
     number = tokenizer.convert_tokens_to_ids(IMAGE)
     if number is None or number == tokenizer.unk_token_id:
-        raise ModelError(f"its tokenizer has no {IMAGE} token", where=folder)
+        raise ModelError(f"Tokenizer has no {IMAGE} token", code="tokenizer-no-image", where=folder)
     return int(number)

@@ -1,9 +1,8 @@
-"""What frozen vision towers say of an image, computed once and kept on disk.
+"""The features of frozen vision towers, computed once per image and kept on disk.
 
-An entry is one safetensors file named by a hash of everything it depends on, so it is never stale: what made the image
-(told by the caller), and, here, the frozen weights, their number format and kind of device, the resolution, the code
-that prepares pixels and the libraries it calls. Knows nothing about datasets.
-Shapes: `n` image slots, `D` width of the decoder.
+An entry is a safetensors file named by a hash of everything it depends on, so it never becomes stale: how the image was
+made (given by the caller), the frozen weights, their number format and kind of device, the resolution, the code that
+prepares pixels, and the libraries it calls. Shapes: `n` image slots, `D` width of the decoder.
 """
 
 import hashlib
@@ -26,9 +25,8 @@ from safetensors.torch import load, save_file
 from torch import Tensor
 
 from dsocr.errors import DataError
-from dsocr.models.batch import collate
 from dsocr.models.deepseek_images import Grid
-from dsocr.models.deepseek_ocr import Encoded, Encoder
+from dsocr.models.deepseek_ocr import Encoded, Processor
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -42,75 +40,68 @@ _CODE = (
 )
 _PACKAGES = ("numpy", "Pillow", "torch", "transformers")
 _SUFFIX = ".safetensors"
-_ELSEWHERE = "set DSOCR_CACHE to a folder with room, or training.feature_cache=false"
+_HINT = "set DSOCR_CACHE to a folder with room, or training.feature_cache=false"
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Of one image: `tokens` (n, D), one for each image slot, and the grid of its tiles."""
+    """The features of one image: `tokens` (n, D), one for each image slot, and the grid of its tiles."""
 
     tokens: Tensor
     grid: Grid
 
 
 class Store(Protocol):
-    """Where features are, by key."""
+    """Features by key."""
 
     def get(self, key: str) -> Features | None:
-        """An entry; None where there is none."""
+        """Return an entry, None if there is none."""
 
     def put(self, key: str, features: Features) -> None:
-        """Keep an entry."""
+        """Store an entry."""
 
     def claim(self, keys: Iterable[str]) -> set[str]:
-        """Those of the keys that have an entry; they count as wanted just now."""
+        """Return which of the keys have an entry, and count those entries as used just now."""
 
     def make_room(self, size: int, keep: Iterable[str]) -> None:
-        """Let so many bytes fit, at the cost of entries that are not in `keep`."""
+        """Remove old entries, except those in `keep`, until `size` bytes fit."""
 
 
-class MemoryStore:
-    """Entries that are gone with this process, for trials."""
-
-    def __init__(self) -> None:
-        self._entries: dict[str, Features] = {}
-
-    def get(self, key: str) -> Features | None:
-        """An entry; None where there is none."""
-        return self._entries.get(key)
+class MemoryStore(dict[str, Features]):
+    """Entries of this process only, for trials."""
 
     def put(self, key: str, features: Features) -> None:
-        """Keep an entry."""
-        self._entries[key] = features
+        """Store an entry."""
+        self[key] = features
 
     def claim(self, keys: Iterable[str]) -> set[str]:
-        """Those of the keys that have an entry."""
-        return self._entries.keys() & set(keys)
+        """Return which of the keys have an entry."""
+        return self.keys() & set(keys)
 
     def make_room(self, size: int, keep: Iterable[str]) -> None:
-        """There is room."""
+        """Do nothing: memory is not limited here."""
 
 
 class FeatureStore:
-    """Entries in a folder that takes at most `limit` bytes: what was wanted longest ago makes room."""
+    """Entries in a folder of at most `limit` bytes; the least recently used are removed first."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self._folder = folder
         self._limit = limit
-        self._proved: set[str] = set()
+        self._verified: set[str] = set()
 
     def get(self, key: str) -> Features | None:
-        """An entry; None where there is none, or a damaged one, which is removed."""
+        """Return an entry; None if there is none, or a damaged one, which is removed."""
         path = self._path(key)
         try:
-            # Not mapped into memory: all of it is wanted, and a mapped file that is cut off kills the process.
+            # Not mapped into memory: all of it is needed, and a mapped file that is truncated kills the process.
             data = path.read_bytes()
-            about, tokens = _head(data), load(data)["tokens"]
-            if key not in self._proved:
-                if about["crc32"] != _checksum(tokens):
+            metadata, tokens = _metadata(data), load(data)["tokens"]
+            if key not in self._verified:
+                if metadata["crc32"] != _checksum(tokens):
                     raise ValueError
-                self._proved.add(key)
-            return Features(tokens, (int(about["columns"]), int(about["rows"])))
+                self._verified.add(key)
+            return Features(tokens, (int(metadata["columns"]), int(metadata["rows"])))
         except FileNotFoundError:
             return None
         except (SafetensorError, OSError, ValueError, KeyError, TypeError):
@@ -118,22 +109,24 @@ class FeatureStore:
             return None
 
     def put(self, key: str, features: Features) -> None:
-        """Keep an entry: written beside its place and renamed, so one that is there is whole."""
+        """Store an entry, written to a temporary file and renamed. Raises DataError if that fails."""
         path = self._path(key)
-        beside = path.with_name(f"{uuid4().hex}.tmp")
+        temporary = path.with_name(f"{uuid4().hex}.tmp")
         columns, rows = features.grid
-        about = {"columns": str(columns), "rows": str(rows), "crc32": _checksum(features.tokens)}
+        metadata = {"columns": str(columns), "rows": str(rows), "crc32": _checksum(features.tokens)}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            save_file({"tokens": features.tokens.contiguous()}, beside, metadata=about)
-            beside.replace(path)
+            save_file({"tokens": features.tokens.contiguous()}, temporary, metadata=metadata)
+            temporary.replace(path)
         except (OSError, SafetensorError) as error:
-            raise DataError(f"cannot be written: {error}", where=path, hint=_ELSEWHERE) from error
+            raise DataError(
+                f"Cannot write features: {error}", code="cache-not-writable", where=path, hint=_HINT
+            ) from error
         finally:
-            _remove(beside)
+            _remove(temporary)
 
     def claim(self, keys: Iterable[str]) -> set[str]:
-        """Those of the keys that have an entry; they count as wanted just now."""
+        """Return which of the keys have an entry, and count those entries as used just now."""
         found = set()
         for key in keys:
             try:
@@ -144,61 +137,58 @@ class FeatureStore:
         return found
 
     def make_room(self, size: int, keep: Iterable[str]) -> None:
-        """Remove the entries that were wanted longest ago until so many bytes fit; those in `keep` stay."""
-        spared = set(keep)
+        """Remove the least recently used entries, except those in `keep`, until `size` bytes fit."""
+        protected = set(keep)
         entries = [(path, path.stat()) for path in self._folder.glob(f"??/*{_SUFFIX}")]
         taken = sum(found.st_size for _, found in entries)
         for path, found in sorted(entries, key=lambda entry: entry[1].st_mtime_ns):
             if taken + size <= self._limit:
                 return
-            if path.stem not in spared and _remove(path):
+            if path.stem not in protected and _remove(path):
                 taken -= found.st_size
 
     def _path(self, key: str) -> Path:
         return self._folder / key[:2] / f"{key}{_SUFFIX}"
 
 
-class VisionCache:
-    """The features of images for one base at one resolution, from the store, or else from its vision towers.
+class FeatureCache:
+    """The features of images for one base at one resolution, from the store or computed by its vision towers.
 
-    `autocast` is the number format in which training computes, None where the towers compute in their own. `about` is
-    what else the images depend on. `frozen` tells the fingerprint of the weights when a key is asked for: gigabytes are
-    hashed for it, so caches of one network share it.
+    `autocast` is the number format in which training computes, None if the towers compute in their own. `salt` is what
+    else the images depend on. `weights_hash` is called when a key is first needed, because it hashes gigabytes; caches
+    of one network share it.
     """
 
     def __init__(
         self,
         store: Store,
         model: Any,
-        encoder: Encoder,
+        processor: Processor,
         *,
         autocast: torch.dtype | None,
-        about: str = "",
-        frozen: Callable[[], str] | None = None,
+        salt: str = "",
+        weights_hash: Callable[[], str] | None = None,
     ) -> None:
         self._store = store
         self._network: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model
-        self._encoder = encoder
+        self._processor = processor
         self._autocast = autocast
-        self.frozen = frozen or cache(partial(fingerprint, self._network))
-        self._about = "\n".join([repr(encoder.resolution), str(autocast), _code(), about])
+        self.weights_hash = weights_hash or cache(partial(fingerprint, self._network))
+        self._salt = "\n".join([repr(processor.resolution), str(autocast), _code_version(), salt])
 
-    def key(self, made_of: str) -> str:
-        """The name of the entry of an image, which `made_of` tells from every other."""
-        return hashlib.sha256(f"{self.frozen()}\n{self._about}\n{made_of}".encode()).hexdigest()
+    def key(self, image_key: str) -> str:
+        """Return the name of an image's entry; `image_key` identifies the image and its augmentation."""
+        return hashlib.sha256(f"{self.weights_hash()}\n{self._salt}\n{image_key}".encode()).hexdigest()
 
     def entry_bytes(self, grid: Grid) -> int:
-        """What the entry of an image takes on disk, its head included."""
+        """Return the bytes that an image's entry takes on disk, including its header."""
         text = self._network.config.text_config
         dtype = self._autocast or self._network.dtype
-        return self._encoder.resolution.slots(grid) * int(text.hidden_size) * dtype.itemsize + 512
+        return self._processor.resolution.slots(grid) * int(text.hidden_size) * dtype.itemsize + 512
 
     def fill(self, samples: Mapping[str, Encoded]) -> dict[str, Features]:
-        """Compute the features of samples in one batch and keep them by key.
-
-        Raises DataError where they cannot be written.
-        """
-        computed = vision_features(self._network, list(samples.values()), self._encoder.pad_id, self._autocast)
+        """Compute the features of samples in one batch and store them by key. Raises DataError if that fails."""
+        computed = vision_features(self._network, self._processor, list(samples.values()), self._autocast)
         filled = {
             key: Features(tokens, sample.views.grid)
             for (key, sample), tokens in zip(samples.items(), computed, strict=True)
@@ -208,80 +198,80 @@ class VisionCache:
         return filled
 
     def claim(self, keys: Iterable[str]) -> set[str]:
-        """Those of the keys that need not be filled any more."""
+        """Return which of the keys have an entry already."""
         return self._store.claim(keys)
 
     def make_room(self, size: int, keep: Iterable[str]) -> None:
-        """Let so many bytes fit, at the cost of entries that are not in `keep`."""
+        """Remove old entries, except those in `keep`, until `size` bytes fit."""
         self._store.make_room(size, keep)
 
     def get(self, key: str) -> Features | None:
-        """An entry; None where it is not there, or not any more."""
+        """Return an entry, None if there is none."""
         return self._store.get(key)
 
 
 @torch.no_grad()
 def vision_features(
-    network: "PreTrainedModel", samples: Sequence[Encoded], pad_id: int, autocast: torch.dtype | None
+    network: "PreTrainedModel", processor: Processor, samples: Sequence[Encoded], autocast: torch.dtype | None
 ) -> list[Tensor]:
-    """What the vision towers say of each sample, (n, D) on the CPU: what the decoder gets in its image slots."""
+    """Return the features of each sample, (n, D) on the CPU, as the decoder takes them in its image slots."""
     device = network.device
     dtype = torch.float32 if autocast else network.dtype
-    batch = collate(samples, pad_id, padding="right", device=device, dtype=dtype)
+    batch = processor.collate(samples, padding="right", device=device, dtype=dtype)
     names = ("pixel_values", "pixel_values_local", "num_local_patches", "patches_grid")
     images = {name: batch[name] for name in names if name in batch}
     training = network.training
     network.eval()
     with torch.autocast(device.type, autocast, enabled=autocast is not None):
-        seen = network.get_image_features(**images, return_dict=True).pooler_output
+        features = network.get_image_features(**images, return_dict=True).pooler_output
     network.train(training)
-    return [tokens.to("cpu", copy=True) for tokens in seen]
+    return [tokens.to("cpu", copy=True) for tokens in features]
 
 
 def fingerprint(network: "PreTrainedModel") -> str:
-    """A hash of all that features depend on in the network: names, shapes, types, values, and kind of device."""
-    found = hashlib.sha256(f"{network.device.type} {network.config._attn_implementation}\n".encode())
+    """Hash everything in a network that features depend on: tensors by name, attention, and kind of device."""
+    digest = hashlib.sha256(f"{network.device.type} {network.config._attn_implementation}\n".encode())
     for name, tensor in sorted(network.state_dict().items()):
-        behind = name.startswith("lm_head") or ".language_model." in name
-        if behind or ".lora_" in name:
+        is_decoder = name.startswith("lm_head") or ".language_model." in name
+        if is_decoder or ".lora_" in name:
             continue
-        name = name.replace(".base_layer.", ".")  # whatever has an adapter
-        found.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        found.update(tensor.detach().contiguous().cpu().view(-1).view(torch.uint8).numpy())
-    return found.hexdigest()
+        name = name.replace(".base_layer.", ".")  # of layers with an adapter
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        digest.update(tensor.detach().contiguous().cpu().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def code_hash(*places: str) -> str:
-    """A hash of source files of this package, named from its folder; a folder stands for the files in it."""
-    found = hashlib.sha256()
+    """Hash source files of this package, given relative to its folder; a folder stands for the files in it."""
+    digest = hashlib.sha256()
     for place in places:
         top = resources.files("dsocr") / place
         files = sorted(top.iterdir(), key=lambda file: file.name) if top.is_dir() else [top]
         for file in files:
             if file.name.endswith(".py"):
-                found.update(file.name.encode() + b"\n" + file.read_bytes())
-    return found.hexdigest()
+                digest.update(file.name.encode() + b"\n" + file.read_bytes())
+    return digest.hexdigest()
 
 
 def cache_folder() -> Path:
-    """Where features are kept: `DSOCR_CACHE`, else where this system keeps what can be made again."""
-    if told := os.environ.get("DSOCR_CACHE"):
-        return Path(told) / "vision"
+    """Return the folder of features: in `DSOCR_CACHE` if set, else in the system's cache folder of the user."""
+    if folder := os.environ.get("DSOCR_CACHE"):
+        return Path(folder) / "vision"
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "dsocr" / "vision"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dsocr" / "vision"
 
 
-def _code() -> str:
+def _code_version() -> str:
     packages = " ".join(f"{name} {version(name)}" for name in _PACKAGES)
     return f"{code_hash(*_CODE)} {packages}"
 
 
-def _head(data: bytes) -> dict[str, str]:
-    """What safetensors calls the metadata of a file; its reader gives it for files only, not for bytes."""
+def _metadata(data: bytes) -> dict[str, str]:
+    """Return the metadata of a safetensors file in memory, which its library returns for files only."""
     size = int.from_bytes(data[:8], "little")
-    about: dict[str, str] = json.loads(data[8 : 8 + size])["__metadata__"]
-    return about
+    metadata: dict[str, str] = json.loads(data[8 : 8 + size])["__metadata__"]
+    return metadata
 
 
 def _checksum(tokens: Tensor) -> str:
@@ -289,7 +279,7 @@ def _checksum(tokens: Tensor) -> str:
 
 
 def _remove(path: Path) -> bool:
-    """True where the file is gone; one that another process has open stays on Windows."""
+    """Remove a file; False if that fails, as on Windows while another process has it open."""
     try:
         path.unlink(missing_ok=True)
     except OSError:

@@ -1,74 +1,65 @@
-"""Base models from the package, a folder or the Hub, in transformers' own classes; no code of a checkpoint ever runs.
+"""Load base models from the package, a folder or the Hub, in transformers' own classes.
 
-A base is recognised from its `config.json` (`architectures.py`); `auto_map`, which names code, is never followed.
+No code of a checkpoint ever runs: the family is recognised from `config.json`, and `auto_map` is ignored. torch is
+imported where it is needed, so that what only asks about errors and settings starts fast.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-import torch
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Any, Literal
 
 from dsocr.errors import ConfigError, ModelError
-from dsocr.models.checkpoint import find_base, tensor_shapes
-from dsocr.models.deepseek_images import Family
-from dsocr.models.deepseek_ocr import (
-    UNUSED_TENSORS,
-    Architecture,
-    Encoder,
-    image_token_id,
-    load_tokenizer,
-    make_encoder,
-    original_config,
-    read_config_json,
-    recognise,
-)
+from dsocr.models.checkpoint import find_base, load_tokenizer, read_config_json
+from dsocr.models.deepseek_ocr import Processor
+from dsocr.models.family import Family, recognize
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 Attention = Literal["sdpa", "eager"]
-"""How attention is computed: by torch's fused kernels, or step by step as written."""
+"""How attention is computed: with torch's fused kernels, or step by step."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaseModel:
-    """A base model in memory, frozen, with what is needed to feed it.
+    """A frozen base in memory.
 
-    `revision` is the commit of a base from the Hub and None for a local one; `folder` is where its files lie.
+    `revision` is the commit of a base from the Hub, None for a local one; `folder` is where its files are.
     """
 
     name: str
     revision: str | None
-    architecture: Architecture
-    network: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
+    family: Family
+    network: "PreTrainedModel"
+    tokenizer: "PreTrainedTokenizerBase"
     folder: Path
 
-    @property
-    def family(self) -> Family:
-        """The base models that are prepared for as this one is."""
-        return self.architecture.family
-
-    def encoder(self, resolution: str | None, prompt: str) -> Encoder:
-        """The encoder for a resolution and a prompt, each by name; None is the family's default resolution."""
-        return make_encoder(self.tokenizer, self.family, self.folder, resolution, prompt)
+    def processor(self, resolution: str | None, prompt: str) -> Processor:
+        """Return the processor for a resolution (None: the default) and a prompt, by name or as text."""
+        return self.family.processor(self.tokenizer, self.folder, resolution, prompt)
 
 
-def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
-    """The number format of the frozen weights for `auto`, `bf16`, `fp16` or `fp32` on a device.
+def choose_dtype(precision: str, device: "torch.device") -> "torch.dtype":
+    """Return the number format of the frozen weights for `auto`, `bf16`, `fp16` or `fp32` on a device.
 
-    Raises ConfigError for fp16 on a CPU, where it would neither be fast nor train.
+    Raises ConfigError for fp16 on a CPU, where it is neither fast nor trainable.
     """
+    import torch
+
     if precision == "fp16" and device.type == "cpu":
-        hint = "use bf16 or fp32, or auto to have it chosen"
-        raise ConfigError("training.precision: fp16 needs an accelerator, and none was found", hint=hint)
+        message = "training.precision fp16 needs an accelerator, and none was found"
+        raise ConfigError(message, code="fp16-on-cpu", hint="use bf16 or fp32, or auto to have it chosen")
     if precision == "auto":
-        ready = device.type == "cuda" and torch.cuda.is_bf16_supported()
-        return torch.bfloat16 if ready else torch.float32
+        supported = device.type == "cuda" and torch.cuda.is_bf16_supported()
+        return torch.bfloat16 if supported else torch.float32
     return {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[precision]
 
 
-def choose_device() -> torch.device:
-    """The first accelerator torch can use, else the CPU."""
+def choose_device() -> "torch.device":
+    """Return the first accelerator that torch can use, else the CPU."""
+    import torch
+
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
@@ -78,84 +69,67 @@ def load_base(
     name: str,
     revision: str | None = None,
     *,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | str = "cpu",
+    dtype: "torch.dtype | None" = None,
+    device: "torch.device | str" = "cpu",
     device_map: str | dict[str, Any] | None = None,
     attention: Attention = "sdpa",
 ) -> BaseModel:
-    """The base `nano`, one in a local folder, or one of the Hub at a revision; frozen, in evaluation mode.
+    """Load the embedded base, one in a local folder, or one from the Hub at a revision; frozen, in evaluation mode.
 
-    `device_map` spreads it over several devices, in place of `device`. Raises ModelError where it is not there, is
-    of an unknown kind, or any tensor is missing, unexpected or misshapen.
+    `dtype` is float32 by default. `device_map` spreads it over several devices, instead of `device`. Raises ModelError
+    if it is not found or not supported, or if any tensor is missing, unexpected or misshapen.
     """
+    import torch
+    from transformers import GenerationConfig
+
     folder, commit = find_base(name, revision)
     raw = read_config_json(folder)
-    architecture = recognise(raw, folder)
+    family = recognize(folder, raw)
     tokenizer = load_tokenizer(folder)
-    config = _network_config(architecture, raw, folder, tokenizer)
     options = {"device_map": device_map or {"": device}} if device_map or str(device) != "cpu" else {}
-    network, report = _pretrained(
-        architecture, folder, config=config, dtype=dtype, attn_implementation=attention, **options
-    )
-    _demand_every_tensor(report, folder)
-    network.eval().requires_grad_(False)
-    network.generation_config = GenerationConfig(
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
-    )
-    # PEFT writes this into every adapter; a folder of this machine means nothing on the next.
-    network.name_or_path = name
-    return BaseModel(name, commit, architecture, network, tokenizer, folder)
-
-
-def _network_config(
-    architecture: Architecture, raw: dict[str, Any], folder: Path, tokenizer: PreTrainedTokenizerBase
-) -> Any:
-    shapes = tensor_shapes(folder)
-    if not architecture.original:
-        return architecture.config_class.from_dict(raw)
-    try:
-        return original_config(architecture, raw, shapes, image_token_id(tokenizer, folder))
-    except KeyError as error:
-        raise ModelError(
-            f"is not a whole checkpoint of its kind: {error.args[0]} is missing",
-            where=folder,
-            hint="was it downloaded whole?",
-        ) from error
-
-
-def _pretrained(architecture: Architecture, folder: Path, **options: Any) -> tuple[PreTrainedModel, dict[str, Any]]:
-    network, report = architecture.network_class.from_pretrained(
+    network, report = family.network_class.from_pretrained(
         folder,
+        config=family.network_config(raw, folder, tokenizer),
+        dtype=dtype or torch.float32,
+        attn_implementation=attention,
         output_loading_info=True,
         local_files_only=True,
         use_safetensors=True,
         trust_remote_code=False,
-        ignore_mismatched_sizes=True,  # told as a problem below, with all the others
+        ignore_mismatched_sizes=True,  # reported below, with all other problems
         **options,
     )
-    return network, report
+    _require_every_tensor(report, family, folder)
+    network.eval().requires_grad_(False)
+    network.generation_config = GenerationConfig(
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
+    # PEFT writes this into every adapter, and a folder of this machine means nothing on another.
+    network.name_or_path = name
+    return BaseModel(name, commit, family, network, tokenizer, folder)
 
 
-def _demand_every_tensor(report: dict[str, Any], folder: Path) -> None:
+def _require_every_tensor(report: dict[str, Any], family: Family, folder: Path) -> None:
     problems = [
         f"{kind.replace('_', ' ')}: {name}"
         for kind, names in report.items()
         for name in sorted(map(_tensor_name, names))
-        if not (kind == "unexpected_keys" and name in UNUSED_TENSORS)
+        if not (kind == "unexpected_keys" and name in family.unused_tensors)
     ]
     if problems:
-        shown = "".join(f"\n  {problem}" for problem in problems[:20])
-        raise ModelError(f"{len(problems)} tensors of the checkpoint do not fit the network{shown}", where=folder)
+        listing = "".join(f"\n  {problem}" for problem in problems[:20])
+        message = f"{len(problems)} tensors of the checkpoint do not fit the network{listing}"
+        raise ModelError(message, code="checkpoint-mismatch", where=folder)
 
 
 def _tensor_name(entry: object) -> str:
-    """Mismatched tensors are reported as (name, shape there, shape here)."""
+    """Return the name of an entry; mismatched tensors are reported as (name, shape there, shape here)."""
     return str(entry[0]) if isinstance(entry, tuple) else str(entry)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """True for what torch raises on a card and on a CPU, where its allocator has no error of its own."""
-    import torch  # slow, and not needed where other programs read
+    """Whether an error means that memory ran out, on an accelerator or on a CPU, whose allocator has no own error."""
+    import torch
 
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True

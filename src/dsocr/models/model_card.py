@@ -1,4 +1,4 @@
-"""The README.md of an export: how to read with it, how well it reads, how to serve it, where it comes from."""
+"""The model card of an export: its settings and scores, how to serve it, and where it comes from."""
 
 import json
 import shlex
@@ -11,42 +11,42 @@ import yaml
 
 from dsocr import __version__
 from dsocr.errors import RunError
-from dsocr.models.adapters import config_at_strength, read_adapter_config, scope_of, variant_of
-from dsocr.models.deepseek_ocr import Architecture
+from dsocr.models.adapters import read_adapter_config, scaled_config, target_modules_of, variant_of
+from dsocr.models.family import Family
 from dsocr.runs import ReadingSettings, RunFolder
 
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM takes as --max-lora-rank."""
+"""The values that vLLM accepts for --max-lora-rank."""
 
 _GUARD = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
 _OPTIONS = ["--logits-processors", _GUARD, "--no-enable-prefix-caching", "--mm-processor-cache-gb", "0"]
 
 
-def is_served(architecture: Architecture | None) -> bool:
-    """True where a base is in the authors' layout, which the servers know; None is one that is not at hand."""
-    return architecture is None or architecture.original
+def is_served(family: Family | None) -> bool:
+    """Whether servers know the base: one in the authors' layout, or one that is not here (None)."""
+    return family is None or family.original
 
 
 def serve_merged(folder: Path) -> str:
-    """The command that serves merged weights with vLLM."""
+    """Return the command that serves merged weights with vLLM."""
     return shlex.join(["vllm", "serve", folder.as_posix(), *_OPTIONS])
 
 
 def serve_adapter(base: str, revision: str | None, folder: Path, name: str, rank: int) -> str:
-    """The command that serves a base with an adapter, under a name for requests, with vLLM."""
+    """Return the command that serves a base with an adapter under a name, with vLLM."""
     at = ["--revision", revision] if revision else []
-    most = next(most for most in VLLM_RANKS if most >= rank)
-    lora = ["--enable-lora", "--max-lora-rank", str(most), "--lora-modules", f"{name}={folder.as_posix()}"]
+    max_rank = next(value for value in VLLM_RANKS if value >= rank)
+    lora = ["--enable-lora", "--max-lora-rank", str(max_rank), "--lora-modules", f"{name}={folder.as_posix()}"]
     return shlex.join(["vllm", "serve", base, *at, *lora, *_OPTIONS])
 
 
-def served_resolution(architecture: Architecture | None) -> str:
-    """The resolution at which vLLM shows images, by its name here: the whole view, and tiles, six at most."""
-    return "gundam" if architecture and architecture.family == "deepseek_ocr_2" else "gundam_vllm"
+def served_resolution(family: Family | None) -> str:
+    """Return the name of the resolution at which vLLM shows images: the whole view and up to six tiles."""
+    return "gundam" if family and family.name == "deepseek_ocr_2" else "gundam_vllm"
 
 
 def request_settings(generation: Mapping[str, Any]) -> dict[str, Any]:
-    """What a request to vLLM holds besides model, prompt and image, so that it decodes as dsocr does."""
+    """Return what a request to vLLM needs besides model, prompt and image to decode as dsocr does."""
     settings: dict[str, Any] = {"temperature": 0, "skip_special_tokens": False}
     if "max_new_tokens" in generation:
         settings["max_tokens"] = generation["max_new_tokens"]
@@ -56,16 +56,15 @@ def request_settings(generation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 Form = Literal["merged", "peft", "vllm"]
-"""Weights with the adapter in them, the adapter as PEFT reads it, or the adapter as vLLM reads it."""
+"""Merged weights, or the adapter as PEFT or vLLM reads it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class Export:
     """One export and what is known of the run it is made from.
 
-    `architecture` is None where the base is not at hand, `revision` where its commit is not known. `adapter` is what
-    stands in the adapter's config, at the export's `strength`; `provenance` is that of provenance.json, `scores` of
-    scorecard.json, None if not scored.
+    `family` is None if the base is not here, `revision` if its commit is not known. `adapter` is the adapter's config
+    at the export's `scale`; `provenance` comes from provenance.json, `scores` from scorecard.json, None if not scored.
     """
 
     form: Form
@@ -74,32 +73,32 @@ class Exported:
     adapter: Mapping[str, Any]
     provenance: Mapping[str, Any]
     scores: Mapping[str, Any] | None
-    architecture: Architecture | None = None
+    family: Family | None = None
     revision: str | None = None
-    strength: float = 1.0
+    scale: float = 1.0
 
     @classmethod
-    def of_run(cls, form: Form, run: RunFolder, scores: Mapping[str, Any] | None, strength: float = 1.0) -> Self:
-        """What the run's own files tell. Raises ConfigError for a strength that its adapter cannot have."""
+    def of_run(cls, form: Form, run: RunFolder, scores: Mapping[str, Any] | None, scale: float = 1.0) -> Self:
+        """Collect what the run's files say. Raises ConfigError for a scale that its adapter cannot have."""
         settings = ReadingSettings.load(run.adapter)
         return cls(
             form=form,
             name=run.path.resolve().name,
             settings=settings,
-            adapter=config_at_strength(read_adapter_config(run.adapter), strength),
+            adapter=scaled_config(read_adapter_config(run.adapter), scale),
             provenance=_provenance(run),
             scores=scores,
             revision=settings.base_revision,
-            strength=strength,
+            scale=scale,
         )
 
-    def on(self, architecture: Architecture, revision: str | None) -> Self:
-        """The same with what its base turned out to be."""
-        return replace(self, architecture=architecture, revision=revision)
+    def on(self, family: Family, revision: str | None) -> Self:
+        """Return a copy with the base's family and commit."""
+        return replace(self, family=family, revision=revision)
 
     def serve_command(self, folder: Path) -> str | None:
-        """How vLLM serves the export in a folder; None where it is not for vLLM, or vLLM has no class for its base."""
-        if self.form == "peft" or not is_served(self.architecture):
+        """Return the vLLM command that serves the export in a folder; None if vLLM cannot serve it."""
+        if self.form == "peft" or not is_served(self.family):
             return None
         if self.form == "merged":
             return serve_merged(folder)
@@ -112,30 +111,32 @@ def _provenance(run: RunFolder) -> Mapping[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise RunError(f"cannot be read: {error}", where=run.provenance) from error
+        raise RunError(
+            f"Cannot read provenance: {error}", code="provenance-unreadable", where=run.provenance
+        ) from error
     return provenance if isinstance(provenance, dict) else {}
 
 
-def model_card(export: Exported, folder: Path) -> str:
-    """The card as Markdown with its YAML head, for an export in a folder of this name."""
-    what = "DeepSeek-OCR weights with a LoRA adapter merged in" if export.form == "merged" else "A LoRA adapter"
+def model_card(export: Export, folder: Path) -> str:
+    """Return the card as Markdown with YAML front matter, for an export in a folder of this name."""
+    content = "DeepSeek-OCR weights with a merged LoRA adapter" if export.form == "merged" else "A LoRA adapter"
     blocks = [
         _head(export),
         f"# {export.name}",
-        f"{what}, for particular handwriting. It was trained on {_base(export)} with dsocr.",
-        "## Read with these settings",
+        f"{content} for one collection of handwriting, trained on {_base(export)} with dsocr.",
+        "## Settings",
         _settings(export.settings),
-        "## How well it reads",
-        _scores(export.scores, export.strength),
-        "## Serve it",
+        "## Scores",
+        _scores(export.scores, export.scale),
+        "## Serving",
         *_serving(export, folder),
-        "## Where it comes from",
+        "## Provenance",
         _origin(export),
     ]
     return "\n\n".join(blocks) + "\n"
 
 
-def _head(export: Exported) -> str:
+def _head(export: Export) -> str:
     merged = export.form == "merged"
     values = {
         "base_model": export.settings.base,
@@ -147,14 +148,14 @@ def _head(export: Exported) -> str:
     return f"---\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True)}---"
 
 
-def _base(export: Exported) -> str:
+def _base(export: Export) -> str:
     return f"`{export.settings.base}`" + (f" at revision `{export.revision}`" if export.revision else "")
 
 
 def _settings(settings: ReadingSettings) -> str:
     generation = settings.generation
     size, window = generation.get("no_repeat_ngram_size"), generation.get("no_repeat_ngram_window")
-    guard = f"no {size} tokens in a row again within {window}" if size else "no guard against loops"
+    guard = f"no {size} tokens repeated within {window}" if size else "no protection against loops"
     rows = [
         ("prompt, as JSON", f"`{json.dumps(settings.prompt, ensure_ascii=False)}`"),
         ("resolution", f"`{settings.resolution}`"),
@@ -166,21 +167,21 @@ def _settings(settings: ReadingSettings) -> str:
             ),
         ),
     ]
-    told = "It was trained with them, and reads worse with others. `reading.json` holds them for programs."
-    return f"{told}\n\n{_table([('', ''), *rows])}"
+    note = "The adapter reads worse with other settings than these. Programs find them in `reading.json`."
+    return f"{note}\n\n{_table([('', ''), *rows])}"
 
 
-def _scores(scores: Mapping[str, Any] | None, strength: float) -> str:
+def _scores(scores: Mapping[str, Any] | None, scale: float) -> str:
     if scores is None:
-        return "It had not been scored when this was written; `dsocr evaluate RUN` does that."
+        return "Not scored yet; run `dsocr evaluate RUN`."
     base, adapter = scores["base"], scores["adapter"]
     rows = [("", "base", "adapter")]
     rows += [(name.upper(), _rate(base, name), _rate(adapter, name)) for name in ("cer", "wer")]
     lines = (adapter or base or {}).get("lines")
     about = f"{lines} lines of the {scores['split']} split, read at {scores['made_at']}. {scores['meaning']}"
-    if strength != 1:
+    if scale != 1:
         about = (
-            f"These are the scores of the whole adapter, not of this export at {strength:g} of its strength. {about}"
+            f"These are the scores of the adapter at full scale, not of this export at a scale of {scale:g}. {about}"
         )
     return f"{_table(rows)}\n\n{about}"
 
@@ -189,54 +190,58 @@ def _rate(score: Mapping[str, Any] | None, name: str) -> str:
     return "-" if score is None or score[name] is None else f"{score[name]:.2%}"
 
 
-def _serving(export: Exported, folder: Path) -> list[str]:
+def _serving(export: Export, folder: Path) -> list[str]:
     command = export.serve_command(folder)
     if command is None:
         return _loading(export)
-    trained, served = export.settings.resolution, served_resolution(export.architecture)
+    trained, served = export.settings.resolution, served_resolution(export.family)
     request = json.dumps(request_settings(export.settings.generation))
-    other = f"It was trained at `{trained}`, so there it sees other pictures than in training: score it there first."
+    other = f"The adapter was trained at `{trained}`, so vLLM shows it different images: score it there first."
     blocks = [
         f"```sh\n{command}\n```",
-        f"Every request has the prompt above, the image, and\n\n```json\n{request}\n```",
-        "vLLM shows an image in its own way: whole at 1024 x 1024, and as up to six tiles, which is the resolution "
-        f"`{served}` of dsocr. {'So it was trained.' if trained == served else other}",
-        "No server was run with this export when this was written.",
+        f"Every request needs the prompt above, the image, and\n\n```json\n{request}\n```",
+        "vLLM shows the whole image at 1024 x 1024 and up to six tiles, the resolution that dsocr calls "
+        f"`{served}`. {'The adapter was trained at this resolution.' if trained == served else other}",
+        "No server was run with this export when this card was written.",
     ]
     if export.form == "merged":
         blocks.append(
-            "Tensor names, number formats and `config.json` are the base's, for SGLang, llama.cpp's converter and the "
-            "authors' code as well. No code lies here: where a program asks for the `*.py` files that `config.json` "
+            "Tensor names, number formats and `config.json` are the base's, as SGLang, llama.cpp's converter and the "
+            "authors' code expect them. No code is included: if a program asks for the `*.py` files that `config.json` "
             "names, take them from the base's own page, and read them first."
         )
     return blocks
 
 
-def _loading(export: Exported) -> list[str]:
+def _loading(export: Export) -> list[str]:
     if export.form == "merged":
         return [
-            "dsocr trains on from it with `base:` set to this folder, and `dsocr.model.loading.load_base` loads it. "
-            "Whether a server knows this kind of base was not tried."
+            "To continue training, set `base:` to this folder; `dsocr.load` reads with it. "
+            "Whether servers support this kind of base has not been tested."
         ]
     loading = (
-        "```python\nfrom peft import PeftModel\nfrom dsocr.model.loading import load_base\n\n"
+        "```python\nfrom peft import PeftModel\nfrom dsocr.models.loading import load_base\n\n"
         f"base = load_base({export.settings.base!r}, {export.revision!r})\n"
         'model = PeftModel.from_pretrained(base.network, "FOLDER")\n```'
     )
-    reader = "`dsocr.inference.transcriber.Transcriber.of_adapter` reads images with it, in the settings above."
+    reader = "`dsocr.load(FOLDER)` returns a reader with the settings above."
     if export.form == "vllm":
         return ["vLLM has no class for this base. PEFT reads the adapter:", loading, reader]
     return [loading, reader]
 
 
-def _origin(export: Exported) -> str:
+def _origin(export: Export) -> str:
     adapter, known = export.adapter, export.provenance
     variant = variant_of(adapter)
     rows = [
         ("dsocr", f"trained with {known.get('dsocr_version', '?')}, exported with {__version__}"),
         ("base", _base(export)),
-        ("adapter", f"scope `{scope_of(adapter)}`, rank {adapter['r']}, alpha {adapter['lora_alpha']}, {variant}"),
-        *([] if export.strength == 1 else [("strength", f"{export.strength:g} of what was trained")]),
+        (
+            "adapter",
+            f"target modules `{target_modules_of(adapter)}`, r {adapter['r']}, "
+            f"alpha {adapter['lora_alpha']}, {variant}",
+        ),
+        *([] if export.scale == 1 else [("scale", f"{export.scale:g}")]),
         ("trained", f"from {known.get('begun_at', '?')}, on {known.get('device', '?')}"),
         ("dataset", str(known.get("dataset_source", "?"))),
         *((f"{split} split", f"sha256 `{digest}`") for split, digest in known.get("dataset", {}).items()),
@@ -245,7 +250,7 @@ def _origin(export: Exported) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown; the first row is its head."""
+    """Return a Markdown table; the first row is its header."""
     header, *rest = rows
     lines = [header, ["---"] * len(header), *rest]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

@@ -28,7 +28,7 @@ from dsocr.inference.generation import Generation
 from dsocr.inference.inputs import shown_by
 from dsocr.inference.reader import Transcriber
 from dsocr.models.adapters import add_adapter
-from dsocr.models.deepseek_ocr import load_encoder
+from dsocr.models.family import load_processor
 from dsocr.runs import ReadingSettings
 from dsocr.server import BASE, check_adapter_name
 from dsocr.server.access import RequestError
@@ -358,7 +358,7 @@ class ServedModels:
             raise ModelError(f"the adapter is for base {settings.base}, not {default.base}", where=folder, hint=hint)
         key = next(self._keys)
         add_adapter(self._network, folder, key)
-        encoder = load_encoder(settings.base, settings.resolution, settings.prompt, settings.base_revision)
+        encoder = load_processor(settings.base, settings.resolution, settings.prompt, settings.base_revision)
         generation, calibration = Generation(**settings.generation), Calibration.load(folder)
         reader = Transcriber(self._network, encoder, generation, settings.text_policy, calibration=calibration)
         former = self._adapters.get(name)

@@ -20,8 +20,8 @@ from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.images import open_image
 from dsocr.inference.decoding import decode
 from dsocr.inference.generation import Generation
-from dsocr.models.batch import IGNORED, aligned_labels, collate, normalized
-from dsocr.models.deepseek_ocr import Encoded, Encoder
+from dsocr.models.batch import IGNORED, aligned_labels, collate, normalize_pixels
+from dsocr.models.deepseek_ocr import Encoded, Processor
 from dsocr.training.setup import Collator, undisturbed
 
 Verdict = Literal["ok", "warning", "refused"]
@@ -80,7 +80,7 @@ def trial_rate(learning_rate: float) -> float:
 
 def overfit(
     model: PeftModel,
-    encoder: Encoder,
+    encoder: Processor,
     samples: Sequence[Encoded],
     texts: Sequence[str],
     generation: Generation,
@@ -122,7 +122,7 @@ def overfit(
 def _step(
     model: PeftModel,
     batches: Sequence[Sequence[Encoded]],
-    encoder: Encoder,
+    encoder: Processor,
     optimizer: torch.optim.Optimizer,
     dtype: torch.dtype,
 ) -> float:
@@ -134,7 +134,7 @@ def _step(
         inputs = Collator(encoder.pad_id)(batch)
         moved = {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in inputs.items()}
         with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
-            loss = model(**normalized(moved)).loss * len(batch) / count
+            loss = model(**normalize_pixels(moved)).loss * len(batch) / count
         loss.backward()
         total += float(loss.detach())
     torch.nn.utils.clip_grad_norm_((p for p in model.parameters() if p.requires_grad), 1.0)
@@ -144,7 +144,7 @@ def _step(
 
 
 def _read(
-    model: PeftModel, encoder: Encoder, samples: Sequence[Encoded], texts: Sequence[str], generation: Generation
+    model: PeftModel, encoder: Processor, samples: Sequence[Encoded], texts: Sequence[str], generation: Generation
 ) -> float:
     pooled = ErrorRate()
     for start in range(0, len(samples), generation.batch_size):
@@ -177,7 +177,7 @@ def check_trial(trial: Trial, samples: int) -> Check:
 _OURS = "this is no setting of yours: the base's files are not what its config.json says, or the code is wrong"
 
 
-def check_prompt(batch: Mapping[str, Any], encoder: Encoder, vocabulary: int) -> Check:
+def check_prompt(batch: Mapping[str, Any], encoder: Processor, vocabulary: int) -> Check:
     """Whether each row of a training batch begins with the begin token, once, and has only ids that the base knows."""
     begin = int(encoder.tokenizer.bos_token_id)
     ids = batch["input_ids"]
@@ -191,7 +191,7 @@ def check_prompt(batch: Mapping[str, Any], encoder: Encoder, vocabulary: int) ->
 
 
 @torch.no_grad()
-def check_slots(model: PeftModel, batch: Mapping[str, Any], encoder: Encoder) -> Check:
+def check_slots(model: PeftModel, batch: Mapping[str, Any], encoder: Processor) -> Check:
     """Whether there are as many image slots in the ids as the vision towers make features."""
     model.eval()
     images = {name: value for name, value in batch.items() if name not in ("input_ids", "attention_mask", "labels")}
@@ -205,7 +205,7 @@ def check_slots(model: PeftModel, batch: Mapping[str, Any], encoder: Encoder) ->
     return Check("image slots", "ok", f"{slots} image slots for as many features, in {len(batch['input_ids'])} samples")
 
 
-def check_reading_alike(samples: Sequence[Sample], trained_on: Sequence[Encoded], encoder: Encoder) -> Check:
+def check_reading_alike(samples: Sequence[Sample], trained_on: Sequence[Encoded], encoder: Processor) -> Check:
     """Whether reading an image gives the pixels and prompt ids that training has, without augmentation."""
     for sample, learnt in zip(samples, trained_on, strict=True):
         read = encoder.encode(open_image(sample.image))
@@ -225,7 +225,7 @@ _SHOWN_TOKENS = 48
 _SHOWN_CHARACTERS = 40
 
 
-def check_labels(batch: Mapping[str, Any], texts: Sequence[str], encoder: Encoder) -> Check:
+def check_labels(batch: Mapping[str, Any], texts: Sequence[str], encoder: Processor) -> Check:
     """Whether the labels (B, T) of a batch are its texts and their end tokens; the details show each sample."""
     batch = {**batch, "labels": aligned_labels(dict(batch))}
     rows = [_Row(batch, place, encoder) for place in range(len(texts))]
@@ -240,7 +240,7 @@ def check_labels(batch: Mapping[str, Any], texts: Sequence[str], encoder: Encode
     return Check("labels", "ok", told, details=details)
 
 
-def check_characters(texts: Sequence[str], encoder: Encoder) -> Check:
+def check_characters(texts: Sequence[str], encoder: Processor) -> Check:
     """Whether the base's tokenizer can write the texts; where it cannot write most of them it is the wrong base."""
     unknown = set(encoder.unknown_characters("".join(sorted(set().union(*texts)))))
     if not unknown:
@@ -255,7 +255,7 @@ def check_characters(texts: Sequence[str], encoder: Encoder) -> Check:
 class _Row:
     """One sample of a batch: ids, labels, and what is padding."""
 
-    def __init__(self, batch: Mapping[str, Any], place: int, encoder: Encoder) -> None:
+    def __init__(self, batch: Mapping[str, Any], place: int, encoder: Processor) -> None:
         self._encoder = encoder
         self._ids: list[int] = batch["input_ids"][place].tolist()
         self._labels: list[int] = batch["labels"][place].tolist()

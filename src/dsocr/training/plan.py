@@ -14,7 +14,7 @@ from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.prepare import Progress
 from dsocr.document import Sample, Split
-from dsocr.models.deepseek_ocr import load_encoder
+from dsocr.models.family import load_processor
 from dsocr.models.loading import choose_device, choose_dtype, is_out_of_memory
 from dsocr.training.preview import REMEMBERED_BYTES, SampleLength, Spread, measure_lengths, spread, within_budget
 from dsocr.training.setup import (
@@ -264,7 +264,7 @@ class Plan:
 
 def make_plan(config: RunConfig, *, probe: bool = True, progress: Progress | None = None) -> Plan:
     """Plan a training without starting it. Raises DataError where no sample would be trained on."""
-    encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
+    encoder = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     dataset = Dataset.open(config.dataset, fold=config.fold)
     split = training_samples(dataset, config)
     samples, too_long = within_budget(split, encoder, config)

@@ -23,8 +23,9 @@ from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, RunErro
 from dsocr.images import open_image
 from dsocr.inference.decoding import decode
 from dsocr.inference.generation import Generation
-from dsocr.models.batch import IGNORED, collate, only_learnt
-from dsocr.models.deepseek_ocr import Encoded, Encoder, load_encoder
+from dsocr.models.batch import IGNORED, collate, drop_ignored_positions
+from dsocr.models.deepseek_ocr import Encoded, Processor
+from dsocr.models.family import load_processor
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import RunFolder
 from dsocr.text import comparable
@@ -88,7 +89,7 @@ class PairLosses:
         return sum(difference > 0 for difference in self.differences)
 
 
-def pair_losses(model: PeftModel, encoder: Encoder, samples: Sequence[Encoded], *, at_once: int) -> PairLosses:
+def pair_losses(model: PeftModel, encoder: Processor, samples: Sequence[Encoded], *, at_once: int) -> PairLosses:
     """Score each sample with its image and with the next one's, whose text should be another."""
     others = [
         replace(sample, views=following.views, prompt_ids=following.prompt_ids)
@@ -99,13 +100,15 @@ def pair_losses(model: PeftModel, encoder: Encoder, samples: Sequence[Encoded], 
 
 
 @torch.no_grad()
-def sample_losses(model: PeftModel, encoder: Encoder, samples: Sequence[Encoded], *, at_once: int) -> list[float]:
+def sample_losses(model: PeftModel, encoder: Processor, samples: Sequence[Encoded], *, at_once: int) -> list[float]:
     """The mean loss of a learnt token of each sample."""
     model.eval()
     losses: list[float] = []
     for start in range(0, len(samples), at_once):
         rows = samples[start : start + at_once]
-        batch = only_learnt(collate(rows, encoder.pad_id, padding="right", device=model.device, dtype=model.dtype))
+        batch = drop_ignored_positions(
+            collate(rows, encoder.pad_id, padding="right", device=model.device, dtype=model.dtype)
+        )
         labels, _ = batch.pop("labels"), batch.pop("shift_labels")
         logits = model(**batch).logits
         for row, learnt in zip(logits, labels, strict=True):
@@ -156,7 +159,7 @@ class Misplaced:
 
 def find_misplaced(
     model: PeftModel,
-    encoder: Encoder,
+    encoder: Processor,
     samples: Sequence[Encoded],
     named: Sequence[tuple[str, str]],
     texts: Sequence[str],
@@ -333,8 +336,8 @@ def _trial(
     yield Check("time", "ok", f"{told}, without the readings of the validation split")
 
 
-def _opened(config: RunConfig) -> tuple[Encoder, Dataset]:
-    encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
+def _opened(config: RunConfig) -> tuple[Processor, Dataset]:
+    encoder = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     return encoder, Dataset.open(config.dataset, fold=config.fold)
 
 
@@ -349,7 +352,7 @@ def _check_run(config: RunConfig) -> Check:
     return Check("run", "ok", f"{config.output.as_posix()} can be trained in")
 
 
-def _check_dataset(dataset: Dataset, encoder: Encoder, config: RunConfig) -> Check:
+def _check_dataset(dataset: Dataset, encoder: Processor, config: RunConfig) -> Check:
     limit = config.training.max_text_tokens if config.training.long_text == "error" else None
     findings = check_for_base(dataset, encoder, max_text_tokens=limit)
     worst = findings.of("error")

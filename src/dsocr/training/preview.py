@@ -14,8 +14,8 @@ from dsocr.data.prepare import Progress
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
 from dsocr.images import open_image, upright_size
-from dsocr.models.deepseek_images import UNTILED, Grid, Resolution, Views, show, shrunk
-from dsocr.models.deepseek_ocr import Encoder
+from dsocr.models.deepseek_images import UNTILED, Grid, Resolution, Views, show, shrink
+from dsocr.models.deepseek_ocr import Processor
 
 REMEMBERED_BYTES = 1 << 30
 """Memory for opened images, so that they are opened once and not in every epoch: 1 GiB."""
@@ -24,7 +24,7 @@ REMEMBERED_BYTES = 1 << 30
 class VariedImages:
     """The images of samples, augmented by draws from (seed, view, index).
 
-    Images far larger than the resolution are shrunk before.
+    Images far larger than the resolution are shrink before.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class VariedImages:
             return self._opened[index]
         image = open_image(self._samples[index].image)
         if changes(self._augmentation):
-            image = shrunk(image, self._resolution)
+            image = shrink(image, self._resolution)
         if self.takes(image.width * image.height * len(image.getbands())):
             self._opened[index] = image
         return image
@@ -84,7 +84,7 @@ class Spread:
     max: int
 
 
-def within_budget(samples: Sequence[Sample], encoder: Encoder, config: RunConfig) -> tuple[list[Sample], int]:
+def within_budget(samples: Sequence[Sample], encoder: Processor, config: RunConfig) -> tuple[list[Sample], int]:
     """The samples whose transcription fits, and the number of others. Raises DataError if none fits."""
     budget = config.training.max_text_tokens
     fitting = [sample for sample in samples if len(encoder.text_ids(sample.text)) <= budget]
@@ -99,7 +99,7 @@ def within_budget(samples: Sequence[Sample], encoder: Encoder, config: RunConfig
 
 
 def measure_lengths(
-    samples: Sequence[Sample], encoder: Encoder, progress: Progress | None = None
+    samples: Sequence[Sample], encoder: Processor, progress: Progress | None = None
 ) -> list[SampleLength]:
     """Measure the length of each sample as `encoder` would encode it. Raises DataError for unreadable images."""
     words = len(encoder.prompt_ids()) - encoder.resolution.slots()
@@ -127,7 +127,7 @@ def _grid(sample: Sample, resolution: Resolution) -> Grid:
     return UNTILED if resolution.tiling is None else resolution.grid(*upright_size(sample.image))
 
 
-def preview(config: RunConfig, encoder: Encoder, *, samples: int, epochs: int, as_model: bool) -> Iterator[SheetRow]:
+def preview(config: RunConfig, encoder: Processor, *, samples: int, epochs: int, as_model: bool) -> Iterator[SheetRow]:
     """Yield a row for each of `samples` training samples: the original image, then that of each of the first epochs.
 
     The samples are spread evenly over the split. With `as_model` the images are what the encoder makes of them, the
@@ -151,7 +151,7 @@ def preview(config: RunConfig, encoder: Encoder, *, samples: int, epochs: int, a
         yield SheetRow(sample.text, details, [original, *varied])
 
 
-def _captioned(name: str, image: Image.Image, encoder: Encoder, as_model: bool) -> tuple[str, Image.Image]:
+def _captioned(name: str, image: Image.Image, encoder: Processor, as_model: bool) -> tuple[str, Image.Image]:
     if not as_model:
         return f"{name}, {image.width} x {image.height}", image
     views = show(image, encoder.resolution)

@@ -13,9 +13,8 @@ from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.errors import RunError
 from dsocr.evaluation.evaluate import Guard
-from dsocr.models.checkpoint import base_at_hand
-from dsocr.models.deepseek_images import find_resolution
-from dsocr.models.deepseek_ocr import find_prompt, read_config_json, recognise
+from dsocr.models.checkpoint import find_base_metadata
+from dsocr.models.family import recognize
 from dsocr.runs import RunFolder, to_json, write_atomically
 
 
@@ -85,9 +84,8 @@ class RunLock:
 def demand_named(config: RunConfig) -> Dataset:
     """The dataset of a configuration; an error where it, the base, resolution, prompt or guard set is not there."""
     dataset = Dataset.open(config.dataset, fold=config.fold)
-    folder = base_at_hand(config.base, config.base_revision)
-    find_resolution(recognise(read_config_json(folder), folder).family, config.input.resolution)
-    find_prompt(config.input.prompt)
+    folder = find_base_metadata(config.base, config.base_revision)
+    recognize(folder).validate_input(config.input.resolution, config.input.prompt)
     Guard.open(config.guard, config.base)
     return dataset
 

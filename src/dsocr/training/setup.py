@@ -23,11 +23,11 @@ from dsocr.data.augment import Augmentation, changes
 from dsocr.document import Sample
 from dsocr.errors import ConfigError
 from dsocr.images import open_image, read_bytes
-from dsocr.models.adapters import attach_adapter, vision_parameters, without_gradient
-from dsocr.models.batch import IGNORED, collate, normalized, only_learnt
+from dsocr.models.adapters import attach_adapter, layers_without_gradient, vision_parameters
+from dsocr.models.batch import IGNORED, collate, drop_ignored_positions, normalize_pixels
 from dsocr.models.deepseek_images import Views
-from dsocr.models.deepseek_ocr import Encoded, Encoder
-from dsocr.models.feature_cache import Features, FeatureStore, MemoryStore, Store, VisionCache, cache_folder, code_hash
+from dsocr.models.deepseek_ocr import Encoded, Processor
+from dsocr.models.feature_cache import FeatureCache, Features, FeatureStore, MemoryStore, Store, cache_folder, code_hash
 from dsocr.models.loading import choose_device, choose_dtype, load_base
 from dsocr.training.distributed import Ranks
 from dsocr.training.preview import VariedImages, measure_lengths
@@ -36,7 +36,7 @@ from dsocr.training.sampler import LengthOrder
 _NO_VIEWS = Views(np.empty((3, 0, 0), dtype=np.uint8))
 
 
-def _with_features(encoder: Encoder, features: Features, text: str) -> Encoded:
+def _with_features(encoder: Processor, features: Features, text: str) -> Encoded:
     """A sample with features in place of pixels."""
     prompt, answer = encoder.prompt_ids(features.grid), encoder.answer_ids(text)
     return Encoded(prompt, answer, _NO_VIEWS, encoder.resolution.row_ends, features.tokens)
@@ -49,7 +49,7 @@ class EncodedSamples(Dataset[Encoded]):
     """
 
     def __init__(
-        self, samples: Sequence[Sample], encoder: Encoder, *, augmentation: Augmentation = 0.0, seed: int = 0
+        self, samples: Sequence[Sample], encoder: Processor, *, augmentation: Augmentation = 0.0, seed: int = 0
     ) -> None:
         self._samples = samples
         self._encoder = encoder
@@ -60,7 +60,7 @@ class EncodedSamples(Dataset[Encoded]):
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
         self._images = VariedImages(samples, encoder.resolution, augmentation=augmentation, seed=seed)
         self._encoded: dict[int, Encoded] = {}
-        self._cache: VisionCache | None = None
+        self._cache: FeatureCache | None = None
         self._views = 0
         self._hashes: dict[int, str] = {}
 
@@ -73,7 +73,7 @@ class EncodedSamples(Dataset[Encoded]):
         return self._samples
 
     @property
-    def encoder(self) -> Encoder:
+    def encoder(self) -> Processor:
         """What encodes it."""
         return self._encoder
 
@@ -97,7 +97,7 @@ class EncodedSamples(Dataset[Encoded]):
         """Vary the images anew."""
         self._epoch.fill_(epoch)
 
-    def use_cache(self, cache: VisionCache, views: int) -> None:
+    def use_cache(self, cache: FeatureCache, views: int) -> None:
         """Take from now on what the vision towers say from a cache; epoch e shows variation e modulo `views`."""
         self._cache = cache
         self._views = views if changes(self._augmentation) else 1
@@ -129,7 +129,7 @@ class EncodedSamples(Dataset[Encoded]):
     def _view(self) -> int:
         return int(self._epoch) % self._views if self._views else int(self._epoch)
 
-    def _seen(self, cache: VisionCache, index: int) -> Encoded:
+    def _seen(self, cache: FeatureCache, index: int) -> Encoded:
         """A sample with features in place of pixels; computed where they are not in the cache, or not any more."""
         key = cache.key(self._made_of(index, self._view))
         features = cache.get(key) or cache.fill({key: self.shown(index, self._view)})[key]
@@ -184,7 +184,7 @@ class Collator:
         encoded = [sample.sample if isinstance(sample, Filler) else sample for sample in samples]
         batch = collate(encoded, self.pad_id, padding="right", dtype=torch.uint8)
         batch["labels"][[isinstance(sample, Filler) for sample in samples]] = IGNORED
-        return only_learnt(batch)
+        return drop_ignored_positions(batch)
 
 
 def pass_through(model: PeftModel, batch: Mapping[str, Any], dtype: torch.dtype) -> None:
@@ -193,13 +193,13 @@ def pass_through(model: PeftModel, batch: Mapping[str, Any], dtype: torch.dtype)
     moved = {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
     with torch.random.fork_rng(), torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
         model.train()
-        model(**normalized(moved)).loss.backward()
+        model(**normalize_pixels(moved)).loss.backward()
 
 
 def demand_gradients(model: PeftModel, batch: Mapping[str, Any], dtype: torch.dtype) -> None:
     """One forward and backward pass that changes nothing. Raises ConfigError for adapter layers it does not reach."""
     pass_through(model, batch, dtype)
-    unreached = without_gradient(model)
+    unreached = layers_without_gradient(model)
     model.zero_grad(set_to_none=True)
     if unreached:
         shown = "".join(f"\n  {name}" for name in unreached[:20])
@@ -370,7 +370,7 @@ class Setup:
     """All that a training works on. `optimizer` is None where the Trainer is to make its own."""
 
     model: PeftModel
-    encoder: Encoder
+    encoder: Processor
     samples: EncodedSamples
     optimizer: torch.optim.Optimizer | None
     device: torch.device
@@ -386,14 +386,14 @@ def set_up(config: RunConfig, samples: Sequence[Sample]) -> Setup:
     dtype = choose_dtype(config.training.precision, device)
     set_seed(config.seed)
     base = load_base(config.base, config.base_revision, dtype=dtype, device=device, attention=config.training.attention)
-    encoder = base.encoder(config.input.resolution, config.input.prompt)
+    encoder = base.processor(config.input.resolution, config.input.prompt)
     model = fresh_adapter(base.network, config, encoder, revision=base.revision)
     encoded = encoded_samples(config, samples, encoder)
     demand_gradients(model, Collator(encoder.pad_id)([encoded[0]]), dtype)
     return Setup(model, encoder, encoded, two_rate_optimizer(model, config.training), device, dtype)
 
 
-def encoded_samples(config: RunConfig, samples: Sequence[Sample], encoder: Encoder) -> EncodedSamples:
+def encoded_samples(config: RunConfig, samples: Sequence[Sample], encoder: Processor) -> EncodedSamples:
     """The samples as model inputs, varied as the configuration says."""
     return EncodedSamples(samples, encoder, augmentation=config.training.augmentation, seed=config.seed)
 
@@ -413,7 +413,9 @@ def sample_order(config: RunConfig, samples: EncodedSamples, processes: int = 1)
     )
 
 
-def fresh_adapter(network: PreTrainedModel, config: RunConfig, encoder: Encoder, *, revision: str | None) -> PeftModel:
+def fresh_adapter(
+    network: PreTrainedModel, config: RunConfig, encoder: Processor, *, revision: str | None
+) -> PeftModel:
     """The network with an untrained adapter as the configuration describes it; `revision` is the base's commit.
 
     Where the configuration asks for it, activations are computed twice instead of held.
@@ -423,8 +425,8 @@ def fresh_adapter(network: PreTrainedModel, config: RunConfig, encoder: Encoder,
         network,
         base=config.base,
         revision=revision,
-        scope=adapter.target,
-        rank=adapter.r,
+        target_modules=adapter.target,
+        r=adapter.r,
         alpha=adapter.alpha,
         dropout=adapter.dropout,
         variant=adapter.variant,
@@ -487,10 +489,10 @@ def keep_features(
     limit = int(config.training.feature_cache_gb * 1e9)
     store = FeatureStore(cache_folder(), limit)
     ours = _cache(store, model, training, dtype)
-    sets: list[tuple[EncodedSamples, int, VisionCache]] = [(training, _views(config), ours)]
+    sets: list[tuple[EncodedSamples, int, FeatureCache]] = [(training, _views(config), ours)]
     if validation is not None:
         # Validation computes in the number format of the weights, as transcription does.
-        sets.append((validation, 1, _cache(store, model, validation, torch.float32, frozen=ours.frozen)))
+        sets.append((validation, 1, _cache(store, model, validation, torch.float32, frozen=ours.weights_hash)))
     size = sum(_size(samples, views, cache) for samples, views, cache in sets)
     # Asked once, before anything is written: what is free changes.
     problem = ranks.from_first(partial(_too_large, size, limit))
@@ -537,9 +539,9 @@ def _cache(
     dtype: torch.dtype,
     *,
     frozen: Callable[[], str] | None = None,
-) -> VisionCache:
+) -> FeatureCache:
     autocast, about = None if dtype is torch.float32 else dtype, code_hash(*_CODE)
-    return VisionCache(store, model, samples.encoder, autocast=autocast, about=about, frozen=frozen)
+    return FeatureCache(store, model, samples.encoder, autocast=autocast, salt=about, weights_hash=frozen)
 
 
 def _wanted(config: RunConfig, model: PeftModel, samples: EncodedSamples, epochs: float) -> bool:
@@ -559,7 +561,7 @@ def _wanted(config: RunConfig, model: PeftModel, samples: EncodedSamples, epochs
     return not adapted and not fresh and epochs > 1 and len(samples) >= _WORTHWHILE
 
 
-def _size(samples: EncodedSamples, views: int, cache: VisionCache) -> int:
+def _size(samples: EncodedSamples, views: int, cache: FeatureCache) -> int:
     return views * sum(cache.entry_bytes(length.grid) for length in measure_lengths(samples.samples, samples.encoder))
 
 
@@ -574,7 +576,7 @@ def _too_large(size: int, limit: int) -> str:
 
 
 def _fill(
-    sets: Sequence[tuple[EncodedSamples, int, VisionCache]],
+    sets: Sequence[tuple[EncodedSamples, int, FeatureCache]],
     size: int,
     micro_batch_size: int,
     tell: Tell,

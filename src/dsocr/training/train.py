@@ -30,7 +30,8 @@ from dsocr.inference.generation import Generation
 from dsocr.io.files import damage, disk_in_sentences, write_sealed
 from dsocr.models.adapters import CONFIG, WEIGHTS, adapter_files
 from dsocr.models.checkpoint import find_base
-from dsocr.models.deepseek_ocr import Encoder, load_encoder
+from dsocr.models.deepseek_ocr import Processor
+from dsocr.models.family import load_processor
 from dsocr.models.loading import choose_device
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, cut_back, to_json, write_atomically
 from dsocr.training.callbacks import Recorder, Report, close_training_log, silent_log, training_log
@@ -256,7 +257,7 @@ class _Material:
 
     config: RunConfig
     dataset: Dataset
-    encoder: Encoder
+    encoder: Processor
     guard: Guard | None
 
 
@@ -346,7 +347,7 @@ def _opened(config: RunConfig, begun: RunConfig | None, job: _Job) -> _Material:
     config = pinned(config, begun)
     if begun is not None:
         refuse_other_settings(job.run, config, begun)
-    encoder = load_encoder(config.base, config.input.resolution, config.input.prompt, config.base_revision)
+    encoder = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     shared_by_processes(config, job.ranks.count)  # refuses what cannot be shared
     if job.ranks.first:
         _check(dataset, encoder, config, job.told.warn)
@@ -390,7 +391,7 @@ def _is_over(steps: int, trainer: AdapterTrainer, validation: Validation | None)
     return steps >= trainer.args.max_steps or (validation is not None and validation.out_of_patience)
 
 
-def _check(dataset: Dataset, encoder: Encoder, config: RunConfig, warn: Callable[[Finding], None] | None) -> None:
+def _check(dataset: Dataset, encoder: Processor, config: RunConfig, warn: Callable[[Finding], None] | None) -> None:
     """Refuse a dataset with errors; what is merely doubtful is passed on."""
     limit = config.training.max_text_tokens if config.training.long_text == "error" else None
     findings = check_for_base(dataset, encoder, max_text_tokens=limit)
@@ -450,7 +451,7 @@ def _trainer(job: _Job, made_of: _Material, setup: Setup) -> tuple[AdapterTraine
     return trainer, validation, interruption
 
 
-def _validation(job: _Job, made_of: _Material, encoder: Encoder, recorder: Recorder | None) -> Validation | None:
+def _validation(job: _Job, made_of: _Material, encoder: Processor, recorder: Recorder | None) -> Validation | None:
     config, dataset = made_of.config, made_of.dataset
     samples = chosen_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
     if not samples:

@@ -25,7 +25,7 @@ from transformers.trainer_callback import ExportableState
 from dsocr.config import RunConfig
 from dsocr.errors import RunError
 from dsocr.io.processes import rank_and_count
-from dsocr.models.batch import normalized
+from dsocr.models.batch import normalize_pixels
 from dsocr.models.loading import choose_device, choose_dtype, is_out_of_memory
 from dsocr.runs import RunFolder
 from dsocr.training.checkpoint import (
@@ -121,7 +121,7 @@ class AdapterTrainer(Trainer):
         return self._order
 
     def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        prepared = normalized(super()._prepare_inputs(inputs))
+        prepared = normalize_pixels(super()._prepare_inputs(inputs))
         # Padding is on the right, where a causal decoder never looks from a position that is learnt.
         del prepared["attention_mask"]
         return prepared

@@ -22,8 +22,8 @@ from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration, ScoredText, TokenScore
 from dsocr.inference.decoding import Reading, cut_off, decode
 from dsocr.inference.generation import Generation, batches
-from dsocr.models.batch import collate, only_learnt
-from dsocr.models.deepseek_ocr import Encoder
+from dsocr.models.batch import collate, drop_ignored_positions
+from dsocr.models.deepseek_ocr import Processor
 from dsocr.text import TextPolicy
 from dsocr.training.checkpoint import save_best
 from dsocr.training.distributed import Ranks
@@ -176,7 +176,7 @@ class Validation(TrainerCallback, ExportableState):
     def __init__(
         self,
         samples: Sequence[Sample],
-        encoder: Encoder,
+        encoder: Processor,
         generation: Generation,
         *,
         every_steps: int,
@@ -346,7 +346,7 @@ class Validation(TrainerCallback, ExportableState):
                 dtype=model.dtype,
             )
             learnt = int((batch["labels"] >= 0).sum())
-            total += float(model(**only_learnt(batch)).loss) * learnt
+            total += float(model(**drop_ignored_positions(batch)).loss) * learnt
             tokens += learnt
         found: list[tuple[float, int]] = self._ranks.gathered((total, tokens))
         return sum(loss for loss, _ in found) / max(sum(count for _, count in found), 1)

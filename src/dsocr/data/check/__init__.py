@@ -31,7 +31,7 @@ from dsocr.data.check.text_checks import (
 from dsocr.data.dataset import Dataset
 
 if TYPE_CHECKING:
-    from dsocr.models.deepseek_ocr import Encoder
+    from dsocr.models.deepseek_ocr import Processor
 
 __all__ = ["Example", "Finding", "Findings", "check", "check_for_base"]
 
@@ -86,7 +86,7 @@ def check(
 
 def check_for_base(
     dataset: Dataset,
-    encoder: "Encoder",
+    encoder: "Processor",
     *,
     max_text_tokens: int | None,
     workers: int | None = None,

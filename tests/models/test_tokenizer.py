@@ -10,7 +10,8 @@ from tokenizers import Tokenizer
 
 from dsocr.models.batch import collate
 from dsocr.models.deepseek_images import find_resolution
-from dsocr.models.deepseek_ocr import Encoder, load_encoder
+from dsocr.models.deepseek_ocr import Processor
+from dsocr.models.family import load_processor
 
 OWN = {"<｜begin▁of▁sentence｜>": 0, "<｜end▁of▁sentence｜>": 1, "<｜▁pad▁｜>": 2, "<image>": 128815, "<td>": 128821}
 """Some of the tokens that are DeepSeek-OCR's own, with their published ids."""
@@ -47,8 +48,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def encoder(folder: Path) -> Encoder:
-    return load_encoder(str(folder), None, "free_ocr")
+def encoder(folder: Path) -> Processor:
+    return load_processor(str(folder), None, "free_ocr")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def encoder(folder: Path) -> Encoder:
     ],
 )
 def test_counts_and_ids_are_those_of_the_tokenizers_library(
-    encoder: Encoder, folder: Path, text: str, count: int
+    encoder: Processor, folder: Path, text: str, count: int
 ) -> None:
     ids = encoder.text_ids(text)
     assert len(ids) == count
@@ -68,7 +69,7 @@ def test_counts_and_ids_are_those_of_the_tokenizers_library(
     assert encoder.tokenizer.decode(ids) == text
 
 
-def test_the_prompt_has_the_published_ids(encoder: Encoder) -> None:
+def test_the_prompt_has_the_published_ids(encoder: Processor) -> None:
     ids = encoder.prompt_ids()
     assert ids[:274] == (0, *[128815] * 273)
     assert len(ids) == 274 + 4
@@ -76,21 +77,21 @@ def test_the_prompt_has_the_published_ids(encoder: Encoder) -> None:
     assert encoder.resolution == find_resolution("deepseek_ocr", "base")
 
 
-def test_a_byte_level_tokenizer_writes_everything(encoder: Encoder) -> None:
+def test_a_byte_level_tokenizer_writes_everything(encoder: Processor) -> None:
     assert encoder.unknown_characters("日本 ѣ 😀") == ""
 
 
-def test_the_models_own_tokens_in_a_transcription_are_text(encoder: Encoder) -> None:
+def test_the_models_own_tokens_in_a_transcription_are_text(encoder: Processor) -> None:
     ids = encoder.text_ids("<image><td>")
     assert not {128815, 128821} & set(ids)
     assert encoder.tokenizer.decode(ids) == "<image><td>"
 
 
-def test_table_tags_a_model_writes_are_kept(encoder: Encoder) -> None:
+def test_table_tags_a_model_writes_are_kept(encoder: Processor) -> None:
     assert encoder.tokenizer.decode([128821, *encoder.text_ids("да")], skip_special_tokens=False) == "<td>да"
 
 
-def test_a_transcription_of_a_line_is_learnt_whole(encoder: Encoder) -> None:
+def test_a_transcription_of_a_line_is_learnt_whole(encoder: Processor) -> None:
     batch = collate([encoder.encode(Image.new("L", (900, 90), 255), "Ёлка — 1905 г.")], 2, padding="right")
     learnt = batch["labels"][0][batch["labels"][0] != -100]
     assert encoder.tokenizer.decode(learnt[:-1]) == "Ёлка — 1905 г."

@@ -9,26 +9,26 @@ import pytest
 import torch
 from PIL import Image
 
-from dsocr.errors import ConfigError
 from dsocr.models.adapters import (
     CONFIG,
     Variant,
     adapter_tensors,
-    at_strength,
     attach_adapter,
-    config_at_strength,
     load_adapter,
     save_adapter,
+    scaled_adapter,
+    scaled_config,
 )
 from dsocr.models.batch import collate
 from dsocr.models.export import merge
 from dsocr.models.loading import load_base
+from tests.errors import raises_code
 
 
 def adapted(variant: Variant = "lora", scope: str = "decoder+vision") -> Any:
     """nano with an adapter that changes what it says."""
     model = attach_adapter(
-        load_base("nano").network, base="nano", revision=None, scope=scope, rank=4, alpha=8, variant=variant
+        load_base("nano").network, base="nano", revision=None, target_modules=scope, r=4, alpha=8, variant=variant
     )
     torch.manual_seed(3)
     for tensor in adapter_tensors(model).values():
@@ -38,7 +38,7 @@ def adapted(variant: Variant = "lora", scope: str = "decoder+vision") -> Any:
 
 @pytest.fixture(scope="module")
 def batch() -> dict[str, torch.Tensor]:
-    encoder = load_base("nano").encoder(None, "free_ocr")
+    encoder = load_base("nano").processor(None, "free_ocr")
     image = Image.fromarray(np.random.default_rng(1).integers(0, 255, (40, 200, 3), dtype=np.uint8))
     return collate([encoder.encode(image)], encoder.pad_id, padding="left", device="cpu", dtype=torch.float32)
 
@@ -65,9 +65,9 @@ def test_between_base_and_adapter_it_is_what_peft_reads_from_a_config_with_so_mu
         base = logits(model, batch)
     whole = logits(model, batch)
     assert not torch.allclose(base, whole, atol=1e-3)
-    with at_strength(model, 1):
+    with scaled_adapter(model, 1):
         assert torch.equal(logits(model, batch), whole)
-    with at_strength(model, 0.4):
+    with scaled_adapter(model, 0.4):
         part = logits(model, batch)
     assert not torch.allclose(part, base, atol=1e-3)
     assert not torch.allclose(part, whole, atol=1e-3)
@@ -75,16 +75,16 @@ def test_between_base_and_adapter_it_is_what_peft_reads_from_a_config_with_so_mu
 
     save_adapter(model, tmp_path)
     config = json.loads((tmp_path / CONFIG).read_text(encoding="utf-8"))
-    (tmp_path / CONFIG).write_text(json.dumps(config_at_strength(config, 0.4)), encoding="utf-8")
+    (tmp_path / CONFIG).write_text(json.dumps(scaled_config(config, 0.4)), encoding="utf-8")
     read = load_adapter(load_base("nano").network, tmp_path)
     torch.testing.assert_close(logits(read, batch), part, rtol=1e-5, atol=1e-5)
 
 
 def test_merged_at_a_strength_it_reads_as_it_does_beside_the_base(batch: dict[str, torch.Tensor]) -> None:
     model = adapted()
-    with at_strength(model, 0.6):
+    with scaled_adapter(model, 0.6):
         part = logits(model, batch)
-    with at_strength(model, 0.6):
+    with scaled_adapter(model, 0.6):
         merged = merge(model, where="here")
     torch.testing.assert_close(logits(merged, batch), part, rtol=1e-4, atol=1e-4)
 
@@ -92,7 +92,7 @@ def test_merged_at_a_strength_it_reads_as_it_does_beside_the_base(batch: dict[st
 def test_an_error_inside_leaves_it_as_it_was(batch: dict[str, torch.Tensor]) -> None:
     model = adapted()
     whole = logits(model, batch)
-    with pytest.raises(KeyError), at_strength(model, 0.3):
+    with pytest.raises(KeyError), scaled_adapter(model, 0.3):
         raise KeyError
     assert torch.equal(logits(model, batch), whole)
 
@@ -100,18 +100,18 @@ def test_an_error_inside_leaves_it_as_it_was(batch: dict[str, torch.Tensor]) -> 
 def test_dora_has_no_strength_but_the_whole(batch: dict[str, torch.Tensor]) -> None:
     model = adapted("dora", "decoder")
     whole = logits(model, batch)
-    with pytest.raises(ConfigError, match=r"a DoRA adapter has no strength of 0\.5"), at_strength(model, 0.5):
+    with raises_code("scale-dora"), scaled_adapter(model, 0.5):
         pass
-    with at_strength(model, 1):
+    with scaled_adapter(model, 1):
         assert torch.equal(logits(model, batch), whole)
 
 
 @pytest.mark.parametrize("strength", [-0.1, 1.01, float("nan")])
 def test_a_strength_is_a_part_of_the_whole(strength: float) -> None:
-    with pytest.raises(ConfigError, match="from 0"):
-        config_at_strength({"lora_alpha": 8}, strength)
+    with raises_code("scale-range"):
+        scaled_config({"lora_alpha": 8}, strength)
 
 
 def test_nothing_of_an_adapter_is_not_exported() -> None:
-    with pytest.raises(ConfigError, match="nothing is left"):
-        config_at_strength({"lora_alpha": 8}, 0)
+    with raises_code("scale-zero"):
+        scaled_config({"lora_alpha": 8}, 0)

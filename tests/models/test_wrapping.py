@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from dsocr.models.deepseek_images import PAD_COLOUR, fold, plan_folding
+from dsocr.models.deepseek_images import PAD_COLOUR, plan_wrapping, wrap
 
 
 def line_with_gaps(width: int, height: int, gap_every: int) -> np.ndarray:
@@ -22,7 +22,7 @@ def line_with_gaps(width: int, height: int, gap_every: int) -> np.ndarray:
 @given(width=st.integers(1, 4000), height=st.integers(1, 300), seed=st.integers(0, 5))
 def test_every_pixel_column_lands_in_exactly_one_row(width: int, height: int, seed: int) -> None:
     grey = np.random.default_rng(seed).integers(0, 256, (height, width), dtype=np.uint8)
-    plan = plan_folding(grey, 128, 32)
+    plan = plan_wrapping(grey, 128, 32)
     assert plan.edges[0] == 0
     assert plan.edges[-1] == plan.scaled_width
     assert all(0 < right - left <= 128 for left, right in pairwise(plan.edges))
@@ -39,12 +39,12 @@ def test_every_pixel_column_lands_in_exactly_one_row(width: int, height: int, se
     ],
 )
 def test_row_height_follows_the_length_of_the_line(aspect: int, row_height: int) -> None:
-    assert plan_folding(line_with_gaps(60 * aspect, 60, 90), 128, 32).row_height == row_height
+    assert plan_wrapping(line_with_gaps(60 * aspect, 60, 90), 128, 32).row_height == row_height
 
 
 def test_cuts_fall_into_gaps_between_words() -> None:
     grey = line_with_gaps(700, 64, 90)
-    plan = plan_folding(grey, 128, 32)
+    plan = plan_wrapping(grey, 128, 32)
     scale = 700 / plan.scaled_width
     assert len(plan.edges) > 2
     for edge in plan.edges[1:-1]:
@@ -52,6 +52,6 @@ def test_cuts_fall_into_gaps_between_words() -> None:
 
 
 def test_what_the_line_does_not_fill_is_grey() -> None:
-    folded = np.asarray(fold(Image.fromarray(line_with_gaps(200, 60, 90)), 128, 32))
+    folded = np.asarray(wrap(Image.fromarray(line_with_gaps(200, 60, 90)), 128, 32))
     assert (folded[32:] == PAD_COLOUR).all()
     assert (folded[:32, 110:] == PAD_COLOUR).all()

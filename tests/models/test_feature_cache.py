@@ -11,11 +11,11 @@ from PIL import Image
 
 from dsocr.inference.decoding import decode
 from dsocr.inference.generation import Generation
-from dsocr.models import feature_cache as vision_cache
-from dsocr.models.batch import collate, normalized, only_learnt
+from dsocr.models import feature_cache
+from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
 from dsocr.models.deepseek_images import find_resolution
 from dsocr.models.deepseek_ocr import Encoded
-from dsocr.models.feature_cache import Features, FeatureStore, VisionCache, fingerprint, vision_features
+from dsocr.models.feature_cache import FeatureCache, Features, FeatureStore, fingerprint, vision_features
 from dsocr.models.loading import BaseModel, load_base
 from tests.making_models import write_first, write_second
 
@@ -25,8 +25,8 @@ def picture(width: int, height: int) -> Image.Image:
 
 
 PROMPT = "<image>\nБВГ"
-UNTILED = {"nano": "fold", "first": "tiny", "second": "small"}
-TILED = {"nano": "fold", "first": "gundam", "second": "gundam"}
+UNTILED = {"nano": "wrap", "first": "tiny", "second": "small"}
+TILED = {"nano": "wrap", "first": "gundam", "second": "gundam"}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BaseModel]:
 
 def samples_of(base: BaseModel, resolution: str) -> tuple[list[Encoded], int]:
     """Two samples of other lengths; where the resolution has tiles, the second has two of them."""
-    encoder = base.encoder(resolution, PROMPT)
+    encoder = base.processor(resolution, PROMPT)
     images = {"ДЕЖЗИЙКЛ": picture(300, 60), "Ж": picture(800, 400)}
     return [encoder.encode(image, text) for text, image in images.items()], encoder.pad_id
 
@@ -54,7 +54,7 @@ def test_logits_where_something_is_learnt_give_the_same_loss_and_gradients(
     batch = collate(samples, pad_id, padding="right")
     weight = network.get_parameter("model.language_model.layers.1.self_attn.q_proj.weight")
     found = []
-    for shown in (batch, only_learnt(batch)):
+    for shown in (batch, drop_ignored_positions(batch)):
         weight.requires_grad_(True)
         answer = network(**shown, num_items_in_batch=torch.tensor(7))
         (gradient,) = torch.autograd.grad(answer.loss, weight)
@@ -74,7 +74,8 @@ def test_features_in_place_of_pixels_give_the_same_loss_and_the_same_text(
 ) -> None:
     base = bases[kind]
     samples, pad_id = samples_of(base, TILED[kind])
-    features = vision_features(base.network, samples, pad_id, None)
+    processor = base.processor(TILED[kind], PROMPT)
+    features = vision_features(base.network, processor, samples, None)
     assert [len(tokens) for tokens in features] == [
         sample.prompt_ids.count(base.network.config.image_token_id) for sample in samples
     ]
@@ -82,9 +83,9 @@ def test_features_in_place_of_pixels_give_the_same_loss_and_the_same_text(
     with torch.inference_mode():
         losses = [base.network(**collate(them, pad_id, padding="right")).loss.item() for them in (samples, cached)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
-    encoder, settings = base.encoder(TILED[kind], PROMPT), Generation(max_new_tokens=4, num_beams=beams)
+    settings = Generation(max_new_tokens=4, num_beams=beams)
     read = [[replace(sample, answer_ids=()) for sample in them] for them in (samples, cached)]
-    texts = [[reading.text for reading in decode(base.network, encoder, them, settings)] for them in read]
+    texts = [[reading.text for reading in decode(base.network, processor, them, settings)] for them in read]
     assert texts[0] == texts[1]
 
 
@@ -94,7 +95,7 @@ def test_pixels_that_travel_as_bytes_are_the_same_numbers(bases: dict[str, BaseM
     moved = collate(samples, pad_id, padding="right", dtype=torch.uint8)
     for name in ("pixel_values", "pixel_values_local"):
         assert moved[name].dtype is torch.uint8
-        assert torch.equal(normalized(moved)[name], before[name])
+        assert torch.equal(normalize_pixels(moved)[name], before[name])
 
 
 def features(size: int = 4) -> Features:
@@ -154,18 +155,18 @@ def test_what_was_wanted_longest_ago_makes_room(tmp_path: Path) -> None:
 
 def test_a_key_changes_with_everything_that_features_depend_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = load_base("nano")
-    encoder = base.encoder(None, "free_ocr")
+    encoder = base.processor(None, "free_ocr")
     store = FeatureStore(tmp_path, 10**6)
 
     def key(made_of: str = "image", about: str = "", **changed: object) -> str:
         autocast = torch.bfloat16 if changed.pop("autocast", False) else None
         other = replace(encoder, **changed)  # type: ignore[arg-type]
-        return VisionCache(store, base.network, other, autocast=autocast, about=about).key(made_of)
+        return FeatureCache(store, base.network, other, autocast=autocast, salt=about).key(made_of)
 
     keys = [key(), key("another image"), key(about="other code that opens images"), key(autocast=True)]
     keys.append(key(resolution=find_resolution("deepseek_ocr", "tiny")))
     assert key(prompt="<image>\nother words") == keys[0], "the towers do not see the prompt"
-    monkeypatch.setattr(vision_cache, "_CODE", ("model/views.py",))
+    monkeypatch.setattr(feature_cache, "_CODE", ("models/deepseek_images.py",))
     keys.append(key())
     base.network.model.vision_tower.sam_encoder.layers[0].attn.qkv.weight.data[0, 0] += 1e-3
     keys.append(key())
@@ -189,9 +190,9 @@ def test_frozen_weights_are_hashed_once_and_not_before_a_key_is_asked_for(
         return "the weights"
 
     monkeypatch.setattr("dsocr.models.feature_cache.fingerprint", count)
-    encoder, store = nano.encoder(None, "free_ocr"), FeatureStore(tmp_path, 0)
-    first = VisionCache(store, nano.network, encoder, autocast=None)
-    other = VisionCache(store, nano.network, encoder, autocast=torch.bfloat16, frozen=first.frozen)
+    encoder, store = nano.processor(None, "free_ocr"), FeatureStore(tmp_path, 0)
+    first = FeatureCache(store, nano.network, encoder, autocast=None)
+    other = FeatureCache(store, nano.network, encoder, autocast=torch.bfloat16, weights_hash=first.weights_hash)
     assert first.entry_bytes((1, 1)) > 0
     assert not hashed
     assert len({first.key("a"), first.key("b"), other.key("a")}) == 3

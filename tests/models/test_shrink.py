@@ -1,4 +1,4 @@
-"""Images shrunk to what a resolution can show, before work is done on them."""
+"""Images shrink to what a resolution can show, before work is done on them."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.images import open_image
-from dsocr.models.deepseek_images import Family, find_resolution, show, shrunk
+from dsocr.models.deepseek_images import Variant, find_resolution, show, shrink
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "handwriting"
 
@@ -36,23 +36,23 @@ def strokes(width: int, height: int) -> Image.Image:
     ],
 )
 def test_size_after_shrinking(
-    family: Family, resolution: str, size: tuple[int, int], expected: tuple[int, int]
+    family: Variant, resolution: str, size: tuple[int, int], expected: tuple[int, int]
 ) -> None:
-    assert shrunk(Image.new("L", size), find_resolution(family, resolution)).size == expected
+    assert shrink(Image.new("L", size), find_resolution(family, resolution)).size == expected
 
 
 def test_tiles_stay_as_many_as_they_were() -> None:
     resolution = find_resolution("deepseek_ocr", "gundam")
     for size in ((4000, 3000), (2480, 3508), (9000, 400), (6000, 6000)):
-        small = shrunk(Image.new("L", size), resolution)
+        small = shrink(Image.new("L", size), resolution)
         assert resolution.grid(*small.size) == resolution.grid(*size)
 
 
 @pytest.mark.parametrize("size", [(3200, 200), (2500, 140), (1500, 190)], ids=str)
 def test_what_the_model_sees_stays_nearly_the_same(size: tuple[int, int]) -> None:
     resolution, image = find_resolution("nano", None), strokes(*size)
-    assert shrunk(image, resolution) is not image
-    before, after = (show(item, resolution).whole.astype(float) for item in (image, shrunk(image, resolution)))
+    assert shrink(image, resolution) is not image
+    before, after = (show(item, resolution).whole.astype(float) for item in (image, shrink(image, resolution)))
     assert np.abs(before - after).mean() < 1.5
 
 
@@ -60,4 +60,4 @@ def test_the_shipped_sample_is_not_shrunk() -> None:
     """What the demo measured does not depend on shrinking."""
     resolution = find_resolution("nano", None)
     images = [open_image(sample.image) for sample in Dataset.open(SAMPLE).samples(Split.TRAIN)]
-    assert [image.size for image in images if shrunk(image, resolution) is not image] == []
+    assert [image.size for image in images if shrink(image, resolution) is not image] == []

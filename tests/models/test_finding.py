@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.errors import ModelError
 from dsocr.io import hub
 from dsocr.io.hub import NotFetchedError
-from dsocr.models.checkpoint import base_at_hand, find_base
+from dsocr.models.checkpoint import find_base, find_base_metadata
+from tests.errors import raises_code
 
 Patch = pytest.MonkeyPatch
 
@@ -29,7 +29,7 @@ def keep(patch: Patch, folder: Path) -> list[bool]:
 def test_a_base_that_the_cache_holds_is_not_asked_for(tmp_path: Path, monkeypatch: Patch) -> None:
     (tmp_path / "config.json").touch()
     asked = keep(monkeypatch, tmp_path)
-    assert base_at_hand("owner/name") == tmp_path
+    assert find_base_metadata("owner/name") == tmp_path
     assert asked == [True]
 
 
@@ -37,7 +37,7 @@ def test_a_base_that_the_cache_holds_is_not_asked_for(tmp_path: Path, monkeypatc
 def test_one_that_it_does_not_hold_is(held: str, tmp_path: Path, monkeypatch: Patch) -> None:
     folder = tmp_path if held != "nothing" else tmp_path / "to come"
     asked = keep(monkeypatch, folder)
-    assert base_at_hand("owner/name") == folder
+    assert find_base_metadata("owner/name") == folder
     assert asked == [True, False]
 
 
@@ -45,15 +45,14 @@ def test_a_folder_and_the_embedded_base_need_no_hub(tmp_path: Path, monkeypatch:
     (tmp_path / "owner" / "name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     asked = keep(monkeypatch, tmp_path)
-    assert base_at_hand("owner/name") == Path("owner/name")
-    assert base_at_hand("nano") == find_base("nano")[0]
+    assert find_base_metadata("owner/name") == Path("owner/name")
+    assert find_base_metadata("nano") == find_base("nano")[0]
     assert asked == []
 
 
 @pytest.mark.parametrize("path", ["./gone", "../gone", "models/deep/gone", "gone"])
 def test_a_path_that_is_nowhere_is_told_without_the_hub(path: str, tmp_path: Path, monkeypatch: Patch) -> None:
     asked = keep(monkeypatch, tmp_path)
-    with pytest.raises(ModelError) as caught:
-        base_at_hand(path)
-    assert caught.value.message.startswith(f"no base model {path!r}")
+    with raises_code("base-not-found"):
+        find_base_metadata(path)
     assert asked == []

@@ -9,24 +9,25 @@ from PIL import Image
 
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
-from dsocr.errors import ConfigError, ModelError
 from dsocr.images import open_image
 from dsocr.models.batch import IGNORED, collate, normalize
-from dsocr.models.deepseek_images import Family, find_resolution, show
-from dsocr.models.deepseek_ocr import Encoder, find_prompt, load_encoder
+from dsocr.models.deepseek_images import Variant, find_resolution, show
+from dsocr.models.deepseek_ocr import Processor, find_prompt
+from dsocr.models.family import load_processor
 from dsocr.models.loading import BaseModel
+from tests.errors import raises_code
 
 
 @pytest.fixture
-def encoder(nano: BaseModel) -> Encoder:
-    return nano.encoder(None, "free_ocr")
+def encoder(nano: BaseModel) -> Processor:
+    return nano.processor(None, "free_ocr")
 
 
 def line(shade: int = 200) -> Image.Image:
     return Image.new("L", (400, 50), shade)
 
 
-def test_only_the_transcription_and_the_end_token_are_learnt(encoder: Encoder) -> None:
+def test_only_the_transcription_and_the_end_token_are_learnt(encoder: Processor) -> None:
     texts = ["Съешь ещё", "a", "№ 7 — да!"]
     batch = collate([encoder.encode(line(), text) for text in texts], encoder.pad_id, padding="right")
     for row, text in zip(batch["labels"], texts, strict=True):
@@ -39,7 +40,7 @@ def test_only_the_transcription_and_the_end_token_are_learnt(encoder: Encoder) -
     assert torch.equal(batch["labels"][learnt_where], batch["input_ids"][learnt_where])
 
 
-def loss_of(nano: BaseModel, encoder: Encoder, image: Image.Image, text: str, labels: str) -> float:
+def loss_of(nano: BaseModel, encoder: Processor, image: Image.Image, text: str, labels: str) -> float:
     batch = collate([encoder.encode(image, text)], encoder.pad_id, padding="right")
     answer = torch.tensor(encoder.answer_ids(labels))
     batch["labels"][0, -len(answer) :] = answer
@@ -47,7 +48,7 @@ def loss_of(nano: BaseModel, encoder: Encoder, image: Image.Image, text: str, la
         return float(nano.network(**batch).loss)
 
 
-def test_the_loss_depends_on_earlier_target_tokens_and_on_the_image(nano: BaseModel, encoder: Encoder) -> None:
+def test_the_loss_depends_on_earlier_target_tokens_and_on_the_image(nano: BaseModel, encoder: Processor) -> None:
     image = line()
     told = loss_of(nano, encoder, image, "мама мыла", "мама мыла")
     # The same targets, but another letter has been seen before them.
@@ -55,7 +56,7 @@ def test_the_loss_depends_on_earlier_target_tokens_and_on_the_image(nano: BaseMo
     assert loss_of(nano, encoder, line(20), "мама мыла", "мама мыла") != pytest.approx(told, abs=1e-4)
 
 
-def test_training_and_transcription_see_the_same_pixels_and_prompt(encoder: Encoder, small_dataset) -> None:  # type: ignore[no-untyped-def]
+def test_training_and_transcription_see_the_same_pixels_and_prompt(encoder: Processor, small_dataset) -> None:  # type: ignore[no-untyped-def]
     for sample in Dataset.open(small_dataset).samples(Split.TRAIN):
         learning = collate([encoder.encode(open_image(sample.image), sample.text)], encoder.pad_id, padding="right")
         reading = collate([encoder.encode(open_image(sample.image))], encoder.pad_id, padding="left")
@@ -64,20 +65,20 @@ def test_training_and_transcription_see_the_same_pixels_and_prompt(encoder: Enco
         assert torch.equal(learning["input_ids"][0, : len(prompt)], prompt)
 
 
-def test_an_encoder_without_weights_encodes_alike(encoder: Encoder) -> None:
-    light = load_encoder("nano", None, "free_ocr")
+def test_an_encoder_without_weights_encodes_alike(encoder: Processor) -> None:
+    light = load_processor("nano", None, "free_ocr")
     assert light.resolution == encoder.resolution
     assert light.encode(line(), "да").prompt_ids == encoder.encode(line(), "да").prompt_ids
 
 
-def test_the_prompt_begins_once_and_ends_without_a_space(encoder: Encoder) -> None:
+def test_the_prompt_begins_once_and_ends_without_a_space(encoder: Processor) -> None:
     ids = encoder.prompt_ids()
     assert ids[0] == encoder.tokenizer.bos_token_id
     assert ids.count(encoder.image_token_id) == encoder.resolution.slots()
     assert encoder.tokenizer.decode(ids[-10:]) == "\nFree OCR."
 
 
-def test_generation_pads_left_and_training_right(encoder: Encoder) -> None:
+def test_generation_pads_left_and_training_right(encoder: Processor) -> None:
     both = [encoder.encode(line(), "да"), encoder.encode(line(), "долгий ответ")]
     right = collate(both, encoder.pad_id, padding="right")["attention_mask"]
     left = collate(both, encoder.pad_id, padding="left")["attention_mask"]
@@ -87,19 +88,19 @@ def test_generation_pads_left_and_training_right(encoder: Encoder) -> None:
     assert left[0, -1] == 1
 
 
-def test_special_tokens_in_a_transcription_are_text(encoder: Encoder) -> None:
+def test_special_tokens_in_a_transcription_are_text(encoder: Processor) -> None:
     ids = encoder.text_ids("<image><end>")
     assert encoder.image_token_id not in ids
     assert encoder.tokenizer.decode(ids) == "<image><end>"
 
 
-def test_unknown_characters_are_named_once(encoder: Encoder) -> None:
+def test_unknown_characters_are_named_once(encoder: Processor) -> None:
     assert encoder.unknown_characters("日本 日 да") == "日本"
     assert encoder.unknown_characters("Съешь ещё, №7 — 5 %") == ""
 
 
-def test_a_batch_of_mixed_kinds_is_refused(encoder: Encoder) -> None:
-    with pytest.raises(ModelError, match="with a transcription or none"):
+def test_a_batch_of_mixed_kinds_is_refused(encoder: Processor) -> None:
+    with raises_code("batch-mixed"):
         collate([encoder.encode(line()), encoder.encode(line(), "да")], encoder.pad_id, padding="left")
 
 
@@ -124,13 +125,13 @@ def test_base_resolution_keeps_the_aspect_ratio_and_pads_grey() -> None:
 
 
 def test_unknown_names_are_refused_with_the_names_there_are() -> None:
-    with pytest.raises(ConfigError, match="huge") as error:
+    with raises_code("resolution-unknown") as error:
         find_resolution("nano", "huge")
     assert error.value.hint is not None
-    assert "fold" in error.value.hint
-    with pytest.raises(ConfigError, match="not the name of a prompt"):
+    assert "wrap" in error.value.hint
+    with raises_code("prompt-unknown"):
         find_prompt("read it")
-    with pytest.raises(ConfigError, match="once"):
+    with raises_code("prompt-image"):
         find_prompt("<image><image>\nRead.")
 
 
@@ -148,7 +149,7 @@ def test_unknown_names_are_refused_with_the_names_there_are() -> None:
     ],
 )
 def test_tiles_and_slots_of_the_published_configurations(
-    family: Family, size: tuple[int, int], grid: tuple[int, int], slots: int
+    family: Variant, size: tuple[int, int], grid: tuple[int, int], slots: int
 ) -> None:
     resolution = find_resolution(family, "gundam")
     assert resolution.grid(*size) == grid
@@ -185,14 +186,14 @@ def test_tiles_are_cut_row_by_row() -> None:
 
 
 def test_a_batch_mixes_tiled_and_untiled_images(nano: BaseModel) -> None:
-    encoder = Encoder(nano.tokenizer, 3, find_resolution("deepseek_ocr", "gundam"), "<image>\nFree OCR.")
+    encoder = Processor(nano.tokenizer, 3, find_resolution("deepseek_ocr", "gundam"), "<image>\nFree OCR.")
     samples = [encoder.encode(line()), encoder.encode(Image.new("L", (1300, 600), 200))]
     batch = collate(samples, encoder.pad_id, padding="left")
     assert batch["num_local_patches"] == [0, 2]
     assert batch["patches_grid"] == [[1, 1], [2, 1]]
     assert batch["pixel_values_local"].shape == (2, 3, 640, 640)
     assert (batch["input_ids"] == 3).sum(dim=1).tolist() == [273, 273 + 10 * 21]
-    second = Encoder(nano.tokenizer, 3, find_resolution("deepseek_ocr_2", "gundam"), "<image>\nFree OCR.")
+    second = Processor(nano.tokenizer, 3, find_resolution("deepseek_ocr_2", "gundam"), "<image>\nFree OCR.")
     assert "patches_grid" not in collate([second.encode(Image.new("L", (1300, 600)))], 2, padding="left")
 
 

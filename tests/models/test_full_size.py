@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from dsocr.models.adapters import attach_adapter
-from dsocr.models.deepseek_ocr import UNUSED_TENSORS, Architecture, original_config
+from dsocr.models.deepseek_ocr import UNUSED_TENSORS, DeepseekOcr, original_config
 from tests.parity.rules import SHIPPED, Fixture
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
@@ -28,7 +28,7 @@ PARAMETERS = 3_335_504_128
 def network() -> PreTrainedModel:
     """The native network of the published numbers, on the meta device."""
     shapes = original_tensors(PUBLISHED)
-    architecture = Architecture("deepseek_ocr", original=True)
+    architecture = DeepseekOcr("deepseek_ocr", original=True)
     config = original_config(architecture, original_config_json(PUBLISHED), shapes, PUBLISHED.image_token_id)
     with torch.device("meta"):
         return architecture.network_class(config)
@@ -56,7 +56,7 @@ def test_the_published_file_has_6_67_gigabytes() -> None:
 def test_the_adapter_of_the_decoder_has_just_so_many_parameters() -> None:
     base = network()
     base.name_or_path = "full"
-    model = attach_adapter(base, base="full", revision=None, scope="decoder", rank=16, alpha=16)
+    model = attach_adapter(base, base="full", revision=None, target_modules="decoder", r=16, alpha=16)
     assert sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad) == 3_978_240
 
 
