@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from dsocr.io.files import shipped
+from dsocr.io.files import shipped_path
 
 TRIES = 3
 COMMANDS = [
@@ -47,7 +47,7 @@ READING: dict[str, object] = {
 
 def make(place: Path) -> None:
     """The dataset, one with a test split alone, a configuration, and two runs, of which one has lost its base."""
-    data = shipped("examples/handwriting")
+    data = shipped_path("examples/handwriting")
     (place / "config.yaml").write_text(f"dataset: {data.as_posix()}\noutput: new\n", encoding="utf-8")
     (place / "data").symlink_to(data)
     (place / "tested").mkdir()

@@ -25,7 +25,7 @@ from PIL import Image
 
 from dsocr.config import RunConfig, load_config, load_run_config
 from dsocr.data.dataset import Dataset
-from dsocr.data.placement import Notes
+from dsocr.data.source_report import SourceReport
 from dsocr.document import Sample, Split
 from dsocr.evaluation.compare import Comparison, NamedLines, compare, render_comparison
 from dsocr.evaluation.predictions import Text
@@ -76,7 +76,7 @@ def true_texts(folder: Path) -> dict[tuple[str, float], str]:
         closing(Store.open(folder / "truth.sqlite")) as store,
         opened_shelf(store, folder / "truth", folder / "unpacked-truth") as shelf,
     ):
-        fill(store, shelf, Notes(strict=False), format="alto", writer=WRITER)
+        fill(store, shelf, SourceReport(strict=False), format="alto", writer=WRITER)
         names = {page.number: page.name for page in store.pages()}
         return {(names[line.page], line.place): line.text for line in store.lines()}
 
@@ -185,7 +185,7 @@ def main() -> None:
             closing(Store.open(folder / "work" / "corrections.sqlite")) as store,
             opened_shelf(store, folder / "pages", folder / "unpacked") as shelf,
         ):
-            fill(store, shelf, Notes(strict=False), format="alto", writer=WRITER)
+            fill(store, shelf, SourceReport(strict=False), format="alto", writer=WRITER)
             done = go_round(store, shelf, folder / "work", recipe, truth, options.corrections)
     print(told(machine()))
     print(f"corrected {sum(done.splits.values())} lines: {told(done.splits)}; trained for {done.seconds:.0f} s")

@@ -34,7 +34,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from dsocr.config import RunConfig
 from dsocr.data.prepare import prepare
-from dsocr.io.files import damage
+from dsocr.io.atomic import find_damage
 from dsocr.training.train import train
 from dsocr.training.trainer import AdapterTrainer
 
@@ -58,7 +58,7 @@ def draw_dataset(folder: Path) -> Path:
         rows.append({"file_name": f"{index}.png", "text": text, "split": "train" if index < 14 else "validation"})
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     (source / "lines.jsonl").write_text(lines, encoding="utf-8")
-    return prepare(source, folder / "dataset").dataset
+    return prepare(source, folder / "dataset").folder
 
 
 def settings(dataset: Path, run: Path, steps: int) -> RunConfig:
@@ -244,7 +244,7 @@ def kill_until_done(
             return hits, []
         hits[struck(run)] += 1
         for place in (run / "checkpoints").glob("[sb]*-*"):
-            if fault := damage(place):
+            if fault := find_damage(place):
                 return hits, [f"{place.name}: {fault}"]
     else:
         process = begin()

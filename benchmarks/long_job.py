@@ -20,10 +20,10 @@ import numpy as np
 import psutil
 from PIL import Image
 
-from dsocr.data.journal import folder_beside
 from dsocr.inference.cluster import Cluster
 from dsocr.inference.confidence import Prediction, Word
 from dsocr.inference.transcribe import transcribe
+from dsocr.io.atomic import work_path
 from dsocr.runs import RunFolder
 from measuring import machine, told
 
@@ -80,7 +80,7 @@ def job(root: Path, pages: int, run: Path | None, engine: Cluster | None) -> Non
     """Transcribes what was drawn."""
     process, began = psutil.Process(), time.monotonic()
     out = root / "out"
-    journal = folder_beside(out) / "journal.sqlite"
+    journal = work_path(out) / "journal.sqlite"
     print(f"{'pages':>7} {'seconds':>8} {'RSS MB':>7} {'journal MB':>11}")
     wanted = iter([*range(pages // 10, pages, pages // 10), pages])
     due = next(wanted)

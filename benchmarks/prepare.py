@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from dsocr.data.cutting import crop_line, encoded, paper_colour
 from dsocr.data.dataset import read_card
 from dsocr.document import Page
 from dsocr.formats.alto import read_alto
 from dsocr.images import open_image
+from dsocr.io.cropping import crop_line, encode_image, paper_colour
 from measuring import PROJECT, append_json, machine, table_line, told, watch
 
 COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT.parent / "shared" / "data" / "copiste")
@@ -44,7 +44,7 @@ def time_stages() -> dict[str, float]:
         crops = [crop_line(page, line.outline, paper) for line in image.lines if line.outline]
         times.append(time.perf_counter())
         for crop in crops:
-            encoded(crop, "JPEG")
+            encode_image(crop, "JPEG")
         times.append(time.perf_counter())
         for stage, begin, end in zip(("decode", "crop", "encode"), times, times[1:], strict=False):
             seconds[stage] += end - begin

@@ -29,7 +29,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import logging
 
 from dsocr.config import RunConfig
-from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import Sample, Split
 from dsocr.evaluation.metrics import ErrorRate, character_errors
@@ -235,7 +234,7 @@ def main() -> None:
     print(told(machine()))
     with tempfile.TemporaryDirectory() as place:
         os.environ["DSOCR_CACHE"] = str(Path(place) / "cache")
-        dataset = Dataset.open(prepare(COPISTE, Path(place) / "dataset").dataset)
+        dataset = prepare(COPISTE, Path(place) / "dataset")
         lines = list(dataset.samples(Split.TRAIN))[: options.steps * STEP]
         for scope, recipes in RECIPES.items():
             wanted = [*recipes, COMPILED] if options.compiled and scope == "decoder" else recipes

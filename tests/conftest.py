@@ -61,7 +61,7 @@ def small_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
             rows.append({"file_name": name, "text": text, "split": split, "writer": writer})
     table = source / "lines.jsonl"
     table.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return prepare(source, folder / "dataset").dataset
+    return prepare(source, folder / "dataset").folder
 
 
 def eight_steps(dataset: Path, run: Path) -> RunConfig:

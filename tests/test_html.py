@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dsocr.html import render
-from dsocr.images import Thumbnails
+from dsocr.html import Thumbnails, render
 from tests.html_pages import Page
 
 

@@ -22,9 +22,9 @@ RESPONSE: Any = SimpleNamespace(headers={}, request=None)
 REFUSED = "401 Client Error. (Request ID: Root=1)"
 
 FAILURES = [
-    pytest.param(GatedRepoError(REFUSED, response=RESPONSE), "the Hub has it for those who accept", id="terms"),
-    pytest.param(RepositoryNotFoundError(REFUSED, response=RESPONSE), "the Hub has none of this name", id="name"),
-    pytest.param(RevisionNotFoundError(REFUSED, response=RESPONSE), "the Hub has it, but not this", id="revision"),
+    pytest.param(GatedRepoError(REFUSED, response=RESPONSE), "access is restricted", id="terms"),
+    pytest.param(RepositoryNotFoundError(REFUSED, response=RESPONSE), "no such repository", id="name"),
+    pytest.param(RevisionNotFoundError(REFUSED, response=RESPONSE), "the repository has no such", id="revision"),
     pytest.param(LocalEntryNotFoundError("not found\nsee the docs"), "not found", id="not in the cache"),
     pytest.param(OfflineModeIsEnabled("offline"), "offline", id="offline"),
     pytest.param(HFValidationError("no such id"), "no such id", id="an id that cannot be"),

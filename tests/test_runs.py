@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dsocr.errors import RunError
-from dsocr.io.files import write_sealed
+from dsocr.io.atomic import write_folder
 from dsocr.runs import ReadingSettings, RunFolder, append_jsonl, cut_back, to_json, write_atomically
 from dsocr.text import TextPolicy
 
@@ -172,7 +172,7 @@ def test_rows_are_cut_back_to_a_step(tmp_path: Path, text: str, kept: str) -> No
 def test_a_damaged_adapter_is_not_read(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     run.config.write_text("", encoding="utf-8")
-    write_sealed(run.adapter, [("adapter_model.safetensors", b"weights")])
+    write_folder(run.adapter, [("adapter_model.safetensors", b"weights")])
     assert RunFolder.open(tmp_path) == run
     (run.adapter / "adapter_model.safetensors").write_bytes(b"weightz")
     with pytest.raises(RunError, match=r"adapter: is damaged: adapter_model\.safetensors has changed"):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.errors import RunError
-from dsocr.io.files import MANIFEST, damage, remove_sealed, write_sealed
+from dsocr.io.atomic import MANIFEST, find_damage, remove_folder, write_folder
+from tests.raising import raises_code
 
 FILES = {"a.json": b"{}\n", "b.safetensors": bytes(range(200))}
 
@@ -23,13 +23,13 @@ def truncate(path: Path) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    write_sealed(tmp_path / "place", FILES.items())
+    write_folder(tmp_path / "place", FILES.items())
     return tmp_path / "place"
 
 
 def test_a_sealed_folder_holds_the_files_and_verifies(place: Path) -> None:
     assert {path.name: path.read_bytes() for path in place.iterdir() if path.name != MANIFEST} == FILES
-    assert damage(place) is None
+    assert find_damage(place) is None
     assert list(place.parent.iterdir()) == [place]
 
 
@@ -45,7 +45,7 @@ def test_a_sealed_folder_holds_the_files_and_verifies(place: Path) -> None:
 )
 def test_a_damaged_file_is_named(place: Path, name: str, spoil: Callable[[Path], None]) -> None:
     spoil(place / name)
-    assert name in str(damage(place))
+    assert name in str(find_damage(place))
 
 
 def test_every_flipped_bit_of_the_manifest_is_noticed_or_says_the_same(place: Path) -> None:
@@ -55,30 +55,30 @@ def test_every_flipped_bit_of_the_manifest_is_noticed_or_says_the_same(place: Pa
             content = bytearray(whole)
             content[position] ^= 1 << bit
             (place / MANIFEST).write_bytes(content)
-            if damage(place) is None:
+            if find_damage(place) is None:
                 assert json.loads(content) == json.loads(whole)
 
 
 def test_files_that_people_may_change_are_not_sealed(tmp_path: Path) -> None:
-    write_sealed(tmp_path / "place", FILES.items(), unsealed={"a.json"})
+    write_folder(tmp_path / "place", FILES.items(), unhashed={"a.json"})
     (tmp_path / "place" / "a.json").write_text("{'changed': 1}", encoding="utf-8")
-    assert damage(tmp_path / "place") is None
+    assert find_damage(tmp_path / "place") is None
 
 
 def test_a_manifest_cannot_name_files_elsewhere(place: Path) -> None:
     (place.parent / "secret").write_bytes(b"x")
     (place / MANIFEST).write_text('{"files": {"../secret": {"bytes": 1, "sha256": "0"}}}', encoding="utf-8")
-    assert "is missing" in str(damage(place))
+    assert "is missing" in str(find_damage(place))
 
 
 @pytest.mark.parametrize("failing", range(4))
 @pytest.mark.parametrize(
     ("number", "sentence"),
     [
-        pytest.param(errno.ENOSPC, r"place: the disk is full: 0\.0 MB are needed, [\d.]+ MB are free", id="full"),
-        pytest.param(errno.EDQUOT, "place: the disk is full", id="quota used up"),
-        pytest.param(errno.EROFS, "place: cannot be written: Read-only", id="read-only"),
-        pytest.param(errno.EIO, "place: cannot be written: Input/output", id="failing disk"),
+        pytest.param(errno.ENOSPC, "disk-full", id="full"),
+        pytest.param(errno.EDQUOT, "disk-full", id="quota used up"),
+        pytest.param(errno.EROFS, "not-writable", id="read-only"),
+        pytest.param(errno.EIO, "not-writable", id="failing disk"),
     ],
 )
 def test_a_write_that_fails_leaves_what_was_there_and_nothing_else(
@@ -92,11 +92,11 @@ def test_a_write_that_fails_leaves_what_was_there_and_nothing_else(
             raise OSError(number, {errno.EROFS: "Read-only", errno.EIO: "Input/output"}.get(number, "full"))
 
     monkeypatch.setattr("os.fsync", fsync)
-    with pytest.raises(RunError, match=sentence) as error:
-        write_sealed(place, [("a.json", b"new"), ("b.safetensors", b"new")])
+    with raises_code(sentence) as error:
+        write_folder(place, [("a.json", b"new"), ("b.safetensors", b"new")])
     assert error.value.hint
     assert (place / "a.json").read_bytes() == FILES["a.json"]
-    assert damage(place) is None
+    assert find_damage(place) is None
     assert list(place.parent.iterdir()) == [place]
 
 
@@ -109,8 +109,8 @@ def test_the_bytes_that_are_needed_count_what_was_not_reached(place: Path, monke
         yield "b", bytes(2_500_000)
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(RunError, match=r"3\.5 MB are needed"):
-        write_sealed(place, files())
+    with raises_code("disk-full"):
+        write_folder(place, files())
 
 
 def test_what_cannot_be_read_back_does_not_take_the_place(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,13 +122,13 @@ def test_what_cannot_be_read_back_does_not_take_the_place(place: Path, monkeypat
         return write(path, mode, **kwargs)  # type: ignore[call-overload]
 
     monkeypatch.setattr(Path, "open", lossy)
-    with pytest.raises(RunError, match=r"cannot be read back: a\.json is missing"):
-        write_sealed(place, [("a.json", b"new")])
-    assert damage(place) is None
+    with raises_code("disk-unreliable"):
+        write_folder(place, [("a.json", b"new")])
+    assert find_damage(place) is None
 
 
 def test_a_removal_that_is_cut_off_leaves_no_half_under_the_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.rmtree", lambda *args, **kwargs: None)
-    remove_sealed(place)
+    remove_folder(place)
     assert not place.exists()
     assert [path.name.startswith(".") for path in place.parent.iterdir()] == [True]

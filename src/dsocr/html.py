@@ -10,12 +10,17 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 from PIL import Image
+
+from dsocr.document import PackedImage
+from dsocr.errors import DataError
+from dsocr.images import open_image
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -178,3 +183,38 @@ def _draw(
         for empty in axes[len(paints) :]:
             empty.remove()
         figure.savefig(file, **({"transparent": True} | options))
+
+
+@dataclass
+class Thumbnails:
+    """Creates the thumbnails of one page, opening each file once.
+
+    `largest` is the maximum width and height in pixels. Beyond `most_bytes` of HTML, a sentence replaces the image.
+    """
+
+    largest: tuple[int, int]
+    most_bytes: int
+    bytes: int = 0
+    known: dict[Path | PackedImage, str] = field(default_factory=dict)
+
+    @property
+    def full(self) -> bool:
+        """True if there is no room for another thumbnail."""
+        return self.bytes > self.most_bytes
+
+    def of(self, path: Path | PackedImage, *, alt: str = "", missing: str = "") -> str:
+        """The image as HTML, or the HTML `missing` if it cannot be opened."""
+        if self.full:
+            return '<p class="quiet">image omitted to keep this page small</p>'
+        if path not in self.known:
+            self.known[path] = self._render(path, alt) or missing
+        self.bytes += len(self.known[path])
+        return self.known[path]
+
+    def _render(self, path: Path | PackedImage, alt: str) -> str:
+        try:
+            image = open_image(path)
+        except DataError:
+            return ""
+        image.thumbnail(self.largest)
+        return image_tag(image, alt=alt)

@@ -1,44 +1,43 @@
-"""The one way an image file is opened, in training, checking and transcription alike.
+"""Open image files, in training, checking and transcription alike.
 
-Whatever the file holds, the result is an upright 8-bit picture, RGB or L (grey), with nothing transparent in it. What
-cannot be opened faithfully is refused with a sentence. Knows nothing about datasets or models.
+The result is always upright, 8 bits per channel, RGB or L (grey), without transparency. Files that cannot be opened
+faithfully raise DataError. Knows nothing about datasets or models.
 """
 
 import io
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from dsocr.data.dataset import read_packed
 from dsocr.document import PackedImage
 from dsocr.errors import DataError
-from dsocr.html import image_tag
+from dsocr.io.packed import read_packed
 
 FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF")
-"""What is opened, judged by the content of a file and not by its name."""
+"""Supported formats, recognised by content, not by file name."""
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp", ".gif"})
-"""What counts as an image file when a folder is searched; lower case."""
+"""Suffixes of image files when a folder is searched, in lower case."""
 
 MAX_PIXELS = 40_000_000
 MAX_BYTES = 512 * 1024 * 1024
 MAX_DECODED = 220_000_000
-"""Bytes that a picture may take while it is decoded, turned and converted."""
+"""Bytes that decoding, rotating and converting an image may take."""
 
 _STRIP = 64
-"""Rows that are converted at a time, where Pillow has no conversion that needs no more than its result."""
+"""Rows converted at a time where Pillow's own conversion needs more memory than its result."""
 _STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
-"""Bytes a pixel in Pillow's memory; four in all other modes, RGB among them."""
+"""Bytes per pixel in Pillow's memory; 4 in all other modes, RGB included."""
 
 _ORIENTATION = 0x0112
-_LYING = range(5, 9)
-"""The orientations in which a camera was held upright, so that width and height change places."""
-_UPRIGHT = {
+_SIDEWAYS = range(5, 9)
+"""EXIF orientations that swap width and height."""
+_TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -47,7 +46,7 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-# What Pillow's decoders are known to raise on damaged files.
+# Errors that Pillow's decoders raise on damaged files.
 _DAMAGE = (
     *(
         OSError,
@@ -66,7 +65,7 @@ _DAMAGE = (
 
 @dataclass(frozen=True, slots=True)
 class DecodedImage:
-    """A picture, the format its file had, and whether the file shows it as it is, so that it may be copied."""
+    """An image and its file format; `as_stored` if the file shows exactly this image, so that it may be copied."""
 
     image: Image.Image
     format: str
@@ -74,93 +73,94 @@ class DecodedImage:
 
 
 def open_image(path: Path | PackedImage, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """The picture in a file: upright, RGB or L, fully decoded."""
+    """Open and decode an image file: upright, RGB or L."""
     return decode_image(read_bytes(path), name=path, max_pixels=max_pixels).image
 
 
 def upright_size(path: Path | PackedImage) -> tuple[int, int]:
-    """Width and height as `open_image` would give them, from the head of the file."""
+    """Width and height of the image that `open_image` returns, read from the file's header."""
     try:
         with Image.open(path if isinstance(path, Path) else io.BytesIO(read_bytes(path)), formats=FORMATS) as file:
-            # Not the getexif of its own kind of file: a PNG's looks behind the pixels, and decodes them for it.
-            lying = Image.Image.getexif(file).get(_ORIENTATION) in _LYING
-            return (file.height, file.width) if lying else (file.width, file.height)
+            # A PNG file's own getexif decodes the pixels to look for metadata behind them.
+            sideways = Image.Image.getexif(file).get(_ORIENTATION) in _SIDEWAYS
+            return (file.height, file.width) if sideways else (file.width, file.height)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"the image cannot be read: {error}", where=path, hint="see `dsocr check`") from error
+        raise DataError(f"the image cannot be read: {error}", code="image-unreadable", where=path) from error
 
 
 def read_bytes(path: Path | PackedImage) -> bytes:
-    """An image file's bytes; refuses what is missing or larger than any picture we accept."""
+    """The bytes of an image file. Raises DataError if it is missing or larger than `MAX_BYTES`."""
     if isinstance(path, PackedImage):
         return read_packed(path)
     try:
         size = path.stat().st_size
         if size > MAX_BYTES:
-            raise DataError(f"the image file is larger than {MAX_BYTES // 2**20} MB", where=path)
+            message = f"the image file is larger than {MAX_BYTES // 2**20} MB"
+            raise DataError(message, code="image-too-large", where=path)
         return path.read_bytes()
     except (OSError, ValueError) as error:
-        raise DataError(f"the image cannot be read: {_reason(error)}", where=path) from error
+        raise DataError(f"the image cannot be read: {_describe(error)}", code="image-unreadable", where=path) from error
 
 
 def decode_image(data: bytes, *, name: object, max_pixels: int = MAX_PIXELS) -> DecodedImage:
-    """The picture in `data`; `name` stands in the sentence where it is refused."""
+    """Decode an image file's bytes; `name` says in errors which file it is."""
     if not data:
-        raise DataError("the image file is empty", where=name)
+        raise DataError("the image file is empty", code="image-empty", where=name)
     try:
-        with _opened(data, name, max_pixels) as file:
-            _refuse_what_takes_too_much(file, name)
+        with _open_header(data, name, max_pixels) as file:
+            _check_memory(file, name)
             file.load()
             image = _eight_bit(_upright(file))
             format_ = "JPEG" if file.format == "MPO" else str(file.format)
     except _DAMAGE as error:
-        raise DataError(f"the image is damaged: {_reason(error)}", where=name) from error
+        raise DataError(f"the image is damaged: {_describe(error)}", code="image-damaged", where=name) from error
     return DecodedImage(image, format_, as_stored=image is file)
 
 
-def _opened(data: bytes, name: object, max_pixels: int) -> Image.Image:
-    """The file with only its header read, once size and frames are known to be acceptable."""
+def _open_header(data: bytes, name: object, max_pixels: int) -> Image.Image:
+    """Read the header only, and check size and number of frames."""
     try:
         file = Image.open(io.BytesIO(data), formats=FORMATS)
     except UnidentifiedImageError:
-        raise DataError(f"not an image of a format that is read ({', '.join(FORMATS)})", where=name) from None
+        message = f"the file is not an image in a supported format ({', '.join(FORMATS)})"
+        raise DataError(message, code="image-format", where=name) from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise _too_large("more", max_pixels, name) from None
+        raise _too_large("more pixels than Pillow opens", max_pixels, name) from None
     if file.width * file.height > max_pixels:
         raise _too_large(f"{file.width}x{file.height}", max_pixels, name)
-    # An MPO file is a photograph with a preview behind it; its first frame is the picture.
+    # The first frame of an MPO file is the photograph, the second a preview.
     frames = 1 if file.format == "MPO" else getattr(file, "n_frames", 1)
     if frames > 1:
-        raise DataError(f"the file holds {frames} images, not one", where=name, hint="save each image as its own file")
+        message, hint = f"the file has {frames} images instead of one", "save each image as a file of its own"
+        raise DataError(message, code="image-frames", where=name, hint=hint)
     return file
 
 
-def _refuse_what_takes_too_much(file: Image.Image, name: object) -> None:
+def _check_memory(file: Image.Image, name: object) -> None:
     stored = _STORED.get(file.mode, 4)
-    grey = file.mode in {"1", "L", "LA", "La", "F"} or file.mode.startswith("I")
-    turned = stored if Image.Image.getexif(file).get(_ORIENTATION, 1) in _UPRIGHT else 0
-    converted = 0 if file.mode in {"L", "RGB"} else 1 if grey else 4
-    allowed = MAX_DECODED // (stored + max(turned, converted))
+    is_grey = file.mode in {"1", "L", "LA", "La", "F"} or file.mode.startswith("I")
+    is_rotated = Image.Image.getexif(file).get(_ORIENTATION, 1) in _TRANSPOSE
+    converted = 0 if file.mode in {"L", "RGB"} else 1 if is_grey else 4
+    allowed = MAX_DECODED // (stored + max(stored if is_rotated else 0, converted))
     if file.width * file.height > allowed:
-        message = f"the image is too large: {file.width}x{file.height} where {allowed // 1_000_000} megapixels are"
-        hint = "scale it down, or save it upright and as plain RGB or grey"
-        raise DataError(
-            f"{message} allowed of its kind ({file.mode}{', turned' if turned else ''})", where=name, hint=hint
-        )
+        kind = f"{file.mode}, rotated" if is_rotated else file.mode
+        raise _too_large(f"{file.width}x{file.height}", allowed, name, f" for its kind ({kind})")
 
 
-def _too_large(size: str, max_pixels: int, name: object) -> DataError:
-    allowed = f"{max_pixels / 1_000_000:g} megapixels"
-    return DataError(f"the image is too large: {size} where {allowed} are allowed", where=name, hint="scale it down")
+def _too_large(size: str, max_pixels: int, name: object, kind: str = "") -> DataError:
+    message = f"the image is too large: {size}, the limit{kind} is {max_pixels / 1_000_000:.3g} megapixels"
+    hint = "scale it down" if not kind else "scale it down, or save it upright as plain RGB or grey"
+    return DataError(message, code="image-too-large", where=name, hint=hint)
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """The picture as a camera's orientation tag says it was held."""
-    turn = _UPRIGHT.get(image.getexif().get(_ORIENTATION, 1))
+    """Apply the EXIF orientation."""
+    turn = _TRANSPOSE.get(image.getexif().get(_ORIENTATION, 1))
     return image if turn is None else image.transpose(turn)
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
-    """The picture as RGB or L, on white where it was transparent."""
+    """Convert to RGB or L, with white in place of transparency."""
     if image.mode.startswith("I") or image.mode == "F":
         return _from_deep_grey(image)
     if image.has_transparency_data:
@@ -180,7 +180,7 @@ def _on_white(image: Image.Image) -> Image.Image:
 
 
 def _from_deep_grey(image: Image.Image) -> Image.Image:
-    """Grey of 16 or 32 bits brought to 8; Pillow's own conversion would clip nearly all of it to white."""
+    """Scale grey of 16 or 32 bits to 8; Pillow's own conversion would clip nearly all of it to white."""
     white = _white_level(image.mode, _brightest(image))
     grey = Image.new("L", image.size)
     for box in _strips(image):
@@ -194,7 +194,7 @@ def _brightest(image: Image.Image) -> float:
     for box in _strips(image):
         values = np.asarray(image.crop(box))
         if not np.isfinite(values).all():
-            raise ValueError("it has pixels that are not numbers")
+            raise ValueError("some pixels are not finite numbers")
         found = max(found, float(values.max()))
     return found
 
@@ -205,72 +205,37 @@ def _strips(image: Image.Image) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _white_level(mode: str, brightest: float) -> float:
-    """The value that stands for white: 16-bit modes define it, 32-bit ones are judged by their brightest pixel."""
+    """The value of white: defined for 16-bit modes, guessed from the brightest pixel for 32-bit modes."""
     if mode.startswith("I;16"):
         return 65535.0
     levels = (1.0, 255.0, 65535.0) if mode == "F" else (255.0, 65535.0)
     return next((level for level in levels if brightest <= level), brightest)
 
 
-def _reason(error: Exception) -> str:
-    """What went wrong in the decoder's words, without the path, which stands in front anyway."""
+def _describe(error: Exception) -> str:
+    """The error in the decoder's words, without the path, which is printed anyway."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return str(error) or type(error).__name__
 
 
 Colour = int | tuple[int, int, int]
-"""A grey level, or red, green and blue; 0-255."""
+"""A grey level, or red, green and blue, 0-255."""
 
 
 def median_colour(image: Image.Image, step: int = 1) -> Colour:
-    """The median of every `step`-th pixel in each direction, by channel; of an even number, the mean of the middle two.
+    """The median per channel of every `step`-th pixel in each direction; expects mode L or RGB.
 
-    That is the colour of the paper, as ink covers less than half of it. Expects mode L or RGB.
+    This is the colour of the paper, as ink covers less than half of it. For an even count it is the mean of the two
+    middle values.
     """
     pixels = np.asarray(image)[::step, ::step]
-    channels = pixels.reshape(-1, len(image.getbands())).T
-    median = [_median(channel) for channel in channels]
+    median = [_median(channel) for channel in pixels.reshape(-1, len(image.getbands())).T]
     return median[0] if len(median) == 1 else (median[0], median[1], median[2])
 
 
 def _median(values: np.ndarray) -> int:
-    """Counting bytes is several times faster than sorting them, and says the same."""
+    # Counting bytes is several times faster than np.median, which sorts.
     below = np.cumsum(np.bincount(values, minlength=256))
     low, high = np.searchsorted(below, [(len(values) - 1) // 2, len(values) // 2], side="right")
     return int(low + high) // 2
-
-
-@dataclass
-class Thumbnails:
-    """Thumbnails of one page: none larger than `largest` (width, height in pixels); each file is opened once.
-
-    Once the page holds `most_bytes` of them, only a sentence stands where a further one would.
-    """
-
-    largest: tuple[int, int]
-    most_bytes: int
-    bytes: int = 0
-    known: dict[Path | PackedImage, str] = field(default_factory=dict)
-
-    @property
-    def full(self) -> bool:
-        """True where there is no room for another one."""
-        return self.bytes > self.most_bytes
-
-    def of(self, path: Path | PackedImage, *, alt: str = "", missing: str = "") -> str:
-        """The image as HTML; `missing`, itself HTML, where it cannot be opened."""
-        if self.full:
-            return '<p class="quiet">no room for its image in this page</p>'
-        if path not in self.known:
-            self.known[path] = self._made(path, alt) or missing
-        self.bytes += len(self.known[path])
-        return self.known[path]
-
-    def _made(self, path: Path | PackedImage, alt: str) -> str:
-        try:
-            image = open_image(path)
-        except DataError:
-            return ""
-        image.thumbnail(self.largest)
-        return image_tag(image, alt=alt)

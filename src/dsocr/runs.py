@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 
 from dsocr.config import migrate, problems_in
 from dsocr.errors import RunError, typed
-from dsocr.io.files import MANIFEST, damage, sync_folder
+from dsocr.io.atomic import MANIFEST, find_damage, sync_folder
 from dsocr.text import TextPolicy
 
 READING = "reading.json"
@@ -59,7 +59,7 @@ class RunFolder:
         if not run.adapter.is_dir():
             resume = f"run `{run.resume_command}` again to resume"
             raise RunError("is not finished: it has no adapter/", where=path, hint=resume)
-        if (run.adapter / MANIFEST).exists() and (fault := damage(run.adapter)):
+        if (run.adapter / MANIFEST).exists() and (fault := find_damage(run.adapter)):
             hint = "copy adapter/ again from where it is whole, or train again with --overwrite"
             raise RunError(f"is damaged: {fault}", where=run.adapter, hint=hint)
         return run

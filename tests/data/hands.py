@@ -84,7 +84,7 @@ def clean_dataset(folder: Path) -> Path:
                     rows.append({"file_name": name, "text": text, "split": split, **place})
     table = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     (source / "lines.jsonl").write_text(table, encoding="utf-8")
-    dataset = prepare(source, folder / "dataset").dataset
+    dataset = prepare(source, folder / "dataset").folder
     card = json.loads((dataset / "dataset.json").read_text(encoding="utf-8"))
     (dataset / "dataset.json").write_text(json.dumps(card | {"split_by": "writer"}), encoding="utf-8")
     return dataset

@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
             left, right = 30 * number + 5, 30 * number + 28
             document = document.replace(f'"{SQUARE}"', f'"{left},5 {right},5 {right},45 {left},45"', 1)
         write(source / f"{name}.xml", document)
-    return prepare(source, tmp_path / "out", writer="(.+)_").dataset
+    return prepare(source, tmp_path / "out", writer="(.+)_").folder
 
 
 def found(folder: Path, **options: object) -> dict[str, Finding]:

@@ -151,4 +151,4 @@ def test_files_become_a_dataset_with_their_splits(tmp_path: Path) -> None:
     card = prepare(source, tmp_path / "out").card
     assert (card.source_format, card.split_by) == ("coco", "given")
     assert {split: part.samples for split, part in card.splits.items()} == dict.fromkeys(Split, 2)
-    assert {reason: part.count for reason, part in card.left_out.items()} == {"no text": 3}
+    assert {reason: part.count for reason, part in card.skipped.items()} == {"no text": 3}

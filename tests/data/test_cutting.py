@@ -9,19 +9,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dsocr.data.cutting import (
-    MARGIN,
-    CutLine,
-    CutTask,
-    Refusal,
-    crop_box,
-    crop_line,
-    cut_image,
-    paper_colour,
-    stored_outline,
-    task_key,
-)
 from dsocr.document import Line, Outline, Page, SkipReason
+from dsocr.io.cropping import (
+    MARGIN,
+    CropFailure,
+    CroppedLine,
+    crop_box,
+    crop_key,
+    crop_line,
+    crop_page,
+    cropped_outline,
+    paper_colour,
+)
 from tests.data.making import picture
 
 PAPER, INK = (240, 230, 200), (20, 20, 90)
@@ -32,16 +31,18 @@ def source_image(image: Path, outline: Outline | None, size: tuple[int, int] | N
     return Page(image, "p", "p.xml", (Line("т", "p.xml:1", outline),), size)
 
 
-def cut(folder: Path, outline: Outline | None, image: Path, size: tuple[int, int] | None = None) -> CutLine | Refusal:
-    found = cut_image(CutTask(source_image(image, outline, size), image.read_bytes(), folder, "p"))
-    return found if isinstance(found, Refusal) else found.lines[0]
+def cut(
+    folder: Path, outline: Outline | None, image: Path, size: tuple[int, int] | None = None
+) -> CroppedLine | CropFailure:
+    found = crop_page(source_image(image, outline, size), image.read_bytes(), folder, "p")
+    return found if isinstance(found, CropFailure) else found.lines[0]
 
 
 def stored(folder: Path, outline: Outline | None, image: Path) -> str:
     """The name of the file that was cut."""
     line = cut(folder, outline, image)
-    assert isinstance(line, CutLine)
-    assert hashlib.sha256((folder / line.file).read_bytes()).hexdigest() == line.digest
+    assert isinstance(line, CroppedLine)
+    assert hashlib.sha256((folder / line.file).read_bytes()).hexdigest() == line.sha256
     return line.file
 
 
@@ -84,7 +85,7 @@ def test_paper_is_the_median_not_the_mean(mode: str) -> None:
 
 def test_outlines_grow_with_the_image() -> None:
     image = source_image(Path("p.png"), TRIANGLE, (100, 50))
-    outline = stored_outline(image.lines[0], image, (200, 100))
+    outline = cropped_outline(image.lines[0], image, (200, 100))
     assert outline is not None
     assert outline.polygon == ((20, 20), (100, 20), (20, 60))
     assert outline.box == (20, 20, 102, 62)
@@ -92,14 +93,14 @@ def test_outlines_grow_with_the_image() -> None:
 
 def test_a_key_tells_what_changes_the_pixels_and_nothing_else() -> None:
     image = source_image(Path("p.png"), TRIANGLE, (100, 50))
-    key = task_key(image, b"picture")
-    assert key == task_key(replace(image, name="q", writer="anna", where="elsewhere"), b"picture")
-    assert key == task_key(replace(image, lines=(replace(image.lines[0], text="другой"),)), b"picture")
+    key = crop_key(image, b"picture")
+    assert key == crop_key(replace(image, name="q", writer="anna", where="elsewhere"), b"picture")
+    assert key == crop_key(replace(image, lines=(replace(image.lines[0], text="другой"),)), b"picture")
     others = [
-        task_key(image, b"another picture"),
-        task_key(replace(image, size=(50, 25)), b"picture"),
-        task_key(replace(image, lines=()), b"picture"),
-        task_key(replace(image, lines=(Line("т", "p.xml:1", Outline(TRIANGLE.box)),)), b"picture"),
+        crop_key(image, b"another picture"),
+        crop_key(replace(image, size=(50, 25)), b"picture"),
+        crop_key(replace(image, lines=()), b"picture"),
+        crop_key(replace(image, lines=(Line("т", "p.xml:1", Outline(TRIANGLE.box)),)), b"picture"),
     ]
     assert len({key, *others}) == 5
 
@@ -118,13 +119,13 @@ def test_a_line_that_cannot_be_cut_is_left_out(
     tmp_path: Path, outline: Outline, size: tuple[int, int], reason: SkipReason
 ) -> None:
     line = cut(tmp_path, outline, picture(tmp_path / "p.png"), size)
-    assert isinstance(line, Refusal)
+    assert isinstance(line, CropFailure)
     assert line.reason == reason
 
 
 def test_an_unreadable_image_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "p.png").write_bytes(b"")
-    assert cut(tmp_path, TRIANGLE, tmp_path / "p.png") == Refusal(SkipReason.BAD_IMAGE, "the image file is empty")
+    assert cut(tmp_path, TRIANGLE, tmp_path / "p.png") == CropFailure(SkipReason.BAD_IMAGE, "the image file is empty")
 
 
 def test_lines_of_a_jpeg_stay_jpeg_at_full_colour(tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def test_an_image_that_is_gone_leaves_no_trace(folder: Path, tmp_path: Path) -> 
 
 
 def test_a_packed_dataset_stays_packed(small_dataset: Path, tmp_path: Path) -> None:
-    packed = prepare(small_dataset.parent / "source", tmp_path / "packed", store="parquet").dataset
+    packed = prepare(small_dataset.parent / "source", tmp_path / "packed", store="parquet").folder
     edit(packed, "train", {0: {"text": "сло\u00adво"}})
     fix_dataset(Dataset.open(packed), tmp_path / "new")
     new = Dataset.open(tmp_path / "new")

@@ -48,4 +48,4 @@ def test_half_a_character_is_left_out(tmp_path: Path, file: str, bad: str, good:
     write(tmp_path / "s" / file, bad + good)
     card = prepare(tmp_path / "s", tmp_path / "out", split="1/0/0").card
     assert [part.samples for part in card.splits.values()] == [1]
-    assert sum(part.count for part in card.left_out.values()) == 1
+    assert sum(part.count for part in card.skipped.values()) == 1

@@ -78,7 +78,7 @@ def test_a_dataset_is_split_by_writers(tmp_path: Path) -> None:
     write(tmp_path / "iam" / "ascii" / "lines.txt", HEAD + rows)
     write(tmp_path / "iam" / "ascii" / "forms.txt", forms)
     card = prepare(tmp_path / "iam", tmp_path / "out").card
-    assert (card.source_format, card.split_by, card.left_out) == ("iam", "writer", {})
+    assert (card.source_format, card.split_by, card.skipped) == ("iam", "writer", {})
     assert [part.samples for part in card.splits.values()] == [2, 2, 2]
 
 

@@ -27,7 +27,7 @@ from dsocr.errors import DataError
 try:
     told = open_image(Path(sys.argv[1])).mode
 except DataError as error:
-    told = error.message
+    told = error.code
 # Not ru_maxrss, which begins with what the parent had.
 status = Path("/proc/self/status").read_text(encoding="utf-8")
 peak = int(status.split("VmHWM:")[1].split()[0]) * 1024
@@ -67,16 +67,16 @@ def lying() -> bytes:
         pytest.param(lambda: png(3400, RGBA), "RGB", id="transparent"),
         pytest.param(lambda: png(5000, GREY_ALPHA), "L", id="transparent grey"),
         pytest.param(lambda: png(5000, PALETTE), "RGB", id="transparent palette"),
-        pytest.param(lambda: png(5100, GREY), "40 megapixels are allowed", id="more pixels than any may have"),
-        pytest.param(lambda: png(4800, RGB, exif=lying()), "27 megapixels are allowed of its kind", id="many, turned"),
-        pytest.param(lambda: png(4800, RGBA), "27 megapixels are allowed of its kind", id="many, transparent"),
-        pytest.param(lambda: png(100, RGB, size=(60_000, 60_000)), "40 megapixels are allowed", id="a bomb"),
-        pytest.param(lambda: png(5000, RGB)[:-5000], "the image is damaged", id="cut short"),
+        pytest.param(lambda: png(5100, GREY), "image-too-large", id="more pixels than any may have"),
+        pytest.param(lambda: png(4800, RGB, exif=lying()), "image-too-large", id="many, turned"),
+        pytest.param(lambda: png(4800, RGBA), "image-too-large", id="many, transparent"),
+        pytest.param(lambda: png(100, RGB, size=(60_000, 60_000)), "image-too-large", id="a bomb"),
+        pytest.param(lambda: png(5000, RGB)[:-5000], "image-damaged", id="cut short"),
     ],
 )
 def test_no_picture_takes_more_than_it_may(tmp_path: Path, data: Callable[[], bytes], expected: str) -> None:
     (tmp_path / "p.png").write_bytes(data())
     command = [sys.executable, "-c", OPEN, str(tmp_path / "p.png")]
     told, peak = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    assert told == expected if len(expected) < 4 else expected in told
+    assert told == expected
     assert peak <= MOST

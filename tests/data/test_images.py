@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pytest
 from PIL import Image, ImageFile
 
-from dsocr.errors import DataError
 from dsocr.images import decode_image, open_image
+from tests.raising import raises_code
 
 RED, WHITE, BLACK = (255, 0, 0), (255, 255, 255), (0, 0, 0)
 
@@ -139,33 +139,33 @@ def frames(format_: str) -> bytes:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        pytest.param(b"", "is empty", id="zero bytes"),
-        pytest.param(b"%PDF-1.7", "not an image of a format that is read", id="not an image"),
-        pytest.param(half(stored(noise(), "JPEG")), "truncated", id="half a JPEG"),
-        pytest.param(half(stored(noise(), "PNG")), "damaged", id="half a PNG"),
-        pytest.param(half(stored(noise(), "TIFF")), "damaged|not an image", id="half a TIFF"),
-        pytest.param(half(stored(noise(), "WEBP")), "damaged|not an image", id="half a WEBP"),
-        pytest.param(stored(Image.new("1", (10_000, 10_000)), "PNG"), "too large", id="100 megapixels in 12 kB"),
-        pytest.param(png_header(10_000, 5_000), "10000x5000 where 40 megapixels", id="50 megapixels, never decoded"),
-        pytest.param(png_header(60_000, 60_000), "too large", id="3600 megapixels"),
-        pytest.param(frames("TIFF"), "holds 2 images", id="TIFF of two pages"),
-        pytest.param(frames("GIF"), "holds 2 images", id="animated GIF"),
-        pytest.param(frames("PNG"), "holds 2 images", id="animated PNG"),
-        pytest.param(stored(deep([0.0, float("nan")], "F", np.float32), "TIFF"), "not numbers", id="not a number"),
-        pytest.param(stored(Image.new("RGB", (8, 8)), "JPEG2000"), "not an image of a format", id="JPEG 2000"),
-        pytest.param(stored(Image.new("RGB", (8, 8)), "ICO"), "not an image of a format", id="icon"),
+        pytest.param(b"", "image-empty", id="zero bytes"),
+        pytest.param(b"%PDF-1.7", "image-format", id="not an image"),
+        pytest.param(half(stored(noise(), "JPEG")), "image-damaged", id="half a JPEG"),
+        pytest.param(half(stored(noise(), "PNG")), "image-damaged", id="half a PNG"),
+        pytest.param(half(stored(noise(), "TIFF")), "image-damaged", id="half a TIFF"),
+        pytest.param(half(stored(noise(), "WEBP")), "image-damaged", id="half a WEBP"),
+        pytest.param(stored(Image.new("1", (10_000, 10_000)), "PNG"), "image-too-large", id="100 megapixels in 12 kB"),
+        pytest.param(png_header(10_000, 5_000), "image-too-large", id="50 megapixels, never decoded"),
+        pytest.param(png_header(60_000, 60_000), "image-too-large", id="3600 megapixels"),
+        pytest.param(frames("TIFF"), "image-frames", id="TIFF of two pages"),
+        pytest.param(frames("GIF"), "image-frames", id="animated GIF"),
+        pytest.param(frames("PNG"), "image-frames", id="animated PNG"),
+        pytest.param(stored(deep([0.0, float("nan")], "F", np.float32), "TIFF"), "image-damaged", id="not a number"),
+        pytest.param(stored(Image.new("RGB", (8, 8)), "JPEG2000"), "image-format", id="JPEG 2000"),
+        pytest.param(stored(Image.new("RGB", (8, 8)), "ICO"), "image-format", id="icon"),
     ],
 )
 def test_what_cannot_be_opened_faithfully_is_refused(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / "scan.png"
     path.write_bytes(data)
-    with pytest.raises(DataError, match=message) as error:
+    with raises_code(message) as error:
         open_image(path)
     assert str(error.value).startswith(f"{path}: ")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such file"):
+    with raises_code("image-unreadable"):
         open_image(tmp_path / "gone.png")
 
 
@@ -179,7 +179,7 @@ def test_a_tiff_called_png_opens_as_what_it_is(tmp_path: Path) -> None:
 def test_the_limit_on_pixels_can_be_set(tmp_path: Path) -> None:
     path = tmp_path / "scan.png"
     corner_marked().save(path)
-    with pytest.raises(DataError, match="4x2 where 7e-06 megapixels"):
+    with raises_code("image-too-large"):
         open_image(path, max_pixels=7)
 
 

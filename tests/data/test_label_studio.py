@@ -325,5 +325,5 @@ def test_an_export_becomes_a_dataset(tmp_path: Path) -> None:
         tasks.append(task(annotation(*lines), image=f"/data/upload/1/0a1b2c3d-p{place}.png"))
     write(source / "project.json", json.dumps(tasks))
     card = prepare(source / "project.json", tmp_path / "out", split="0.4/0.3/0.3").card
-    assert (card.source_format, card.split_by, card.left_out) == ("label-studio", "page", {})
+    assert (card.source_format, card.split_by, card.skipped) == ("label-studio", "page", {})
     assert sum(part.samples for part in card.splits.values()) == 6

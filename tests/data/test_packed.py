@@ -5,16 +5,16 @@ from pathlib import Path
 import datasets
 import pytest
 
-from dsocr.data import dataset as packed
 from dsocr.data import journal as work
 from dsocr.data.check import check
-from dsocr.data.dataset import Dataset, read_packed, shard_files
+from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import PackedImage, Split
-from dsocr.errors import DataError
 from dsocr.formats import parquet as shards
 from dsocr.images import open_image, read_bytes
+from dsocr.io.packed import SHARDS_FOLDER, read_packed, shard_files
 from tests.data.making import write_pages
+from tests.raising import raises_code
 
 PAGES = [f"w{number}_{side}" for number in range(4) for side in (1, 2)]
 
@@ -77,21 +77,21 @@ def test_a_line_taken_out_of_the_metadata_shifts_nothing(pages: Path, tmp_path: 
 def test_what_lies_in_parquet_files_is_not_cut_again(
     pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(work, "MIN_SECONDS_KEPT", 0)
     first = make(pages, tmp_path / "out", store="parquet")
     hashes = {split: card.sha256 for split, card in first.card.splits.items()}
     report = prepare(pages, tmp_path / "out", writer="(w.)_", overwrite=True)
-    assert report.recalled == 8
+    assert report.report.reused == 8
     assert {split: card.sha256 for split, card in report.card.splits.items()} == hashes
-    assert not (tmp_path / "out" / packed.SHARDS).exists()
+    assert not (tmp_path / "out" / SHARDS_FOLDER).exists()
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        pytest.param(b"", "cannot be read", id="emptied"),
-        pytest.param(b"PAR1 and no more", "cannot be read", id="damaged"),
-        pytest.param(None, "no such file", id="gone"),
+        pytest.param(b"", "shard-unreadable", id="emptied"),
+        pytest.param(b"PAR1 and no more", "shard-unreadable", id="damaged"),
+        pytest.param(None, "image-unreadable", id="gone"),
     ],
 )
 def test_damage_is_told(pages: Path, tmp_path: Path, damage: bytes | None, message: str) -> None:
@@ -100,12 +100,12 @@ def test_damage_is_told(pages: Path, tmp_path: Path, damage: bytes | None, messa
     file.unlink()
     if damage is not None:
         file.write_bytes(damage)
-    with pytest.raises(DataError, match=message):
+    with raises_code(message):
         [open_image(sample.image) for sample in dataset.samples(Split.TEST)]
 
 
 def test_a_row_that_is_not_there_is_told(pages: Path, tmp_path: Path) -> None:
     make(pages, tmp_path / "out", store="parquet")
     file = shard_files(tmp_path / "out", Split.TEST)[0]
-    with pytest.raises(DataError, match=r"#900: the image cannot be read: it has \d+ rows"):
+    with raises_code("image-unreadable"):
         read_packed(PackedImage(file, 900))

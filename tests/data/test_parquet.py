@@ -162,7 +162,7 @@ def test_shards_become_a_dataset_with_their_splits(tmp_path: Path) -> None:
     card = report.card
     assert (card.source_format, card.split_by) == ("parquet", "given")
     assert {split: part.samples for split, part in card.splits.items()} == dict.fromkeys(Split, 2)
-    assert {reason: part.count for reason, part in card.left_out.items()} == {"no text": 3, "image cannot be read": 3}
+    assert {reason: part.count for reason, part in card.skipped.items()} == {"no text": 3, "image cannot be read": 3}
     stored = sorted((tmp_path / "out" / "train" / "images").iterdir())
     assert stored[0].read_bytes() == SHADES[0]
     assert open_image(stored[0]).size == (100, 50)

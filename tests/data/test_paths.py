@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.errors import DataError
 from dsocr.io.files import inside, list_files
 from tests.data.making import write
+from tests.raising import raises_code
 
 
 @pytest.mark.parametrize(
@@ -27,21 +27,21 @@ def test_names_below_the_folder_are_followed(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        pytest.param("/etc/passwd", "is absolute", id="absolute"),
-        pytest.param("\\\\server\\share\\a.png", "names a drive", id="network share"),
-        pytest.param("\\a.png", "is absolute", id="root of a Windows drive"),
-        pytest.param("C:\\scans\\a.png", "names a drive", id="drive"),
-        pytest.param("C:a.png", "names a drive", id="drive without slash"),
-        pytest.param("../a.png", "climbs out", id="one level up"),
-        pytest.param("images/../../a.png", "climbs out", id="up from within"),
-        pytest.param("images\\..\\..\\a.png", "climbs out", id="up with backslashes"),
-        pytest.param("a\0.png", "NUL", id="NUL"),
-        pytest.param("", "is empty", id="empty"),
-        pytest.param("  ", "is empty", id="blank"),
+        pytest.param("/etc/passwd", "path-outside", id="absolute"),
+        pytest.param("\\\\server\\share\\a.png", "path-outside", id="network share"),
+        pytest.param("\\a.png", "path-outside", id="root of a Windows drive"),
+        pytest.param("C:\\scans\\a.png", "path-outside", id="drive"),
+        pytest.param("C:a.png", "path-outside", id="drive without slash"),
+        pytest.param("../a.png", "path-outside", id="one level up"),
+        pytest.param("images/../../a.png", "path-outside", id="up from within"),
+        pytest.param("images\\..\\..\\a.png", "path-outside", id="up with backslashes"),
+        pytest.param("a\0.png", "path-outside", id="path-outside"),
+        pytest.param("", "path-outside", id="empty"),
+        pytest.param("  ", "path-outside", id="blank"),
     ],
 )
 def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, name: str, problem: str) -> None:
-    with pytest.raises(DataError, match=problem):
+    with raises_code(problem):
         inside(tmp_path, name)
 
 
@@ -52,7 +52,7 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
         (tmp_path / "source" / "a.png").symlink_to(secret)
     except OSError:
         pytest.skip("this system lets users make no links")
-    with pytest.raises(DataError, match="leads out"):
+    with raises_code("path-outside"):
         inside(tmp_path / "source", "a.png")
 
 

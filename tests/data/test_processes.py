@@ -12,6 +12,7 @@ from dsocr.errors import DataError
 from dsocr.io import processes
 from dsocr.io.processes import worker_processes
 from tests.conftest import PATIENCE
+from tests.raising import raises_code
 
 
 def square(number: int) -> int:
@@ -19,7 +20,7 @@ def square(number: int) -> int:
 
 
 def refuse(number: int) -> int:
-    raise DataError(f"{number} is refused", where="here", hint="give another")
+    raise DataError(f"{number} is refused", code="refused", where="here", hint="give another")
 
 
 def die() -> None:
@@ -28,12 +29,12 @@ def die() -> None:
 
 @pytest.mark.parametrize("count", [1, 2], ids=["here", "in two processes"])
 def test_answers_and_errors_come_with_the_result(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "PATIENCE", 0.0)
+    monkeypatch.setattr(processes, "START_AFTER", 0.0)
     with worker_processes(count) as workers:
         answers = [workers.submit(square, number) for number in range(5)]
         refused = workers.submit(refuse, 7)
         assert [workers.result(answer) for answer in answers] == [0, 1, 4, 9, 16]
-        with pytest.raises(DataError, match="7 is refused") as error:
+        with raises_code("refused") as error:
             workers.result(refused)
     assert (error.value.where, error.value.hint) == ("here", "give another")
 
@@ -44,16 +45,16 @@ def test_little_work_is_done_here() -> None:
 
 
 def test_a_worker_that_dies_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "PATIENCE", 0.0)
-    with worker_processes(2) as workers, pytest.raises(DataError, match="a worker process died"):
+    monkeypatch.setattr(processes, "START_AFTER", 0.0)
+    with worker_processes(2) as workers, raises_code("worker-died"):
         workers.result(workers.submit(die))
 
 
 def test_workers_go_when_their_parent_is_killed() -> None:
     code = """
 import os, time
-from dsocr.data import processes
-processes.PATIENCE = 0.0
+from dsocr.io import processes
+processes.START_AFTER = 0.0
 if __name__ == "__main__":
     with processes.worker_processes(2) as workers:
         print(workers.result(workers.submit(os.getpid)), flush=True)

@@ -55,7 +55,7 @@ def test_school_notebooks_are_read_word_by_word_with_their_splits(tmp_path: Path
         Split.VALIDATION: ["val слово", "на двух полях", "5+"],
         Split.TEST: ["test слово", "на двух полях", "5+"],
     }
-    assert {reason: part.count for reason, part in card.left_out.items()} == {"no text": 6}
+    assert {reason: part.count for reason, part in card.skipped.items()} == {"no text": 6}
 
 
 def test_school_notebooks_are_read_from_the_files_of_the_hub_with_the_images_in_their_archive(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_peter_is_read_from_the_competition_line_by_line(tmp_path: Path) -> None
             picture(source / "images" / f"{name}.jpg", colour=(255, page, line), format="JPEG")
             write(source / "words" / f"{name}.txt", f"которыхъ писемъ i подлинно ѣ {name}\n")
     card, texts = prepared(source, tmp_path / "out", page=r"(\d+_\d+)_", split="0.4/0.3/0.3")
-    assert (card.source_format, card.split_by, card.left_out) == ("pairs", "page", {})
+    assert (card.source_format, card.split_by, card.skipped) == ("pairs", "page", {})
     assert sorted(text for held in texts.values() for text in held)[0] == "которыхъ писемъ i подлинно ѣ 1_0_0"
     assert [len(held) for held in texts.values()] == [2, 2, 2]
 
@@ -91,7 +91,7 @@ def test_peter_is_read_from_the_hub_line_by_line(tmp_path: Path) -> None:
         content = {"categories": [{"id": 1, "name": "text"}], "images": images, "annotations": [line]}
         write(source / f"annotations_{split}.json", json.dumps(content))
     card, texts = prepared(source, tmp_path / "out")
-    assert (card.source_format, card.left_out) == ("coco", {})
+    assert (card.source_format, card.skipped) == ("coco", {})
     assert texts == {Split.TRAIN: ["train"], Split.VALIDATION: ["val"], Split.TEST: ["test"]}
 
 
@@ -108,7 +108,7 @@ def test_the_cyrillic_handwriting_dataset_is_read_with_whatever_its_labels_hold(
     cyrillic(tmp_path / "s", "train", "Молдова", '"кавычка', "таб\tвнутри", "№ 5, «да»")
     cyrillic(tmp_path / "s", "test", "Hа латинице")
     card, texts = prepared(tmp_path / "s", tmp_path / "out")
-    assert (card.source_format, card.split_by, card.left_out) == ("table", "given", {})
+    assert (card.source_format, card.split_by, card.skipped) == ("table", "given", {})
     assert texts == {
         Split.TRAIN: ["Молдова", '"кавычка', "таб внутри", "№ 5, «да»"],
         Split.VALIDATION: [],

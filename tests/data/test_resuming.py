@@ -14,14 +14,15 @@ from pathlib import Path
 import pytest
 
 from dsocr.data import journal as work
-from dsocr.data.cutting import Cut, CutLine
-from dsocr.data.journal import CutImage, Journal
-from dsocr.data.placement import Notes
-from dsocr.data.prepare import PrepareReport, Recorder, prepare
+from dsocr.data.dataset import Dataset
+from dsocr.data.journal import CropResult, Journal
+from dsocr.data.prepare import Recorder, prepare
+from dsocr.data.source_report import SourceReport
 from dsocr.document import Line, Outline, Page
-from dsocr.errors import DataError, DsocrError
 from dsocr.io import processes
+from dsocr.io.cropping import CroppedLine, CroppedPage
 from tests.data.making import picture, write, write_pages
+from tests.raising import raises_code
 
 PAGES = [f"w{number}_{side}" for number in range(4) for side in (1, 2)]
 
@@ -30,7 +31,7 @@ PAGES = [f"w{number}_{side}" for number in range(4) for side in (1, 2)]
 def same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is worth keeping, and every card bears the same date."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    monkeypatch.setattr(work, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(work, "MIN_SECONDS_KEPT", 0)
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def pages(tmp_path: Path) -> Path:
     return write_pages(tmp_path / "source", PAGES, lines=2)
 
 
-def made(source: Path, out: Path, **options: object) -> PrepareReport:
+def made(source: Path, out: Path, **options: object) -> Dataset:
     return prepare(source, out, writer="(w.)_", split="0.5/0.25/0.25", **options)  # type: ignore[arg-type]
 
 
@@ -67,14 +68,14 @@ def test_an_interrupted_prepare_goes_on(pages: Path, tmp_path: Path) -> None:
     interrupt(pages, tmp_path / "out", after=5)
     assert not (tmp_path / "out").exists()
     report = made(pages, tmp_path / "out")
-    assert (report.images, report.recalled) == (8, 5)
+    assert (report.report.pages, report.report.reused) == (8, 5)
     assert content(tmp_path / "out") == content(tmp_path / "whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source", "whole"]
 
 
 def test_other_settings_take_what_was_cut_too(pages: Path, tmp_path: Path) -> None:
     interrupt(pages, tmp_path / "out", after=8)
-    assert prepare(pages, tmp_path / "out", split_by="text", seed=3).recalled == 8
+    assert prepare(pages, tmp_path / "out", split_by="text", seed=3).report.reused == 8
 
 
 def test_a_file_that_was_damaged_meanwhile_is_cut_again(pages: Path, tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ def test_a_file_that_was_damaged_meanwhile_is_cut_again(pages: Path, tmp_path: P
     cut = sorted((tmp_path / ".out.work" / "cut").rglob("*.png"))
     cut[0].write_bytes(cut[0].read_bytes()[:-1])
     cut[-1].unlink()
-    assert made(pages, tmp_path / "out").recalled in {6, 7}
+    assert made(pages, tmp_path / "out").report.reused in {6, 7}
     assert content(tmp_path / "out") == content(tmp_path / "whole")
 
 
@@ -95,7 +96,7 @@ def test_only_what_changed_in_the_source_is_cut_again(pages: Path, tmp_path: Pat
     text = (pages / "w2_1.xml").read_text(encoding="utf-8")
     write(pages / "w2_1.xml", text.replace('CONTENT="', 'CONTENT="ё', 1))
     report = made(pages, tmp_path / "out", overwrite=True)
-    assert (report.images, report.recalled) == (9, 7), "another text needs no other picture"
+    assert (report.report.pages, report.report.reused) == (9, 7), "another text needs no other picture"
     made(pages, tmp_path / "afresh")
     assert pictures(tmp_path / "out") == pictures(tmp_path / "afresh")
 
@@ -105,7 +106,7 @@ def test_a_former_dataset_whose_files_changed_is_not_believed(pages: Path, tmp_p
     image = next((tmp_path / "out").rglob("*.png"))
     picture(image, colour="green")
     after = made(pages, tmp_path / "out", overwrite=True)
-    assert after.recalled == 7
+    assert after.report.reused == 7
     assert after.card.splits == before.card.splits
 
 
@@ -122,7 +123,7 @@ def test_damaged_knowledge_of_sources_costs_time_only(pages: Path, tmp_path: Pat
     made(pages, tmp_path / "out")
     before = content(tmp_path / "out")
     write(tmp_path / "out/sources.jsonl", damage)
-    assert made(pages, tmp_path / "out", overwrite=True).recalled == 0
+    assert made(pages, tmp_path / "out", overwrite=True).report.reused == 0
     assert content(tmp_path / "out") == before | {"dataset.json": content(tmp_path / "out")["dataset.json"]}
 
 
@@ -130,14 +131,14 @@ def test_a_damaged_journal_is_begun_anew(pages: Path, tmp_path: Path) -> None:
     interrupt(pages, tmp_path / "out", after=4)
     journal = tmp_path / ".out.work" / "journal.sqlite"
     journal.write_bytes(b"SQLite format 3\0" + b"\xff" * 4000)
-    assert made(pages, tmp_path / "out").recalled == 0
+    assert made(pages, tmp_path / "out").report.reused == 0
 
 
 def test_two_cannot_write_one_dataset(pages: Path, tmp_path: Path) -> None:
     folder = tmp_path / ".out.work"
     folder.mkdir()
     other = Journal(folder / "journal.sqlite")
-    with pytest.raises(DataError, match="another dsocr prepare is writing this dataset"):
+    with raises_code("output-busy"):
         made(pages, tmp_path / "out")
     other.close()
     made(pages, tmp_path / "out")
@@ -154,7 +155,7 @@ def test_a_kill_while_datasets_change_places_loses_nothing(pages: Path, tmp_path
     else:
         out.rename(former)
         (former.parent / "draft").mkdir()
-    with pytest.raises(DataError, match="there is a dataset already"):
+    with raises_code("output-exists"):
         made(pages, out)
     assert content(out) == before
     made(pages, out, overwrite=True)
@@ -167,7 +168,7 @@ def test_a_kill_when_all_is_done_leaves_nothing_behind(pages: Path, tmp_path: Pa
     made(pages, tmp_path / "whole")
     shutil.rmtree(folder / "draft")
     (tmp_path / "whole").rename(out)
-    with pytest.raises(DataError, match="there is a dataset already"):
+    with raises_code("output-exists"):
         made(pages, out)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
@@ -177,14 +178,14 @@ def test_a_dataset_that_is_being_made_is_let_be(pages: Path, tmp_path: Path) -> 
     folder = tmp_path / ".out.work"
     folder.mkdir()
     other = Journal(folder / "journal.sqlite")
-    with pytest.raises(DataError, match="there is a dataset already"):
+    with raises_code("output-exists"):
         made(pages, tmp_path / "out")
     assert folder.exists()
     other.close()
 
 
 def test_what_took_no_time_leaves_no_trace(pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "WORTH_KEEPING", 60)
+    monkeypatch.setattr(work, "MIN_SECONDS_KEPT", 60)
     interrupt(pages, tmp_path / "out", after=5)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
 
@@ -199,18 +200,18 @@ def test_the_same_image_twice_is_stored_twice(tmp_path: Path) -> None:
 
 def test_a_line_and_an_image_of_the_same_name_stay_apart(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.sqlite")
-    recorder = Recorder(journal, Notes(strict=True))
+    recorder = Recorder(journal, SourceReport(strict=True))
     line = Line("т", "t.tsv:1", Outline((0, 0, 10, 10)))
     for name, part in (("a", line), ("a_0001", replace(line, outline=None))):
         image = Page(Path(f"{name}.png"), name, "t.tsv", (part,))
-        recorder.add(CutImage(image, Cut((20, 20), (CutLine(f"{name}.png", "00"),)), tmp_path))
+        recorder.add(CropResult(image, CroppedPage((20, 20), (CroppedLine(f"{name}.png", "00"),)), tmp_path))
     assert [sample.name for sample in journal.samples()] == ["a_0001.png", "a_0001-2.png"]
     journal.close()
 
 
 def test_workers_make_the_same_bytes(pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(pages, tmp_path / "one", workers=1)
-    monkeypatch.setattr(processes, "PATIENCE", 0.0)
+    monkeypatch.setattr(processes, "START_AFTER", 0.0)
     made(pages, tmp_path / "two", workers=2)
     assert content(tmp_path / "one") == content(tmp_path / "two")
 
@@ -235,25 +236,25 @@ def test_killed_at_any_moment_it_ends_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
-        pytest.param(OSError(errno.ENOSPC, "No space left on device"), "the disk is full", id="full, in a worker"),
-        pytest.param(OSError(errno.EROFS, "Read-only file system"), "cannot be written", id="read-only"),
-        pytest.param(sqlite3.OperationalError("database or disk is full"), "disk is full", id="full, in the journal"),
+        pytest.param(OSError(errno.ENOSPC, "No space left on device"), "disk-full", id="full, in a worker"),
+        pytest.param(OSError(errno.EROFS, "Read-only file system"), "not-writable", id="read-only"),
+        pytest.param(sqlite3.OperationalError("database or disk is full"), "disk-full", id="full, in the journal"),
     ],
 )
 def test_a_disk_that_cannot_be_written_is_a_sentence_and_loses_nothing(
     pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, sentence: str
 ) -> None:
     made(pages, tmp_path / "whole")
-    recall, calls = Journal.recall, iter(range(8))
+    find, calls = Journal.find_crops, iter(range(8))
 
     def failing(journal: Journal, key: str) -> object:
         if next(calls) == 5:
             raise error
-        return recall(journal, key)
+        return find(journal, key)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "recall", failing)
-        with pytest.raises(DsocrError, match=sentence):
+        patch.setattr(Journal, "find_crops", failing)
+        with raises_code(sentence):
             made(pages, tmp_path / "out")
-    assert made(pages, tmp_path / "out").recalled >= 3
+    assert made(pages, tmp_path / "out").report.reused >= 3
     assert content(tmp_path / "out") == content(tmp_path / "whole")

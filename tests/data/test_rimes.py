@@ -83,7 +83,7 @@ def test_files_become_a_dataset_with_their_splits(tmp_path: Path) -> None:
         lines = [LINE.replace("Je", f"{name} {number}") for number in range(2)]
         write(source / f"{name}.xml", document(page(*lines, image=f"{name}.png")))
     card = prepare(source, tmp_path / "out").card
-    assert (card.source_format, card.split_by, card.left_out) == ("rimes", "given", {})
+    assert (card.source_format, card.split_by, card.skipped) == ("rimes", "given", {})
     assert {split: part.samples for split, part in card.splits.items()} == {Split.TRAIN: 2, Split.TEST: 2}
     regions = prepare(source, tmp_path / "regions", unit="region").card
     assert {split: part.samples for split, part in regions.splits.items()} == {Split.TRAIN: 1, Split.TEST: 1}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from dsocr.formats.dataset_folder import read_dataset
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lxml import etree
@@ -16,7 +17,6 @@ from dsocr.data.convert import convert
 from dsocr.document import Line, Outline, Page, Point, Skipped, Split
 from dsocr.formats import FORMATS, TARGETS, alto, choose_format, page
 from dsocr.formats.alto import alto_document
-from dsocr.formats.dataset_folder import read_dataset
 from dsocr.formats.page import page_document
 from dsocr.formats.tables import TsvWriter, read_tables
 from dsocr.formats.writing import WholeImage

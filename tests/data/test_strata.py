@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from dsocr.data.splits import (
-    assign_alike,
+    assign_balanced,
     assign_groups,
+    compute_strata,
+    imbalance,
     length_bounds,
     parse_fractions,
     script_of,
-    strata_of,
-    unevenness,
 )
 from dsocr.document import Split
 
@@ -43,13 +43,13 @@ def test_length_buckets_hold_about_as_many_texts_each() -> None:
 
 
 def test_every_text_has_one_length_and_one_script() -> None:
-    assert strata_of(["а", "bb", "333", "", "дд e"]).sum(axis=1).tolist() == [2] * 5
+    assert compute_strata(["а", "bb", "333", "", "дд e"]).sum(axis=1).tolist() == [2] * 5
 
 
 def test_unevenness_is_none_where_splits_are_alike_and_whole_where_they_share_nothing() -> None:
-    alike = strata_of(["а", "aaaaaa"] * 4)
-    assert unevenness(alike, np.array([0, 0, 1, 1] * 2)) == 0
-    apart = unevenness(alike, np.array([0, 1] * 4))
+    alike = compute_strata(["а", "aaaaaa"] * 4)
+    assert imbalance(alike, np.array([0, 0, 1, 1] * 2)) == 0
+    apart = imbalance(alike, np.array([0, 1] * 4))
     assert apart == pytest.approx(2), "lengths and scripts, half the whole away in each of two splits"
 
 
@@ -70,10 +70,10 @@ def test_alike_splits_are_nearer_to_the_whole_and_no_farther_from_the_fractions(
     for seed in range(5):
         groups, texts = hands(seed)
         plain = assign_groups(Counter(groups), EIGHT_ONE_ONE, seed)
-        alike = assign_alike(groups, texts, EIGHT_ONE_ONE, seed)
+        alike = assign_balanced(groups, texts, EIGHT_ONE_ONE, seed)
         assert off(alike, groups) <= off(plain, groups)
-        before += unevenness(strata_of(texts), np.array([plain[group] for group in groups]))
-        after += unevenness(strata_of(texts), np.array([alike[group] for group in groups]))
+        before += imbalance(compute_strata(texts), np.array([plain[group] for group in groups]))
+        after += imbalance(compute_strata(texts), np.array([alike[group] for group in groups]))
     assert after < 0.7 * before
 
 
@@ -87,10 +87,10 @@ def test_the_same_seed_draws_the_same_whatever_the_order() -> None:
     groups, texts = hands(1)
     order = random.Random(3).sample(range(len(groups)), len(groups))
     shuffled = [groups[place] for place in order], [texts[place] for place in order]
-    assert assign_alike(*shuffled, EIGHT_ONE_ONE, 1) == assign_alike(groups, texts, EIGHT_ONE_ONE, 1)
+    assert assign_balanced(*shuffled, EIGHT_ONE_ONE, 1) == assign_balanced(groups, texts, EIGHT_ONE_ONE, 1)
 
 
 def test_held_groups_do_not_move() -> None:
     groups, texts = hands(2)
     held = {"w0": Split.TEST, "w1": Split.VALIDATION}
-    assert assign_alike(groups, texts, EIGHT_ONE_ONE, 1, held=held).items() >= held.items()
+    assert assign_balanced(groups, texts, EIGHT_ONE_ONE, 1, fixed=held).items() >= held.items()

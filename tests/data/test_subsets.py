@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsocr.config import RunConfig
-from dsocr.data.dataset import Dataset, by_whole_writers, nested_order, training_samples
+from dsocr.data.dataset import Dataset, nested_order, training_samples, use_whole_writers
 from dsocr.document import Sample, Split
 
 
@@ -58,14 +58,14 @@ def test_of_whole_writers_one_follows_another() -> None:
 def test_when_a_smaller_part_is_fewer_writers(
     training: Sequence[str | None], validation: Sequence[str | None], whole: bool
 ) -> None:
-    assert by_whole_writers(samples(training), set(validation)) is whole
+    assert use_whole_writers(samples(training), set(validation)) is whole
 
 
 def test_fewer_training_samples_are_among_the_more(small_config: RunConfig) -> None:
     dataset = Dataset.open(small_config.dataset)
 
     def chosen(count: int | None) -> list[str]:
-        training = small_config.training.model_copy(update={"samples": count})
+        training = small_config.training.model_copy(update={"max_samples": count})
         return [
             sample.id for sample in training_samples(dataset, small_config.model_copy(update={"training": training}))
         ]

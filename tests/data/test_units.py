@@ -6,27 +6,28 @@ from pathlib import Path
 import pytest
 
 from dsocr.data.dataset import Card, Dataset, read_card
-from dsocr.data.placement import Notes
-from dsocr.data.prepare import Units, prepare
+from dsocr.data.prepare import prepare
+from dsocr.data.source_report import SourceReport
+from dsocr.data.units import UnitGrouper
 from dsocr.document import Line, Outline, Page, Region, Sample, Skipped, SkipReason, Split, Unit
-from dsocr.errors import DataError
 from dsocr.formats.alto import read_alto
 from dsocr.formats.page import read_page
 from dsocr.images import open_image, read_bytes
 from tests.data.making import alto, alto_line, page_line, page_xml, pair, picture, write, write_pages
+from tests.raising import raises_code
 
 UPPER, LOWER = Outline((10, 10, 60, 30)), Outline((20, 40, 90, 60))
 NAMED = Region("r1", Outline((5, 5, 95, 65)))
 OTHER = Region("r2")
 
 
-def image_of(*lines: Line, skipped: tuple[Line, ...] = ()) -> Page:
-    return Page(Path("p.png"), "p", "p.xml", lines, skipped=skipped)
+def image_of(*lines: Line, lost: tuple[Line, ...] = ()) -> Page:
+    return Page(Path("p.png"), "p", "p.xml", lines, skipped=lost)
 
 
 def units(image: Page, unit: Unit) -> tuple[list[Line], list[Skipped]]:
-    notes = Notes(strict=True)
-    return list(Units(unit).of(image, notes).lines), notes.skipped
+    notes = SourceReport(strict=True)
+    return list(UnitGrouper(unit).apply(image, notes).lines), notes.skipped
 
 
 def line(text: str, place: int, outline: Outline | None = UPPER, region: Region | None = NAMED) -> Line:
@@ -126,7 +127,7 @@ def test_a_unit_with_a_gap_is_left_out_and_is_no_fault(
     texts: list[str],
     told: list[tuple[SkipReason, str, str]],
 ) -> None:
-    found, left_out = units(image_of(*lines, skipped=tuple(lost)), unit)
+    found, left_out = units(image_of(*lines, lost=tuple(lost)), unit)
     assert [one.text for one in found] == texts
     assert [(item.reason, item.where, item.message) for item in left_out] == told
 
@@ -134,14 +135,14 @@ def test_a_unit_with_a_gap_is_left_out_and_is_no_fault(
 @pytest.mark.parametrize("unit", ["region", "page"])
 def test_an_image_that_comes_whole_stays_as_it_is(unit: Unit) -> None:
     image = image_of(Line("раз", "p.txt"))
-    assert Units(unit).of(image, Notes(strict=True)) == image
+    assert UnitGrouper(unit).apply(image, SourceReport(strict=True)) == image
 
 
 def test_regions_that_nobody_knows_are_an_error() -> None:
-    units = Units("region")
-    units.of(image_of(line("раз", 1, UPPER, None)), Notes(strict=False))
-    with pytest.raises(DataError, match="no line of the source says which region it stands in"):
-        units.demand_regions()
+    units = UnitGrouper("region")
+    units.apply(image_of(line("раз", 1, UPPER, None)), SourceReport(strict=False))
+    with raises_code("no-regions"):
+        units.require_regions()
 
 
 def test_alto_names_its_blocks(tmp_path: Path) -> None:
@@ -192,7 +193,7 @@ def test_a_dataset_of_pages_holds_the_scans_as_they_are(tmp_path: Path) -> None:
     assert [read_bytes(sample.image) for sample in samples] == [
         (source / f"a_{page}.png").read_bytes() for page in (1, 2)
     ]
-    assert (card.unit, {reason: part.count for reason, part in card.left_out.items()}) == (
+    assert (card.unit, {reason: part.count for reason, part in card.skipped.items()}) == (
         "page",
         {"not transcribed throughout": 1},
     )

@@ -6,8 +6,9 @@ import pytest
 
 from dsocr.data.prepare import prepare
 from dsocr.errors import DataError
-from dsocr.runs import writing_folder
+from dsocr.io.atomic import writing_folder
 from tests.data.making import write, write_pages
+from tests.raising import raises_code
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_an_empty_folder_is_filled(pages: Path, tmp_path: Path) -> None:
 
 def test_a_dataset_is_overwritten_only_when_asked(pages: Path, tmp_path: Path) -> None:
     prepare(pages, tmp_path / "out", seed=1)
-    with pytest.raises(DataError, match="there is a dataset already"):
+    with raises_code("output-exists"):
         prepare(pages, tmp_path / "out")
     prepare(pages, tmp_path / "out", seed=2, overwrite=True)
     assert '"seed": 2' in (tmp_path / "out/dataset.json").read_text(encoding="utf-8")
@@ -55,16 +56,16 @@ def test_a_failed_overwrite_keeps_the_former_dataset(pages: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        pytest.param("letter.txt", "дорогая", "not a dataset, so it is not touched", id="a folder of the user's"),
-        pytest.param("dataset.json", "{}", "not a dataset, so it is not touched", id="a card of somebody else's"),
-        pytest.param("train/metadata.jsonl", "", "not a dataset, so it is not touched", id="a dataset without card"),
+        pytest.param("letter.txt", "дорогая", "output-not-empty", id="a folder of the user's"),
+        pytest.param("dataset.json", "{}", "output-not-empty", id="a card of somebody else's"),
+        pytest.param("train/metadata.jsonl", "", "output-not-empty", id="a dataset without card"),
     ],
 )
 def test_what_is_not_a_dataset_is_never_touched(
     pages: Path, tmp_path: Path, file: str, content: str, message: str
 ) -> None:
     kept = write(tmp_path / "out" / file, content)
-    with pytest.raises(DataError, match=message):
+    with raises_code(message):
         prepare(pages, tmp_path / "out", overwrite=True)
     assert kept.read_text(encoding="utf-8") == content
 
@@ -74,19 +75,19 @@ def test_a_dataset_with_files_of_the_user_is_not_overwritten(pages: Path, tmp_pa
     write(tmp_path / "out/.DS_Store", "")
     prepare(pages, tmp_path / "out", overwrite=True)
     write(tmp_path / "out/notes.txt", "моё")
-    with pytest.raises(DataError, match=r"holds other files too: notes\.txt"):
+    with raises_code("output-foreign-files"):
         prepare(pages, tmp_path / "out", overwrite=True)
 
 
 def test_a_file_in_the_way_is_said(pages: Path, tmp_path: Path) -> None:
     write(tmp_path / "out", "")
-    with pytest.raises(DataError, match="a file of this name is in the way"):
+    with raises_code("output-is-file"):
         prepare(pages, tmp_path / "out", overwrite=True)
 
 
 @pytest.mark.parametrize("out", ["source", "."])
 def test_the_source_is_never_written_over(pages: Path, tmp_path: Path, out: str) -> None:
-    with pytest.raises(DataError, match="the source lies inside the folder"):
+    with raises_code("output-holds-source"):
         prepare(pages, tmp_path / out, overwrite=True)
     assert "a.xml" in names(pages)
 

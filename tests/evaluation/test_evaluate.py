@@ -61,7 +61,7 @@ def test_base_and_adapter_read_the_same_lines(run: RunFolder) -> None:
 
 
 def test_a_run_on_a_fold_is_trained_and_scored_on_that_fold(small_dataset: Path, tmp_path: Path) -> None:
-    folds = prepare(small_dataset.parent / "source", tmp_path / "folds", split_by="text", folds=4).dataset
+    folds = prepare(small_dataset.parent / "source", tmp_path / "folds", split_by="text", folds=4).folder
     config = RunConfig.model_validate(
         {
             "dataset": folds,

@@ -49,7 +49,7 @@ def test_other_processes_open_pages_as_this_one_does(tmp_path: Path, monkeypatch
         draw_page(tmp_path / "in" / f"p{number}.png", lines=number + 1)
     (tmp_path / "in" / "p3.png").write_bytes(b"broken")
     opening = Opening("line", choose_segmenter("builtin"))
-    monkeypatch.setattr(processes, "PATIENCE", 0.0)
+    monkeypatch.setattr(processes, "START_AFTER", 0.0)
     with find_pages([tmp_path / "in"], tmp_path / "unpacked") as found:
         groups = [found.pages[:2], found.pages[2:]]
 
@@ -67,7 +67,7 @@ def test_a_kraken_can_be_sent_to_another_process(tmp_path: Path, monkeypatch: py
     kraken.write_text("#!/bin/sh\nexit 3\n", encoding="utf-8")
     kraken.chmod(0o755)
     draw_page(tmp_path / "page.png")
-    monkeypatch.setattr(processes, "PATIENCE", 0.0)
+    monkeypatch.setattr(processes, "START_AFTER", 0.0)
     find_lines = choose_segmenter(str(kraken))
     with worker_processes(2) as crew, pytest.raises(DataError, match="kraken could not find its lines"):
         crew.result(crew.submit(find_lines, (tmp_path / "page.png").read_bytes(), "page"))

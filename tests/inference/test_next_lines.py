@@ -9,8 +9,8 @@ import pytest
 from PIL import Image, ImageDraw
 
 from dsocr.config import RunConfig
-from dsocr.data.placement import Notes
-from dsocr.data.untranscribed import Untranscribed
+from dsocr.data.source_report import SourceReport
+from dsocr.data.sources import UntranscribedSource
 from dsocr.errors import DataError
 from dsocr.inference.suggest import Candidate, Queue, next_lines
 from dsocr.runs import RunFolder, write_atomically
@@ -74,7 +74,7 @@ def test_lines_without_a_text_are_ranked_and_written_with_their_outlines(run: Ru
     assert "text 5" in {row["reading"] for row in table}
     assert (out / "next.html").read_text(encoding="utf-8").count("<section>") == 4
 
-    images = list(Untranscribed.of(out, "page", {}).images(Notes(strict=True)))
+    images = list(UntranscribedSource.open(out, "page", {}).pages(SourceReport(strict=True)))
     assert sum(len(image.lines) for image in images) == 4
     assert all(line.outline is not None and len(line.outline.polygon) == 5 for image in images for line in image.lines)
     written = {f"page/{image.name.rpartition('/')[2]}.xml" for image in images}

@@ -7,8 +7,8 @@ import pytest
 from typer.core import TyperCommand
 
 from dsocr.cli.options import app
-from dsocr.data.journal import folder_beside
 from dsocr.errors import Interrupted
+from dsocr.io.atomic import work_path
 from tests.integration.calling import call
 
 Texts = pytest.CaptureFixture[str]
@@ -61,7 +61,7 @@ def test_what_is_kept_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for out in ("data", "out"):
-        folder_beside(Path(out)).mkdir()
+        work_path(Path(out)).mkdir()
     monkeypatch.setattr(TyperCommand, "invoke", interrupted)
     assert f"interrupted: {kept}" in call(monkeypatch, capsys, name, *ARGUMENTS[name].split())[2]
 

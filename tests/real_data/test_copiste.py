@@ -12,7 +12,7 @@ import pytest
 from dsocr.data.check import check
 from dsocr.data.convert import convert
 from dsocr.data.dataset import Dataset
-from dsocr.data.prepare import PrepareReport, prepare
+from dsocr.data.prepare import prepare
 from dsocr.document import Outline, Page, Split
 from dsocr.evaluation.scores import hands_by_writer
 from dsocr.formats import choose_format
@@ -29,43 +29,43 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> PrepareReport:
+def report(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return prepare(COPISTE, tmp_path_factory.mktemp("copiste") / "dataset", writer=WRITER, strict=True)
 
 
-def total(report: PrepareReport, count: str) -> int:
+def total(report: Dataset, count: str) -> int:
     return sum(getattr(part, count) for part in report.card.splits.values())
 
 
-def test_every_line_with_text_is_there(report: PrepareReport) -> None:
+def test_every_line_with_text_is_there(report: Dataset) -> None:
     assert report.card.source_format == "alto"
-    assert [item.reason for item in report.skipped] == ["no text"] * 3
+    assert [item.reason for item in report.report.skipped] == ["no text"] * 3
     assert total(report, "samples") == 1317 - 3
     assert total(report, "pages") == 72
 
 
-def test_writers_are_never_shared(report: PrepareReport) -> None:
-    assert report.unmatched == {}
+def test_writers_are_never_shared(report: Dataset) -> None:
+    assert report.report.unmatched == {}
     assert report.card.split_by == "writer"
     assert total(report, "writers") == 52
     assert (report.card.crossing["writers"], report.card.crossing["pages"]) == (0, 0)
-    dataset = Dataset.open(report.dataset)
+    dataset = Dataset.open(report.folder)
     writers = {split: {sample.writer for sample in dataset.samples(split)} for split in Split}
     assert set(hands_by_writer(writers[Split.TRAIN], writers[Split.TEST]).values()) == {"new", "unknown"}
     assert None not in writers[Split.TEST]
 
 
-def test_shares_are_as_asked(report: PrepareReport) -> None:
+def test_shares_are_as_asked(report: Dataset) -> None:
     shares = {split: part.samples / 1314 for split, part in report.card.splits.items()}
     assert shares == pytest.approx({Split.TRAIN: 0.8, Split.VALIDATION: 0.1, Split.TEST: 0.1}, abs=0.001)
 
 
-def test_what_is_found_is_true(report: PrepareReport) -> None:
+def test_what_is_found_is_true(report: Dataset) -> None:
     """Two lines are transcribed as `><` and `>`: one is struck out whole, of the other the words are missing.
 
     The last line of page wikitexte_0007 has the text of the line before.
     """
-    findings = {finding.code: finding for finding in check(Dataset.open(report.dataset))}
+    findings = {finding.code: finding for finding in check(Dataset.open(report.folder))}
     assert {code: (found.severity, found.count) for code, found in findings.items()} == {
         "text-repeats": ("warning", 1),
         "text-too-short": ("warning", 2),
@@ -84,7 +84,7 @@ def test_pages_come_back_the_same_from_other_formats(tmp_path: Path) -> None:
     place, wanted = COPISTE, lines(COPISTE)
     for target in ("page", "tsv", "alto"):
         report = convert(place, tmp_path / target, to=target, strict=True)
-        assert (report.conversion.images, report.conversion.lines, report.skipped) == (72, 1317, [])
+        assert (report.conversion.images, report.conversion.lines, report.report.skipped) == (72, 1317, [])
         place = report.out
         assert lines(place) == wanted
 

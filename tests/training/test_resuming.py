@@ -16,7 +16,7 @@ import pytest
 
 from dsocr.config import RunConfig, TrainingSection
 from dsocr.errors import Interrupted, RunError
-from dsocr.io.files import MANIFEST, damage, write_sealed
+from dsocr.io.atomic import MANIFEST, find_damage, write_folder
 from dsocr.models.adapters import WEIGHTS
 from dsocr.runs import RunFolder
 from dsocr.training.callbacks import TrainingProgress
@@ -212,7 +212,7 @@ def test_a_damaged_best_adapter_is_said_and_read_anew(cut_off: RunConfig) -> Non
     result = train(cut_off, say=said.append)
     assert "is damaged (adapter_model.safetensors has 0 bytes" in said[0]
     assert result.best_step == STEPS
-    assert damage(result.run.adapter) is None
+    assert find_damage(result.run.adapter) is None
 
 
 def test_a_full_disk_leaves_the_checkpoint_before(
@@ -225,7 +225,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(
         with monkeypatch.context() as patch:
             if place.name == "step-0000006":
                 patch.setattr("os.fsync", no_room)
-            write_sealed(place, files)
+            write_folder(place, files)
 
     with monkeypatch.context() as patch:
         patch.setattr("dsocr.training.checkpoint.write_sealed", full)
@@ -256,7 +256,7 @@ def test_a_disk_that_is_really_full_is_a_sentence_and_loses_nothing(
         with pytest.raises(RunError, match=r"the disk is full: [\d.]+ MB are needed, 0\.0 MB are free"):
             train(config, report=fill)
         folder = RunFolder(config.output).checkpoints
-        assert damage(folder / "step-0000003") is None
+        assert find_damage(folder / "step-0000003") is None
         assert not list(folder.glob(".*"))
         filler.unlink()
         assert train(config).resumed_from == 3

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from dsocr.data.dataset import Dataset
-from dsocr.data.placement import Notes
+from dsocr.data.source_report import SourceReport
 from dsocr.document import Outline, Page, Split
 from dsocr.errors import DataError, DsocrError
 from dsocr.formats.page import read_page
@@ -41,7 +41,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture
 def shelf(store: Store, source: Path, tmp_path: Path) -> Iterator[Shelf]:
     with opened_shelf(store, source, tmp_path / "work" / "unpacked") as shelf:
-        assert fill(store, shelf, Notes(strict=True)) == 2
+        assert fill(store, shelf, SourceReport(strict=True)) == 2
         yield shelf
 
 
@@ -55,7 +55,7 @@ def test_pages_come_with_their_lines_and_texts_once(store: Store, shelf: Shelf) 
     assert [line.text for line in store.lines()] == SHOWN
     assert store.counts()[State.UNREAD] == 2
     assert store.lines()[0].outline.box == (40, 40, 641, 121)
-    assert fill(store, shelf, Notes(strict=True)) == 0
+    assert fill(store, shelf, SourceReport(strict=True)) == 0
 
 
 def test_images_alone_come_with_the_lines_found_on_them(store: Store, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_images_alone_come_with_the_lines_found_on_them(store: Store, tmp_path: 
     shutil.rmtree(folder / "page")
     draw_line(folder / "line.png", "one line")
     (folder / "broken.png").write_bytes(b"no image")
-    notes = Notes(strict=False)
+    notes = SourceReport(strict=False)
     with opened_shelf(store, folder, tmp_path / "work" / "unpacked") as shelf:
         assert fill(store, shelf, notes) == 3
         assert [item.where for item in notes.skipped] == ["broken.png"]
@@ -80,7 +80,7 @@ def test_texts_in_another_encoding_are_read_where_it_is_told(store: Store, tmp_p
     draw_line(folder / "line.png", "one line")
     (folder / "line.txt").write_bytes("одна строка".encode("cp1251"))
     with opened_shelf(store, folder, tmp_path / "work" / "unpacked") as shelf:
-        assert fill(store, shelf, Notes(strict=True), encoding="cp1251") == 1
+        assert fill(store, shelf, SourceReport(strict=True), encoding="cp1251") == 1
     assert [line.text for line in store.lines()] == ["одна строка"]
 
 
@@ -89,7 +89,7 @@ def test_an_archive_is_the_same_pages(store: Store, source: Path, tmp_path: Path
         for path in sorted(source.rglob("*.*")):
             archive.write(path, path.relative_to(source).as_posix())
     with opened_shelf(store, tmp_path / "box.zip", tmp_path / "work" / "unpacked") as shelf:
-        fill(store, shelf, Notes(strict=True))
+        fill(store, shelf, SourceReport(strict=True))
         page = store.pages()[0]
         assert shelf.content(page) == (source / "scan-1.png").read_bytes()
     assert not (tmp_path / "work" / "unpacked").exists()
@@ -124,7 +124,7 @@ def test_a_reader_that_fails_is_told(store: Store, shelf: Shelf) -> None:
         def read(self, *_: object) -> Iterator[Prediction]:
             raise MemoryError("no room")
 
-    fill(store, shelf, Notes(strict=True))
+    fill(store, shelf, SourceReport(strict=True))
     reading = Reading(store, shelf, Failing)
     reading.start()
     while reading.is_at_work:
@@ -209,7 +209,7 @@ def test_pages_of_a_pdf_come_with_the_lines_found_on_them(
     told: list[tuple[int, int]] = []
     pages = 3 if whole_folder else 2
     with opened_shelf(store, scans.parent if whole_folder else scans, tmp_path / "work" / "unpacked") as shelf:
-        assert fill(store, shelf, Notes(strict=True), tell=lambda *done: told.append(done)) == pages
+        assert fill(store, shelf, SourceReport(strict=True), tell=lambda *done: told.append(done)) == pages
         assert told == [(done, pages) for done in range(1, pages + 1)]
         page = store.pages()[-1]
         assert (page.name, page.document, page.image.as_posix()) == ("scans_0002", "scans", "scans.pdf#2")
@@ -221,7 +221,7 @@ def test_pages_of_a_pdf_come_with_the_lines_found_on_them(
             store.settle(line, "прочитано", State.ACCEPTED, who="anna")
         export(store, shelf, tmp_path / "out", to="page", accepted_only=True)
         assert read_back(tmp_path / "out").count("прочитано") == 3
-        assert fill(store, shelf, Notes(strict=True)) == 0
+        assert fill(store, shelf, SourceReport(strict=True)) == 0
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_text_beside_a_pdf_is_that_of_the_lines_where_it_fits(
     store: Store, scans: Path, tmp_path: Path, texts: str, found: list[str] | None, notes: list[str]
 ) -> None:
     scans.with_suffix(".txt").write_text(texts, encoding="utf-8", newline="\n")
-    all_notes = Notes(strict=False)
+    all_notes = SourceReport(strict=False)
     with opened_shelf(store, scans, tmp_path / "work" / "unpacked") as shelf:
         fill(store, shelf, all_notes)
     assert [line.text for line in store.lines()] == (found or [""] * 6)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dsocr.config import RunConfig
-from dsocr.data.placement import Notes
+from dsocr.data.source_report import SourceReport
 from dsocr.errors import DataError, RunError
 from dsocr.runs import RunFolder
 from dsocr.workbench.archive import fill, opened_shelf
@@ -30,7 +30,7 @@ def test_a_training_runs_beside_the_workbench_and_leaves_a_run(small_config: Run
     recipe = small_config.model_copy(update={"training": schedule})
     store = Store.open(work / "corrections.sqlite")
     with opened_shelf(store, source, work / "unpacked") as shelf:
-        fill(store, shelf, Notes(strict=True))
+        fill(store, shelf, SourceReport(strict=True))
         training = Training(store, shelf, work, recipe)
         assert training.standing() is None
         with pytest.raises(DataError, match="no line is accepted"):

@@ -64,8 +64,8 @@ def _in_our_words(error: typer.BadParameter) -> str:
 
 
 def _kept(name: str, options: dict[str, Any]) -> str:
-    from dsocr.data.journal import folder_beside
+    from dsocr.io.atomic import work_path
 
-    if name in _BESIDE and folder_beside(Path(options["out"])).exists():
+    if name in _BESIDE and work_path(Path(options["out"])).exists():
         return f"{_BESIDE[name]} is kept, and the same command goes on with it"
     return _KEPT.get(name, _BEGINS_AGAIN)

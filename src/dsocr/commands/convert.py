@@ -52,10 +52,10 @@ def _print_converted(printer: Printer, report: "ConvertReport") -> None:
     printer.say(f"read as {card.source_format}, written as {card.target}: {card.images} images, {card.lines} lines")
     for split, lines in card.splits.items():
         printer.say(f"  {split or 'no split':<12}{lines:>9} lines")
-    for remark in card.remarks:
+    for remark in card.notes:
         printer.say(remark)
     for sentence in card.left_behind:
         printer.say(f"left behind: {sentence}")
-    print_left_out(printer, card.left_out, card.unmatched)
-    printer.result(f"written: {report.out}")
+    print_left_out(printer, card.skipped, card.unmatched)
+    printer.result(f"written: {report.output}")
     printer.say(f"next:    {report.next}")

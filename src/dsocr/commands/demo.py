@@ -20,12 +20,12 @@ _ANOTHER = "name another folder with -o"
 def demo_command(printer: Printer, out: Path) -> None:
     """`dsocr demo`."""
     from dsocr.config import load_config
-    from dsocr.io.files import shipped
+    from dsocr.io.files import shipped_path
     from dsocr.runs import RunFolder
     from dsocr.training.requirements import refuse_run
 
-    settings = {"output": out, "dataset": shipped("examples/handwriting")}
-    config = load_config(shipped("configs/demo.yaml")).model_copy(update=settings)
+    settings = {"output": out, "dataset": shipped_path("examples/handwriting")}
+    config = load_config(shipped_path("configs/demo.yaml")).model_copy(update=settings)
     refuse_run(RunFolder(out), overwrite=True, another=_ANOTHER)
     _refuse_another_s(RunFolder(out), config)
     printer.say("The demo trains a small DeepSeek-OCR network (`nano`) on 330 shipped lines in three hands.")

@@ -8,8 +8,8 @@ from dsocr.console import Printer
 from dsocr.errors import ConfigError, typed
 
 if TYPE_CHECKING:
-    from dsocr.data.dataset import Card, SkippedCard
-    from dsocr.data.prepare import PrepareReport
+    from dsocr.data.dataset import Card, Dataset
+    from dsocr.data.source_report import CountCard
 
 
 def prepare_command(
@@ -44,7 +44,7 @@ def prepare_command(
 
     policy = read_policy(text_policy, policy_settings)
     with printer.progress("preparing", "images") as tell:
-        report = prepare(
+        dataset = prepare(
             source,
             out,
             format=format,
@@ -68,7 +68,7 @@ def prepare_command(
             overwrite=overwrite,
             progress=tell,
         )
-    print_prepared(printer, report)
+    print_prepared(printer, dataset)
 
 
 def one_of(option: str, name: str | None, *names: str) -> str | None:
@@ -85,28 +85,26 @@ def named_columns(pairs: Sequence[str]) -> Mapping[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def print_prepared(printer: Printer, report: "PrepareReport") -> None:
+def print_prepared(printer: Printer, dataset: "Dataset") -> None:
     """What a dataset folder holds, what is not in it, and what to do next."""
-    card = report.card
+    card = dataset.card
     printer.say(f"{'split':<12}{'samples':>9}{'writers':>9}{'pages':>8}{'characters':>12}")
     for split, part in card.splits.items():
         row = f"{split:<12}{part.samples:>9}{part.writers:>9}{part.pages:>8}{part.characters:>12}"
         printer.say(row)
     printer.say(f"read as {card.source_format}, {card.unit} by {card.unit}; split by {card.split_by}{_folds(card)}")
-    if report.recalled:
-        printer.say(f"of {report.images} images, {report.recalled} had been cut before")
+    if dataset.report.reused:
+        printer.say(f"of {dataset.report.pages} images, {dataset.report.reused} had been cut before")
     for rule, changes in card.text_changes.items():
         printer.say(f"text policy, texts changed by {rule}: {changes.count}, e.g. {changes.examples[0]}")
-    print_left_out(printer, card.left_out, card.unmatched)
-    for remark in card.remarks:
+    print_left_out(printer, card.skipped, card.unmatched)
+    for remark in card.notes:
         printer.say(f"note: {remark}")
-    printer.result(f"dataset: {report.dataset}")
-    printer.say(f"next:    dsocr check {typed(report.dataset)}")
+    printer.result(f"dataset: {dataset.folder}")
+    printer.say(f"next:    dsocr check {typed(dataset.folder)}")
 
 
-def print_left_out(
-    printer: Printer, left_out: Mapping[str, "SkippedCard"], unmatched: Mapping[str, "SkippedCard"]
-) -> None:
+def print_left_out(printer: Printer, left_out: Mapping[str, "CountCard"], unmatched: Mapping[str, "CountCard"]) -> None:
     """What a source has that did not come along, and the names that no pattern matched."""
     for reason, part in left_out.items():
         printer.say(f"left out, {reason}: {part.count}")

@@ -46,7 +46,7 @@ def workbench_command(
     except ModuleNotFoundError as error:
         hint = 'pip install "dsocr-hw[workbench]"'
         raise RunError(f"the workbench needs {error.name}, which is not installed", hint=hint) from error
-    from dsocr.data.placement import Notes
+    from dsocr.data.source_report import SourceReport
     from dsocr.workbench.app import HOST, serve
     from dsocr.workbench.archive import fill, opened_shelf
     from dsocr.workbench.background import Reading
@@ -56,7 +56,7 @@ def workbench_command(
     quiet_libraries()
     listening(HOST, port).close()  # before pages are looked for, and as NiceGUI has no sentence for it
     folder = work or source.resolve().with_name(f"{source.resolve().stem}.workbench")
-    notes = Notes(strict=False)
+    notes = SourceReport(strict=False)
     with ExitStack() as stack:
         store = stack.enter_context(kept_in(folder / "corrections.sqlite"))
         shelf = stack.enter_context(opened_shelf(store, source, folder / "unpacked"))

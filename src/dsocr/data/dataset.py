@@ -1,24 +1,24 @@
-"""Reading a dataset folder: its card, and the samples of each split, with nothing outside the folder within reach."""
+"""A dataset folder: its card, and its samples by split, without access to anything outside the folder."""
 
 import hashlib
 import json
 import random
 from collections import defaultdict
 from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from dsocr.config import RunConfig, problems_in
+from dsocr.data.source_report import CountCard, SourceReport
 from dsocr.data.splits import split_of_fold
 from dsocr.document import PackedImage, Sample, Split, Unit, parse_points
 from dsocr.errors import DataError
 from dsocr.io.files import CARD_FILE, inside
+from dsocr.io.packed import packed_images
 from dsocr.text import TextPolicy
 
 if TYPE_CHECKING:
@@ -27,17 +27,14 @@ if TYPE_CHECKING:
 METADATA_FILE = "metadata.jsonl"
 FORMAT_VERSION = 1
 
-
 Store = Literal["files", "parquet"]
-"""How a dataset keeps its images: each in a file of its own, or many in a Parquet file."""
+"""Whether images are files of their own or rows of Parquet files."""
 
 
-class _Part(BaseModel):
+class SplitCard(BaseModel):
+    """Counts of a split, and the hash of its metadata and images."""
+
     model_config = ConfigDict(frozen=True)
-
-
-class SplitCard(_Part):
-    """What one split holds, and the hash of it all."""
 
     samples: int
     writers: int
@@ -47,33 +44,28 @@ class SplitCard(_Part):
     sha256: str
 
 
-class SkippedCard(_Part):
-    """How many things of a kind there were, and the first of them."""
+class FixedListCard(BaseModel):
+    """The list of names whose split was fixed."""
 
-    count: int
-    examples: list[str]
-
-
-class FixedCard(_Part):
-    """The list that said where some samples must stand: its file's name and hash, and how many names it has."""
+    model_config = ConfigDict(frozen=True)
 
     file: str
     sha256: str
     names: int
 
 
-class Card(_Part):
-    """A dataset's provenance and counts.
+class Card(BaseModel):
+    """Provenance and counts of a dataset, stored in `dataset.json`.
 
-    `unit` is what a sample is an image of. `split_by` says what is never shared between splits (a unit of grouping, or
-    several joined by `+`); "given" ones were the source's own. `stratified` ones were drawn alike in lengths and
-    scripts. With `folds` the splits of the folders are those of fold 1. `like` is the earlier dataset whose groups stay
-    in their splits. `crossing` counts the writers, documents, pages and texts that stand in more than one split.
-    `text_changes` counts, per rule of the text policy, the texts that it changed. `unmatched` counts, per pattern, the
-    names it did not match; their samples are kept with an unknown writer, page or document. `remarks` say how the
-    source was read where it could have been read otherwise. `repaired` counts, by the codes of findings, what was put
-    right afterwards; `fixes.jsonl` lists it all.
+    `unit` is what a sample is an image of, `split_by` the unit or units that no two splits share ("given": the splits
+    are the source's own). `stratified` splits have similar lengths and scripts. With `folds`, the folders are split by
+    fold 1. `like` is the earlier dataset whose splits were kept. `crossing` counts the writers, documents, pages and
+    texts in more than one split. `text_changes` counts the texts that each rule of the text policy changed, `skipped`
+    what of the source is not in the dataset, and `unmatched` the names that a pattern did not match; their samples have
+    no writer, page or document. `repaired` counts the fixes made afterwards, listed in `fixes.jsonl`.
     """
+
+    model_config = ConfigDict(frozen=True)
 
     format: Literal["dsocr-dataset"] = "dsocr-dataset"
     format_version: int = FORMAT_VERSION
@@ -90,195 +82,123 @@ class Card(_Part):
     seed: int | None
     stratified: bool = False
     folds: int | None = None
-    fixed: FixedCard | None = None
+    fixed: FixedListCard | None = None
     like: str | None = None
     text_policy: dict[str, Any]
     store: Store = "files"
     splits: dict[Split, SplitCard]
     crossing: dict[str, int]
-    text_changes: dict[str, SkippedCard] = {}
-    left_out: dict[str, SkippedCard]
-    unmatched: dict[str, SkippedCard]
-    remarks: list[str] = []
-    repaired: dict[str, SkippedCard] = {}
+    text_changes: dict[str, CountCard] = {}
+    skipped: dict[str, CountCard] = Field(validation_alias=AliasChoices("skipped", "left_out"))
+    unmatched: dict[str, CountCard]
+    notes: list[str] = Field(default=[], validation_alias=AliasChoices("notes", "remarks"))
+    repaired: dict[str, CountCard] = {}
 
     def policy(self) -> TextPolicy:
-        """What was done to the texts; what an older card does not tell is as it is by default."""
+        """The text policy; settings that an older card lacks have their defaults."""
         try:
             return TypeAdapter(TextPolicy).validate_python(self.text_policy)
         except ValidationError as error:
-            message = f"the card of the dataset cannot be used: text_policy: {problems_in(error)[0]}"
-            raise DataError(message) from error
+            message = f"the text policy in the card is invalid: {problems_in(error)[0]}"
+            raise DataError(message, code="bad-card") from error
 
     def write(self, folder: Path) -> None:
-        """Writes `dataset.json`."""
+        """Write `dataset.json`."""
         text = json.dumps(self.model_dump(mode="json"), ensure_ascii=False, indent=2) + "\n"
         (folder / CARD_FILE).write_text(text, encoding="utf-8", newline="\n")
 
 
 def read_card(folder: Path) -> Card:
-    """The card of a dataset folder; an error says what is wrong with it, or that there is none."""
+    """Read and validate the card of a dataset folder."""
     path = folder / CARD_FILE
     if not path.is_file():
-        why = "it has no dataset.json" if folder.is_dir() else "it is a file" if folder.exists() else "it is not there"
+        why = (
+            "it has no dataset.json" if folder.is_dir() else "it is a file" if folder.exists() else "it does not exist"
+        )
         is_config = folder.suffix in (".yaml", ".yml")
-        hint = "give the folder that `dataset:` names there" if is_config else "make one with dsocr prepare"
-        raise DataError(f"not a dataset folder: {why}", where=folder, hint=hint)
+        hint = "pass the folder that `dataset:` names in it" if is_config else "create one with `dsocr prepare`"
+        raise DataError(f"not a dataset folder: {why}", code="not-a-dataset", where=folder, hint=hint)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"the card cannot be read: {error}", where=path) from error
+        raise DataError(f"the card cannot be read: {error}", code="bad-card", where=path) from error
     version = content.get("format_version") if isinstance(content, dict) else None
     if isinstance(version, int) and version > FORMAT_VERSION:
-        message = f"the dataset has format version {version}, and {FORMAT_VERSION} is the newest known here"
-        raise DataError(message, where=path, hint="update dsocr")
+        message = f"unsupported format version {version} (this release reads {FORMAT_VERSION})"
+        raise DataError(message, code="format-version", where=path, hint="update dsocr")
     try:
         return Card.model_validate(content)
     except ValidationError as error:
-        raise DataError(f"not a card of a dataset: {problems_in(error)[0]}", where=path) from error
-
-
-def split_hash(metadata: bytes, digests: Iterable[str]) -> str:
-    """SHA-256 over a split's `metadata.jsonl` and, in its order, the SHA-256 of each image file."""
-    whole = SplitHash()
-    whole.add(metadata)
-    for digest in digests:
-        whole.add(b"", digest)
-    return whole.hexdigest()
+        raise DataError(f"the card is invalid: {problems_in(error)[0]}", code="bad-card", where=path) from error
 
 
 class SplitHash:
-    """A split's hash, as `split_hash` says, while it is written."""
+    """SHA-256 over a split's `metadata.jsonl`, followed by the SHA-256 of each of its images in order."""
 
     def __init__(self) -> None:
-        self._whole = hashlib.sha256()
-        self._digests = bytearray()
+        self._hash = hashlib.sha256()
+        self._images = bytearray()
 
-    def add(self, metadata: bytes, digest: str = "") -> None:
-        """What comes next in the metadata, and the next image's hash."""
-        self._whole.update(metadata)
-        self._digests += bytes.fromhex(digest)
+    def add(self, metadata: bytes, image_sha256: str = "") -> None:
+        """Add the next bytes of the metadata and the next image."""
+        self._hash.update(metadata)
+        self._images += bytes.fromhex(image_sha256)
 
     def hexdigest(self) -> str:
-        """The hash of all that was added."""
-        whole = self._whole.copy()
-        whole.update(self._digests)
-        return whole.hexdigest()
+        """The hash of everything added so far."""
+        total = self._hash.copy()
+        total.update(self._images)
+        return total.hexdigest()
 
 
-SHARDS = "shards"
-"""The folder of a dataset that they lie in."""
-
-_HELD_FILES = 16
-_HELD_GROUPS = 4
-_DAMAGE = (OSError, ValueError, KeyError, IndexError)  # pyarrow's own errors are of these kinds
-
-
-def shard_files(dataset: Path, split: Split) -> list[Path]:
-    """The Parquet files of a split, in order."""
-    return sorted((dataset / SHARDS).glob(f"{split}-*.parquet"))
-
-
-def packed_images(dataset: Path, split: Split) -> dict[str, PackedImage]:
-    """File name in the metadata -> where the image of this name lies."""
-    found: dict[str, PackedImage] = {}
-    for file in shard_files(dataset, split):
-        try:
-            with pq.ParquetFile(file) as content:
-                paths = _field(content.read(columns=["image.path"]), "path")
-        except _DAMAGE as error:
-            raise DataError(f"the Parquet file cannot be read: {error}", where=file) from error
-        found |= {path: PackedImage(file, row) for row, path in enumerate(paths.to_pylist())}
-    return found
-
-
-def read_packed(image: PackedImage) -> bytes:
-    """The bytes of the image file; the rows beside it are read with it, and kept for a while."""
-    try:
-        state = image.file.stat()
-        file = _opened(image.file, state.st_mtime_ns, state.st_size)
-        group, row = file.find(image.row)
-        content: bytes | None = _group(file, group)[row].as_py()
-    except _DAMAGE as error:
-        raise DataError(f"the image cannot be read: {error}", where=image) from error
-    if not content:
-        raise DataError("there is no image in this row", where=image)
-    return content
-
-
-class _File:
-    """An open Parquet file that knows where its row groups begin."""
-
-    def __init__(self, path: Path) -> None:
-        self.content = pq.ParquetFile(path)
-        footer = self.content.metadata
-        self._sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
-
-    def find(self, row: int) -> tuple[int, int]:
-        """The row group that holds a row, and which of its rows it is."""
-        for group, size in enumerate(self._sizes):
-            if row < size:
-                return group, row
-            row -= size
-        raise IndexError(f"it has {sum(self._sizes)} rows")
-
-
-@lru_cache(maxsize=_HELD_FILES)
-def _opened(path: Path, changed: int, size: int) -> _File:
-    """The file; `changed` and `size` are there so that one that was written anew is not mistaken for the old one."""
-    return _File(path)
-
-
-@lru_cache(maxsize=_HELD_GROUPS)
-def _group(file: _File, group: int) -> pa.Array:
-    return _field(file.content.read_row_group(group, columns=["image.bytes"]), "bytes")
-
-
-def _field(table: pa.Table, name: str) -> pa.Array:
-    return table.column("image").combine_chunks().field(name)
-
-
-class PackedFiles:
-    """The packed images of a dataset by the names they would have as files, `train/images/a.png`."""
-
-    def __init__(self, dataset: Path) -> None:
-        self._dataset = dataset
-        self._images: dict[str, dict[str, PackedImage]] = {}
-
-    def read(self, file: str) -> bytes:
-        """The image's bytes; nothing where there is none, or none that can be read."""
-        split, _, name = file.partition("/")
-        try:
-            if split not in self._images:
-                self._images[split] = packed_images(self._dataset, Split(split))
-            return read_packed(self._images[split][name])
-        except (DataError, ValueError, KeyError):
-            return b""
-
-
-_FOLDS_HINT = "prepare it with --folds, or ask for no fold"
+def split_hash(metadata: bytes, image_hashes: Iterable[str]) -> str:
+    """Compute a SplitHash at once."""
+    total = SplitHash()
+    total.add(metadata)
+    for sha256 in image_hashes:
+        total.add(b"", sha256)
+    return total.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A dataset folder and its card; samples are read when they are asked for.
+    """A dataset folder and its card; samples are read on demand.
 
-    With `fold` the samples are regrouped: this fold is the test, the next one validates, the others train.
+    With `fold`, samples are regrouped: this fold is the test split, the next one validates, the others train. `report`
+    says what `prepare` skipped and changed; it is empty for a dataset that was opened.
     """
 
     folder: Path
     card: Card
     fold: int | None = None
+    report: SourceReport = field(default_factory=SourceReport, compare=False, repr=False)
 
     @classmethod
-    def open(cls, folder: Path, *, fold: int | None = None) -> "Dataset":
-        """The dataset in a folder that `prepare` wrote, split as it is there or by one of its folds."""
+    def open(cls, folder: str | Path, *, fold: int | None = None) -> "Dataset":
+        """Open a folder written by `prepare`, with its own splits or those of one of its folds."""
+        folder = Path(folder)
         card = read_card(folder)
         if fold is not None and card.folds is None:
-            raise DataError(f"the dataset has no folds, so none is fold {fold}", where=folder, hint=_FOLDS_HINT)
+            hint = "prepare it with --folds, or do not select a fold"
+            raise DataError("the dataset has no folds", code="no-folds", where=folder, hint=hint)
         if fold is not None and not 1 <= fold <= (card.folds or 0):
-            raise DataError(f"the dataset has folds 1 to {card.folds}, and none is fold {fold}", where=folder)
+            message = f"fold {fold} does not exist; the dataset has folds 1 to {card.folds}"
+            raise DataError(message, code="bad-fold", where=folder)
         return cls(folder, card, fold)
+
+    def __iter__(self) -> Iterator[Sample]:
+        for split in Split:
+            yield from (sample for _, sample in self.numbered(split))
+
+    def __len__(self) -> int:
+        return sum(part.samples for part in self.card.splits.values())
+
+    def samples(self, split: str, only: Container[str] | None = None) -> list[Sample]:
+        """The samples of a split in the order of its metadata; empty if the dataset has no such split.
+
+        With `only`, those with an id in it, which is much faster for a few samples of a large dataset.
+        """
+        return [sample for _, sample in self.numbered(Split(split), only)]
 
     def check(self, *, workers: int | None = None) -> "Findings":
         """Find mistakes in images, texts, pairs and splits; `dsocr.data.check.check_for_base` adds those of a base."""
@@ -286,63 +206,52 @@ class Dataset:
 
         return check(self, workers=workers)
 
-    def samples(self, split: Split, only: Container[str] | None = None) -> list[Sample]:
-        """The samples of a split in the order of its metadata; none where the dataset has no such split.
-
-        With `only` those whose ids are in it: in a large dataset a few of them are found far sooner than all.
-        """
-        return [sample for _, sample in self.numbered(split, only)]
-
     def numbered(self, split: Split, only: Container[str] | None = None) -> Iterator[tuple[str, Sample]]:
-        """Each sample with where it stands: `train/metadata.jsonl:17`."""
+        """Each sample of a split with its place, such as `train/metadata.jsonl:17`."""
         if self.fold is None:
             yield from self.stored(split, only)
             return
-        for place in Split:
-            for where, sample in self.stored(place, only):
-                if sample.split == split:
-                    yield where, sample
+        for folder in Split:
+            yield from ((where, sample) for where, sample in self.stored(folder, only) if sample.split == split)
 
     def stored(self, split: Split, only: Container[str] | None = None) -> Iterator[tuple[str, Sample]]:
-        """Each sample that lies in the folder of a split, whatever its fold makes of it, with where it stands."""
+        """Each sample in the folder of a split, whatever split its fold puts it in, with its place."""
         path = self.metadata(split)
         if not path.is_file():
             if split in self.card.splits:
-                raise DataError(f"the card tells of a {split} split, but its metadata is missing", where=path)
+                message = f"the metadata of the {split} split is missing"
+                raise DataError(message, code="metadata-missing", where=path)
             return
         try:
             lines = path.read_text(encoding="utf-8").split("\n")
         except (OSError, ValueError) as error:
-            raise DataError(f"the metadata cannot be read: {error}", where=path) from error
+            raise DataError(f"the metadata cannot be read: {error}", code="bad-metadata", where=path) from error
         packed = packed_images(self.folder, split)
         for number, line in enumerate(lines, start=1):
             if line.strip():
-                row = _read_row(line, f"{path}:{number}")
+                where = f"{path}:{number}"
+                row = _parse_row(line, where)
                 if only is None or f"{split}/{row.file_name}" in only:
-                    yield f"{split}/{METADATA_FILE}:{number}", self._sample(split, row, f"{path}:{number}", packed)
+                    yield f"{split}/{METADATA_FILE}:{number}", self._sample(split, row, where, packed)
 
     def metadata(self, split: Split) -> Path:
-        """Where a split's metadata stands, or would stand."""
+        """The path of a split's metadata, whether or not it exists."""
         return self.folder / split / METADATA_FILE
 
-    def _split_of(self, fold: int | None, where: str) -> Split:
-        assert self.fold is not None
-        assert self.card.folds is not None
-        if fold is None or not 1 <= fold <= self.card.folds:
-            raise DataError(f"fold: must be 1 to {self.card.folds}, not {fold}", where=where)
-        return split_of_fold(fold, self.fold, self.card.folds)
-
-    def _sample(self, place: Split, row: "_Row", where: str, packed: Mapping[str, PackedImage]) -> Sample:
-        split = place
+    def _sample(self, folder: Split, row: "_Row", where: str, packed: Mapping[str, PackedImage]) -> Sample:
         try:
-            image = packed.get(row.file_name) or inside(self.folder / place, row.file_name)
+            image = packed.get(row.file_name) or inside(self.folder / folder, row.file_name)
             geometry = row.geometry()
         except DataError as error:
-            raise DataError(error.message, where=where, hint=error.hint) from error
+            raise DataError(error.message, code=error.code, where=where, hint=error.hint) from error
+        split = folder
         if self.fold is not None:
-            split = self._split_of(row.fold, where)
+            folds = self.card.folds or 0
+            if row.fold is None or not 1 <= row.fold <= folds:
+                raise DataError(f"fold: must be 1 to {folds}, not {row.fold}", code="bad-fold", where=where)
+            split = split_of_fold(row.fold, self.fold, folds)
         return Sample(
-            id=f"{place}/{row.file_name}",
+            id=f"{folder}/{row.file_name}",
             image=image,
             text=row.text,
             split=split,
@@ -354,9 +263,26 @@ class Dataset:
             geometry=geometry,
         )
 
+    def __str__(self) -> str:
+        rows = [
+            f"{name:<12}{part.samples:>9}{part.writers:>9}{part.pages:>8}" for name, part in self.card.splits.items()
+        ]
+        return "\n".join([str(self.folder), f"{'split':<12}{'samples':>9}{'writers':>9}{'pages':>8}", *rows])
+
+    def _repr_html_(self) -> str:
+        """A table of the splits, shown by notebooks."""
+        columns = ("samples", "writers", "pages", "characters")
+        head = "".join(f"<th>{name}</th>" for name in ("split", *columns))
+        rows = "".join(
+            f"<tr><td>{split}</td>{''.join(f'<td>{getattr(part, name):,}</td>' for name in columns)}</tr>"
+            for split, part in self.card.splits.items()
+        )
+        caption = escape(f"{self.folder} ({self.card.source_format}, split by {self.card.split_by})")
+        return f"<table><caption>{caption}</caption><tr>{head}</tr>{rows}</table>"
+
 
 class _Row(BaseModel):
-    """A line of `metadata.jsonl`; empty means not known, and columns of the user's own are let be."""
+    """A line of `metadata.jsonl`; an empty string means unknown, and additional columns are ignored."""
 
     model_config = ConfigDict(strict=True)
 
@@ -372,7 +298,6 @@ class _Row(BaseModel):
     fold: int | None = None
 
     def geometry(self) -> dict[str, object]:
-        """The geometry that is known."""
         known: dict[str, object] = {"bbox": list(self.bbox)} if self.bbox else {}
         for name, text in (("polygon", self.polygon), ("baseline", self.baseline)):
             if text:
@@ -380,41 +305,41 @@ class _Row(BaseModel):
         return known
 
 
-def _read_row(line: str, where: str) -> _Row:
+def _parse_row(line: str, where: str) -> _Row:
     try:
         return _Row.model_validate_json(line)
     except ValidationError as error:
-        raise DataError(problems_in(error)[0], where=where) from error
+        raise DataError(problems_in(error)[0], code="bad-metadata", where=where) from error
 
 
-MANY_WRITERS = 8
-"""Writers of the training split from which on one writer after the other is added; below, a writer is too coarse."""
+MIN_WHOLE_WRITERS = 8
+"""With this many training writers, subsets add one writer after the other; with fewer, a writer is too coarse."""
 
 
 def training_samples(dataset: Dataset, config: RunConfig) -> list[Sample]:
-    """The samples to train on, in the dataset's order: all, or `training.max_samples` drawn with the seed."""
+    """The samples to train on in the dataset's order: all, or as many as the config asks for, drawn with its seed."""
     samples, wanted = dataset.samples(Split.TRAIN), config.training.max_samples
     if wanted is None or wanted >= len(samples):
         return samples
-    whole_writers = by_whole_writers(samples, {sample.writer for sample in dataset.samples(Split.VALIDATION)})
+    whole_writers = use_whole_writers(samples, {sample.writer for sample in dataset.samples(Split.VALIDATION)})
     chosen = set(nested_order(samples, whole_writers=whole_writers, seed=config.seed)[:wanted])
     return [sample for place, sample in enumerate(samples) if place in chosen]
 
 
-def by_whole_writers(samples: Sequence[Sample], validation_writers: Collection[str | None]) -> bool:
-    """True where fewer samples are to be fewer writers: all are named and many, and validation has none of them.
+def use_whole_writers(samples: Sequence[Sample], validation_writers: Collection[str | None]) -> bool:
+    """True if a smaller training set should have fewer writers: all are known, many, and none is in validation.
 
-    Where the model is judged by hands that it has seen, more samples are more of the same hands.
+    If validation shares writers with train, more samples are more lines of the same writers instead.
     """
     writers = {sample.writer for sample in samples}
-    return None not in writers and len(writers) >= MANY_WRITERS and writers.isdisjoint(validation_writers)
+    return None not in writers and len(writers) >= MIN_WHOLE_WRITERS and writers.isdisjoint(validation_writers)
 
 
 def nested_order(samples: Sequence[Sample], *, whole_writers: bool, seed: int) -> list[int]:
-    """The places of all samples in the order in which they join, so that whoever takes more takes the fewer's too.
+    """An order of sample indices of which any prefix is a training subset, so that subsets are nested.
 
-    With `whole_writers` one writer follows another; else any first part has its share of each writer, or of each page
-    where writers are unknown.
+    With `whole_writers` one writer follows another; otherwise every prefix has its share of each writer, or of each
+    page where writers are unknown.
     """
     draw = random.Random(seed)  # noqa: S311 - not a secret
     groups: dict[Hashable, list[int]] = defaultdict(list)

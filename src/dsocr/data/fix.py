@@ -26,16 +26,16 @@ from dsocr.data.check.text_checks import (
     find_invisible,
     lone_latin_words,
 )
-from dsocr.data.dataset import Dataset, SkippedCard
-from dsocr.data.dataset_writer import IMAGES, refuse_output, write_split
+from dsocr.data.dataset import Dataset
+from dsocr.data.dataset_writer import IMAGES_FOLDER, check_output_folder, write_split
 from dsocr.data.journal import StoredSample
-from dsocr.data.placement import EXAMPLES, count_crossing
-from dsocr.data.splits import Placeable
+from dsocr.data.source_report import MAX_EXAMPLES, CountCard
+from dsocr.data.splits import SplitCandidate, count_crossing
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
 from dsocr.images import read_bytes
+from dsocr.io.atomic import writing_folder
 from dsocr.io.files import FIXES_FILE
-from dsocr.runs import writing_folder
 from dsocr.text import TextChange, comparable, is_blank
 
 _HYPHEN_AT_LINE_END = re.compile("\u00ad+[^\\S\n]*(?=\n|$)")
@@ -167,7 +167,7 @@ def fix_dataset(
     Samples stay in the split they are stored in, even if a fold is selected. Raises DataError if `out` is in use or an
     image cannot be read.
     """
-    refuse_output(out, dataset.folder, overwrite=overwrite)
+    check_output_folder(out, dataset.folder, overwrite=overwrite)
     if out.resolve().is_relative_to(dataset.folder.resolve()):
         hint = "choose a folder beside it"
         raise DataError(
@@ -229,8 +229,8 @@ def _write(
         nonlocal done
         for row in rows:
             name = str(row.columns["file_name"])
-            if PurePosixPath(name).parent != PurePosixPath(IMAGES):
-                raise DataError(f"image {name!r} is not in {IMAGES}/", where=row.sample.id, code="image-misplaced")
+            if PurePosixPath(name).parent != PurePosixPath(IMAGES_FOLDER):
+                raise DataError(f"image {name!r} is not in {IMAGES_FOLDER}/", where=row.sample.id, code="image-misplaced")
             # `datasets` requires the same columns in every row, but old rows may lack some.
             columns = {"writer": "", "page": "", "document": "", **row.columns}
             yield StoredSample(_read_unchanged(row), row.digest, name, columns, "")
@@ -244,7 +244,7 @@ def _write(
     lines = (json.dumps(fix.to_dict(), ensure_ascii=False) + "\n" for fix in fixes)
     (folder / FIXES_FILE).write_text("".join(lines), encoding="utf-8", newline="\n")
     placed = [
-        (Placeable(sample.id, sample.id, row.text, sample.writer, sample.document, sample.page), split)
+        (SplitCandidate(sample.id, sample.id, row.text, sample.writer, sample.document, sample.page), split)
         for split, rows in splits.items()
         for row in rows
         for sample in (row.sample,)
@@ -268,11 +268,11 @@ def _read_unchanged(row: _Row) -> bytes:
     return data
 
 
-def _count_repairs(before: dict[str, SkippedCard], fixes: list[Fix]) -> dict[str, SkippedCard]:
+def _count_repairs(before: dict[str, CountCard], fixes: list[Fix]) -> dict[str, CountCard]:
     """Number of repairs by code with examples, those of an earlier fix included."""
     repaired = dict(before)
     for fix in fixes:
-        card = repaired.get(fix.code) or SkippedCard(count=0, examples=[])
-        examples = [*card.examples, str(fix)] if len(card.examples) < EXAMPLES else card.examples
-        repaired[fix.code] = SkippedCard(count=card.count + 1, examples=examples)
+        card = repaired.get(fix.code) or CountCard(count=0, examples=[])
+        examples = [*card.examples, str(fix)] if len(card.examples) < MAX_EXAMPLES else card.examples
+        repaired[fix.code] = CountCard(count=card.count + 1, examples=examples)
     return repaired

@@ -1,12 +1,11 @@
-"""What `prepare` has done so far, in a file that survives being killed: what was cut, and the samples in order.
+"""The work folder of `prepare`: crops and samples recorded in a database, so that a killed run can resume.
 
-An SQLite database, so that memory stays flat however many samples there are. Knows nothing about pixels.
+The database keeps memory use flat, however many samples there are.
 """
 
 import hashlib
 import json
 import shutil
-import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,56 +16,20 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dsocr.data.cutting import Cut, CutLine, CutTask, Refusal, cut_image, task_key
-from dsocr.data.dataset import PackedFiles
 from dsocr.document import Page, SkipReason, Split
 from dsocr.errors import DataError
 from dsocr.images import read_bytes
-from dsocr.io.files import disk_in_sentences, inside
+from dsocr.io.atomic import explain_disk_errors, open_database, replace_path, work_path
+from dsocr.io.cropping import CropFailure, CroppedLine, CroppedPage, crop_key, crop_page
+from dsocr.io.files import inside
+from dsocr.io.packed import packed_images, read_packed
 from dsocr.io.processes import Workers
 
-
-def open_alone(path: Path, tables: str, busy: str) -> sqlite3.Connection:
-    """The database with these tables made; one that is damaged is begun anew, as all in it can be redone.
-
-    Another process has it: a DataError that says `busy`.
-    """
-    try:
-        return _connected(path, tables)
-    except sqlite3.OperationalError as error:
-        if "locked" not in str(error):
-            raise DataError(f"cannot be written: {error}", where=path) from error
-        raise DataError(busy, where=path.parent, hint="wait for it, or choose another folder") from error
-    except sqlite3.DatabaseError:
-        path.unlink()
-        return _connected(path, tables)
-
-
-@contextmanager
-def full_in_sentences(out: Path, kept: str) -> Iterator[None]:
-    """SQLite has errors of its own for a disk that is full or may only be read; `kept` says what is not lost."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        hint = f"make room, then run the same command again: it goes on with what is {kept}"
-        raise DataError(f"cannot be written: {error}", where=out, hint=hint) from error
-
-
-def _connected(path: Path, tables: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=0)
-    try:
-        # Held until it is closed, or its process is gone: so two cannot write the same.
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-        connection.executescript(f"BEGIN EXCLUSIVE; {tables} COMMIT;")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
+MIN_SECONDS_KEPT = 5.0
+"""An interrupted run that took less time leaves no work folder behind."""
 
 _COMMIT_SECONDS = 0.5
-
-_TABLES = """
+_SCHEMA = """
 CREATE TABLE IF NOT EXISTS cut (key TEXT PRIMARY KEY, result TEXT NOT NULL);
 DROP TABLE IF EXISTS sample;
 DROP TABLE IF EXISTS source;
@@ -81,79 +44,80 @@ CREATE INDEX sample_split ON sample (split);
 
 @dataclass(frozen=True, slots=True)
 class StoredSample:
-    """A sample whose picture is stored: where, its SHA-256, the name it will have, and its row of metadata.
+    """A sample whose image is stored as a file or as bytes, with its SHA-256 and its row of metadata.
 
-    A picture that is not in a file of its own is here with its bytes. `image` is the name of the
-    source's image, `given` the split that the source says, None where it says none.
+    `page` is the name of the page image in the source, `split` the split that the source gives.
     """
 
     stored: Path | bytes
-    digest: str
+    sha256: str
     name: str
     row: Mapping[str, Any]
-    image: str
-    given: Split | None = None
+    page: str
+    split: Split | None = None
 
 
 class Journal:
-    """The database in one file; only one process can have it open. What was cut stays from run to run."""
+    """The database of a run. Only one process can open it; the crops stay from run to run, samples do not."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = open_alone(path, _TABLES, "another dsocr prepare is writing this dataset")
+        self._connection = open_database(path, _SCHEMA, "another `dsocr prepare` is writing this dataset")
         self._committed = time.monotonic()
 
     def close(self) -> None:
-        """Commits and lets go of the file."""
+        """Commit and release the file."""
         self._connection.commit()
         self._connection.close()
 
-    def remember(self, key: str, cut: Cut | Refusal) -> None:
-        """Notes what an image was cut into; its files must be written by then."""
-        self._insert("INSERT OR REPLACE INTO cut VALUES (?, ?)", key, json.dumps(as_json(cut), ensure_ascii=False))
+    def add_crops(self, key: str, crops: CroppedPage) -> None:
+        """Record the crops of a page; their files must already be written."""
+        values = key, json.dumps(crops_to_json(crops), ensure_ascii=False)
+        self._insert("INSERT OR REPLACE INTO cut VALUES (?, ?)", *values)
 
-    def learn(self, cuts: Iterable[tuple[str, Cut | Refusal]]) -> None:
-        """Notes what a former dataset was cut into, unless there is something newer."""
-        rows = ((key, json.dumps(as_json(cut), ensure_ascii=False)) for key, cut in cuts)
+    def add_earlier_crops(self, crops: Iterable[tuple[str, CroppedPage]]) -> None:
+        """Record the crops of an existing dataset unless there are newer ones."""
+        rows = ((key, json.dumps(crops_to_json(page), ensure_ascii=False)) for key, page in crops)
         self._connection.executemany("INSERT OR IGNORE INTO cut VALUES (?, ?)", rows)
         self._connection.commit()
 
-    def recall(self, key: str) -> Cut | Refusal | None:
-        """What an image was cut into earlier."""
+    def find_crops(self, key: str) -> CroppedPage | None:
+        """The recorded crops of a page."""
         found = self._connection.execute("SELECT result FROM cut WHERE key = ?", (key,)).fetchone()
-        return from_json(json.loads(found[0])) if found else None
+        crops = crops_from_json(json.loads(found[0])) if found else None
+        return crops if isinstance(crops, CroppedPage) else None
 
     @property
     def is_empty(self) -> bool:
-        """True where nothing has been cut yet."""
+        """True if no crops are recorded."""
         return self._connection.execute("SELECT 1 FROM cut LIMIT 1").fetchone() is None
 
     def add(self, sample: StoredSample) -> None:
-        """The next sample, in the order of the source."""
+        """Record the next sample."""
         row = json.dumps(sample.row, ensure_ascii=False)
-        values = (str(sample.stored), sample.digest, sample.name, row, sample.image, sample.given)
+        values = (str(sample.stored), sample.sha256, sample.name, row, sample.page, sample.split)
         self._insert("INSERT INTO sample (stored, digest, name, row, image, given) VALUES (?, ?, ?, ?, ?, ?)", *values)
 
-    def add_source(self, row: Mapping[str, Any]) -> None:
-        """The next image of the source, with what became of it."""
+    def add_page(self, row: Mapping[str, Any]) -> None:
+        """Record the next page as a row of `sources.jsonl`."""
         self._insert("INSERT INTO source (row) VALUES (?)", json.dumps(row, ensure_ascii=False))
 
-    def place(self, splits: Iterable[Split | None], folds: Iterable[int | None]) -> None:
-        """Gives each sample its split and fold, in order; no split leaves it out."""
-        places = (
+    def assign(self, splits: Iterable[Split | None], folds: Iterable[int | None]) -> None:
+        """Record the split and fold of each sample, in order; None skips it."""
+        values = (
             (split, fold, number) for number, (split, fold) in enumerate(zip(splits, folds, strict=True), start=1)
         )
-        self._connection.executemany("UPDATE sample SET split = ?, fold = ? WHERE number = ?", places)
+        self._connection.executemany("UPDATE sample SET split = ?, fold = ? WHERE number = ?", values)
 
     def samples(self, split: Split | None = None) -> Iterator[StoredSample]:
-        """All samples in order, or those of one split."""
+        """All samples in order, or those of one split; the row contains the fold, if any."""
         where, values = ("WHERE split = ?", (split,)) if split else ("", ())
         query = f"SELECT stored, digest, name, row, fold, image, given FROM sample {where} ORDER BY number"  # noqa: S608 - ours
-        for stored, digest, name, row, fold, image, given in self._connection.execute(query, values):
-            told = json.loads(row) | ({"fold": fold} if fold else {})
-            yield StoredSample(Path(stored), digest, name, told, image, Split(given) if given else None)
+        for stored, sha256, name, row, fold, page, given in self._connection.execute(query, values):
+            full_row = json.loads(row) | ({"fold": fold} if fold else {})
+            yield StoredSample(Path(stored), sha256, name, full_row, page, Split(given) if given else None)
 
-    def sources(self) -> Iterator[dict[str, Any]]:
-        """The rows that `add_source` was given."""
+    def pages(self) -> Iterator[dict[str, Any]]:
+        """The rows given to `add_page`, in order."""
         for (row,) in self._connection.execute("SELECT row FROM source ORDER BY number"):
             yield json.loads(row)
 
@@ -169,206 +133,185 @@ class Journal:
             self._committed = time.monotonic()
 
 
-def as_json(cut: Cut | Refusal) -> dict[str, Any]:
-    """A cut as it stands in the journal and in `sources.jsonl`."""
-    if isinstance(cut, Refusal):
-        return {"refused": [cut.reason, cut.message]}
-    lines = [[line.file, line.digest] if isinstance(line, CutLine) else {"refused": _told(line)} for line in cut.lines]
-    return {"size": cut.size, "lines": lines}
+def crops_to_json(crops: CroppedPage | CropFailure) -> dict[str, Any]:
+    """Crops as stored in the journal and in `sources.jsonl`."""
+    if isinstance(crops, CropFailure):
+        return {"refused": [crops.reason, crops.message]}
+    lines = [
+        [line.file, line.sha256] if isinstance(line, CroppedLine) else {"refused": [line.reason, line.message]}
+        for line in crops.lines
+    ]
+    return {"size": crops.size, "lines": lines}
 
 
-def from_json(told: Mapping[str, Any]) -> Cut | Refusal:
-    """What `as_json` told."""
-    if "refused" in told:
-        return _refusal(told)
-    lines = [_refusal(line) if isinstance(line, dict) else CutLine(*line) for line in told["lines"]]
-    return Cut((told["size"][0], told["size"][1]), tuple(lines))
+def crops_from_json(content: Mapping[str, Any]) -> CroppedPage | CropFailure:
+    """The inverse of `crops_to_json`."""
 
+    def failure(entry: Mapping[str, Any]) -> CropFailure:
+        reason, message = entry["refused"]
+        return CropFailure(SkipReason(reason), message)
 
-def _told(refusal: Refusal) -> list[str]:
-    return [refusal.reason, refusal.message]
-
-
-def _refusal(told: Mapping[str, Any]) -> Refusal:
-    reason, message = told["refused"]
-    return Refusal(SkipReason(reason), message)
-
-
-WORTH_KEEPING = 5.0
-"""Seconds."""
+    if "refused" in content:
+        return failure(content)
+    lines = (failure(line) if isinstance(line, dict) else CroppedLine(*line) for line in content["lines"])
+    return CroppedPage((content["size"][0], content["size"][1]), tuple(lines))
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """Where a dataset is being made, and what is known of it."""
+class WorkFolder:
+    """The journal of a run and the folders it works in; `draft` becomes the dataset."""
 
     journal: Journal
-    cut: Path
+    crops: Path
     unpacked: Path
     draft: Path
 
 
 @contextmanager
-def work_folder(out: Path) -> Iterator[Work]:
-    """A place to make the dataset `out` in; when the block ends well, its draft takes the place of `out`.
+def open_work_folder(output: Path) -> Iterator[WorkFolder]:
+    """A work folder beside `output`; its draft replaces `output` when the block succeeds.
 
-    When it does not, whatever was cut stays for the next try, if it took long enough to be worth a folder more.
+    When it fails, the crops stay for the next run if they took long enough.
     """
-    with disk_in_sentences(folder_beside(out).parent), full_in_sentences(out, "cut"), _working(out) as work:
-        yield work
+    started = time.monotonic()
+    folder = work_path(output)
+    with explain_disk_errors(folder.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+        journal = Journal(folder / "journal.sqlite")
+        work = WorkFolder(journal, folder / "cut", folder / "unpacked", folder / "draft")
+        succeeded = False
+        try:
+            for unfinished in (work.unpacked, work.draft):
+                shutil.rmtree(unfinished, ignore_errors=True)
+            work.draft.mkdir()
+            work.crops.mkdir(exist_ok=True)
+            yield work
+            replace_path(work.draft, output, folder / "former")
+            succeeded = True
+        finally:
+            is_done = succeeded or journal.is_empty or time.monotonic() - started < MIN_SECONDS_KEPT
+            journal.close()
+            if is_done:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextmanager
-def _working(out: Path) -> Iterator[Work]:
-    began = time.monotonic()
-    folder = folder_beside(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    journal = Journal(folder / "journal.sqlite")
-    work = Work(journal, folder / "cut", folder / "unpacked", folder / "draft")
-    whole = False
-    try:
-        for unfinished in (work.unpacked, work.draft):
-            shutil.rmtree(unfinished, ignore_errors=True)
-        work.draft.mkdir()
-        work.cut.mkdir(exist_ok=True)
-        yield work
-        exchange(work.draft, out, folder / "former")
-        whole = True
-    finally:
-        done = whole or journal.is_empty or time.monotonic() - began < WORTH_KEEPING
-        journal.close()
-        if done:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def recover(out: Path) -> None:
-    """Ends what a `prepare` that was killed in its last moment left half done, so that `out` is there, and alone."""
-    folder = folder_beside(out)
+def recover_output(output: Path) -> None:
+    """Finish the replacement of `output` if a run was killed in the middle of it."""
+    folder = work_path(output)
     former, is_moved = folder / "former", not (folder / "draft").exists()
     if not folder.exists() or not (is_moved or former.exists()):
         return
     try:
         Journal(folder / "journal.sqlite").close()
     except DataError:
-        return  # Another process is at work there.
-    if former.exists() and not out.exists():
-        former.rename(out)
+        return  # Another process is working there.
+    if former.exists() and not output.exists():
+        former.rename(output)
     if is_moved:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def folder_beside(out: Path) -> Path:
-    """The hidden folder beside `out` that it is made in."""
-    out = out.resolve()
-    return out.with_name(f".{out.name}.work")
-
-
-def exchange(draft: Path, out: Path, former: Path) -> None:
-    """Puts a draft, a folder or a file, in the place of `out`; what was there is at `former` then."""
-    if out.exists():
-        out.rename(former)
-    try:
-        draft.rename(out)
-    except OSError:
-        if former.exists():
-            former.rename(out)
-        raise
-
-
-_FOLDER_NAME = 2
-"""Characters of a key: 256 folders, because one with very many files is slow."""
-
-
 @dataclass(frozen=True, slots=True)
-class CutImage:
-    """An image of the source with what it was cut into, and the folder that the files are named from.
+class CropResult:
+    """The crops of a page, with file names relative to `folder`.
 
-    `key` is empty where the image could not be read; `recalled` is true where nothing had to be cut.
+    `key` is empty if the image could not be read; `is_reused` if nothing had to be cropped.
     """
 
-    image: Page
-    cut: Cut | Refusal
+    page: Page
+    crops: CroppedPage | CropFailure
     folder: Path
     key: str = ""
-    recalled: bool = False
+    is_reused: bool = False
 
 
-class Cutters:
-    """Cuts images into `folder`; what the journal knows may also lie in the folder `earlier`, a former dataset."""
+class Cropper:
+    """Crops pages into `folder`, reusing the journal's crops, whose files may also be in the dataset `earlier`."""
 
     def __init__(self, journal: Journal, folder: Path, earlier: Path, workers: Workers) -> None:
         self._journal = journal
         self._folder = folder
         self._earlier = earlier
-        self._former = PackedFiles(earlier)
         self._workers = workers
+        self._packed: dict[str, dict[str, Any]] = {}
 
-    def cut_all(self, images: Iterable[Page]) -> Iterator[CutImage]:
-        """What became of each image, in order; few are held at any time."""
-        begun: deque[Callable[[], CutImage]] = deque()
-        for image in images:
-            begun.append(self._begin(image))
-            while len(begun) > self._workers.backlog:
-                yield begun.popleft()()
-        while begun:
-            yield begun.popleft()()
+    def crop_all(self, pages: Iterable[Page]) -> Iterator[CropResult]:
+        """The crops of each page in order; only a few pages are held at a time."""
+        pending: deque[Callable[[], CropResult]] = deque()
+        for page in pages:
+            pending.append(self._start(page))
+            while len(pending) > self._workers.backlog:
+                yield pending.popleft()()
+        while pending:
+            yield pending.popleft()()
 
-    def _begin(self, image: Page) -> Callable[[], CutImage]:
+    def _start(self, page: Page) -> Callable[[], CropResult]:
         try:
-            data = image.content() if image.content else read_bytes(image.image)
+            data = page.content() if page.content else read_bytes(page.image)
         except DataError as error:
-            return partial(CutImage, image, Refusal(SkipReason.BAD_IMAGE, error.message), self._folder)
-        key = task_key(image, data)
-        if found := self._recall(key):
-            return partial(CutImage, image, *found, key, recalled=True)
-        folder = self._folder / key[:_FOLDER_NAME]
+            return partial(CropResult, page, CropFailure(SkipReason.BAD_IMAGE, error.message), self._folder)
+        key = crop_key(page, data)
+        if found := self._find_reusable(key):
+            return partial(CropResult, page, *found, key, is_reused=True)
+        # 256 folders, because a single one with very many files is slow.
+        folder = self._folder / key[:2]
         folder.mkdir(exist_ok=True)
-        # Columns are not needed to cut, and what reads the content could not be sent to another process.
-        task = CutTask(replace(image, content=None, columns={}), data, folder, key[:40])
-        return partial(self._finish, image, key, self._workers.submit(cut_image, task))
+        # Columns are not needed, and the content function could not be sent to another process.
+        plain_page = replace(page, content=None, columns={})
+        return partial(self._finish, page, key, self._workers.submit(crop_page, plain_page, data, folder, key[:40]))
 
-    def _recall(self, key: str) -> tuple[Cut, Path] | None:
-        """An earlier cut whose files are all still there, unchanged, and the folder they are named from."""
-        cut = self._journal.recall(key)
-        if not isinstance(cut, Cut):
+    def _finish(self, page: Page, key: str, result: "Future[CroppedPage | CropFailure]") -> CropResult:
+        crops = self._workers.result(result)
+        if isinstance(crops, CroppedPage):
+            lines = (
+                replace(line, file=f"{key[:2]}/{line.file}") if isinstance(line, CroppedLine) else line
+                for line in crops.lines
+            )
+            crops = CroppedPage(crops.size, tuple(lines))
+            self._journal.add_crops(key, crops)
+        return CropResult(page, crops, self._folder, key)
+
+    def _find_reusable(self, key: str) -> tuple[CroppedPage, Path] | None:
+        """Recorded crops whose files all exist unchanged, and the folder of the files."""
+        crops = self._journal.find_crops(key)
+        if crops is None:
             return None
-        lines = [line for line in cut.lines if isinstance(line, CutLine)]
+        lines = [line for line in crops.lines if isinstance(line, CroppedLine)]
         for folder in (self._folder, self._earlier):
             if all(_is_unchanged(folder, line) for line in lines):
-                return cut, folder
-        return self._unpack(key, cut)
+                return crops, folder
+        return self._unpack(key, crops)
 
-    def _unpack(self, key: str, cut: Cut) -> tuple[Cut, Path] | None:
-        """An earlier cut whose images lie in the Parquet files of the former dataset, laid out as files."""
-        folder = self._folder / key[:_FOLDER_NAME]
-        lines: list[CutLine | Refusal] = []
-        for line in cut.lines:
-            if isinstance(line, CutLine):
-                content = self._former.read(line.file)
-                if hashlib.sha256(content).hexdigest() != line.digest:
+    def _unpack(self, key: str, crops: CroppedPage) -> tuple[CroppedPage, Path] | None:
+        """Recorded crops that are in the Parquet files of the earlier dataset, written to files."""
+        folder = self._folder / key[:2]
+        lines: list[CroppedLine | CropFailure] = []
+        for line in crops.lines:
+            if isinstance(line, CroppedLine):
+                content = self._read_packed(line.file)
+                if hashlib.sha256(content).hexdigest() != line.sha256:
                     return None
                 folder.mkdir(exist_ok=True)
-                line = CutLine(f"{folder.name}/{key[:40]}_{PurePosixPath(line.file).name}", line.digest)
+                line = CroppedLine(f"{folder.name}/{key[:40]}_{PurePosixPath(line.file).name}", line.sha256)
                 (self._folder / line.file).write_bytes(content)
             lines.append(line)
-        unpacked = Cut(cut.size, tuple(lines))
-        self._journal.remember(key, unpacked)
+        unpacked = CroppedPage(crops.size, tuple(lines))
+        self._journal.add_crops(key, unpacked)
         return unpacked, self._folder
 
-    def _finish(self, image: Page, key: str, answer: "Future[Cut | Refusal]") -> CutImage:
-        cut = self._workers.result(answer)
-        if isinstance(cut, Cut):
-            cut = Cut(cut.size, tuple(_within(key[:_FOLDER_NAME], line) for line in cut.lines))
-            self._journal.remember(key, cut)
-        return CutImage(image, cut, self._folder, key)
+    def _read_packed(self, file: str) -> bytes:
+        """The image that would be the file `train/images/a.png`; empty if it cannot be read."""
+        split, _, name = file.partition("/")
+        try:
+            if split not in self._packed:
+                self._packed[split] = dict(packed_images(self._earlier, Split(split)))
+            return read_packed(self._packed[split][name])
+        except (DataError, ValueError, KeyError):
+            return b""
 
 
-def _within(folder: str, line: CutLine | Refusal) -> CutLine | Refusal:
-    return replace(line, file=f"{folder}/{line.file}") if isinstance(line, CutLine) else line
-
-
-def _is_unchanged(folder: Path, line: CutLine) -> bool:
+def _is_unchanged(folder: Path, line: CroppedLine) -> bool:
     try:
-        return hashlib.sha256(inside(folder, line.file).read_bytes()).hexdigest() == line.digest
+        return hashlib.sha256(inside(folder, line.file).read_bytes()).hexdigest() == line.sha256
     except (OSError, DataError):
         return False

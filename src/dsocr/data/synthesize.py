@@ -16,8 +16,9 @@ import numpy as np
 from PIL import Image
 
 from dsocr.data.augment import Augmentation, augment
-from dsocr.data.dataset_writer import refuse_output
-from dsocr.data.prepare import PrepareReport, prepare
+from dsocr.data.dataset import Dataset
+from dsocr.data.dataset_writer import check_output_folder
+from dsocr.data.prepare import prepare
 from dsocr.data.render import Face, FontFolder, find_fonts, random_style, render_line
 from dsocr.data.splits import assign_groups, parse_fractions
 from dsocr.document import Split
@@ -45,7 +46,7 @@ class SynthesisReport:
     gives the reason for each file that is not a font, `skipped` counts parts of the text that cannot be a line.
     """
 
-    prepared: PrepareReport
+    prepared: Dataset
     missing: dict[str, tuple[int, str]]
     unused: list[str]
     undrawn: list[str]
@@ -75,7 +76,7 @@ def synthesize(
     """
     fractions = parse_fractions(split)
     for source in (fonts, text):
-        refuse_output(out, source, overwrite=overwrite)
+        check_output_folder(out, source, overwrite=overwrite)
     found = find_fonts(fonts)
     lines, skipped = choose_lines(text, count, seed)
     faces = found.faces("".join(lines))

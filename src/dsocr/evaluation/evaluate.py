@@ -20,7 +20,8 @@ from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, hands_by_writer, score_lines, write_lines
 from dsocr.images import open_image
 from dsocr.inference.generation import Generation, batches
-from dsocr.io.files import file_hash, shipped
+from dsocr.io.atomic import hash_file
+from dsocr.io.files import shipped_path
 from dsocr.models.checkpoint import EMBEDDED, require_readable_adapter
 from dsocr.models.deepseek_ocr import Processor
 from dsocr.runs import ReadingSettings, RunFolder
@@ -139,7 +140,7 @@ class Guard:
         """
         folder = section.dataset
         if folder is None and base == EMBEDDED:
-            folder = shipped(PRINT)
+            folder = shipped_path(PRINT)
         if folder is None or not section.lines:
             return None
         try:
@@ -285,7 +286,7 @@ def _settings(
     return {
         "base": reading.base,
         "base_revision": reading.base_revision,
-        "adapter_sha256": file_hash(run.adapter / WEIGHTS),
+        "adapter_sha256": hash_file(run.adapter / WEIGHTS),
         "device": str(transcriber.network.device),
         "number_format": str(transcriber.network.dtype).removeprefix("torch."),
         "normalization": "NFC, every run of white space one space, both ends stripped",

@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dsocr.data.splits import split_of_folder, split_of_name
 from dsocr.document import Line, Outline, Page, Point, Skipped, SkipReason, bounds
 from dsocr.errors import DataError
 from dsocr.formats.tables import USUAL_NAMES, Columns
 from dsocr.formats.writing import Pictures
 from dsocr.io.encodings import head, read_json, writable
-from dsocr.io.files import list_files, relative
+from dsocr.io.files import list_files, relative, split_of_folder, split_of_name
 
 _HEAD = re.compile(rb'\A\s*\{.*"(?:images|annotations)"\s*:\s*\[', re.DOTALL)
 _OTHER = re.compile(rb'"(?:messages|conversations)"\s*:')

@@ -8,12 +8,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from dsocr.data.splits import split_of_folder, split_of_name
 from dsocr.document import Line, Page, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats.writing import Pictures
 from dsocr.io.encodings import head, read_json, read_text
-from dsocr.io.files import list_files, relative
+from dsocr.io.files import list_files, relative, split_of_folder, split_of_name
 
 _FOLDER = "ann"
 _KEYS = tuple(re.compile(rb'"' + key + rb'"\s*:') for key in (b"name", b"description"))

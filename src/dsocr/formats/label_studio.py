@@ -11,13 +11,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from dsocr.data.splits import split_of_folder, split_of_name
 from dsocr.document import Line, Outline, Page, Point, Skipped, SkipReason, Split, bounds
 from dsocr.errors import DataError
 from dsocr.formats.writing import Pictures
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import head, read_json, writable
-from dsocr.io.files import list_files, relative
+from dsocr.io.files import list_files, relative, split_of_folder, split_of_name
 
 _LARGEST = 1_000_000
 _FARTHEST = 1_000.0

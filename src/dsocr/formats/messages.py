@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from dsocr.data.splits import split_of_folder, split_of_name
 from dsocr.document import Line, Page, Skipped, SkipReason, Split
 from dsocr.errors import DataError
 from dsocr.formats.writing import HALF, IMAGES, Added, LineCutter, Pictures
 from dsocr.io.encodings import head, parse_json, read_json, read_text
-from dsocr.io.files import list_files, relative
+from dsocr.io.files import list_files, relative, split_of_folder, split_of_name
 
 _SUFFIXES = frozenset({".jsonl", ".json"})
 _HEAD = {

@@ -15,13 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dsocr.data.splits import split_called, split_of_folder, split_of_name
 from dsocr.document import Line, Page, Skipped, SkipReason, format_points
 from dsocr.errors import DataError
 from dsocr.formats.tables import COLUMNS_HINT, Columns, missing_columns, read_box, roles_of
 from dsocr.formats.writing import Added, LineCutter, LineImage, Pictures
 from dsocr.images import MAX_BYTES
-from dsocr.io.files import list_files, relative
+from dsocr.io.files import list_files, parse_split, relative, split_of_folder, split_of_name
 
 _ROWS = 1024
 _IMAGES = 16
@@ -236,7 +235,7 @@ class _Known:
         said = {role: self.cells.get(column, "").strip() for role, column in self.shard.roles.items()}
         file = self.shard.path
         if "split" in said:
-            split = split_called(said["split"])
+            split = parse_split(said["split"])
         else:
             split = split_of_name(file.stem) or split_of_folder(file.relative_to(self.root).parent)
         return Page(

@@ -16,12 +16,11 @@ import pypdfium2
 import pypdfium2.raw as pdfium
 from PIL import Image
 
-from dsocr.data.splits import split_of_folder
 from dsocr.document import Line, Page, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.images import MAX_PIXELS
 from dsocr.io.encodings import read_text
-from dsocr.io.files import list_files, relative
+from dsocr.io.files import list_files, relative, split_of_folder
 
 PDF_SUFFIXES = frozenset({".pdf"})
 

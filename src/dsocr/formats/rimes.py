@@ -8,12 +8,11 @@ from pathlib import Path
 
 from lxml import etree
 
-from dsocr.data.splits import split_of_name
 from dsocr.document import Line, Outline, Page, Region, Skipped, SkipReason, Split
 from dsocr.errors import DataError
 from dsocr.formats.writing import Pictures
 from dsocr.formats.xml import find_xml, parse_xml, row_of, whole_number
-from dsocr.io.files import relative
+from dsocr.io.files import relative, split_of_name
 
 _FARTHEST = 1_000_000
 

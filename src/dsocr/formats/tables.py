@@ -14,14 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from dsocr.data.splits import split_called, split_of_folder
 from dsocr.document import Box, Line, Outline, Page, Skipped, SkipReason, Split, format_points, parse_points
 from dsocr.errors import DataError
 from dsocr.formats.messages import is_messages
 from dsocr.formats.writing import HALF, IMAGES, Added, Pictures, WholeImage, copy_image
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import read_text
-from dsocr.io.files import list_files, relative
+from dsocr.io.files import list_files, parse_split, relative, split_of_folder
 
 ROLES = ("bbox", "polygon", "baseline")
 
@@ -233,12 +232,10 @@ def _source_image(table: Table, row: Row, root: Path, pictures: Pictures) -> Pag
 def _split(table: Table, known: Mapping[str, str], image: Path, root: Path) -> Split | None:
     """By the row, else the table's name (`train.tsv`), else a folder's."""
     if "split" in known:
-        return split_called(known["split"])
+        return parse_split(known["split"])
     place = table.path.relative_to(root)
     return (
-        split_called(table.path.stem)
-        or split_of_folder(place.parent)
-        or split_of_folder(image.relative_to(root).parent)
+        parse_split(table.path.stem) or split_of_folder(place.parent) or split_of_folder(image.relative_to(root).parent)
     )
 
 

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from dsocr.data.splits import split_of_folder
 from dsocr.document import Line, Page, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import read_text
-from dsocr.io.files import list_files, relative
+from dsocr.io.files import list_files, relative, split_of_folder
 
 _ENDINGS = (".gt.txt", ".txt")
 _ABOUT = frozenset({"readme", "license", "licence", "license-cc-by-4.0", "copying", "notice", "changelog"})

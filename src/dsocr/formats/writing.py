@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from dsocr.data.cutting import Cut, CutLine, CutTask, Refusal, cut_image, scaled_line, stored_outline
 from dsocr.document import Box, Line, Page, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.images import IMAGE_SUFFIXES, decode_image, read_bytes
+from dsocr.io.cropping import CropFailure, CroppedLine, CroppedPage, crop_page, cropped_outline, scale_line
 from dsocr.io.files import UniqueStems, inside, list_files, relative
 
 HALF = "\ud800-\udfff"
@@ -73,7 +73,7 @@ def copy_image(image: Page, folder: Path, stem: str) -> WholeImage | Skipped:
         return Skipped(SkipReason.BAD_IMAGE, image.where, error.message)
     size = decoded.image.size
     try:
-        lines = tuple(scaled_line(line, image, size) for line in image.lines)
+        lines = tuple(scale_line(line, image, size) for line in image.lines)
     except DataError as error:
         return Skipped(SkipReason.OTHER_SIZE, image.where, error.message)
     suffix = _SUFFIXES[decoded.format] if image.content else image.image.suffix.lower()
@@ -94,8 +94,8 @@ class LineCutter:
         draft = self._folder / ".cut"
         draft.mkdir(parents=True, exist_ok=True)
         try:
-            cut = cut_image(CutTask(image, _content(image), draft, stem))
-            if isinstance(cut, Refusal):
+            cut = crop_page(image, _content(image), draft, stem)
+            if isinstance(cut, CropFailure):
                 return [], [Skipped(cut.reason, image.where, cut.message)]
             found = [self._taken(image, line, cut.size, stored) for line, stored in _pairs(image, cut)]
         except DataError as error:
@@ -105,21 +105,23 @@ class LineCutter:
         left_out = [
             Skipped(stored.reason, line.where, stored.message)
             for line, stored in _pairs(image, cut)
-            if isinstance(stored, Refusal)
+            if isinstance(stored, CropFailure)
         ]
         return [line for line in found if line], left_out
 
-    def _taken(self, image: Page, line: Line, size: tuple[int, int], stored: CutLine | Refusal) -> LineImage | None:
+    def _taken(
+        self, image: Page, line: Line, size: tuple[int, int], stored: CroppedLine | CropFailure
+    ) -> LineImage | None:
         """A line image out of the draft, under the name it keeps."""
-        if isinstance(stored, Refusal):
+        if isinstance(stored, CropFailure):
             return None
         file = Path(stored.file)
         name = self._stems.take_stem(file.stem) + file.suffix
         shutil.copyfile(self._folder / ".cut" / file, self._folder / name)
-        return LineImage(name, replace(line, outline=stored_outline(line, image, size)))
+        return LineImage(name, replace(line, outline=cropped_outline(line, image, size)))
 
 
-def _pairs(image: Page, cut: Cut) -> Iterator[tuple[Line, CutLine | Refusal]]:
+def _pairs(image: Page, cut: CroppedPage) -> Iterator[tuple[Line, CroppedLine | CropFailure]]:
     return zip(image.lines, cut.lines, strict=True)
 
 

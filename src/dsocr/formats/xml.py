@@ -15,12 +15,11 @@ from xml.parsers import expat
 
 from lxml import etree
 
-from dsocr.data.splits import split_of_folder
 from dsocr.document import NUMBER, Box, Line, Outline, Page, Region, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats.writing import Added, Pictures, WholeImage, copy_image
 from dsocr.io.encodings import head
-from dsocr.io.files import list_files, relative
+from dsocr.io.files import list_files, relative, split_of_folder
 
 MAX_XML_BYTES = 32 * 1024 * 1024
 

@@ -14,9 +14,9 @@ from typing import Literal
 from lxml import etree
 from PIL import Image
 
-from dsocr.data.cutting import Refusal, cut_lines, scaled_line, scaled_outline
-from dsocr.data.prepare import around, regions_of
 from dsocr.data.segment import segment
+from dsocr.data.sources import open_source
+from dsocr.data.units import enclosing_outline, group_by_region
 from dsocr.document import Line, Outline, Page, Skipped, Unit
 from dsocr.errors import DataError
 from dsocr.formats import alto, page
@@ -27,8 +27,8 @@ from dsocr.formats.writing import Pictures
 from dsocr.formats.xml import XmlPage, parse_xml
 from dsocr.images import IMAGE_SUFFIXES, decode_image, read_bytes, upright_size
 from dsocr.io.archives import is_archive
+from dsocr.io.cropping import CropFailure, crop_lines, scale_line, scale_outline
 from dsocr.io.files import is_reserved, list_files, relative
-from dsocr.io.sources import opened
 from dsocr.text import is_blank
 
 _DESCRIBE = {"alto": alto.describe_page, "PcGts": page.describe_page}
@@ -196,8 +196,8 @@ def _root(stack: ExitStack, found: Found, given: Path, folder: Path) -> Path:
     if not (given.is_dir() or is_archive(given)):
         return given
     folder.parent.mkdir(parents=True, exist_ok=True)
-    held = stack.enter_context(opened(given, folder))
-    found.refused += [f"{item.where}: {item.message}" for item in held.told if isinstance(item, Skipped)]
+    held = stack.enter_context(open_source(given, folder))
+    found.refused += [f"{item.where}: {item.message}" for item in held.items if isinstance(item, Skipped)]
     return held.path
 
 
@@ -340,19 +340,19 @@ class Opening:
         data = page.content()
         image, refused = self._with_lines(page, data)
         parts = [part for part in self._parts(page, image) if self.replace_texts or _lacks_text(part)]
-        found = cut_lines(replace(image, lines=tuple(parts)), data)
-        if isinstance(found, Refusal):
+        found = crop_lines(replace(image, lines=tuple(parts)), data)
+        if isinstance(found, CropFailure):
             raise DataError(found.message)
         size, files = found
         shown = []
         for part, file in zip(parts, files, strict=True):
-            if isinstance(file, Refusal):
+            if isinstance(file, CropFailure):
                 refused.append(f"{part.where}: {file.message}")
             else:
-                lines = tuple(scaled_line(line, image, size) for line in part.lines)
-                shown.append(Shown(part.where, file.content, scaled_outline(part, image, size), lines))
+                lines = tuple(scale_line(line, image, size) for line in part.lines)
+                shown.append(Shown(part.where, file.content, scale_outline(part, image, size), lines))
         return OpenPage(
-            page, size, tuple(scaled_line(line, image, size) for line in image.lines), tuple(shown), tuple(refused)
+            page, size, tuple(scale_line(line, image, size) for line in image.lines), tuple(shown), tuple(refused)
         )
 
     def attempt(self, page: InputPage) -> tuple[InputPage, "OpenPage | str"]:
@@ -377,7 +377,10 @@ class Opening:
         if page.shows == "line" or self.unit == "page":
             return [_Part("", page.id, lines=image.lines)]
         if self.unit == "region":
-            return [_Part("", where, around(lines), lines=tuple(lines)) for where, lines in regions_of(image)]
+            return [
+                _Part("", where, enclosing_outline(lines), lines=tuple(lines))
+                for where, lines in group_by_region(image)
+            ]
         return [_Part("", line.where, line.outline, lines=(line,)) for line in image.lines]
 
 

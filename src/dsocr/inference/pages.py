@@ -12,13 +12,13 @@ from typing import Any, Protocol, TypeVar
 
 from PIL import Image
 
-from dsocr.data.journal import WORTH_KEEPING, exchange, folder_beside, full_in_sentences, open_alone
+from dsocr.data.journal import MIN_SECONDS_KEPT
 from dsocr.document import Line, Outline, Region
 from dsocr.errors import DataError
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.inputs import InputPage, Opening, OpenPage, Shown
-from dsocr.io.files import disk_in_sentences
-from dsocr.io.processes import Workers, cores, worker_processes
+from dsocr.io.atomic import explain_disk_errors, open_database, replace_path, work_path
+from dsocr.io.processes import Workers, available_cores, worker_processes
 from dsocr.text import is_blank
 
 
@@ -112,7 +112,7 @@ class ReadingJournal:
     """The database in one file; only one process can have it open."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = open_alone(path, _TABLES, "another dsocr transcribe is writing this")
+        self._connection = open_database(path, _TABLES, "another dsocr transcribe is writing this")
 
     def close(self) -> None:
         """Commits and lets go of the file."""
@@ -282,7 +282,7 @@ def groups(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
 
 def _processes(wanted: Sequence[Sequence[InputPage]]) -> int:
     """As many as there are cores, but no more than a group has pages; this one alone where there is no next group."""
-    return min(max(2, cores()), _LINES_TOGETHER // _LINES_OF_A_PAGE) if len(wanted) > 1 else 1
+    return min(max(2, available_cores()), _LINES_TOGETHER // _LINES_OF_A_PAGE) if len(wanted) > 1 else 1
 
 
 def _read(
@@ -383,8 +383,8 @@ def work_folder(out: Path) -> Iterator[Work]:
 
     When it does not, what was read stays for the next try, if it took long enough to be worth a folder more.
     """
-    folder = folder_beside(out)
-    with disk_in_sentences(folder.parent), full_in_sentences(out, "read"), _working(out, folder) as work:
+    folder = work_path(out)
+    with explain_disk_errors(folder.parent), _working(out, folder) as work:
         yield work
 
 
@@ -402,10 +402,10 @@ def _working(out: Path, folder: Path) -> Iterator[Work]:
         _remove(work.unpacked, work.draft, *([former] if out.exists() else []))
         yield work
         (folder / _WRITTEN).touch()
-        exchange(work.draft, out, former)
+        replace_path(work.draft, out, former)
         whole = True
     finally:
-        brief = not went_on and time.monotonic() - began < WORTH_KEEPING
+        brief = not went_on and time.monotonic() - began < MIN_SECONDS_KEPT
         done = whole or journal.is_empty or brief
         journal.close()
         if done:
@@ -414,7 +414,7 @@ def _working(out: Path, folder: Path) -> Iterator[Work]:
 
 def recover(out: Path) -> None:
     """Ends what one that was killed in its last moment left half done, so that `out` is there, and alone."""
-    folder = folder_beside(out)
+    folder = work_path(out)
     if not (folder / _WRITTEN).exists():
         return
     try:

@@ -18,12 +18,12 @@ from fontTools.ttLib.tables._g_l_y_f import Glyph
 from pikepdf import Dictionary, Name
 from PIL import Image
 
-from dsocr.data.cutting import encoded
 from dsocr.formats.fill import Step
 from dsocr.formats.pdf import page_size
 from dsocr.images import decode_image
 from dsocr.inference.hocr import box_of
 from dsocr.inference.pages import ReadLine, ReadPage
+from dsocr.io.cropping import encode_image
 
 _POINTS = 72
 _DPI = 300
@@ -72,7 +72,7 @@ def _add_page(document: pikepdf.Pdf, page: ReadPage, font: pikepdf.Object) -> in
     decoded = decode_image(content, name=page.page.id)
     image = decoded.image
     if not (decoded.as_stored and decoded.format == "JPEG"):
-        content, _ = encoded(image, decoded.format)
+        content, _ = encode_image(image, decoded.format)
     scale = _scale(page, image.info.get("dpi"))
     width, height = image.width * scale, image.height * scale
     text = "".join(_draw_line(line, page, scale) for line in page.written)

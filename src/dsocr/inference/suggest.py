@@ -15,21 +15,20 @@ from PIL import Image
 
 from dsocr.config import load_run_config
 from dsocr.data.contact_sheet import SheetRow, sheet_writer
-from dsocr.data.convert import Conversion, files_of, refuse_conversion
-from dsocr.data.cutting import CutTask, Refusal, cut_image
+from dsocr.data.convert import Conversion, check_conversion_folder, converted_files
 from dsocr.data.dataset import Dataset, training_samples
-from dsocr.data.placement import Notes
-from dsocr.data.prepare import counted
-from dsocr.data.untranscribed import Untranscribed
+from dsocr.data.source_report import SourceReport
+from dsocr.data.sources import UntranscribedSource, open_source
 from dsocr.document import Sample, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats.page import write_page
 from dsocr.images import open_image, read_bytes
+from dsocr.io.atomic import writing_folder
+from dsocr.io.cropping import CropFailure, crop_page
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems
-from dsocr.io.sources import opened
 from dsocr.models.checkpoint import require_readable_adapter
-from dsocr.runs import RunFolder, to_json, writing_folder
+from dsocr.runs import RunFolder, to_json
 
 RARE = 20
 """Times a character stands in the training split below which a line that has it is worth more."""
@@ -203,27 +202,27 @@ def next_lines(
     `writer` is a column or a pattern over file names, `encoding` that of texts that are not UTF-8. Raises DataError
     where no line waits.
     """
-    refuse_conversion(out, source, overwrite=overwrite, called="queue")
+    check_conversion_folder(out, source, overwrite=overwrite, kind="queue")
     if reader is None:
         require_readable_adapter(run.adapter)
     known, remarks = _known(run)
-    notes = Notes(strict)
+    notes = SourceReport(strict)
     with (
         text_encoding(encoding),
         writing_folder(out) as folder,
-        opened(source, folder.with_name(f"{folder.name}-unpacked")) as held,
+        open_source(source, folder.with_name(f"{folder.name}-unpacked")) as held,
     ):
-        waiting = Untranscribed.of(held.path, format, {"writer": writer})
-        for item in held.told:
+        waiting = UntranscribedSource.open(held.path, format, {"writer": writer})
+        for item in held.items:
             if isinstance(item, Skipped):
-                notes.add(item)
+                notes.skip(item)
             else:
-                notes.remark(item.message)
-        counting = Notes(strict=False)
-        lines = sum(len(image.lines) for image in waiting.images(counting))
-        waiting.names.demand_matches()
+                notes.note(item.message)
+        counting = SourceReport(strict=False)
+        lines = sum(len(image.lines) for image in waiting.pages(counting))
+        waiting.names.require_matches()
         if not lines:
-            why, hint = (counting.told(), None) if counting.skipped else ("", "all lines have a text already")
+            why, hint = (counting.explain_empty(), None) if counting.skipped else ("", "all lines have a text already")
             raise DataError(f"no line waits for a transcription{why}", where=source, hint=hint)
         cutting = _Cutting(waiting, notes, folder / ".cut")
         candidates: list[Candidate] = []
@@ -235,7 +234,7 @@ def next_lines(
         placed = _write_pages(folder, waiting, {choice.candidate.id for choice in choices}, notes)
         choices = [choice for choice in choices if choice.candidate.id in placed]
         if not choices:
-            raise DataError(f"no line could be read{notes.told()}", where=source)
+            raise DataError(f"no line could be read{notes.explain_empty()}", where=source)
         rows = [_row(rank, choice, placed[choice.candidate.id]) for rank, choice in enumerate(choices, 1)]
         _write_tables(folder, rows)
         _write_sheet(folder / SHEET, rows, [cutting.pictures[choice.candidate.id] for choice in choices])
@@ -248,13 +247,13 @@ def next_lines(
             lines=len(choices),
             splits={},
             left_behind=[f"{lines - len(choices)} further lines wait for a transcription"],
-            left_out=counted((item.reason, f"{item.where}: {item.message}") for item in notes.skipped),
-            unmatched=counted((kind, name) for kind, names in notes.unmatched.items() for name in names),
-            remarks=[*notes.remarks, *remarks],
-            files=files_of(folder),
+            skipped=notes.skipped_card(),
+            unmatched=notes.unmatched_card(),
+            notes=[*notes.notes, *remarks],
+            files=converted_files(folder),
         )
         card.write(folder)
-    return Queue(out, choices, lines, notes.skipped, card.remarks)
+    return Queue(out, choices, lines, notes.skipped, card.notes)
 
 
 Reader = Callable[[Iterator[tuple[str, Image.Image]]], Iterator[Candidate]]
@@ -285,7 +284,7 @@ def _known(run: RunFolder) -> tuple[Known, list[str]]:
 class _Cutting:
     """Cuts the lines of one image after another, and remembers whose they are and where their pictures lie."""
 
-    def __init__(self, waiting: Untranscribed, notes: Notes, folder: Path) -> None:
+    def __init__(self, waiting: UntranscribedSource, notes: SourceReport, folder: Path) -> None:
         self._waiting, self._notes, self._folder = waiting, notes, folder
         self._names: dict[str, tuple[str, str | None]] = {}
         self.pictures: dict[str, Path] = {}
@@ -293,18 +292,18 @@ class _Cutting:
     def images(self) -> Iterator[tuple[str, Image.Image]]:
         """Each line's picture, cut as `prepare` cuts it, with an id; what cannot be cut is noted."""
         self._folder.mkdir()
-        for number, image in enumerate(self._waiting.images(self._notes)):
+        for number, image in enumerate(self._waiting.pages(self._notes)):
             try:
                 data = image.content() if image.content else read_bytes(image.image)
-                cut = cut_image(CutTask(image, data, self._folder, f"{number}"))
+                cut = crop_page(image, data, self._folder, f"{number}")
             except DataError as error:
-                cut = Refusal(SkipReason.BAD_IMAGE, error.message)
-            if isinstance(cut, Refusal):
-                self._notes.add(Skipped(cut.reason, image.where, cut.message))
+                cut = CropFailure(SkipReason.BAD_IMAGE, error.message)
+            if isinstance(cut, CropFailure):
+                self._notes.skip(Skipped(cut.reason, image.where, cut.message))
                 continue
             for place, (line, stored) in enumerate(zip(image.lines, cut.lines, strict=True)):
-                if isinstance(stored, Refusal):
-                    self._notes.add(Skipped(stored.reason, line.where, stored.message))
+                if isinstance(stored, CropFailure):
+                    self._notes.skip(Skipped(stored.reason, line.where, stored.message))
                     continue
                 name = _id(number, place)
                 # Images that are lines have no page to be spread over but their folder.
@@ -335,11 +334,13 @@ def _id(image: int, line: int) -> str:
     return f"{image}:{line}"
 
 
-def _write_pages(folder: Path, waiting: Untranscribed, chosen: set[str], notes: Notes) -> dict[str, _Place]:
+def _write_pages(
+    folder: Path, waiting: UntranscribedSource, chosen: set[str], notes: SourceReport
+) -> dict[str, _Place]:
     """The images of the chosen lines, each with a PAGE file that has these lines alone; where each line stands."""
     writing, stems = write_page(folder), UniqueStems()
     placed: dict[str, _Place] = {}
-    for number, image in enumerate(waiting.images(Notes(strict=False))):
+    for number, image in enumerate(waiting.pages(SourceReport(strict=False))):
         wanted = [place for place in range(len(image.lines)) if _id(number, place) in chosen]
         if not wanted:
             continue
@@ -347,7 +348,7 @@ def _write_pages(folder: Path, waiting: Untranscribed, chosen: set[str], notes: 
         lines = tuple(image.lines[place] for place in wanted)
         added = writing.add(replace(image, lines=lines, split=None), stem)
         for item in added.skipped:
-            notes.add(item)
+            notes.skip(item)
         if added.lines:
             names = [
                 f"r{region}l{line}"

@@ -30,7 +30,8 @@ from dsocr.inference.pages import (
 )
 from dsocr.inference.remote import Engine, RemoteReader
 from dsocr.inference.review import Foretold, write_review
-from dsocr.io.files import MANIFEST, now
+from dsocr.io.atomic import MANIFEST
+from dsocr.io.files import current_time
 from dsocr.models.checkpoint import require_readable_adapter
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, to_json, write_atomically
@@ -236,7 +237,7 @@ def transcribe(
             raise DataError(f"this share of the pages is empty: there are {len(found.pages)} in all")
         job = _job(run, settings, opening, shows, segmenter, shard) | (engine.told() if engine else {})
         target.refuse(pages, overwrite=overwrite, shard=job["shard"])
-        date = work.journal.begin(job, now().isoformat(timespec="seconds"))
+        date = work.journal.begin(job, current_time().isoformat(timespec="seconds"))
         with _memory_in_sentences(run, out, engine):
             read: ReadGroups = partial(
                 engine.read if isinstance(engine, Cluster) else partial(read_here, workers=workers),

@@ -1,7 +1,7 @@
-"""Zip archives as sources: unpacked into a folder, checked before and while anything is written.
+"""Unpack zip archives safely.
 
-An archive is somebody's file. What leads out of the folder, is a link, is encrypted, is larger than it says or could
-not stand on every system is refused with a sentence, and then nothing is left of it. Archives inside are not opened.
+An archive is untrusted input. Entries that leave the folder, are links, encrypted, larger than declared or not portable
+are rejected with an error, and nothing of the archive is kept then. Archives inside the archive stay packed.
 """
 
 import re
@@ -14,208 +14,194 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from zipfile import ZipInfo
+from zipfile import ZipFile, ZipInfo
 
 from dsocr.errors import DataError
 from dsocr.io.files import inside, is_hidden, is_reserved
 
-_UTF8_FLAG = 0x800
-_FORBIDDEN = re.compile(r'[<>:"|?*\x00-\x1f]')
-_LONGEST = 255
-"""Bytes of UTF-8 that a file name may have."""
-
-
-def name_of(entry: ZipInfo) -> str:
-    """The entry's name with forward slashes, in NFC.
-
-    Archives made by Windows in Russian write names in cp866, those of a Mac in UTF-8, and neither says so. Letters
-    decide: what is Russian words and nothing else in cp866 is read as that (`тап` would be Braille in UTF-8), else what
-    is UTF-8, else what is Cyrillic for the most part in cp866, else cp437, as the format demands.
-    """
-    name = entry.orig_filename
-    if not entry.flag_bits & _UTF8_FLAG and not name.isascii():
-        name = _guessed(name.encode("cp437"))
-    return unicodedata.normalize("NFC", name.replace("\\", "/"))
-
-
-def _guessed(raw: bytes) -> str:
-    russian = raw.decode("cp866")
-    if _is_plain_russian(russian):
-        return russian
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        pass
-    return russian if _is_russian(russian) else raw.decode("cp437")
-
-
-def _is_plain_russian(name: str) -> bool:
-    """True where all but ASCII is Cyrillic, in words as they are written; what is UTF-8 has boxes or wild capitals."""
-    words = [word for word in re.findall(r"[^\W\d_]+", name) if not word.isascii()]
-    boxes = [character for character in name if not character.isalpha() and not character.isascii()]
-    written = all(word.islower() or word.istitle() or word.isupper() for word in words)
-    return not boxes and written and all(re.fullmatch("[а-яё]+", word, re.IGNORECASE) for word in words)
-
-
-def _is_russian(name: str) -> bool:
-    """True where words with other letters than ASCII are Cyrillic for the most part: `ёж`, but not `cafВ`, a café."""
-    words = [word for word in re.findall(r"[^\W\d_]+", name) if not word.isascii()]
-    cyrillic = len(re.findall("[а-яё]", "".join(words), re.IGNORECASE))
-    return 2 * cyrillic > sum(map(len, words))
-
-
-def is_of_the_system(name: str) -> bool:
-    """True of what a Mac adds and of hidden files, which no source is read from."""
-    return any(is_hidden(part) and part != ".." for part in PurePosixPath(name).parts)
-
-
-def check_name(name: str, folder: Path) -> None:
-    """An error where the name leads out of `folder`, or cannot be a file's name on every system."""
-    inside(folder, name)
-    for part in PurePosixPath(name).parts:
-        if _FORBIDDEN.search(part) or part.endswith((" ", ".")) or is_reserved(part):
-            raise DataError(f"Windows cannot hold a file called {name!r}")
-        if len(part.encode("utf-8")) > _LONGEST:
-            raise DataError(f"a name is longer than {_LONGEST} bytes: {name[:60]!r}...")
-
-
-def check_collisions(files: Iterable[str]) -> None:
-    """An error where two files would be one where upper and lower case are the same, or a file would be a folder."""
-    taken: dict[str, str] = {}
-    folders: dict[str, str] = {}
-    for name in files:
-        key = name.casefold()
-        if key in taken:
-            raise DataError(f"two files would have one name: {taken[key]!r} and {name!r}")
-        taken[key] = name
-        for parent in PurePosixPath(name).parents:
-            folders.setdefault(str(parent).casefold(), name)
-    for key, name in taken.items():
-        if key in folders:
-            raise DataError(f"{name!r} would be a file and a folder: {folders[key]!r}")
-
-
 ARCHIVE_SUFFIXES = frozenset({".zip"})
-_OTHERS = frozenset({".rar", ".7z", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst"})
+_OTHER_ARCHIVES = frozenset({".rar", ".7z", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst"})
 
 _MB = 1024 * 1024
-_CHUNK = _MB
-_ENCRYPTED = 0x1
+_UTF8_FLAG = 0x800
+_ENCRYPTED_FLAG = 0x1
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
-"""How files may be packed. Python takes the others apart without a bound on memory, and hardly a program uses them."""
-
-_HINT = "unpack it with a program that you trust, and name the folder instead"
+"""Python decompresses the other methods without a limit on memory, and hardly any program uses them."""
+_FORBIDDEN = re.compile(r'[<>:"|?*\x00-\x1f]')
+_MAX_NAME_BYTES = 255
+_HINT = "unpack it with a program you trust, and pass the folder instead"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an archive may hold, in bytes: more is a mistake or an attack, not a source."""
+    """Largest archive that is unpacked, in bytes; anything larger is a mistake or an attack."""
 
     entries: int = 500_000
     entry: int = 4096 * _MB
     total: int = 65_536 * _MB
     ratio: int = 200
-    """How many times larger than its file an archive may become; only asked of what is larger than `free`."""
+    """Largest ratio of unpacked to packed size, checked above `free` bytes."""
     free: int = 64 * _MB
 
 
 LIMITS = Limits()
 
 
-def unpack(archive: Path, folder: Path, limits: Limits = LIMITS) -> list[str]:
-    """Unpacks `archive` into the new `folder`; the names of the archives inside, which stay closed.
+def is_archive(path: Path) -> bool:
+    """True for a file named `.zip`. Raises DataError for other kinds of archives, which are not supported."""
+    if path.is_file() and path.suffix.lower() in _OTHER_ARCHIVES:
+        message, hint = "this kind of archive is not supported, only zip is", "unpack it, and pass the folder"
+        raise DataError(message, code="archive-unsupported", where=path, hint=hint)
+    return path.is_file() and path.suffix.lower() in ARCHIVE_SUFFIXES
 
-    Raises DataError, and leaves no `folder`, where any of it cannot be had safely. Reads a megabyte at a time.
+
+def unpack(archive: Path, folder: Path, limits: Limits = LIMITS) -> list[str]:
+    """Unpack `archive` into the new `folder`, a megabyte at a time. Returns the names of archives inside.
+
+    Raises DataError, and leaves no `folder`, if any entry is unsafe.
     """
     try:
         folder.mkdir(parents=True)
-        with _opened(archive) as file:
-            entries = _checked(archive, file, folder, limits)
+        with _open(archive) as file:
+            entries = _checked_entries(archive, file, folder, limits)
             for name, entry in entries.items():
                 _write(file, entry, folder, name)
     except DataError as error:
         shutil.rmtree(folder, ignore_errors=True)
-        raise DataError(error.message, where=archive, hint=error.hint or _HINT) from error
+        raise DataError(error.message, code=error.code, where=archive, hint=error.hint or _HINT) from error
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return [name for name in entries if Path(name).suffix.lower() in ARCHIVE_SUFFIXES]
 
 
-def is_archive(path: Path) -> bool:
-    """True of a file that is called an archive; whether it is one, opening it says. No kind but zip is opened."""
-    if path.is_file() and path.suffix.lower() in _OTHERS:
-        message = "of archives, zip is opened and no other"
-        raise DataError(message, where=path, hint="unpack it, and name the folder")
-    return path.is_file() and path.suffix.lower() in ARCHIVE_SUFFIXES
-
-
 @contextmanager
-def _opened(archive: Path) -> Iterator[zipfile.ZipFile]:
+def _open(archive: Path) -> Iterator[ZipFile]:
     try:
-        with zipfile.ZipFile(archive) as file:
+        with ZipFile(archive) as file:
             yield file
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
-        raise DataError(f"the archive cannot be read: {error}", hint="was it copied or downloaded whole?") from error
+        hint = "check that it was copied or downloaded completely"
+        raise DataError(f"the archive cannot be read: {error}", code="archive-damaged", hint=hint) from error
     except OSError as error:
-        raise DataError(f"the archive cannot be unpacked: {error.strerror or error}", hint="is there room?") from error
+        message, hint = f"the archive cannot be unpacked: {error.strerror or error}", "check the free disk space"
+        raise DataError(message, code="archive-not-unpacked", hint=hint) from error
 
 
-def _checked(archive: Path, file: zipfile.ZipFile, folder: Path, limits: Limits) -> dict[str, zipfile.ZipInfo]:
-    """Name -> entry of every file that is to be written, each by itself and all together acceptable."""
+def entry_name(entry: ZipInfo) -> str:
+    """The entry's name with forward slashes, in NFC.
+
+    Russian Windows writes names in cp866 and macOS in UTF-8, and neither sets the UTF-8 flag, so the letters decide:
+    cp866 if that gives nothing but Russian words (`тап` would be Braille in UTF-8), else UTF-8 if valid, else cp866 if
+    that is mostly Cyrillic, else cp437 as the zip specification says.
+    """
+    name = entry.orig_filename
+    if not entry.flag_bits & _UTF8_FLAG and not name.isascii():
+        name = _decode_name(name.encode("cp437"))
+    return unicodedata.normalize("NFC", name.replace("\\", "/"))
+
+
+def _decode_name(raw: bytes) -> str:
+    russian = raw.decode("cp866")
+    words = [word for word in re.findall(r"[^\W\d_]+", russian) if not word.isascii()]
+    has_symbols = any(not character.isalpha() and not character.isascii() for character in russian)
+    is_natural = all(word.islower() or word.istitle() or word.isupper() for word in words)
+    if not has_symbols and is_natural and all(re.fullmatch("[а-яё]+", word, re.IGNORECASE) for word in words):
+        return russian
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        # `ёж` is mostly Cyrillic; `cafВ` is the cp437 spelling of a French word.
+        cyrillic = len(re.findall("[а-яё]", "".join(words), re.IGNORECASE))
+        return russian if 2 * cyrillic > sum(map(len, words)) else raw.decode("cp437")
+
+
+def _checked_entries(archive: Path, file: ZipFile, folder: Path, limits: Limits) -> dict[str, ZipInfo]:
+    """Name -> entry of every file to write."""
     found = file.infolist()
     if len(found) > limits.entries:
-        raise DataError(f"the archive holds {len(found)} entries, and {limits.entries} are the most that is unpacked")
-    named = [(name_of(entry), entry) for entry in found]
-    named = [(name, entry) for name, entry in named if not is_of_the_system(name)]
+        message = f"the archive has {len(found)} entries, more than the limit of {limits.entries}"
+        raise DataError(message, code="archive-too-large")
+    named = [(entry_name(entry), entry) for entry in found]
+    named = [(name, entry) for name, entry in named if not _is_hidden_path(name)]
     if not named:
-        raise DataError("the archive is empty", hint="was it copied or downloaded whole?")
+        hint = "check that it was copied or downloaded completely"
+        raise DataError("the archive is empty", code="archive-empty", hint=hint)
     for name, entry in named:
-        check_name(name, folder)
+        _check_name(name, folder)
         _check_entry(name, entry, limits)
-    files = [(str(PurePosixPath(name)), entry) for name, entry in named if not name.endswith("/")]
-    check_collisions(name for name, _ in files)
-    _check_total(sum(entry.file_size for _, entry in files), archive, folder, limits)
-    return dict(files)
+    files = {str(PurePosixPath(name)): entry for name, entry in named if not name.endswith("/")}
+    _check_collisions(str(PurePosixPath(name)) for name, _ in named if not name.endswith("/"))
+    _check_total(sum(entry.file_size for entry in files.values()), archive, folder, limits)
+    return files
 
 
-def _check_entry(name: str, entry: zipfile.ZipInfo, limits: Limits) -> None:
+def _is_hidden_path(name: str) -> bool:
+    """True for hidden files and what macOS adds."""
+    return any(is_hidden(part) and part != ".." for part in PurePosixPath(name).parts)
+
+
+def _check_name(name: str, folder: Path) -> None:
+    inside(folder, name)
+    for part in PurePosixPath(name).parts:
+        if _FORBIDDEN.search(part) or part.endswith((" ", ".")) or is_reserved(part):
+            raise DataError(f"the name {name!r} is not valid on Windows", code="archive-name")
+        if len(part.encode("utf-8")) > _MAX_NAME_BYTES:
+            raise DataError(f"a name is longer than {_MAX_NAME_BYTES} bytes: {name[:60]!r}...", code="archive-name")
+
+
+def _check_collisions(names: Iterable[str]) -> None:
+    """Raise if two files differ only in case, or a file has the name of a folder."""
+    files: dict[str, str] = {}
+    folders: dict[str, str] = {}
+    for name in names:
+        if other := files.get(name.casefold()):
+            raise DataError(f"two files have the same name: {other!r} and {name!r}", code="archive-collision")
+        files[name.casefold()] = name
+        for parent in PurePosixPath(name).parents:
+            folders.setdefault(str(parent).casefold(), name)
+    for key, name in files.items():
+        if key in folders:
+            raise DataError(f"{name!r} is both a file and the folder of {folders[key]!r}", code="archive-collision")
+
+
+def _check_entry(name: str, entry: ZipInfo, limits: Limits) -> None:
     kind = stat.S_IFMT(entry.external_attr >> 16)
     if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
-        what = "a link" if kind == stat.S_IFLNK else "no plain file"
-        raise DataError(f"{name!r} is {what}, and only files are unpacked")
-    if entry.flag_bits & _ENCRYPTED:
-        raise DataError(f"{name!r} is encrypted", hint="unpack it with its password, and name the folder instead")
+        what = "a link" if kind == stat.S_IFLNK else "a special file"
+        raise DataError(f"{name!r} is {what}", code="archive-entry")
+    if entry.flag_bits & _ENCRYPTED_FLAG:
+        hint = "unpack it with its password, and pass the folder instead"
+        raise DataError(f"{name!r} is encrypted", code="archive-encrypted", hint=hint)
     if entry.compress_type not in _METHODS:
-        raise DataError(f"{name!r} is packed in a way that is not read here (method {entry.compress_type})")
+        raise DataError(f"{name!r} uses unsupported compression method {entry.compress_type}", code="archive-entry")
     if entry.file_size > limits.entry:
-        raise DataError(f"{name!r} says it is {_told(entry.file_size)}, and {_told(limits.entry)} is the most")
+        message = f"{name!r} has {_megabytes(entry.file_size)}, more than the limit of {_megabytes(limits.entry)}"
+        raise DataError(message, code="archive-too-large")
 
 
 def _check_total(total: int, archive: Path, folder: Path, limits: Limits) -> None:
+    unpacked = f"the archive would unpack to {_megabytes(total)}"
     if total > limits.total:
-        raise DataError(f"the archive would unpack to {_told(total)}, and {_told(limits.total)} is the most")
+        raise DataError(f"{unpacked}, more than the limit of {_megabytes(limits.total)}", code="archive-too-large")
     packed = max(archive.stat().st_size, 1)
     if total > limits.free and total > limits.ratio * packed:
-        raise DataError(f"the archive would unpack to {_told(total)}, {total // packed} times its own size")
-    room = shutil.disk_usage(folder).free
-    if total > room:
-        hint = "make room, or write the dataset to another disk: it is unpacked beside it"
-        raise DataError(f"the archive would unpack to {_told(total)}, and the disk has {_told(room)} left", hint=hint)
+        raise DataError(f"{unpacked}, {total // packed} times its own size", code="archive-too-large")
+    free = shutil.disk_usage(folder).free
+    if total > free:
+        hint = "free some space, or write to another disk: the archive is unpacked beside the output"
+        raise DataError(f"{unpacked}, and the disk has {_megabytes(free)} free", code="disk-full", hint=hint)
 
 
-def _write(file: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path, name: str) -> None:
-    """One file, a chunk at a time, its bytes counted while they come."""
+def _write(file: ZipFile, entry: ZipInfo, folder: Path, name: str) -> None:
     target = folder.joinpath(name)
     target.parent.mkdir(parents=True, exist_ok=True)
-    size = 0
     with file.open(entry) as packed, target.open("xb") as out:
-        while chunk := packed.read(_CHUNK):
-            size += out.write(chunk)
-    # Python stops at the size that an entry states and compares its checksum, but lets one that is shorter pass.
-    if size != entry.file_size:
-        raise DataError(f"{name!r} says it is {entry.file_size} bytes, and holds {size}")
+        shutil.copyfileobj(packed, out, _MB)
+    # Python stops at the declared size and compares the checksum, but accepts an entry that is shorter.
+    if (size := target.stat().st_size) != entry.file_size:
+        raise DataError(f"{name!r} declares {entry.file_size} bytes but has {size}", code="archive-damaged")
 
 
-def _told(size: int) -> str:
+def _megabytes(size: int) -> str:
     return f"{size / _MB:,.0f} MB"

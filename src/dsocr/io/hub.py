@@ -1,46 +1,85 @@
-"""The Hugging Face Hub: which names are its own, what a repository holds, and its files, at one commit.
+"""Files of the Hugging Face Hub: models and datasets at one commit, from the local cache where possible.
 
-Says what went wrong in a line; which sentence that becomes, the caller knows. The library is slow to import, so that
-happens when it is asked for something.
+The huggingface_hub library is slow to import, so that happens only when a function is called.
 """
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Literal
 
-from dsocr.errors import ModelError
+from dsocr.errors import DataError, ModelError
+from dsocr.images import IMAGE_SUFFIXES
+from dsocr.io.archives import ARCHIVE_SUFFIXES
 
-Kind = Literal["model", "dataset"]
+CONVERTED = "refs/convert/parquet"
+"""The branch with the Hub's own Parquet conversion of a dataset."""
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+_DATASET = re.compile(r"hf:/*(?P<id>[^/@]+/[^/@]+)(?:/(?P<folder>[^@]+))?(?:@(?P<revision>.+))?")
+
+_MODEL_FILES = ["*.json", "*.safetensors"]
+"""No pickles, and no code."""
+_PARQUET = frozenset({".parquet"})
+_IMAGES = IMAGE_SUFFIXES | ARCHIVE_SUFFIXES | {".pdf"}
+_TEXTS = frozenset({".jsonl", ".json", ".csv", ".tsv", ".xml", ".txt"})
 
 
 class NotFetchedError(Exception):
-    """Neither in the Hub's cache nor to be had; the message is the first line of what the library said."""
+    """Files are neither cached nor downloadable; the message is one line saying why."""
 
 
 def is_hub_id(name: str) -> bool:
-    """True for `owner/name`, whether or not the Hub has it; of `./name` and `../name`, which are paths, False."""
+    """True for `owner/name`, whether or not it exists; False for paths such as `./name` and `../name`."""
     return _HUB_ID.fullmatch(name) is not None
 
 
+def fetch_model(name: str, revision: str | None) -> tuple[Path, str]:
+    """The folder of a model on the Hub and its commit. Raises ModelError if neither cached nor downloadable."""
+    try:
+        return fetch_hub_files(name, revision, "model", _MODEL_FILES)
+    except NotFetchedError as error:
+        target = f"models/{name.rpartition('/')[2]}"
+        at = f" --revision {revision}" if revision else ""
+        message = f"the base {name!r} is neither a local folder nor cached, and the download failed: {error}"
+        hint = (
+            f"on a machine with a network, run `hf download {name}{at} --local-dir {target}`, copy that folder here, "
+            f"and set `base: {target}`"
+        )
+        raise ModelError(message, code="base-not-found", hint=hint) from error
+
+
+def find_cached_model(name: str, revision: str | None) -> Path | None:
+    """The cached folder of a model on the Hub, possibly without weights; None if it is not cached."""
+    try:
+        folder, _ = fetch_hub_files(name, revision, "model", _MODEL_FILES, offline=True)
+    except NotFetchedError:
+        return None
+    return folder if (folder / "config.json").is_file() else None
+
+
 def list_dataset_files(name: str, revision: str | None) -> list[str]:
-    """The names of the files of a dataset's repository."""
+    """The names of all files in a dataset repository."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
     try:
-        # Not list_repo_files: without a network that tries for half a minute.
+        # Unlike list_repo_files, this does not retry for half a minute without a network.
         return [file.rfilename for file in HfApi().dataset_info(name, revision=revision).siblings or []]
     except (HTTPError, OSError, ValueError) as error:
-        raise NotFetchedError(_why(error)) from error
+        raise NotFetchedError(_explain(error)) from error
 
 
 def fetch_hub_files(
-    name: str, revision: str | None, kind: Kind, patterns: Sequence[str], *, offline: bool = False
+    name: str,
+    revision: str | None,
+    kind: Literal["model", "dataset"],
+    patterns: Sequence[str],
+    *,
+    offline: bool = False,
 ) -> tuple[Path, str]:
-    """The folder that holds the files of these patterns, and its commit; from the cache where they are there."""
+    """The folder with the files that match `patterns`, and its commit."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
@@ -49,49 +88,118 @@ def fetch_hub_files(
             name, revision=revision, repo_type=kind, allow_patterns=list(patterns), local_files_only=offline
         )
     except (HTTPError, OSError, ValueError) as error:
-        raise NotFetchedError(_why(error)) from error
+        raise NotFetchedError(_explain(error)) from error
     folder = Path(str(found))
     return folder, folder.name
 
 
-def _why(error: Exception) -> str:
-    """What went wrong, in our words where the library's first line is a number."""
+def _explain(error: Exception) -> str:
+    """One line on what went wrong; the first line of some library messages is only a number."""
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
     if isinstance(error, GatedRepoError):
-        return "the Hub has it for those who accept its terms: accept them on its page, then run `hf auth login`"
+        return "access is restricted: accept the terms on its page on the Hub, then run `hf auth login`"
     if isinstance(error, RepositoryNotFoundError):
-        return "the Hub has none of this name, or it is private, and `hf auth login` was not run"
+        return "no such repository, or it is private and `hf auth login` was not run"
     if isinstance(error, RevisionNotFoundError):
-        return "the Hub has it, but not this revision"
+        return "the repository has no such revision"
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-_FILES = ["*.json", "*.safetensors"]
-"""What is fetched: no pickles, and no code."""
+@dataclass(frozen=True, slots=True)
+class HubDataset:
+    """A dataset repository or a folder in it, at a revision (None is the newest)."""
+
+    id: str
+    folder: str = ""
+    revision: str | None = None
+
+    @classmethod
+    def parse(cls, source: PurePath) -> "HubDataset | None":
+        """Parse `hf:owner/name`, `hf:owner/name/folder` or `hf:owner/name@revision`; None for anything else."""
+        found = _DATASET.fullmatch(source.as_posix())
+        if not found or not is_hub_id(found["id"]):
+            return None
+        return cls(found["id"], (found["folder"] or "").strip("/"), found["revision"])
+
+    @property
+    def path(self) -> str:
+        """Repository and folder."""
+        return f"{self.id}/{self.folder}" if self.folder else self.id
 
 
-def fetch(name: str, revision: str | None) -> tuple[Path, str]:
-    """The folder of a Hub checkpoint and its commit, from the cache where it is there.
+@dataclass(frozen=True, slots=True)
+class FetchedDataset:
+    """The cached files of a dataset at a commit; `note` is what users must know about them."""
 
-    Raises ModelError where it is neither in the cache nor to be had, with what to download and where to put it.
-    """
+    folder: Path
+    commit: str
+    note: str | None = None
+
+
+def fetch_dataset(dataset: HubDataset) -> FetchedDataset:
+    """Fetch the readable files of a dataset: Parquet, else images with texts, else the Hub's Parquet conversion."""
+    below = f"{dataset.folder}/" if dataset.folder else ""
     try:
-        return fetch_hub_files(name, revision, "model", _FILES)
+        names = [name for name in list_dataset_files(dataset.id, dataset.revision) if name.startswith(below)]
     except NotFetchedError as error:
-        target = f"models/{name.rpartition('/')[2]}"
-        at = f" --revision {revision}" if revision else ""
-        raise ModelError(
-            f"the base {name!r} is neither a folder here nor in the Hub's cache, and could not be fetched ({error})",
-            hint=f"where there is a network, run `hf download {name}{at} --local-dir {target}`, bring that folder "
-            f"here, and set `base: {target}`",
-        ) from error
-
-
-def cached(name: str, revision: str | None) -> Path | None:
-    """The folder of a Hub checkpoint in the cache, which may lack weights; None where there is none."""
+        return _find_cached_dataset(dataset, error)
+    if dataset.folder and not names:
+        raise DataError(f"{dataset.id} has no folder {dataset.folder!r}", code="hub-folder-missing")
+    suffixes = {_suffix(name) for name in names}
     try:
-        folder, _ = fetch_hub_files(name, revision, "model", _FILES, offline=True)
+        if suffixes & _PARQUET:
+            return _fetch(dataset, dataset.revision, _PARQUET)
+        if suffixes & _IMAGES and suffixes & _TEXTS:
+            return _fetch(dataset, dataset.revision, _IMAGES | _TEXTS)
+        return _fetch_conversion(dataset, has_script=".py" in suffixes)
+    except NotFetchedError as error:
+        raise _not_found(dataset, error) from error
+
+
+def _fetch(
+    dataset: HubDataset, revision: str | None, suffixes: frozenset[str], *, offline: bool = False
+) -> FetchedDataset:
+    below = f"{dataset.folder}/" if dataset.folder else ""
+    # The Hub's patterns are case-sensitive, and cameras write .JPG.
+    patterns = [f"{below}*{ending}" for suffix in sorted(suffixes) for ending in (suffix, suffix.upper())]
+    folder, commit = fetch_hub_files(dataset.id, revision, "dataset", patterns, offline=offline)
+    return FetchedDataset(folder / dataset.folder, commit)
+
+
+def _fetch_conversion(dataset: HubDataset, *, has_script: bool) -> FetchedDataset:
+    try:
+        converted = [name for name in list_dataset_files(dataset.id, CONVERTED) if _suffix(name) in _PARQUET]
     except NotFetchedError:
-        return None
-    return folder if (folder / "config.json").is_file() else None
+        converted = []
+    if not converted:
+        why = "it is built by a script, which is never run" if has_script else "there is no Parquet conversion of it"
+        message = f"{dataset.id} has no Parquet files and no images with texts, and {why}"
+        raise DataError(message, code="hub-dataset-unreadable", hint="download its files and pass the folder")
+    fetched = _fetch(HubDataset(dataset.id), CONVERTED, _PARQUET)
+    part = " (partial)" if any("partial" in name for name in converted) else ""
+    return FetchedDataset(fetched.folder, fetched.commit, f"read from the Hub's {CONVERTED}{part}")
+
+
+def _find_cached_dataset(dataset: HubDataset, error: NotFetchedError) -> FetchedDataset:
+    """What an earlier command fetched, at the commit it had then."""
+    for revision in (dataset.revision, CONVERTED):
+        try:
+            return _fetch(dataset, revision, _PARQUET | _IMAGES | _TEXTS, offline=True)
+        except NotFetchedError:
+            continue
+    raise _not_found(dataset, error) from error
+
+
+def _not_found(dataset: HubDataset, error: NotFetchedError) -> DataError:
+    at = f" --revision {dataset.revision}" if dataset.revision else ""
+    hint = (
+        f"on a machine with a network, run `hf download {dataset.id}{at} --repo-type dataset --local-dir data/hub`, "
+        "copy that folder here, and pass it"
+    )
+    message = f"the dataset {dataset.id!r} is not cached and the download failed: {error}"
+    return DataError(message, code="hub-dataset-not-found", hint=hint)
+
+
+def _suffix(name: str) -> str:
+    return PurePosixPath(name).suffix.lower()

@@ -1,6 +1,6 @@
-"""Worker processes for work on images: started only where they pay, and never left behind.
+"""Worker processes for CPU-bound work on images, started only where they pay off and never left behind.
 
-Processes are spawned, as on Windows, so what they are handed must be picklable.
+Processes are spawned, as on Windows, so arguments and results must be picklable.
 """
 
 import multiprocessing
@@ -21,41 +21,43 @@ from dsocr.errors import DataError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-PATIENCE = 1.0
-"""Seconds of work that are done in this process before others are started: starting one takes about half as long."""
+ProgressCallback = Callable[[int, int], None]
+"""Called after each item with the number done and the total."""
+
+START_AFTER = 1.0
+"""Seconds of work done in this process before others are started; starting one takes about half a second."""
 
 
 class Workers:
-    """Calls functions here, and in other processes once that has taken some time; answers are futures."""
+    """Runs functions in this process, and in others once that has taken some time; results are futures."""
 
     def __init__(self, count: int | None) -> None:
-        self.count = count or cores()
+        self.count = count or available_cores()
         self._spent = 0.0
         self._pool: ProcessPoolExecutor | None = None
 
     @property
     def backlog(self) -> int:
-        """How many answers may be waited for at once, so that no worker is idle and memory stays small."""
+        """Number of results to wait for at once, so that no worker is idle and memory stays small."""
         return 3 * self.count if self._pool else 1
 
     def submit(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
-        """The function's answer, at once or from another process; what the function raises comes with `result()`."""
-        if self.count == 1 or self._spent < PATIENCE:
+        """Call the function here or in another process; its exceptions are raised by `result`."""
+        if self.count == 1 or self._spent < START_AFTER:
             return self._call(function, *args, **kwargs)
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(
-                self.count, mp_context=multiprocessing.get_context("spawn"), initializer=_serve
-            )
-        with _told_of_a_death():
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self.count, mp_context=context, initializer=_initialize_worker)
+        with _explain_broken_pool():
             return self._pool.submit(function, *args, **kwargs)
 
     def result(self, future: "Future[R]") -> R:
-        """What a future holds; a process that died is an error in a sentence."""
-        with _told_of_a_death():
+        """Wait for a future. Raises DataError if its process died."""
+        with _explain_broken_pool():
             return future.result()
 
     def close(self) -> None:
-        """Ends the processes; what has not begun is not begun any more."""
+        """End the processes; calls that have not started are cancelled."""
         if self._pool:
             self._pool.shutdown(cancel_futures=True)
 
@@ -64,7 +66,7 @@ class Workers:
         start = time.perf_counter()
         try:
             future.set_result(function(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - it is raised where the answer is taken, as from a process
+        except Exception as error:  # noqa: BLE001 - raised by `result`, as from a process
             future.set_exception(error)
         self._spent += time.perf_counter() - start
         return future
@@ -72,7 +74,7 @@ class Workers:
 
 @contextmanager
 def worker_processes(count: int | None) -> Iterator[Workers]:
-    """Workers, as many as there are cores where `count` is None, ended when the block is left."""
+    """Workers that end with the block; `count` None means one per core."""
     workers = Workers(count)
     try:
         yield workers
@@ -81,29 +83,27 @@ def worker_processes(count: int | None) -> Iterator[Workers]:
 
 
 @contextmanager
-def _told_of_a_death() -> Iterator[None]:
+def _explain_broken_pool() -> Iterator[None]:
     try:
         yield
     except BrokenProcessPool as error:
-        hint = "it may have run out of memory; try again with fewer workers (--workers 1 tells which image it is)"
-        raise DataError("a worker process died", hint=hint) from error
+        hint = "it may have run out of memory: use fewer workers (--workers 1 shows which image it is)"
+        raise DataError("a worker process died", code="worker-died", hint=hint) from error
 
 
-def cores() -> int:
-    """The cores this process may use."""
+def available_cores() -> int:
+    """The number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
 
 
-def _serve() -> None:
-    """In each worker: the parent alone answers Ctrl-C, and a worker goes when its parent is gone, killed or not."""
+def _initialize_worker() -> None:
+    """Leave Ctrl-C to the parent, and exit when the parent is gone, even if it was killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _leave_with_parent() -> None:
-    """End this process as soon as its parent is gone."""
-    parent = multiprocessing.parent_process()
-    if parent:
+def _exit_with_parent() -> None:
+    if parent := multiprocessing.parent_process():
         parent.join()
         os._exit(1)
 

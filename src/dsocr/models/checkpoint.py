@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from dsocr.errors import ModelError
-from dsocr.io.hub import cached, fetch, is_hub_id
+from dsocr.io.hub import fetch_model, find_cached_model, is_hub_id
 from dsocr.runs import READING, ReadingSettings
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def find_base(name: str, revision: str | None = None) -> tuple[Path, str | None]
     if Path(name).is_dir():
         return Path(name), None
     if is_hub_id(name):
-        return fetch(name, revision)
+        return fetch_model(name, revision)
     raise ModelError(
         f"Base model {name!r} not found: it is neither {EMBEDDED!r}, nor a folder, nor a Hub id",
         code="base-not-found",
@@ -52,7 +52,7 @@ def find_base_metadata(name: str, revision: str | None = None) -> Path:
     Enough to recognise the base. Raises ModelError if it is not found.
     """
     on_hub = name != EMBEDDED and not Path(name).is_dir() and is_hub_id(name)
-    found = cached(name, revision) if on_hub else None
+    found = find_cached_model(name, revision) if on_hub else None
     return found or find_base(name, revision)[0]
 
 

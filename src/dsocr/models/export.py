@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
 from dsocr.errors import ConfigError, ModelError
+from dsocr.io.atomic import writing_folder
 from dsocr.models.adapters import CONFIG, WEIGHTS, load_adapter, scaled_adapter
 from dsocr.models.checkpoint import (
     EMBEDDED,
@@ -38,7 +39,7 @@ from dsocr.models.export_target import CARD, is_plain, require_free_target, requ
 from dsocr.models.family import recognize
 from dsocr.models.loading import load_base
 from dsocr.models.model_card import VLLM_RANKS, Export, model_card
-from dsocr.runs import CALIBRATION, ReadingSettings, RunFolder, to_json, writing_folder
+from dsocr.runs import CALIBRATION, ReadingSettings, RunFolder, to_json
 
 _TYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from dsocr.errors import RunError
-from dsocr.io.files import damage, remove_sealed, write_sealed
+from dsocr.io.atomic import find_damage, remove_folder, write_folder
 from dsocr.models.adapters import WEIGHTS, adapter_files, load_tensors
 from dsocr.runs import CALIBRATION, to_json
 
@@ -50,7 +50,7 @@ def latest_checkpoint(folder: Path, say: Callable[[str], None]) -> Path | None:
     """
     faults: list[tuple[Path, str]] = []
     for place in sorted(folder.glob("step-*"), reverse=True):
-        fault = damage(place)
+        fault = find_damage(place)
         if fault is None:
             _put_aside(faults, f"going on from {place.name}", say)
             return place
@@ -91,7 +91,7 @@ def save_checkpoint(
         yield _STATE, to_json(_plain(state)).encode()
         yield TRAINER_STATE, trainer_state.encode()
 
-    write_sealed(place, files())
+    write_folder(place, files())
 
 
 def save_best(folder: Path, step: int, model: PeftModel, calibration: str) -> None:
@@ -99,7 +99,7 @@ def save_best(folder: Path, step: int, model: PeftModel, calibration: str) -> No
 
     Earlier ones stay, for the checkpoints that know of them.
     """
-    write_sealed(best_path(folder, step), [*adapter_files(model), (CALIBRATION, calibration.encode())])
+    write_folder(best_path(folder, step), [*adapter_files(model), (CALIBRATION, calibration.encode())])
 
 
 def load_trainer_state(place: Path) -> dict[str, Any]:
@@ -145,11 +145,11 @@ def rotate_checkpoints(folder: Path, keep: int) -> None:
     """Remove all checkpoints but the newest `keep`, and the best adapters that none of those knows of."""
     places = sorted(folder.glob("step-*"))
     for old in places[:-keep]:
-        remove_sealed(old)
+        remove_folder(old)
     known = {step for place in places[-keep:] if (step := _best_step(place)) is not None}
     for best in folder.glob("best-*"):
         if step_of(best) not in known:
-            remove_sealed(best)
+            remove_folder(best)
 
 
 def remove_leftovers(folder: Path) -> None:

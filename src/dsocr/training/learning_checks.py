@@ -14,12 +14,12 @@ from typing import Any, Literal
 import torch
 from peft import PeftModel
 
-from dsocr.data.prepare import Progress
 from dsocr.document import Sample
 from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.images import open_image
 from dsocr.inference.decoding import decode
 from dsocr.inference.generation import Generation
+from dsocr.io.processes import ProgressCallback
 from dsocr.models.batch import IGNORED, aligned_labels, collate, normalize_pixels
 from dsocr.models.deepseek_ocr import Encoded, Processor
 from dsocr.training.setup import Collator, undisturbed
@@ -90,7 +90,7 @@ def overfit(
     at_once: int,
     steps: int = STEPS,
     seconds: float = SECONDS,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Trial:
     """Train on these samples until they are read without an error, at most so many steps and seconds; then undo it."""
     with undisturbed(model):

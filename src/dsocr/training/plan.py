@@ -12,8 +12,8 @@ import torch
 
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset, training_samples
-from dsocr.data.prepare import Progress
 from dsocr.document import Sample, Split
+from dsocr.io.processes import ProgressCallback
 from dsocr.models.family import load_processor
 from dsocr.models.loading import choose_device, choose_dtype, is_out_of_memory
 from dsocr.training.preview import REMEMBERED_BYTES, SampleLength, Spread, measure_lengths, spread, within_budget
@@ -262,7 +262,7 @@ class Plan:
         return {**values, "seconds": self.seconds, "seconds_before": self.seconds_before}
 
 
-def make_plan(config: RunConfig, *, probe: bool = True, progress: Progress | None = None) -> Plan:
+def make_plan(config: RunConfig, *, probe: bool = True, progress: ProgressCallback | None = None) -> Plan:
     """Plan a training without starting it. Raises DataError where no sample would be trained on."""
     encoder = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     dataset = Dataset.open(config.dataset, fold=config.fold)

@@ -17,12 +17,12 @@ from rapidfuzz.distance import Levenshtein
 from dsocr.config import RunConfig, load_run_config
 from dsocr.data.check import check_for_base
 from dsocr.data.dataset import Dataset, training_samples
-from dsocr.data.prepare import Progress
 from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, RunError, typed
 from dsocr.images import open_image
 from dsocr.inference.decoding import decode
 from dsocr.inference.generation import Generation
+from dsocr.io.processes import ProgressCallback
 from dsocr.models.batch import IGNORED, collate, drop_ignored_positions
 from dsocr.models.deepseek_ocr import Encoded, Processor
 from dsocr.models.family import load_processor
@@ -221,7 +221,7 @@ PAIRED = 24
 _LOOKED_AT = 3
 
 
-def preflight(config: RunConfig, *, progress: Progress | None = None) -> Preflight:
+def preflight(config: RunConfig, *, progress: ProgressCallback | None = None) -> Preflight:
     """Whether a training of this configuration can learn: every check, up to the first that makes others pointless.
 
     Loads the base, trains a few steps on five samples, and keeps nothing of it.
@@ -256,7 +256,7 @@ def prove(
     config: RunConfig,
     *,
     thorough: bool,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> list[Check]:
     """What can be shown with the network in memory: cheap looks at a few samples and, if `thorough`, trials.
 
@@ -314,7 +314,11 @@ def _cheap(setup: Setup, chosen: Sequence[Sample], encoded: Sequence[Encoded]) -
 
 
 def _trial(
-    setup: Setup, samples: Sequence[Sample], config: RunConfig, generation: Generation, progress: Progress | None
+    setup: Setup,
+    samples: Sequence[Sample],
+    config: RunConfig,
+    generation: Generation,
+    progress: ProgressCallback | None,
 ) -> Iterator[Check]:
     chosen = [samples[place] for place in evenly(len(samples), SAMPLES)]
     trial = overfit(

@@ -10,10 +10,10 @@ from dsocr.config import RunConfig
 from dsocr.data.augment import Augmentation, augment, changes, generator
 from dsocr.data.contact_sheet import SheetRow
 from dsocr.data.dataset import Dataset
-from dsocr.data.prepare import Progress
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
 from dsocr.images import open_image, upright_size
+from dsocr.io.processes import ProgressCallback
 from dsocr.models.deepseek_images import UNTILED, Grid, Resolution, Views, show, shrink
 from dsocr.models.deepseek_ocr import Processor
 
@@ -99,7 +99,7 @@ def within_budget(samples: Sequence[Sample], encoder: Processor, config: RunConf
 
 
 def measure_lengths(
-    samples: Sequence[Sample], encoder: Processor, progress: Progress | None = None
+    samples: Sequence[Sample], encoder: Processor, progress: ProgressCallback | None = None
 ) -> list[SampleLength]:
     """Measure the length of each sample as `encoder` would encode it. Raises DataError for unreadable images."""
     words = len(encoder.prompt_ids()) - encoder.resolution.slots()

@@ -27,7 +27,7 @@ from dsocr.errors import DataError, Interrupted, RunError, typed
 from dsocr.evaluation.evaluate import NO_GUARD, Guard, GuardReading
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.generation import Generation
-from dsocr.io.files import damage, disk_in_sentences, write_sealed
+from dsocr.io.atomic import explain_disk_errors, find_damage, write_folder
 from dsocr.models.adapters import CONFIG, WEIGHTS, adapter_files
 from dsocr.models.checkpoint import find_base
 from dsocr.models.deepseek_ocr import Processor
@@ -186,7 +186,7 @@ class Resumption:
         if validation is None or known is None:
             return
         validation.restore(known)
-        if validation.best_step and (fault := damage(best := best_path(run.checkpoints, validation.best_step))):
+        if validation.best_step and (fault := find_damage(best := best_path(run.checkpoints, validation.best_step))):
             say(f"the best adapter, {best.name}, is damaged ({fault}): the next reading counts as the best so far")
             validation.forget_best()
 
@@ -283,7 +283,7 @@ def train(
     """
     started = time.monotonic()
     run = RunFolder(config.output)
-    with joined() as ranks, disk_in_sentences(run.path), ExitStack() as held:
+    with joined() as ranks, explain_disk_errors(run.path), ExitStack() as held:
         told = _Told(report, warn, say or _Told().say, stage) if ranks.first else _Told()
         lock = RunLock(run)
         checkpoint = ranks.from_first(lambda: _taken_up(run, held, lock, told.say, overwrite=overwrite))
@@ -488,7 +488,7 @@ def _finish(run: RunFolder, made_of: _Material, model: Any, validation: Validati
         unit=card.unit,
     )
     files = _best_files(run, model, validation)
-    write_sealed(run.adapter, [*files, (READING, reading.to_json().encode())], unsealed={READING, CALIBRATION})
+    write_folder(run.adapter, [*files, (READING, reading.to_json().encode())], unhashed={READING, CALIBRATION})
 
 
 def _best_files(run: RunFolder, model: Any, validation: Validation | None) -> list[tuple[str, bytes]]:
@@ -496,7 +496,7 @@ def _best_files(run: RunFolder, model: Any, validation: Validation | None) -> li
     if validation is None or not validation.best_step:
         return list(adapter_files(model))
     best = best_path(run.checkpoints, validation.best_step)
-    if fault := damage(best):
+    if fault := find_damage(best):
         hint = f"with `{run.resume_command}` the weights of the last checkpoint take its place"
         raise RunError(f"the best adapter is damaged: {fault}", where=best, hint=hint)
     # A best adapter from before confidences were fitted with it has no calibration.

@@ -13,20 +13,21 @@ from typing import Self
 from PIL import Image
 
 from dsocr import document
-from dsocr.data.convert import Conversion, Fitting, files_of, refuse_conversion
-from dsocr.data.cutting import LineFile, Refusal, cut_lines, scaled_outline
-from dsocr.data.placement import Notes
-from dsocr.data.prepare import Names, PrepareReport, prepare
+from dsocr.data.convert import Conversion, PageFitter, check_conversion_folder, converted_files
+from dsocr.data.dataset import Dataset
+from dsocr.data.prepare import prepare
+from dsocr.data.source_report import SourceReport
+from dsocr.data.sources import NamePatterns, open_source
 from dsocr.document import Outline, Skipped, SkipReason
 from dsocr.errors import DataError, typed
 from dsocr.formats import FORMATS, choose_format, choose_target
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
 from dsocr.images import IMAGE_SUFFIXES, decode_image, read_bytes
 from dsocr.inference.inputs import choose_segmenter, shown_by
+from dsocr.io.atomic import writing_folder
+from dsocr.io.cropping import CropFailure, LineFile, crop_lines, scale_outline
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, inside, list_files, relative
-from dsocr.io.sources import opened
-from dsocr.runs import writing_folder
 from dsocr.workbench.store import Line, Page, State, Store
 
 _SOURCE = "source"
@@ -104,13 +105,13 @@ class Shelf:
             content=None if picture.number is None else partial(self.content, page),
         )
 
-    def cut(self, page: Page, lines: list[Line]) -> list[Image.Image | Refusal]:
+    def cut(self, page: Page, lines: list[Line]) -> list[Image.Image | CropFailure]:
         """The pictures of lines, with the pixels that `prepare` would cut and training would see, or why there is none.
 
         Raises DataError where the page has no picture.
         """
-        found = cut_lines(self.image(page, lines), self.content(page))
-        if isinstance(found, Refusal):
+        found = crop_lines(self.image(page, lines), self.content(page))
+        if isinstance(found, CropFailure):
             raise DataError(found.message, where=page.name)
         return [_picture(file, page) for file in found[1]]
 
@@ -126,7 +127,7 @@ def opened_shelf(store: Store, source: Path, folder: Path) -> Iterator[Shelf]:
         hint = "give it a folder of its own with --work"
         raise DataError(f"holds corrections of {known}, not of {source.name}", where=folder.parent, hint=hint)
     store.set_setting(_SOURCE, source.resolve().name)
-    with opened(source, folder) as held:
+    with open_source(source, folder) as held:
         if held.path.is_dir():
             yield Shelf(held.path, held.path)
         elif held.path.suffix.lower() in PDF_SUFFIXES:
@@ -142,8 +143,8 @@ def _page_of_pdf(path: Path, number: int) -> bytes:
     return page_image(path, number)
 
 
-def _picture(file: LineFile | Refusal, page: Page) -> Image.Image | Refusal:
-    return file if isinstance(file, Refusal) else decode_image(file.content, name=page.name).image
+def _picture(file: LineFile | CropFailure, page: Page) -> Image.Image | CropFailure:
+    return file if isinstance(file, CropFailure) else decode_image(file.content, name=page.name).image
 
 
 _FIND_LINES = choose_segmenter("builtin")
@@ -152,7 +153,7 @@ _FIND_LINES = choose_segmenter("builtin")
 def fill(
     store: Store,
     shelf: Shelf,
-    notes: Notes,
+    notes: SourceReport,
     *,
     format: str | None = None,
     writer: str | None = None,
@@ -165,29 +166,29 @@ def fill(
     done. `writer` is a column or a pattern, `encoding` that of texts that are not UTF-8, as in `prepare`. What cannot
     be shown goes to `notes`.
     """
-    names = Names({"writer": writer, "page": None, "document": None})
+    names = NamePatterns({"writer": writer, "page": None, "document": None})
     new = 0
     known = {Picture.named(page.image) for page in store.pages()}
     with text_encoding(encoding):
         for one, picture in _told(shelf, format, notes):
-            image = names.named(one, notes)
+            image = names.apply(one, notes)
             if picture not in known and (size := _size(shelf, picture, notes)) is not None:
                 new += store.add_page(*_page(_laid_out(image, shelf, picture, size, notes), picture, size))
     known |= {Picture.named(page.image) for page in store.pages()}
     wanted = [picture for picture in _pictures(shelf, notes) if picture not in known]
     for done, picture in enumerate(wanted, start=1):
         if (size := _size(shelf, picture, notes)) is not None:
-            image = names.named(_untold(shelf, picture, size), notes)
+            image = names.apply(_untold(shelf, picture, size), notes)
             if image.lines:
                 new += store.add_page(*_page(image, picture, size))
             else:
-                notes.add(Skipped(SkipReason.NO_TRANSCRIPTION, picture.name, "no line was found on the image"))
+                notes.skip(Skipped(SkipReason.NO_TRANSCRIPTION, picture.name, "no line was found on the image"))
         tell(done, len(wanted))
-    names.demand_matches()
+    names.require_matches()
     return new
 
 
-def _told(shelf: Shelf, format: str | None, notes: Notes) -> Iterator[tuple[document.Page, Picture]]:
+def _told(shelf: Shelf, format: str | None, notes: SourceReport) -> Iterator[tuple[document.Page, Picture]]:
     """The pages of the format that a source holds, if it holds any."""
     source = shelf.source
     pictures = [source] if source.is_file() else list_files(source, IMAGE_SUFFIXES | PDF_SUFFIXES)
@@ -195,7 +196,7 @@ def _told(shelf: Shelf, format: str | None, notes: Notes) -> Iterator[tuple[docu
     if format is None and pictures and (not held or (source.is_file() and not _has_texts(source))):
         return
     chosen = choose_format(source, format, {})
-    for image in notes.sifted(chosen.read(source, {})):
+    for image in notes.filter_pages(chosen.read(source, {})):
         if image.content is not None and image.image.suffix.lower() not in PDF_SUFFIXES:
             raise DataError(f"the images of {chosen.name} are not files, so no page can be shown", where=source)
         # pages of a PDF are called by their number
@@ -210,7 +211,7 @@ def _has_texts(pdf: Path) -> bool:
 
 
 def _laid_out(
-    image: document.Page, shelf: Shelf, picture: Picture, size: tuple[int, int], notes: Notes
+    image: document.Page, shelf: Shelf, picture: Picture, size: tuple[int, int], notes: SourceReport
 ) -> document.Page:
     """An image; where it is a page with one text of several lines, with the lines found on it.
 
@@ -223,7 +224,7 @@ def _laid_out(
     if len(lines) == len(texts):
         return replace(image, lines=tuple(replace(line, text=text) for line, text in zip(lines, texts, strict=True)))
     told = f"its text has {len(texts)} lines, and {len(lines)} were found on the page, which come without it"
-    notes.add(Skipped(SkipReason.NO_OUTLINE, image.where, told))
+    notes.skip(Skipped(SkipReason.NO_OUTLINE, image.where, told))
     return replace(image, lines=tuple(lines)) if lines else image
 
 
@@ -235,7 +236,7 @@ def _untold(shelf: Shelf, picture: Picture, size: tuple[int, int]) -> document.P
     return document.Page(shelf.root / picture.file, picture.stem, name, tuple(lines), document=picture.document)
 
 
-def _pictures(shelf: Shelf, notes: Notes) -> Iterator[Picture]:
+def _pictures(shelf: Shelf, notes: SourceReport) -> Iterator[Picture]:
     source = shelf.source
     for path in [source] if source.is_file() else list_files(source, IMAGE_SUFFIXES | PDF_SUFFIXES):
         file = relative(path, shelf.root)
@@ -245,17 +246,17 @@ def _pictures(shelf: Shelf, notes: Notes) -> Iterator[Picture]:
         try:
             numbers = range(1, count_pages(path) + 1)
         except DataError as error:
-            notes.add(Skipped(SkipReason.BAD_SOURCE, file, error.message))
+            notes.skip(Skipped(SkipReason.BAD_SOURCE, file, error.message))
             continue
         yield from (Picture(file, number) for number in numbers)
 
 
-def _size(shelf: Shelf, picture: Picture, notes: Notes) -> tuple[int, int] | None:
+def _size(shelf: Shelf, picture: Picture, notes: SourceReport) -> tuple[int, int] | None:
     """Pixels across and down; None where there is no picture, which is noted."""
     try:
         return decode_image(shelf.stored(picture), name=picture.name).image.size
     except DataError as error:
-        notes.add(Skipped(SkipReason.BAD_IMAGE, picture.name, error.message))
+        notes.skip(Skipped(SkipReason.BAD_IMAGE, picture.name, error.message))
         return None
 
 
@@ -266,7 +267,7 @@ def _page(image: document.Page, picture: Picture, size: tuple[int, int]) -> tupl
 
 def _line(place: int, line: document.Line, image: document.Page, size: tuple[int, int]) -> Line:
     text = line.text.strip()
-    outline = scaled_outline(line, image, size) or Outline((0, 0, *size))
+    outline = scale_outline(line, image, size) or Outline((0, 0, *size))
     return Line(0, 0, place, outline, text, State.READ if text else State.UNREAD)
 
 
@@ -294,14 +295,14 @@ def export(store: Store, shelf: Shelf, out: Path, *, to: str, accepted_only: boo
     Raises DataError where `out` holds something else than an earlier export.
     """
     target = choose_target(to)
-    refuse_conversion(out, shelf.root, overwrite=overwrite)
-    notes, stems, texts = Notes(strict=False), UniqueStems(), Counter[str]()
-    fitting = Fitting(lambda: _images(store, shelf, accepted_only=accepted_only), Names({}), target)
+    check_conversion_folder(out, shelf.root, overwrite=overwrite)
+    notes, stems, texts = SourceReport(strict=False), UniqueStems(), Counter[str]()
+    fitting = PageFitter(lambda: _images(store, shelf, accepted_only=accepted_only), NamePatterns({}), target)
     with writing_folder(out) as folder:
         with closing(target.open(folder, ())) as writing:
-            for image in fitting.images(notes):
+            for image in fitting.pages(notes):
                 for left in writing.add(image, stems.take(image.name)).skipped:
-                    notes.add(left)
+                    notes.skip(left)
                 texts[image.name] += sum(bool(line.text) for line in image.lines)
         card = Conversion(
             source=store.setting("source") or shelf.root.name,
@@ -311,16 +312,16 @@ def export(store: Store, shelf: Shelf, out: Path, *, to: str, accepted_only: boo
             lines=sum(texts.values()),
             splits={},
             left_behind=[],
-            left_out={},
+            skipped={},
             unmatched={},
-            remarks=[f"{item.where}: {item.message}" for item in notes.skipped],
-            files=files_of(folder),
+            notes=[f"{item.where}: {item.message}" for item in notes.skipped],
+            files=converted_files(folder),
         )
         card.write(folder)
     return Exported(out, len(texts), sum(texts.values()), notes.skipped)
 
 
-def export_dataset(store: Store, shelf: Shelf, out: Path, *, overwrite: bool = False) -> PrepareReport:
+def export_dataset(store: Store, shelf: Shelf, out: Path, *, overwrite: bool = False) -> Dataset:
     """Make a dataset folder of the accepted lines. DataError where there are none, or `out` is something else.
 
     Writers, else pages, stand in one split each, but from few pages lines are split: one page of three for validation

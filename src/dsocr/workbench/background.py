@@ -15,12 +15,12 @@ from typing import Any, BinaryIO, Protocol
 from PIL import Image
 
 from dsocr.config import RunConfig, load_config, load_run_config
-from dsocr.data.cutting import Refusal
 from dsocr.document import SkipReason
 from dsocr.errors import DataError, DsocrError, RunError
 from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.history import read_history
 from dsocr.inference.confidence import Prediction
+from dsocr.io.cropping import CropFailure
 from dsocr.runs import RunFolder, write_atomically
 from dsocr.workbench.archive import Shelf, export_dataset
 from dsocr.workbench.store import Line, Page, State, Store
@@ -96,9 +96,9 @@ class Reading:
         try:
             found = self._shelf.cut(page, lines)
         except DataError as error:
-            found = [Refusal(SkipReason.BAD_IMAGE, error.message)] * len(lines)
-        self.left_out += [f"{page.name}: {one.message}" for one in found if isinstance(one, Refusal)]
-        return [None if isinstance(one, Refusal) else one for one in found]
+            found = [CropFailure(SkipReason.BAD_IMAGE, error.message)] * len(lines)
+        self.left_out += [f"{page.name}: {one.message}" for one in found if isinstance(one, CropFailure)]
+        return [None if isinstance(one, CropFailure) else one for one in found]
 
 
 _PATIENCE = 60

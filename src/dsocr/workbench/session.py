@@ -10,8 +10,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from dsocr.data.cutting import Refusal
 from dsocr.errors import DataError
+from dsocr.io.cropping import CropFailure
 from dsocr.workbench.archive import Shelf
 from dsocr.workbench.background import Reading, Tally, Training
 from dsocr.workbench.store import Line, Page, Store
@@ -57,7 +57,7 @@ class Workbench:
 
         def cut() -> bytes:
             (picture,) = self.shelf.cut(page, [line])
-            if isinstance(picture, Refusal):
+            if isinstance(picture, CropFailure):
                 raise DataError(picture.message, where=page.name)
             return _jpeg(picture)
 

@@ -585,7 +585,7 @@ class Window:
         """Write it out, which may take minutes: what was written, and what was left out."""
         bench = self._bench
         if kind == _DATASET:
-            return [str(export_dataset(bench.store, bench.shelf, out, overwrite=True).dataset)]
+            return [str(export_dataset(bench.store, bench.shelf, out, overwrite=True).folder)]
         done = export(bench.store, bench.shelf, out, to=kind, accepted_only=accepted_only, overwrite=out.exists())
         told = self._say("written", pages=done.pages, texts=done.texts, out=done.out)
         return [told, *(f"{left.where}: {left.message}" for left in done.skipped)]

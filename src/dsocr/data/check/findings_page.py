@@ -14,8 +14,7 @@ from dsocr.data.check.findings import SEVERITIES, Example, Finding, Findings
 from dsocr.data.check.samples import CheckedSample
 from dsocr.data.check.text_checks import find_invisible, printable
 from dsocr.document import Sample, Split
-from dsocr.html import BAR, plot_svg, render
-from dsocr.images import Thumbnails
+from dsocr.html import BAR, Thumbnails, plot_svg, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

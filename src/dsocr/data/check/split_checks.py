@@ -9,7 +9,7 @@ from dsocr.data.check.image_checks import similar_with_any_text, similar_with_sa
 from dsocr.data.check.samples import CheckedSample
 from dsocr.data.check.text_checks import find_invisible, printable
 from dsocr.data.dataset import METADATA_FILE, Dataset, split_hash
-from dsocr.data.splits import crossing, page_key
+from dsocr.data.splits import find_crossing, page_key
 from dsocr.document import Sample, Split
 from dsocr.text import comparable, letters_of
 
@@ -40,7 +40,7 @@ def check_crossing(dataset: Dataset, samples: Sequence[CheckedSample], findings:
             # It leaks even if pages were not the unit, unless the user chose to split by text.
             severity = "warning"
         first = {key(item.sample): item for item in reversed(samples)}
-        for value, splits in crossing((key(item.sample), item.sample.split) for item in samples).items():
+        for value, splits in find_crossing((key(item.sample), item.sample.split) for item in samples).items():
             findings.add(f"{kind}-crosses", severity, message, first[value], f"{value!r} in {' and '.join(splits)}")
     if "writer" in promised:
         for item in samples:

@@ -11,7 +11,8 @@ from dsocr.evaluation.report.lines import chapters_of, read_lines
 from dsocr.evaluation.report.plots import writers_label, writers_plot, writers_size
 from dsocr.evaluation.report.report import Rate, line_context, score_changes
 from dsocr.html import counted, plot_svg, render
-from dsocr.runs import to_json, write_atomically, writing_folder, writing_whole
+from dsocr.io.atomic import writing_folder
+from dsocr.runs import to_json, write_atomically, writing_whole
 
 PAGE, NUMBERS, CHANGES, PLOT = "comparison.html", "comparison.json", "changes.jsonl", "writers.svg"
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from dsocr.document import PackedImage
 from dsocr.evaluation.metrics import stretches
 from dsocr.evaluation.scores import FAILURES, LineScore
-from dsocr.images import Thumbnails
+from dsocr.html import Thumbnails
 
 MOST_PICTURES = 12 * 2**20
 """Bytes of all images together."""

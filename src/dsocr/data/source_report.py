@@ -1,0 +1,110 @@
+"""Collect what is skipped, changed or ambiguous while a source is read."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict
+
+from dsocr.document import Item, Note, Page, Skipped
+from dsocr.errors import DataError
+
+MAX_EXAMPLES = 10
+"""Examples of each kind in a card."""
+
+
+class CountCard(BaseModel):
+    """A count and the first examples, as cards store them."""
+
+    model_config = ConfigDict(frozen=True)
+
+    count: int
+    examples: list[str]
+
+
+@dataclass
+class TextChanges:
+    """Number of texts that a rule changed, and the first of the changes."""
+
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
+
+@dataclass
+class SourceReport:
+    """What happened while a source was read: items skipped, names unmatched, texts changed, notes for the user.
+
+    `pages` counts the pages read, `reused` those whose crops of an earlier run were used again. With `strict` the first
+    fault is raised as a DataError instead.
+    """
+
+    strict: bool = False
+    skipped: list[Skipped] = field(default_factory=list)
+    unmatched: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    notes: list[str] = field(default_factory=list)
+    text_changes: dict[str, TextChanges] = field(default_factory=lambda: defaultdict(TextChanges))
+    pages: int = 0
+    reused: int = 0
+
+    def skip(self, item: Skipped) -> None:
+        """Record a skipped item."""
+        if self.strict and item.reason.is_fault:
+            code = item.reason.name.lower().replace("_", "-")
+            raise DataError(f"{item.reason}: {item.message}", code=code, where=item.where)
+        self.skipped.append(item)
+
+    def note(self, message: str) -> None:
+        """Record something that is no fault but worth knowing."""
+        self.notes.append(message)
+
+    def add_unmatched(self, kind: str, pattern: str, name: str) -> None:
+        """Record that the writer, page or document of an image is unknown."""
+        if self.strict:
+            raise DataError(f"the {kind} pattern {pattern} does not match", code="pattern-unmatched", where=name)
+        self.unmatched[kind].append(name)
+
+    def add_change(self, rule: str, where: str, change: str) -> None:
+        """Record that a rule of the text policy changed a text."""
+        changes = self.text_changes[rule]
+        changes.count += 1
+        if len(changes.examples) < MAX_EXAMPLES:
+            changes.examples.append(f"{where}: {change}")
+
+    def filter_pages(self, items: Iterable[Item]) -> Iterator[Page]:
+        """The pages among what a source yields; the rest is recorded."""
+        for item in items:
+            if isinstance(item, Skipped):
+                self.skip(item)
+            elif isinstance(item, Note):
+                self.note(item.message)
+            else:
+                yield item
+
+    def skipped_card(self) -> dict[str, CountCard]:
+        """Skipped items by reason, as cards store them."""
+        return count_examples((item.reason, f"{item.where}: {item.message}") for item in self.skipped)
+
+    def unmatched_card(self) -> dict[str, CountCard]:
+        """Unmatched names by kind of pattern, as cards store them."""
+        return count_examples((kind, name) for kind, names in self.unmatched.items() for name in names)
+
+    def changes_card(self) -> dict[str, CountCard]:
+        """Changed texts by rule, as cards store them."""
+        return {rule: CountCard(count=part.count, examples=part.examples) for rule, part in self.text_changes.items()}
+
+    def explain_empty(self) -> str:
+        """The reasons why items were skipped, to follow a message that nothing is left."""
+        if not self.skipped:
+            return ": the source has none"
+        counts = Counter(item.reason for item in self.skipped)
+        reasons = "".join(f"\n  {count} x {reason}" for reason, count in counts.most_common())
+        first = self.skipped[0]
+        return f"; skipped:{reasons}\n  first: {first.where}: {first.message}"
+
+
+def count_examples(items: Iterable[tuple[str, str]]) -> dict[str, CountCard]:
+    """Count (kind, example) pairs by kind, with the first examples."""
+    by_kind: dict[str, list[str]] = defaultdict(list)
+    for kind, example in items:
+        by_kind[str(kind)].append(example)
+    return {kind: CountCard(count=len(found), examples=found[:MAX_EXAMPLES]) for kind, found in by_kind.items()}

@@ -1,0 +1,413 @@
+"""Decide which split, and which fold, each sample goes to: by what unit, what is fixed, and what users should know."""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from dsocr.data.dataset import Dataset
+from dsocr.data.source_report import SourceReport
+from dsocr.data.splits import (
+    GIVEN,
+    Label,
+    SplitCandidate,
+    assign_balanced,
+    assign_groups,
+    group_candidates,
+    known_units,
+    page_key,
+    parse_units,
+    split_of_fold,
+)
+from dsocr.document import Skipped, SkipReason, Split
+from dsocr.errors import DataError
+from dsocr.images import IMAGE_SUFFIXES
+from dsocr.io.encodings import read_text
+from dsocr.io.files import parse_split
+
+MIN_FOLDS = 3
+"""One to test, one to validate and one to train."""
+
+_HELD_OUT = {Split.VALIDATION, Split.TEST}
+_WITHOUT = {
+    Split.TRAIN: "it can be evaluated on, not trained on",
+    Split.VALIDATION: "training keeps the last weights instead of the best",
+    Split.TEST: "an evaluation needs other data",
+}
+"""What the absence of a split means."""
+_TOLERANCE = 0.02
+"""Fraction of all samples by which a split may miss its size before users are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedEntry:
+    """A name in a list of fixed splits; `where` is its file and line."""
+
+    name: str
+    split: Split
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class FixedList:
+    """A list of names whose split is fixed, with the SHA-256 of its file."""
+
+    file: str
+    sha256: str
+    entries: tuple[FixedEntry, ...]
+
+
+def read_fixed_list(path: Path) -> FixedList:
+    """Read lines of a name, and optionally a tab and its split (test by default); # begins a comment line."""
+    entries = []
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        where = f"{path.name}:{number}"
+        name, tab, word = line.strip().partition("\t")
+        split = parse_split(word) if tab else Split.TEST
+        if split is None:
+            message = f"{word.strip()!r} is not a split; write train, validation or test after the tab"
+            raise DataError(message, code="fixed-list-split", where=where)
+        entries.append(FixedEntry(name.strip(), split, where))
+    if not entries:
+        raise DataError("the list is empty", code="fixed-list-empty", where=path)
+    return FixedList(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), tuple(entries))
+
+
+def match_fixed(entries: Iterable[FixedEntry], candidates: Sequence[SplitCandidate]) -> dict[int, FixedEntry]:
+    """Index of a sample -> the entry that names it.
+
+    Raises DataError for a name that is unknown or ambiguous, and for two entries that disagree.
+    """
+    index = _index_names(candidates)
+    fixed: dict[int, FixedEntry] = {}
+    for entry in entries:
+        for place in sorted(_find_named(entry, index)):
+            other = fixed.setdefault(place, entry)
+            if other.split != entry.split:
+                message = f"{entry.name!r} is assigned to {entry.split}, but {other.where} assigns it to {other.split}"
+                raise DataError(message, code="fixed-list-conflict", where=entry.where)
+    return fixed
+
+
+_Index = Mapping[str, Mapping[tuple[str, str], Sequence[int]]]
+"""Name -> the (kind, full name) it may mean -> indices of the samples."""
+_KINDS = ("writer", "document", "page", "image")
+
+
+def _index_names(candidates: Sequence[SplitCandidate]) -> _Index:
+    index: dict[str, dict[tuple[str, str], list[int]]] = defaultdict(lambda: defaultdict(list))
+    for place, one in enumerate(candidates):
+        full_page = page_key(one.document, one.page)
+        for kind, names, full_name in (
+            ("writer", {one.writer}, one.writer),
+            ("document", {one.document}, one.document),
+            ("page", {one.page, full_page}, full_page),
+            ("image", {one.name, one.name.rpartition("/")[2]}, one.name),
+        ):
+            for name in names:
+                if name and full_name:
+                    index[name][kind, full_name].append(place)
+    return index
+
+
+def _find_named(entry: FixedEntry, index: _Index) -> Sequence[int]:
+    kind, colon, rest = entry.name.partition(":")
+    has_kind = colon and kind in _KINDS and entry.name not in index
+    name, kinds = (rest, (kind,)) if has_kind else (entry.name, _KINDS)
+    path = PurePosixPath(name.replace("\\", "/"))
+    spellings = {name, str(path.with_suffix("")) if path.suffix.lower() in IMAGE_SUFFIXES else str(path)}
+    meanings = {
+        meaning: places
+        for spelling in spellings
+        for meaning, places in index.get(spelling, {}).items()
+        if meaning[0] in kinds
+    }
+    if not meanings:
+        message = f"no writer, document, page or image of the source is called {entry.name!r}"
+        raise DataError(message, code="fixed-list-unknown", where=entry.where)
+    if len(set(map(tuple, meanings.values()))) > 1:
+        listed = " or ".join(f"{' '.join(key)} ({len(places)} samples)" for key, places in sorted(meanings.items()))
+        hint = f"write which one, e.g. {min(meanings)[0]}:{name}, or an image's full path"
+        message = f"{entry.name!r} is ambiguous: {listed}"
+        raise DataError(message, code="fixed-list-ambiguous", where=entry.where, hint=hint)
+    return next(iter(meanings.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierDataset:
+    """The samples of an earlier dataset with their splits and folds, and the unit it was split by."""
+
+    name: str
+    split_by: str
+    samples: tuple[SplitCandidate, ...]
+
+
+def read_earlier_dataset(folder: Path) -> EarlierDataset:
+    """Read the splits of an existing dataset."""
+    dataset = Dataset.open(folder)
+    samples = tuple(
+        SplitCandidate(
+            name=sample.id,
+            where=where,
+            text=sample.text,
+            writer=sample.writer,
+            document=sample.document,
+            page=sample.page,
+            split=sample.split,
+            fold=sample.fold,
+        )
+        for split in Split
+        for where, sample in dataset.numbered(split)
+    )
+    return EarlierDataset(folder.name, dataset.card.split_by, samples)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """How to split samples.
+
+    `split_by` is a unit, several joined by `+`, "given" for the source's own splits, or None to choose. `stratify`
+    evens out lengths and scripts. With `folds` every sample gets a fold and the splits are those of fold 1, whatever
+    the fractions. The samples in `fixed` and the groups of `earlier` keep their split.
+    """
+
+    fractions: Mapping[Split, float]
+    split_by: str | None = None
+    seed: int = 17
+    stratify: bool = True
+    folds: int | None = None
+    fixed: FixedList | None = None
+    earlier: EarlierDataset | None = None
+
+    def __post_init__(self) -> None:
+        if self.split_by not in (None, GIVEN):
+            parse_units(self.split_by)
+        if self.folds is not None and self.folds < MIN_FOLDS:
+            message = f"folds must be at least {MIN_FOLDS}, not {self.folds}: one tests, one validates, the rest train"
+            raise DataError(message, code="too-few-folds")
+        if self.folds is not None and (self.fixed or self.split_by == GIVEN):
+            what = "a list of fixed names" if self.fixed else "the source's own splits"
+            message = f"folds cannot be combined with {what}: every fold is the test split once"
+            raise DataError(message, code="folds-conflict")
+
+    def target_fractions(self) -> dict[Split, float]:
+        """Fraction of the samples that each split should get."""
+        if self.folds is None:
+            return dict(self.fractions)
+        one = 1 / self.folds
+        return {Split.TRAIN: 1 - 2 * one, Split.VALIDATION: one, Split.TEST: one}
+
+
+@dataclass(frozen=True, slots=True)
+class SplitAssignment:
+    """The unit used, and for each sample its split (None: not in the dataset) and fold (None: no folds)."""
+
+    unit: str
+    splits: list[Split | None]
+    folds: list[int | None]
+
+
+def assign_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report: SourceReport) -> SplitAssignment:
+    """Assign each sample to a split; skipped samples and notes for the user go to `report`."""
+    unit = _choose_unit(candidates, plan)
+    if unit == GIVEN:
+        return _use_given_splits(candidates, plan, report)
+    groups = group_candidates(candidates, parse_units(unit))
+    if plan.folds is not None and len(set(groups)) < plan.folds:
+        message = f"{plan.folds} folds need at least as many groups by {unit}, but there are {len(set(groups))}"
+        raise DataError(message, code="too-few-groups")
+    _check_largest_group(Counter(groups), unit, plan, report)
+    assigner = _Assigner(candidates, groups, unit, plan, report)
+    splits: list[Split | None]
+    folds: list[int | None] = [None] * len(groups)
+    if plan.folds is None:
+        fixed = assigner.earlier_labels(lambda one: one.split) | assigner.given_splits() | assigner.listed_splits()
+        assigned = assigner.assign(plan.fractions, fixed)
+        splits = [assigned[group] for group in groups]
+    else:
+        shares = dict.fromkeys(range(1, plan.folds + 1), 1 / plan.folds)
+        numbered = assigner.assign(shares, assigner.earlier_labels(lambda one: one.fold))
+        folds = [numbered[group] for group in groups]
+        splits = [split_of_fold(numbered[group], 1, plan.folds) for group in groups]
+    _check_sizes(splits, plan, report)
+    return SplitAssignment(unit, splits, folds)
+
+
+def _choose_unit(candidates: Sequence[SplitCandidate], plan: SplitPlan) -> str:
+    """The unit asked for, else that of the earlier dataset, else the source's splits or the largest known unit."""
+    known = known_units(candidates)
+    if plan.folds is None and any(one.split for one in candidates):
+        known.insert(0 if _has_complete_splits(candidates) else len(known), GIVEN)
+    earlier_unit = plan.earlier.split_by if plan.earlier and plan.earlier.split_by != GIVEN else None
+    wanted = plan.split_by or earlier_unit
+    if wanted is None:
+        return known[0]
+    for unit in wanted.split("+"):
+        if unit not in known:
+            message = f"cannot split by {unit!r}, which is unknown for these samples; known are: {', '.join(known)}"
+            raise DataError(message, code="unit-not-known")
+    return wanted
+
+
+def _has_complete_splits(candidates: Sequence[SplitCandidate]) -> bool:
+    """True if the source names validation or test samples, and either train samples or a split for every sample."""
+    given = {one.split for one in candidates}
+    return bool(given & _HELD_OUT) and (Split.TRAIN in given or None not in given)
+
+
+def _use_given_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report: SourceReport) -> SplitAssignment:
+    fixed = match_fixed(plan.fixed.entries, candidates) if plan.fixed else {}
+    splits = [fixed[place].split if place in fixed else one.split for place, one in enumerate(candidates)]
+    for one, split in zip(candidates, splits, strict=True):
+        if split is None:
+            report.skip(Skipped(SkipReason.NO_SPLIT, one.where, "neither train, validation nor test"))
+    if missing := [split for split in Split if split not in splits]:
+        names = " and ".join(f"no {split}" for split in missing)
+        unit = known_units(candidates)[0]
+        report.note(f"the source has {names} split: {_WITHOUT[missing[0]]}; --split-by {unit} draws new splits")
+    return SplitAssignment(GIVEN, splits, [None] * len(candidates))
+
+
+@dataclass(frozen=True, slots=True)
+class _Assigner:
+    """Assigns groups to splits or folds, after finding those that have no choice."""
+
+    candidates: Sequence[SplitCandidate]
+    groups: Sequence[str]
+    unit: str
+    plan: SplitPlan
+    report: SourceReport
+
+    def assign(self, fractions: Mapping[Label, float], fixed: Mapping[str, Label]) -> dict[str, Label]:
+        if self.plan.stratify:
+            texts = [one.text for one in self.candidates]
+            return assign_balanced(self.groups, texts, fractions, self.plan.seed, unit=self.unit, fixed=fixed)
+        return assign_groups(Counter(self.groups), fractions, self.plan.seed, unit=self.unit, fixed=fixed)
+
+    def listed_splits(self) -> dict[str, Split]:
+        """Splits of the groups that a list of fixed names mentions."""
+        if self.plan.fixed is None:
+            return {}
+        matched = match_fixed(self.plan.fixed.entries, self.candidates)
+        first: dict[str, FixedEntry] = {}
+        for place, entry in matched.items():
+            other = first.setdefault(self.groups[place], entry)
+            if other.split != entry.split:
+                message = f"{entry.name!r} is assigned to {entry.split}, but is in one group with {other.name!r}"
+                raise self._conflict(f"{message} ({other.where}), assigned to {other.split}", entry.where)
+        if followed := sum(group in first for group in self.groups) - len(matched):
+            self.report.note(
+                f"{self.plan.fixed.file} fixes {len(matched)} samples, and {followed} more of their groups"
+            )
+        return {group: entry.split for group, entry in first.items()}
+
+    def given_splits(self) -> dict[str, Split]:
+        """Splits of the groups with samples that the source assigns to validation or test, if it names no others."""
+        if any(one.split == Split.TRAIN for one in self.candidates):
+            draws = self.plan.split_by is None and self.plan.fractions[Split.TRAIN] < 1
+            if draws and not _has_complete_splits(self.candidates):
+                self.report.note(
+                    "the source has only a train split, so new splits were drawn; --split-by given keeps it"
+                )
+            return {}
+        held_out = [
+            (group, one) for group, one in zip(self.groups, self.candidates, strict=True) if one.split in _HELD_OUT
+        ]
+        if len(held_out) == len(self.candidates):
+            return {}
+        first: dict[str, SplitCandidate] = {}
+        for group, one in held_out:
+            other = first.setdefault(group, one)
+            if other.split != one.split:
+                message = f"the source assigns it to {one.split}, but {other.where} of the same group to {other.split}"
+                raise self._conflict(message, one.where)
+        if held_out:
+            followed = sum(group in first for group in self.groups) - len(held_out)
+            message = f"the source assigns {len(held_out)} samples to validation or test"
+            self.report.note(f"{message}, and {followed} more of their groups follow them")
+        return {group: one.split for group, one in first.items() if one.split is not None}
+
+    def _conflict(self, message: str, where: str) -> DataError:
+        hint = f"it is split by {self.unit}; a smaller unit may separate them"
+        return DataError(message, code="split-conflict", where=where, hint=hint)
+
+    def earlier_labels(self, label_of: Callable[[SplitCandidate], Label | None]) -> dict[str, Label]:
+        """Labels of the groups that an earlier dataset already has.
+
+        Raises DataError if a group is in two of its splits, or if new samples join groups of different splits.
+        """
+        earlier = self.plan.earlier
+        if earlier is None:
+            return {}
+        units, known = parse_units(self.unit), self._known_labels(earlier, label_of)
+        kept: dict[str, tuple[Label, str]] = {}
+        for one, group in zip(self.candidates, self.groups, strict=True):
+            for unit in units:
+                # A writer may have been unknown then: the page by which the sample was assigned tells its split.
+                own, *smaller = one.keys(unit)
+                keys = [own, *(key for key in smaller if not key.startswith("text "))]
+                key = next((key for key in keys if key in known), None)
+                if key is None:
+                    continue
+                before, because = kept.setdefault(group, (known[key], key))
+                if before != known[key]:
+                    message = f"new samples join {because!r} in {before} and {key!r} in {known[key]} of {earlier.name}"
+                    raise _earlier_conflict(message, self._first_new(group, known) or one.where)
+        new = len(set(self.groups)) - len(kept)
+        self.report.note(f"{len(kept)} groups by {self.unit} keep their split in {earlier.name}, {new} are new")
+        return {group: label for group, (label, _) in kept.items()}
+
+    def _known_labels(
+        self, earlier: EarlierDataset, label_of: Callable[[SplitCandidate], Label | None]
+    ) -> dict[str, Label]:
+        """Key -> label in the earlier dataset."""
+        known: dict[str, tuple[Label, str]] = {}
+        for one in earlier.samples:
+            if (label := label_of(one)) is None:
+                continue
+            for unit in parse_units(self.unit):
+                key = next(one.keys(unit))
+                before, where = known.setdefault(key, (label, one.where))
+                if before != label:
+                    message = (
+                        f"{key!r} is in two splits of {earlier.name}: {before} ({where}) and {label} ({one.where})"
+                    )
+                    raise _earlier_conflict(message)
+        return {key: label for key, (label, _) in known.items()}
+
+    def _first_new(self, group: str, known: Mapping[str, object]) -> str | None:
+        """Place of the first sample of a group that the earlier dataset does not have."""
+        units = parse_units(self.unit)
+        of_group = (one for one, its_group in zip(self.candidates, self.groups, strict=True) if its_group == group)
+        return next((one.where for one in of_group if any(next(one.keys(unit)) not in known for unit in units)), None)
+
+
+def _earlier_conflict(message: str, where: str | None = None) -> DataError:
+    hint = "use another seed or unit and no --like to draw all splits anew"
+    return DataError(message, code="earlier-split-conflict", where=where, hint=hint)
+
+
+def _check_largest_group(sizes: Mapping[str, int], unit: str, plan: SplitPlan, report: SourceReport) -> None:
+    """Joined units can merge nearly all samples into one group. Raises DataError if too few groups are left."""
+    largest, *others = sorted(sizes.values(), reverse=True)
+    total, fractions = largest + sum(others), plan.target_fractions().values()
+    if "+" not in unit or largest <= (max(fractions) + _TOLERANCE) * total:
+        return
+    rest = ", ".join(map(str, others[:3])) or "none"
+    message = f"split by {unit}, {largest} of {total} samples are one group; the next largest: {rest}"
+    first = unit.partition("+")[0]
+    if len(sizes) < sum(share > 0 for share in fractions):
+        hint = f"split by {first} alone; the card counts what crosses splits"
+        raise DataError(message, code="group-too-large", hint=hint)
+    report.note(f"{message}; --split-by {first} comes nearer to the fractions, and the card counts what crosses splits")
+
+
+def _check_sizes(splits: Sequence[Split | None], plan: SplitPlan, report: SourceReport) -> None:
+    counts, wanted = Counter(splits), plan.target_fractions()
+    got = {split: counts[split] / len(splits) for split in Split}
+    if any(abs(got[split] - wanted[split]) > _TOLERANCE for split in Split):
+        shares, asked = ("/".join(f"{part[split]:.2f}" for split in Split) for part in (got, wanted))
+        report.note(f"the splits are {shares} instead of {asked}: whole groups come no nearer")
