@@ -164,7 +164,7 @@ def test_the_card_says_which_published_split_it_is(tmp_path: Path) -> None:
     write(tmp_path / "iam" / "test.uttlist", "b02-000")
     card = prepare(tmp_path / "iam", tmp_path / "out").card
     assert card.split_by == "given"
-    published, missing = card.remarks
+    published, missing = card.notes
     assert published == "the splits are those of Aachen (uttlist): test.uttlist, train.uttlist"
     assert missing.startswith("the source gives no validation split")
     assert {split: part.samples for split, part in card.splits.items()} == {Split.TRAIN: 2, Split.TEST: 2}

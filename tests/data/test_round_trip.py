@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dsocr.formats.dataset_folder import read_dataset
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lxml import etree
 from PIL import Image
 
-from dsocr.data.convert import convert
+from dsocr.data.convert import convert, read_dataset
 from dsocr.document import Line, Outline, Page, Point, Skipped, Split
 from dsocr.formats import FORMATS, TARGETS, alto, choose_format, page
 from dsocr.formats.alto import alto_document

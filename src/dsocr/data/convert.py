@@ -169,12 +169,12 @@ def _reader(
 ) -> tuple[str, Callable[[], Iterator[Item]]]:
     """The name of the source's format, and a function that reads it from the start."""
     if format_ is None and not columns and is_dataset(opened.path):
-        return "dataset", lambda: chain(opened.items, _read_dataset(opened.path))
+        return "dataset", lambda: chain(opened.items, read_dataset(opened.path))
     chosen = choose_format(opened.path, format_, columns)
     return chosen.name, lambda: chain(opened.items, chosen.read(opened.path, columns))
 
 
-def _read_dataset(folder: Path) -> Iterator[Page]:
+def read_dataset(folder: Path) -> Iterator[Page]:
     """The samples of a dataset folder as images of one line each.
 
     Their place on the original page goes to `columns`, since it is not a place on this image.
