@@ -230,7 +230,9 @@ def _write(
         for row in rows:
             name = str(row.columns["file_name"])
             if PurePosixPath(name).parent != PurePosixPath(IMAGES_FOLDER):
-                raise DataError(f"image {name!r} is not in {IMAGES_FOLDER}/", where=row.sample.id, code="image-misplaced")
+                raise DataError(
+                    f"image {name!r} is not in {IMAGES_FOLDER}/", where=row.sample.id, code="image-misplaced"
+                )
             # `datasets` requires the same columns in every row, but old rows may lack some.
             columns = {"writer": "", "page": "", "document": "", **row.columns}
             yield StoredSample(_read_unchanged(row), row.digest, name, columns, "")
