@@ -35,9 +35,9 @@ from dsocr.inference.reader import Transcriber
 from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
-from dsocr.workbench.archive import Shelf, fill, opened_shelf
-from dsocr.workbench.background import Reading, Training
-from dsocr.workbench.store import Line, Page, State, Store
+from dsocr.workbench.archive import Archive, import_pages, open_archive
+from dsocr.workbench.background import BackgroundReader, BackgroundTraining
+from dsocr.workbench.store import State, Store, StoredLine, StoredPage
 from measuring import PROJECT, append_json, machine, told
 
 COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT.parent / "shared" / "data" / "copiste")
@@ -74,9 +74,9 @@ def true_texts(folder: Path) -> dict[tuple[str, float], str]:
     """What really stands in each line, by its page's name and its place there."""
     with (
         closing(Store.open(folder / "truth.sqlite")) as store,
-        opened_shelf(store, folder / "truth", folder / "unpacked-truth") as shelf,
+        open_archive(store, folder / "truth", folder / "unpacked-truth") as archive,
     ):
-        fill(store, shelf, SourceReport(strict=False), format="alto", writer=WRITER)
+        import_pages(store, archive, SourceReport(strict=False), format="alto", writer=WRITER)
         names = {page.number: page.name for page in store.pages()}
         return {(names[line.page], line.place): line.text for line in store.lines()}
 
@@ -88,56 +88,63 @@ def base_reader(config: RunConfig) -> Transcriber:
     return Transcriber(base.network, encoder, Generation(**config.generation.model_dump()), TextPolicy())
 
 
-def to_correct(lines: Sequence[Line], count: int) -> list[Line]:
+def to_correct(lines: Sequence[StoredLine], count: int) -> list[StoredLine]:
     """The first lines of every page, in turn over the pages."""
-    by_page: dict[int, list[Line]] = {}
+    by_page: dict[int, list[StoredLine]] = {}
     for line in lines:
         by_page.setdefault(line.page, []).append(line)
     in_turn = (line for turn in zip_longest(*by_page.values()) for line in turn if line is not None)
     return list(islice(in_turn, count))
 
 
-def train(training: Training) -> Path:
+def train(training: BackgroundTraining) -> Path:
     """Press the button, and wait for the adapter."""
     run = training.start()
-    while (standing := training.standing()) is None or standing.is_at_work:
+    while (status := training.status()) is None or status.is_running:
         time.sleep(1)
-    if standing.fault:
-        sys.exit(f"the training ended: {standing.fault}")
+    if status.error:
+        sys.exit(f"the training ended: {status.error}")
     return run
 
 
-def read_again(run: Path, shelf: Shelf, pages: Mapping[int, Page], lines: Sequence[Line]) -> dict[str, Text]:
+def read_again(
+    run: Path, archive: Archive, pages: Mapping[int, StoredPage], lines: Sequence[StoredLine]
+) -> dict[str, Text]:
     """What the new adapter reads, by the line's number."""
     reader = Transcriber.of_run(RunFolder(run))
 
-    def pictures() -> Iterator[tuple[str, Image.Image | None]]:
+    def images() -> Iterator[tuple[str, Image.Image]]:
         for page in pages.values():
             own = [line for line in lines if line.page == page.number]
-            yield from zip((str(line.number) for line in own), shelf.cut(page, own), strict=True)
+            cut = zip((str(line.number) for line in own), archive.cut(page, own), strict=True)
+            yield from ((name, image) for name, image in cut if isinstance(image, Image.Image))
 
-    shown = ((name, picture) for name, picture in pictures() if picture is not None)
-    return {one.id: Text(one.text, one.truncated) for one in reader.read(shown)}
+    return {one.id: Text(one.text, one.truncated) for one in reader.read(images())}
 
 
 def go_round(
-    store: Store, shelf: Shelf, work: Path, recipe: RunConfig, truth: Mapping[tuple[str, float], str], corrections: int
+    store: Store,
+    archive: Archive,
+    work: Path,
+    recipe: RunConfig,
+    truth: Mapping[tuple[str, float], str],
+    corrections: int,
 ) -> Round:
     """Read, correct, train, read again."""
     pages = {page.number: page for page in store.pages()}
-    reading = Reading(store, shelf, partial(base_reader, recipe))
+    reading = BackgroundReader(store, archive, partial(base_reader, recipe))
     reading.start()
-    while reading.is_at_work:
+    while reading.is_running:
         time.sleep(0.2)
-    if reading.fault:
-        sys.exit(f"the reading ended: {reading.fault}")
+    if reading.error:
+        sys.exit(f"the reading ended: {reading.error}")
     lines = [line for line in store.lines() if truth[pages[line.page].name, line.place]]
     texts = {line.number: truth[pages[line.page].name, line.place] for line in lines}
     corrected = to_correct(lines, corrections)
     for line in corrected:
-        store.settle(line, texts[line.number], State.ACCEPTED, who="full circle")
+        store.review(line, texts[line.number], State.ACCEPTED, who="full circle")
 
-    training = Training(store, shelf, work, recipe)
+    training = BackgroundTraining(store, archive, work, recipe)
     started = time.monotonic()
     run = train(training)
     seconds = time.monotonic() - started
@@ -146,11 +153,11 @@ def go_round(
     known = {texts[number] for number in settled}
     others = [line for line in lines if line.number not in settled]
     left = [line for line in others if texts[line.number] not in known]
-    after = read_again(run, shelf, pages, left)
+    after = read_again(run, archive, pages, left)
     samples = [
         Sample(
             str(line.number),
-            shelf.root / pages[line.page].image,
+            archive.root / pages[line.page].image,
             texts[line.number],
             Split.TEST,
             writer=pages[line.page].writer,
@@ -183,10 +190,10 @@ def main() -> None:
         truth = true_texts(folder)
         with (
             closing(Store.open(folder / "work" / "corrections.sqlite")) as store,
-            opened_shelf(store, folder / "pages", folder / "unpacked") as shelf,
+            open_archive(store, folder / "pages", folder / "unpacked") as archive,
         ):
-            fill(store, shelf, SourceReport(strict=False), format="alto", writer=WRITER)
-            done = go_round(store, shelf, folder / "work", recipe, truth, options.corrections)
+            import_pages(store, archive, SourceReport(strict=False), format="alto", writer=WRITER)
+            done = go_round(store, archive, folder / "work", recipe, truth, options.corrections)
     print(told(machine()))
     print(f"corrected {sum(done.splits.values())} lines: {told(done.splits)}; trained for {done.seconds:.0f} s")
     print(f"left out, their text being among the corrected: {done.repeated}")

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from dsocr.workbench.store import Store
 from tests.browser.workbench import FIELD, OpenWindow, Served, serving
-from tests.workbench.making import TEXTS
+from tests.workbench.fakes import TEXTS
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
 expect.set_options(timeout=60_000)  # the most that is waited for, on a machine that has much else to do

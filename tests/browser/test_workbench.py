@@ -1,12 +1,16 @@
 """A workbench as its users have it: lines corrected, walked, parted, joined and exported in a real browser."""
 
+import http.client
+from urllib.parse import urlsplit
+
+import pytest
 from playwright.sync_api import Page, expect
 
 from dsocr import document
 from dsocr.formats.page import read_page
 from dsocr.workbench.store import State, Store
 from tests.browser.workbench import FIELD, Served, texts
-from tests.workbench.making import TEXTS
+from tests.workbench.fakes import TEXTS
 
 
 def test_a_line_is_corrected_accepted_and_taken_back(window: Page, store: Store) -> None:
@@ -15,12 +19,12 @@ def test_a_line_is_corrected_accepted_and_taken_back(window: Page, store: Store)
     field.fill("исправленная строка")
     field.press("Enter")
     expect(field).to_have_value(TEXTS[0][1])
-    expect(window.get_by_text("1 of 6 lines settled")).to_be_visible()
+    expect(window.get_by_text("1 of 6 lines reviewed")).to_be_visible()
     assert store.lines()[0].text == "исправленная строка"
     assert store.lines()[0].state is State.ACCEPTED
     window.keyboard.press("Alt+z")
     expect(field).to_have_value(TEXTS[0][0])
-    expect(window.get_by_text("0 of 6 lines settled")).to_be_visible()
+    expect(window.get_by_text("0 of 6 lines reviewed")).to_be_visible()
     assert texts(store)[0] == TEXTS[0][0]
 
 
@@ -44,9 +48,9 @@ def test_lines_are_walked_clicked_parted_joined_and_marked(window: Page, store: 
     field.press("Alt+j")
     expect(field).to_have_value("вторая строка")
     field.press("Alt+u")
-    expect(window.get_by_text("1 of 6 lines settled")).to_be_visible()
+    expect(window.get_by_text("1 of 6 lines reviewed")).to_be_visible()
     window.keyboard.press("Alt+z")
-    expect(window.get_by_text("0 of 6 lines settled")).to_be_visible()
+    expect(window.get_by_text("0 of 6 lines reviewed")).to_be_visible()
     window.keyboard.press("Alt+z")
     expect(field).to_have_value("вторая")
     window.keyboard.press("Alt+z")
@@ -71,7 +75,7 @@ def test_what_was_written_on_the_next_line_is_joined_with_it(window: Page, store
 
 def test_words_parted_by_a_line_break_are_not_run_together(window: Page, store: Store) -> None:
     field = window.get_by_label(FIELD)
-    store.settle(store.lines()[1], "раз\nдва", State.READ, who="another")
+    store.review(store.lines()[1], "раз\nдва", State.READ, who="another")
     field.press("Alt+ArrowDown")
     expect(field).to_have_value("раз два")
     field.press("End")
@@ -103,18 +107,38 @@ def test_letters_that_a_keyboard_writes_with_control_and_alt_are_no_commands(win
 
 
 def test_the_most_doubtful_comes_first_and_work_can_be_written_out(window: Page, served: Served) -> None:
-    window.get_by_text("by doubt").click()
+    window.get_by_text("most doubtful first").click()
     expect(window.get_by_label(FIELD)).to_have_value(TEXTS[0][0])
     window.get_by_label(FIELD).fill("выгруженная строка")
     window.get_by_label(FIELD).press("Enter")
     expect(window.get_by_label(FIELD)).to_have_value(TEXTS[0][1])
     window.get_by_role("button", name="Export").click()
-    window.get_by_role("button", name="Write").click()
-    expect(window.get_by_text("written: 2 pages, 1 texts")).to_be_visible()
+    window.get_by_role("button", name="Save").click()
+    expect(window.get_by_text("Pages: 2, lines with text: 4")).to_be_visible()
     out = served.work / "export"
     lines = [line.text for image in read_page(out) if isinstance(image, document.Page) for line in image.lines]
-    assert sorted(lines) == ["", "", "", "", "", "выгруженная строка"]
+    assert lines == ["выгруженная строка", *TEXTS[0][1:], *TEXTS[1]]
 
 
-def test_a_name_made_to_point_here_is_not_answered(window: Page) -> None:
-    assert window.request.get("/", headers={"Host": "evil.example"}).status == 400
+def test_other_host_names_and_frames_are_rejected(window: Page) -> None:
+    assert window.request.get("/", headers={"Host": "evil.example"}).status == 421
+    headers = window.request.get("/").headers
+    assert headers["x-frame-options"] == "DENY"
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", None])
+def test_websockets_of_other_origins_are_rejected(window: Page, served: Served, origin: str | None) -> None:
+    address = served.address.removesuffix("/")
+
+    def handshake(origin: str | None) -> int:
+        headers = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+        headers |= {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", **({"Origin": origin} if origin else {})}
+        connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
+        connection.request("GET", "/_nicegui_ws/socket.io/?EIO=4&transport=websocket", headers=headers)
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+    assert handshake(origin) == 403
+    assert handshake(address) == 101

@@ -6,7 +6,7 @@ from playwright.sync_api import Page, WebSocketRoute, expect
 
 from dsocr.workbench.store import State, Store
 from tests.browser.workbench import FIELD, OpenWindow, choose, texts
-from tests.workbench.making import TEXTS
+from tests.workbench.fakes import TEXTS
 
 
 def test_what_was_written_is_not_lost_by_looking_elsewhere(window: Page, store: Store) -> None:
@@ -42,7 +42,7 @@ def test_two_windows_do_not_overwrite_each_other(window: Page, new_window: OpenW
     other.get_by_label(FIELD).press("Enter")
     expect(other.get_by_label(FIELD)).to_have_value(TEXTS[0][1])
     window.get_by_label(FIELD).press("Enter")
-    expect(window.get_by_text("somebody changed this line meanwhile: «from the other»")).to_be_visible()
+    expect(window.get_by_text("Somebody else changed this line to “from the other”")).to_be_visible()
     expect(window.get_by_label(FIELD)).to_have_value("from here, not sent yet")
     assert texts(store)[0] == "from the other"
     window.get_by_label(FIELD).press("Enter")  # it was told, and means it
@@ -103,7 +103,7 @@ def test_what_was_written_stays_where_another_window_removed_the_line(window: Pa
     expect(field).to_have_value(TEXTS[0][1])
     field.fill("написано напрасно")
     store.join(store.lines()[0], who="another")
-    expect(window.get_by_text("somebody removed this line meanwhile")).to_be_visible()
+    expect(window.get_by_text("Somebody else removed this line")).to_be_visible()
     field.press("Enter")
     expect(window.locator(".q-notification__badge")).to_have_text("2")  # told again
     expect(field).to_have_value("написано напрасно")
@@ -128,7 +128,7 @@ def test_what_somebody_wrote_takes_the_place_of_what_a_machine_read_meanwhile(wi
     expect(field).to_have_value("")
     field.fill("самой прочитано")
     line = store.lines()[2]
-    assert store.read_by_machine(line, "машиной прочитано", [0.9] * 17, 0.9)
+    assert store.add_reading(line, "машиной прочитано", [0.9] * 17, 0.9)
     expect(window.get_by_role("list").get_by_text("машиной прочитано")).to_be_visible()
     expect(field).to_have_value("самой прочитано")
     field.press("Enter")
@@ -174,7 +174,7 @@ def test_what_was_lost_on_its_way_is_told_again_and_done_once(new_window: OpenWi
         server = route.connect_to_server()
 
         def pass_on(said: str | bytes) -> None:
-            is_act = "turn" in str(said)
+            is_act = "sequence" in str(said)
             if is_act and not lost:
                 lost.append(said)
             else:
@@ -202,9 +202,9 @@ def test_each_tab_takes_back_what_was_changed_in_it(window: Page, store: Store) 
     beside.goto("/")
     expect(beside.get_by_label(FIELD)).to_have_value(TEXTS[0][1])
     beside.keyboard.press("Alt+z")
-    expect(beside.get_by_text("nothing was changed in this window")).to_be_visible()
+    expect(beside.get_by_text("Nothing to undo in this window")).to_be_visible()
     assert store.lines()[0].state is State.ACCEPTED
     window.reload()
     window.keyboard.press("Alt+z")
-    expect(window.get_by_text("0 of 6 lines settled")).to_be_visible()
+    expect(window.get_by_text("0 of 6 lines reviewed")).to_be_visible()
     assert store.lines()[0].state is State.READ

@@ -8,16 +8,16 @@ from playwright.sync_api import Page, expect
 
 from dsocr.workbench.store import State, Store
 from tests.browser.workbench import FIELD, OpenWindow, Served
-from tests.workbench.making import TEXTS
+from tests.workbench.fakes import TEXTS
 
 
 def test_a_line_without_a_picture_says_why(window: Page, served: Served, store: Store) -> None:
     with closing(sqlite3.connect(served.corrections)) as connection, connection:
         connection.execute("UPDATE line SET outline = '[[9000, 1, 9100, 9], [], []]' WHERE number = 2")
     window.get_by_label(FIELD).press("Alt+ArrowDown")
-    expect(window.get_by_text("no picture of this line: the line lies outside the image")).to_be_visible()
+    expect(window.get_by_text("This line cannot be shown: the line lies outside the image")).to_be_visible()
     window.get_by_label(FIELD).press("Alt+ArrowUp")
-    expect(window.get_by_text("no picture of this line")).to_be_hidden()
+    expect(window.get_by_text("This line cannot be shown")).to_be_hidden()
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_page_and_text_stand_where_there_is_room(window: Page, width: int, colum
 
 
 def test_pictures_and_pages_have_names_for_those_who_do_not_see_them(window: Page) -> None:
-    expect(window.get_by_role("img", name="Picture of the line")).to_be_visible()
+    expect(window.get_by_role("img", name="Image of the line")).to_be_visible()
     expect(window.get_by_role("combobox", name="Page")).to_be_visible()
 
 
@@ -64,9 +64,9 @@ IS_IN_SIGHT = """() => {
 
 def test_the_row_of_the_chosen_line_comes_into_sight(new_window: OpenWindow, store: Store) -> None:
     words = [str(number) for number in range(14)]
-    line = store.settle(store.lines()[0], " ".join(words), State.READ, who="another")
+    line = store.review(store.lines()[0], " ".join(words), State.READ, who="another")
     for number in reversed(range(1, 14)):
-        line, _ = store.part(line, len(" ".join(words[:number])) + 1, who="another")
+        line, _ = store.split(line, len(" ".join(words[:number])) + 1, who="another")
     window = new_window()
     window.set_viewport_size({"width": 1100, "height": 600})  # half of the rows find room
     window.goto("/")
@@ -81,9 +81,9 @@ def test_the_row_of_the_chosen_line_comes_into_sight(new_window: OpenWindow, sto
 
     window.wait_for_function("document.querySelector('img[src*=\"picture/line\"]').complete")
     window.keyboard.press("Alt+z")  # its answer comes after what the picture caused
-    expect(window.get_by_text("nothing was changed in this window")).to_be_visible()
+    expect(window.get_by_text("Nothing to undo in this window")).to_be_visible()
     rows.evaluate("list => list.parentElement.scrollTop = 50")  # somebody looks around, while another works
-    store.settle(store.lines()[10], "changed elsewhere", State.READ, who="another")
+    store.review(store.lines()[10], "changed elsewhere", State.READ, who="another")
     expect(rows.get_by_text("changed elsewhere")).to_have_count(1)
     window.wait_for_timeout(100)
     assert rows.evaluate("list => list.parentElement.scrollTop") == 50

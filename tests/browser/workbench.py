@@ -14,7 +14,7 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from dsocr.workbench.store import Store
-from tests.workbench.making import make_pages
+from tests.workbench.fakes import make_pages
 
 FIELD = "Text of the line"
 

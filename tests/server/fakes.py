@@ -52,8 +52,8 @@ class FakeModels:
             text = f"{model} {image.width}"
             end = len(text)
             # the last letter is made of two tokens, as a byte-level tokenizer writes Cyrillic; then the end token
-            scores = (TokenScore(0, end - 1, -0.5), TokenScore(end - 1, end, -0.25), TokenScore(end - 1, end, -0.25))
-            scores += (TokenScore(end, end, float("-inf")),)
+            spans = ((0, end - 1, -0.5), (end - 1, end, -0.25), (end - 1, end, -0.25), (end, end, float("-inf")))
+            scores = tuple(TokenScore(*span) for span in spans)
             yield Prediction(name, text, tokens=4, truncated=image.width == 99, scores=scores)
 
     def load(self, name: str, _: object) -> None:

@@ -46,7 +46,7 @@ def fill_markup(raw: bytes, fills: Mapping[int, Fill], step: Step | None = None,
     What text a filled line had goes, in PAGE with the words that it was made of; a text of the whole region that it
     came from is made anew. In ALTO a line that had one `String` or none has one, and a line that had several has one
     for each word, as all have with `in_words`. `raw` must be a file that the readers of ALTO or PAGE took. The encoding
-    stays; what it cannot write becomes a reference.
+    stays; what it cannot write becomes a reference. PAGE's `LastChange` becomes the date of the step.
     """
     data, restored = as_utf8(raw)
     found = marked_in(data, {"TextLine", "Description", "Metadata", *REGIONS})
@@ -113,7 +113,11 @@ def _told(data: bytes, elements: Sequence[Marked], namespace: str, step: Step, *
     if head is None:
         return []
     told = _alto_step(data, head, namespace, step) if is_alto else _page_step(head, namespace, step)
-    return [inserted(data, head, head.children, told)] if told else []
+    edits = [inserted(data, head, head.children, told)] if told else []
+    changed = next((child for child in head.children if child.name == "LastChange" and not is_alto), None)
+    if changed is not None and step.date and not changed.is_closed:
+        edits.append(Edit(changed.tag_end, data.rindex(b"</", changed.tag_end, changed.end), step.date.encode()))
+    return edits
 
 
 def _alto_step(data: bytes, head: Marked, namespace: str, step: Step) -> str:

@@ -1,4 +1,4 @@
-"""A workbench answered for to browsers on this machine, until a signal ends it."""
+"""The workbench's web server, for browsers on this machine only."""
 
 import logging
 import secrets
@@ -11,28 +11,28 @@ from types import FrameType
 from fastapi import Response
 from nicegui import app, ui
 from nicegui.language import Language as Tag
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from dsocr.errors import DsocrError
-from dsocr.workbench.session import Workbench
+from dsocr.server.access import AccessMiddleware
+from dsocr.workbench.session import Session
 from dsocr.workbench.window import Language, Window
 
 HOST = "127.0.0.1"
 
 _TAGS: dict[Language, Tag] = {"en": "en-US", "ru": "ru"}
-_ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
+_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
 """What ends a process besides Ctrl-C: `kill`, a closed terminal, on Windows a closed console."""
 
 
-def serve(bench: Workbench, *, language: Language, port: int, show: bool) -> None:
-    """Answer until Ctrl-C (KeyboardInterrupt) or another signal (SystemExit) ends it."""
-    secret = bench.store.setting("secret") or secrets.token_hex(32)
-    bench.store.set_setting("secret", secret)
-    _serve_pictures(bench)
-    _serve_windows(bench, language)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", HOST])
-    logging.getLogger("uvicorn.error").addFilter(_is_of_interest)
-    with _unwinding():
+def serve(session: Session, *, language: Language, port: int, show: bool) -> None:
+    """Serve until Ctrl-C (KeyboardInterrupt) or another signal (SystemExit)."""
+    secret = session.store.setting("secret") or secrets.token_hex(32)
+    session.store.set_setting("secret", secret)
+    _add_image_routes(session)
+    _add_windows(session, language)
+    app.add_middleware(AccessMiddleware, hosts={"localhost", HOST})
+    logging.getLogger("uvicorn.error").addFilter(_is_relevant)
+    with _exit_on_signals():
         ui.run(
             host=HOST,
             port=port,
@@ -45,55 +45,55 @@ def serve(bench: Workbench, *, language: Language, port: int, show: bool) -> Non
         )
 
 
-def _serve_pictures(bench: Workbench) -> None:
-    def picture(make: Callable[[int], bytes], number: int) -> Response:
+def _add_image_routes(session: Session) -> None:
+    def respond(make: Callable[[int], bytes], number: int) -> Response:
         try:
             return Response(make(number), media_type="image/jpeg")
         except DsocrError as error:
             return Response(str(error), status_code=404, media_type="text/plain")
 
     @app.get("/picture/page/{number}")
-    def page_picture(number: int) -> Response:
-        return picture(bench.page_picture, number)
+    def page_image(number: int) -> Response:
+        return respond(session.page_jpeg, number)
 
     @app.get("/picture/line/{number}")
-    def line_picture(number: int) -> Response:
-        return picture(bench.line_picture, number)
+    def line_image(number: int) -> Response:
+        return respond(session.line_jpeg, number)
 
 
-def _serve_windows(bench: Workbench, usual: Language) -> None:
-    def windows(language: Language) -> Callable[[], None]:
-        return lambda: _open_window(bench, language)
+def _add_windows(session: Session, default: Language) -> None:
+    def window(language: Language) -> Callable[[], None]:
+        return lambda: _open_window(session, language)
 
-    title = f"{bench.name} - dsocr"
-    ui.page("/", title=title, language=_TAGS[usual])(windows(usual))
+    title = f"{session.name} - dsocr"
+    ui.page("/", title=title, language=_TAGS[default])(window(default))
     for language, tag in _TAGS.items():
-        ui.page(f"/{language}", title=title, language=tag)(windows(language))
+        ui.page(f"/{language}", title=title, language=tag)(window(language))
 
 
-def _open_window(bench: Workbench, language: Language) -> None:
-    Window(bench, language, str(app.storage.browser["id"]))
+def _open_window(session: Session, language: Language) -> None:
+    Window(session, language, str(app.storage.browser["id"]))
 
 
-def _is_of_interest(record: logging.LogRecord) -> bool:
-    """False where somebody left before the picture they had asked for was made: Starlette takes that for a fault."""
+def _is_relevant(record: logging.LogRecord) -> bool:
+    """False for a browser that left before the image it had requested was ready, which Starlette logs as an error."""
     error = record.exc_info[1] if record.exc_info else None
     return not (isinstance(error, RuntimeError) and str(error) == "No response returned.")
 
 
 @contextmanager
-def _unwinding() -> Iterator[None]:
-    """Inside, a signal that would end the process at once raises SystemExit, so that all is closed on the way out."""
+def _exit_on_signals() -> Iterator[None]:
+    """Turn signals that would kill the process into SystemExit inside the block, so that everything is closed."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    former = {number: signal.getsignal(number) for number in _ENDING}
-    heard = [number for number, handler in former.items() if handler is not signal.SIG_IGN]  # as nohup has it
-    for number in heard:
+    former = {number: signal.getsignal(number) for number in _SIGNALS}
+    handled = [number for number, handler in former.items() if handler is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    for number in handled:
         signal.signal(number, leave)
     try:
         yield
     finally:
-        for number in heard:
+        for number in handled:
             signal.signal(number, former[number])

@@ -1,122 +1,122 @@
-// The field in which a line is written. What was written and not accepted lives here alone, beside the version of the
-// line it was written on, and every action carries the text it is about: whatever is late on its way to the server, or
-// arrives in another order, no other text is taken for it. It outlives a page that is loaded again.
+// The input field for a line. Text that is typed and not accepted (a draft) lives only here, with the version of the line
+// it was typed on, and every action carries the text it is about: however late or out of order messages arrive, no other
+// text is taken for it. Drafts survive a reload of the page.
 const ACTION_BY_CODE = {
-  // the key's place, which a Russian layout does not change
+  // the key's position, which a Russian layout does not change
   ArrowDown: "next",
   ArrowUp: "previous",
   KeyU: "unreadable",
-  KeyS: "part",
+  KeyS: "split",
   KeyJ: "join",
   KeyZ: "undo",
 };
-const BLIND = ["next", "previous", "undo"]; // may be asked for before what the last one led to is seen
-const PATIENCE = 3000; // ms until an action that was not answered is told again
+const QUEUED = ["next", "previous", "undo"]; // may be requested before the result of the last action is visible
+const RESEND_AFTER = 3000; // ms without an answer
 
 export default {
-  template: `<q-input ref="input" :model-value="text" @update:model-value="wrote" />`,
+  template: `<q-input ref="input" :model-value="text" @update:model-value="edited" />`,
   props: {
     id: String, // kept from the frame: `for` gives it to the input
-    shown: Object, // {number, version, text, gone, told, answered, took}: see line_field.py
+    state: Object, // {number, version, text, removed, notified, answered, cleared}: see LineField
     store: String, // whose lines these are
   },
-  emits: ["act"],
+  emits: ["action"],
   data() {
     return { text: "" };
   },
   created() {
-    this.kept = `dsocr.${this.store}`;
-    const { drafts, at } = JSON.parse(sessionStorage.getItem(this.kept) ?? "{}");
+    this.storageKey = `dsocr.${this.store}`;
+    const { drafts, at } = JSON.parse(sessionStorage.getItem(this.storageKey) ?? "{}");
     this.drafts = drafts ?? {}; // {version, text} by the number of the line
-    this.line = undefined; // what the field shows, as the server told it
-    this.sent = undefined; // the action that is not answered yet
-    this.later = []; // actions asked for meanwhile
-    this.ahead = ""; // letters typed meanwhile: they belong to what comes
-    this.turn = 0;
-    this.cameBackTo = at;
+    this.line = undefined; // the state that the field shows
+    this.pending = undefined; // the action that is not answered yet
+    this.queue = []; // actions requested meanwhile
+    this.typedAhead = ""; // letters typed meanwhile: they belong to the next line
+    this.sequence = 0;
+    this.returnTo = at;
   },
   mounted() {
-    document.addEventListener("keydown", this.pressed);
-    this.$refs.input.nativeEl.addEventListener("beforeinput", this.writes);
-    this.show(this.shown);
-    if (this.cameBackTo !== undefined && this.cameBackTo !== this.line.number) this.act("go", this.cameBackTo);
+    document.addEventListener("keydown", this.keyPressed);
+    this.$refs.input.nativeEl.addEventListener("beforeinput", this.beforeInput);
+    this.show(this.state);
+    if (this.returnTo !== undefined && this.returnTo !== this.line.number) this.act("go", this.returnTo);
   },
   unmounted() {
-    document.removeEventListener("keydown", this.pressed);
-    clearTimeout(this.telling);
+    document.removeEventListener("keydown", this.keyPressed);
+    clearTimeout(this.timer);
   },
   watch: {
-    shown(now) {
+    state(now) {
       this.show(now);
     },
   },
   methods: {
-    wrote(text) {
-      const { number, version, text: given } = this.line;
+    edited(text) {
+      const { number, version, text: stored } = this.line;
       this.text = text ?? "";
-      if (this.text === given) delete this.drafts[number];
+      if (this.text === stored) delete this.drafts[number];
       else this.drafts[number] = { version: this.drafts[number]?.version ?? version, text: this.text };
-      this.keep();
+      this.save();
     },
-    keep() {
-      sessionStorage.setItem(this.kept, JSON.stringify({ drafts: this.drafts, at: this.line.number }));
+    save() {
+      sessionStorage.setItem(this.storageKey, JSON.stringify({ drafts: this.drafts, at: this.line.number }));
     },
     show(now) {
-      const answered = this.sent !== undefined && now.answered === this.sent.turn;
+      const answered = this.pending !== undefined && now.answered === this.pending.sequence;
       if (answered) {
-        for (const number of now.took) {
-          // what was written after the action was asked for is not in it
-          const later = number === this.sent.line && this.drafts[number]?.text !== this.sent.text;
-          if (!later) delete this.drafts[number];
+        for (const number of now.cleared) {
+          // what was typed after the action is not part of it
+          const isLater = number === this.pending.line && this.drafts[number]?.text !== this.pending.text;
+          if (!isLater) delete this.drafts[number];
         }
-        clearTimeout(this.telling);
-        this.sent = undefined;
+        clearTimeout(this.timer);
+        this.pending = undefined;
       }
-      const elsewhere = now.number !== this.line?.number;
+      const moved = now.number !== this.line?.number;
       const draft = this.drafts[now.number];
-      if (draft && now.told === now.version) draft.version = now.version;
+      if (draft && now.notified === now.version) draft.version = now.version;
       this.line = now;
       this.text = draft?.text ?? now.text;
-      this.keep();
-      if (answered || elsewhere) this.$nextTick(() => this.goOn(elsewhere));
-      if (now.gone && !draft && !this.sent) this.act("leave");
+      this.save();
+      if (answered || moved) this.$nextTick(() => this.resume(moved));
+      if (now.removed && !draft && !this.pending) this.act("leave");
     },
-    goOn(elsewhere) {
+    resume(moved) {
       const input = this.$refs.input.nativeEl;
       input.focus();
-      if (elsewhere) input.setSelectionRange(input.value.length, input.value.length);
-      if (this.ahead) {
-        input.setRangeText(this.ahead, input.selectionStart, input.selectionEnd, "end");
-        this.ahead = "";
+      if (moved) input.setSelectionRange(input.value.length, input.value.length);
+      if (this.typedAhead) {
+        input.setRangeText(this.typedAhead, input.selectionStart, input.selectionEnd, "end");
+        this.typedAhead = "";
         input.dispatchEvent(new Event("input", { bubbles: true }));
       }
-      if (this.later.length && !this.sent) this.act(this.later.shift());
+      if (this.queue.length && !this.pending) this.act(this.queue.shift());
     },
-    pressed(event) {
+    keyPressed(event) {
       if (event.isComposing || document.querySelector(".q-dialog")) return;
-      const plain = !event.ctrlKey && !event.metaKey; // Ctrl+Alt is how some keyboards write letters
+      const plain = !event.ctrlKey && !event.metaKey; // Ctrl+Alt is how some keyboards type letters
       const isEnter = event.target === this.$refs.input.nativeEl && event.key === "Enter";
       const action = event.altKey && plain ? ACTION_BY_CODE[event.code] : isEnter ? "accept" : undefined;
       if (action !== undefined) {
         event.preventDefault();
-        const walks = action === "next" || action === "previous";
-        if (!event.repeat || (walks && !this.sent)) this.act(action);
+        const moves = action === "next" || action === "previous";
+        if (!event.repeat || (moves && !this.pending)) this.act(action);
       }
     },
-    writes(event) {
-      // what stands in the field is on its way; what is a composition cannot be kept back, and stays a draft
-      if (!this.sent || !event.cancelable) return;
+    beforeInput(event) {
+      // the text is on its way to the server; a composition cannot be held back and stays a draft
+      if (!this.pending || !event.cancelable) return;
       event.preventDefault();
-      this.ahead += event.data ?? "";
+      this.typedAhead += event.data ?? "";
     },
     act(action, to) {
-      if (this.sent) {
-        if (BLIND.includes(action)) this.later.push(action);
+      if (this.pending) {
+        if (QUEUED.includes(action)) this.queue.push(action);
         return;
       }
       const input = this.$refs.input.nativeEl;
-      this.sent = {
-        turn: ++this.turn,
+      this.pending = {
+        sequence: ++this.sequence,
         action,
         to,
         line: this.line.number,
@@ -125,11 +125,11 @@ export default {
         caret: [...this.text.slice(0, input.selectionStart)].length, // in characters as Python counts them
         drafts: action === "join" ? this.drafts : {},
       };
-      this.tell();
+      this.send();
     },
-    tell() {
-      this.$emit("act", this.sent);
-      this.telling = setTimeout(() => this.tell(), PATIENCE);
+    send() {
+      this.$emit("action", this.pending);
+      this.timer = setTimeout(() => this.send(), RESEND_AFTER);
     },
   },
 };

@@ -1,4 +1,4 @@
-"""The pages, lines and corrections of a workbench in an SQLite file: every change kept, none overwritten unseen."""
+"""Pages, lines and corrections of a workbench in an SQLite file: every change is kept, none overwritten unseen."""
 
 import json
 import sqlite3
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,7 +17,7 @@ from dsocr.errors import DataError
 
 
 class State(StrEnum):
-    """What has become of a line: nobody read it, a model did, somebody accepted it, or found it unreadable."""
+    """Progress of a line: not read, read by a model (or with the source's text), accepted or found unreadable."""
 
     UNREAD = "unread"
     READ = "read"
@@ -25,13 +25,9 @@ class State(StrEnum):
     UNREADABLE = "unreadable"
 
 
-SETTLED = frozenset({State.ACCEPTED, State.UNREADABLE})
-"""The states that somebody decided."""
-
-
 @dataclass(frozen=True, slots=True)
-class Page:
-    """A page image; `name` is its path in the source, without suffix."""
+class StoredPage:
+    """A page image. `name` is its path in the source without suffix, `markup` the path of its ALTO or PAGE file."""
 
     number: int
     name: str
@@ -40,14 +36,17 @@ class Page:
     height: int
     writer: str | None = None
     document: str | None = None
+    markup: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a page; `place` orders the lines of a page.
+class StoredLine:
+    """A line of a page; `place` orders the lines of a page. Every change gives it another `version`.
 
-    `machine` is what a model read, None where none read just this line, `characters` how likely each of its characters
-    is right, `confidence` the share of it that is; `text` is what stands there. Every change gives another `version`.
+    `text` is the current text, `machine` what a model read (None if none did), `characters` the probability of each of
+    its characters and `confidence` the share of it that is estimated to be right. `elements` are the lines of the
+    page's ALTO or PAGE file that it stands for, counted from 0: one, several where lines were joined, none where a
+    line was split off.
     """
 
     number: int
@@ -60,61 +59,66 @@ class Line:
     characters: tuple[float, ...] = field(default=(), repr=False)
     confidence: float | None = None
     version: int = 0
+    elements: tuple[int, ...] = ()
 
     @property
-    def is_settled(self) -> bool:
-        """True where somebody decided on it."""
-        return self.state in SETTLED
+    def is_reviewed(self) -> bool:
+        """True if somebody accepted it or marked it unreadable."""
+        return self.state in {State.ACCEPTED, State.UNREADABLE}
 
 
-def parted(line: Line, at: int) -> tuple[Line, Line]:
-    """A line as two, its text parted before the character `at`, its outline where that share of its width is.
+def split_line(line: StoredLine, at: int) -> tuple[StoredLine, StoredLine]:
+    """Two lines, the text split before the character `at` and the outline at that share of its width.
 
-    Raises DataError where one part would hold nothing. The second has no number yet.
+    The second has no number yet. Raises DataError if one part would be empty.
     """
     first, second = line.text[:at].rstrip(), line.text[at:].lstrip()
     left, top, right, bottom = line.outline.box
     cut = left + round((right - left) * at / max(1, len(line.text)))
     if not first or not second or not left < cut < right:
-        raise DataError("a line is parted at a place inside its text", hint="put the cursor where the second begins")
-    halves = [_part(line.outline, (left, top, cut, bottom)), _part(line.outline, (cut, top, right, bottom))]
+        raise DataError("a line can only be split inside its text", hint="put the cursor where the second line begins")
+    halves = [
+        _clip_outline(line.outline, (left, top, cut, bottom)),
+        _clip_outline(line.outline, (cut, top, right, bottom)),
+    ]
     return (
-        _altered(line, first, halves[0]),
-        replace(_altered(line, second, halves[1]), number=0),
+        _changed(line, first, halves[0]),
+        replace(_changed(line, second, halves[1]), number=0, elements=()),
     )
 
 
-def joined(first: Line, second: Line) -> Line:
-    """Two lines as one: texts with a space between, the outline around both."""
+def join_lines(first: StoredLine, second: StoredLine) -> StoredLine:
+    """One line: both texts with a space between, and an outline around both."""
     text = " ".join(filter(None, (first.text, second.text)))
-    return _altered(first, text, _around(first.outline, second.outline))
+    joined = _changed(first, text, _around(first.outline, second.outline))
+    return replace(joined, elements=(*first.elements, *second.elements))
 
 
-def line_at(lines: Sequence[Line], x: float, y: float) -> Line | None:
-    """The line that holds a point of its page, the smallest where several do."""
-    hit = [line for line in lines if _holds(line.outline.box, x, y)]
+def line_at(lines: Sequence[StoredLine], x: float, y: float) -> StoredLine | None:
+    """The line at a point of its page; the smallest if several overlap there."""
+    hit = [line for line in lines if _contains(line.outline.box, x, y)]
     return min(hit, key=lambda line: _area(line.outline.box), default=None)
 
 
-def _altered(line: Line, text: str, outline: Outline) -> Line:
-    """The line at another place: what a model said of the old one says nothing of it."""
+def _changed(line: StoredLine, text: str, outline: Outline) -> StoredLine:
+    """The line with another outline; what a model read in the old one no longer applies."""
     return replace(line, text=text, outline=outline, state=State.READ, machine=None, characters=())
 
 
-def _part(outline: Outline, box: Box) -> Outline:
+def _clip_outline(outline: Outline, box: Box) -> Outline:
     left, _, right, _ = box
-    polygon = _cut(outline.polygon, left, right) if outline.polygon else ()
-    baseline = _baseline_between(outline.baseline, left, right)
+    polygon = _clip(outline.polygon, left, right) if outline.polygon else ()
+    baseline = _clip_baseline(outline.baseline, left, right)
     return Outline(box, polygon if len(polygon) >= 3 else (), baseline)
 
 
-def _cut(polygon: Sequence[Point], left: int, right: int) -> tuple[Point, ...]:
-    """The polygon between two columns: Sutherland and Hodgman's clipping at each of the two (1974)."""
-    kept = _half(list(polygon), left, keep_right=True)
-    return tuple(_half(kept, right, keep_right=False))
+def _clip(polygon: Sequence[Point], left: int, right: int) -> tuple[Point, ...]:
+    """The polygon between two columns: Sutherland-Hodgman clipping (1974)."""
+    kept = _clip_side(list(polygon), left, keep_right=True)
+    return tuple(_clip_side(kept, right, keep_right=False))
 
 
-def _half(polygon: list[Point], column: int, *, keep_right: bool) -> list[Point]:
+def _clip_side(polygon: list[Point], column: int, *, keep_right: bool) -> list[Point]:
     kept: list[Point] = []
     for (x1, y1), (x2, y2) in zip(polygon, [*polygon[1:], *polygon[:1]], strict=True):
         inside, next_inside = (x1 >= column, x2 >= column) if keep_right else (x1 <= column, x2 <= column)
@@ -125,7 +129,7 @@ def _half(polygon: list[Point], column: int, *, keep_right: bool) -> list[Point]
     return kept
 
 
-def _baseline_between(baseline: Sequence[Point], left: int, right: int) -> tuple[Point, ...]:
+def _clip_baseline(baseline: Sequence[Point], left: int, right: int) -> tuple[Point, ...]:
     if len(baseline) < 2:
         return ()
     points = [(left, _height_at(baseline, left)), *(point for point in baseline if left < point[0] < right)]
@@ -133,7 +137,7 @@ def _baseline_between(baseline: Sequence[Point], left: int, right: int) -> tuple
 
 
 def _height_at(baseline: Sequence[Point], x: int) -> int:
-    """How high a baseline runs at a column; beyond its ends it runs level."""
+    """The y coordinate of a baseline at a column; beyond its ends it is level."""
     ordered = sorted(baseline)
     for (x1, y1), (x2, y2) in pairwise(ordered):
         if x1 <= x <= x2:
@@ -172,7 +176,7 @@ def _corners(box: Box) -> tuple[Point, ...]:
     return (left, top), (right, top), (right, bottom), (left, bottom)
 
 
-def _holds(box: Box, x: float, y: float) -> bool:
+def _contains(box: Box, x: float, y: float) -> bool:
     return box[0] <= x < box[2] and box[1] <= y < box[3]
 
 
@@ -180,44 +184,48 @@ def _area(box: Box) -> int:
     return (box[2] - box[0]) * (box[3] - box[1])
 
 
-_VERSION = 1
+_VERSION = 2
 _TABLES = """
 CREATE TABLE page (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, image TEXT NOT NULL, width INTEGER NOT NULL,
-    height INTEGER NOT NULL, writer TEXT, document TEXT);
+    height INTEGER NOT NULL, writer TEXT, document TEXT, markup TEXT);
 CREATE TABLE line (number INTEGER PRIMARY KEY AUTOINCREMENT, page INTEGER NOT NULL REFERENCES page, place REAL NOT NULL,
     outline TEXT NOT NULL, text TEXT NOT NULL, state TEXT NOT NULL, machine TEXT, characters TEXT NOT NULL,
-    confidence REAL, version INTEGER NOT NULL);
+    confidence REAL, version INTEGER NOT NULL, elements TEXT NOT NULL DEFAULT '[]');
 CREATE INDEX line_of_page ON line (page, place);
 CREATE TABLE change (number INTEGER PRIMARY KEY, at TEXT NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL,
     before TEXT NOT NULL, after TEXT NOT NULL, undone INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE stamp (number INTEGER PRIMARY KEY AUTOINCREMENT);
 CREATE TABLE setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
+_FROM_VERSION_1 = """
+ALTER TABLE page ADD COLUMN markup TEXT;
+ALTER TABLE line ADD COLUMN elements TEXT NOT NULL DEFAULT '[]';
+"""
 
 
 class StaleError(DataError):
-    """Somebody else changed the line meanwhile; `line` is how it stands now, None where it is gone."""
+    """Somebody else changed the line in the meantime; `line` is its current state, None if it was removed."""
 
-    def __init__(self, line: Line | None) -> None:
+    def __init__(self, line: StoredLine | None) -> None:
         self.line = line
-        message = "somebody changed this line meanwhile" if line else "somebody removed this line meanwhile"
-        super().__init__(message, hint="look at what stands there now, then change it again")
+        message = "somebody else changed this line" if line else "somebody else removed this line"
+        super().__init__(message, hint="look at its current text, then change it again")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change as the history shows it: the lines before and after, none on one side where lines appear or go."""
+    """An entry of the history: the lines before and after it."""
 
     number: int
     at: str
     who: str
     what: str
-    before: tuple[Line, ...]
-    after: tuple[Line, ...]
+    before: tuple[StoredLine, ...]
+    after: tuple[StoredLine, ...]
 
 
 class Store:
-    """One file of corrections, used from several threads; a change is one transaction, on the disk when it returns."""
+    """One file of corrections, safe to use from several threads; a change is on disk when its method returns."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
@@ -226,173 +234,166 @@ class Store:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """The store in a file, made where there is none.
+        """Open the store in a file, creating it if needed.
 
-        Raises DataError where it cannot be written, or where the file is something else.
+        Raises DataError if it cannot be written, or the file is something else.
         """
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
         except (OSError, sqlite3.Error) as error:
-            raise _not_written(path, error) from error
+            raise _write_error(path, error) from error
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("BEGIN IMMEDIATE")
             version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                for statement in filter(str.strip, _TABLES.split(";")):
-                    connection.execute(statement)
+            for statement in {0: _TABLES, 1: _FROM_VERSION_1}.get(version, "").split(";"):
+                connection.execute(statement)
+            if version < _VERSION:
                 connection.execute(f"PRAGMA user_version = {_VERSION}")
             connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
             connection.close()
-            raise _not_written(path, error) from error
+            raise _write_error(path, error) from error
         except sqlite3.DatabaseError as error:
             connection.close()
-            raise DataError(f"is not a file of corrections: {error}", where=path) from error
-        if version not in {0, _VERSION}:
+            raise DataError(f"not a corrections file: {error}", where=path) from error
+        if version > _VERSION:
             connection.close()
-            raise DataError(f"was made by another version (its layout is {version}, not {_VERSION})", where=path)
+            raise DataError(f"written by a newer release (format {version}; this one reads 1-{_VERSION})", where=path)
         return cls(connection, path)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._lock:
             self._connection.close()
 
-    def add_page(self, page: Page, lines: Iterable[Line]) -> bool:
-        """Keep a page with its lines, numbered anew; False where a page of that name is there already."""
-        with self._writing() as run:
+    def add_page(self, page: StoredPage, lines: Iterable[StoredLine]) -> bool:
+        """Add a page with its lines, which get new numbers; False if there is a page of that name already."""
+        with self._transaction() as run:
             if run("SELECT 1 FROM page WHERE name = ?", (page.name,)).fetchone():
                 return False
-            values = (None, page.name, str(page.image), page.width, page.height, page.writer, page.document)
-            added = run("INSERT INTO page VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+            values = (
+                None,
+                page.name,
+                str(page.image),
+                page.width,
+                page.height,
+                page.writer,
+                page.document,
+                page.markup,
+            )
+            added = run("INSERT INTO page VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
             for line in lines:
                 self._write(run, replace(line, number=0, page=int(added.lastrowid or 0)))
         return True
 
-    def pages(self) -> list[Page]:
-        """All pages, in the order they were added."""
-        with self._lock:
-            rows = self._connection.execute(
-                "SELECT number, name, image, width, height, writer, document FROM page ORDER BY number"
-            ).fetchall()
-        return [Page(number, name, Path(image), *rest) for number, name, image, *rest in rows]
+    def pages(self) -> list[StoredPage]:
+        """All pages in the order they were added."""
+        rows = self._select("* FROM page ORDER BY number")
+        return [StoredPage(number, name, Path(image), *rest) for number, name, image, *rest in rows]
 
-    def lines(self, page: int | None = None) -> list[Line]:
-        """The lines of a page in their order, or of all pages."""
-        of = "SELECT * FROM line WHERE page = ? ORDER BY place, number"
-        all_ = "SELECT * FROM line ORDER BY page, place, number"
-        with self._lock:
-            rows = self._connection.execute(*((all_,) if page is None else (of, (page,)))).fetchall()
-        return [_line(row) for row in rows]
+    def lines(self, page: int | None = None) -> list[StoredLine]:
+        """The lines of a page, or of all pages, in order."""
+        if page is None:
+            return self._select_lines("ORDER BY page, place, number")
+        return self._select_lines("WHERE page = ? ORDER BY place, number", page)
 
-    def line(self, number: int) -> Line | None:
-        """The line of a number; None where it is gone."""
-        with self._lock:
-            row = self._connection.execute("SELECT * FROM line WHERE number = ?", (number,)).fetchone()
-        return None if row is None else _line(row)
+    def line(self, number: int) -> StoredLine | None:
+        """The line with that number; None if it was removed."""
+        return next(iter(self._select_lines("WHERE number = ?", number)), None)
 
-    def first(self) -> Line | None:
-        """The first line that nobody has settled, else the first of all; None where there are none."""
-        with self._lock:
-            row = self._connection.execute(
-                "SELECT * FROM line ORDER BY state NOT IN ('unread', 'read'), page, place, number LIMIT 1"
-            ).fetchone()
-        return None if row is None else _line(row)
+    def first(self) -> StoredLine | None:
+        """The first line that is not reviewed, else the first of all; None if there are none."""
+        order = "ORDER BY state NOT IN ('unread', 'read'), page, place, number LIMIT 1"
+        return next(iter(self._select_lines(order)), None)
 
-    def neighbour(self, line: Line, *, before: bool = False) -> Line | None:
-        """The line that follows another, or stands before it, over the ends of pages; None where there is none."""
-        following = "(page, place, number) > (?, ?, ?) ORDER BY page, place, number"
-        preceding = "(page, place, number) < (?, ?, ?) ORDER BY page DESC, place DESC, number DESC"
-        with self._lock:
-            row = self._connection.execute(
-                f"SELECT * FROM line WHERE {preceding if before else following} LIMIT 1",  # noqa: S608 - one of two
-                (line.page, line.place, line.number),
-            ).fetchone()
-        return None if row is None else _line(row)
+    def neighbour(self, line: StoredLine, *, before: bool = False) -> StoredLine | None:
+        """The next line, or the one before, across page boundaries; None at the end."""
+        position = (line.page, line.place, line.number)
+        if before:
+            order = "ORDER BY page DESC, place DESC, number DESC LIMIT 1"
+            found = self._select_lines(f"WHERE (page, place, number) < (?, ?, ?) {order}", *position)
+        else:
+            order = "ORDER BY page, place, number LIMIT 1"
+            found = self._select_lines(f"WHERE (page, place, number) > (?, ?, ?) {order}", *position)
+        return next(iter(found), None)
 
-    def following(self, line: Line) -> Line | None:
+    def following(self, line: StoredLine) -> StoredLine | None:
         """The next line of the same page; None after the last."""
-        with self._lock:
-            row = self._connection.execute(
-                "SELECT * FROM line WHERE page = ? AND (place, number) > (?, ?) ORDER BY place, number LIMIT 1",
-                (line.page, line.place, line.number),
-            ).fetchone()
-        return None if row is None else _line(row)
+        found = self.neighbour(line)
+        return found if found is not None and found.page == line.page else None
 
     def judged(self) -> list[tuple[str, str]]:
-        """What was accepted and what a model had read there, of every accepted line that one read."""
-        with self._lock:
-            return self._connection.execute(
-                "SELECT text, machine FROM line WHERE state = 'accepted' AND machine IS NOT NULL"
-            ).fetchall()
+        """(accepted text, what the model had read) of every accepted line that a model read."""
+        return self._select("text, machine FROM line WHERE state = 'accepted' AND machine IS NOT NULL")
 
     def by_doubt(self) -> list[int]:
-        """The numbers of the lines that nobody has settled, the most doubtful first, then those nobody has read."""
-        with self._lock:
-            rows = self._connection.execute(
-                "SELECT number FROM line WHERE state IN ('unread', 'read')"
-                " ORDER BY state = 'unread', confidence IS NOT NULL, confidence, number"
-            ).fetchall()
-        return [row[0] for row in rows]
+        """The numbers of the lines that are not reviewed, the least confident first, then the unread ones."""
+        order = "state = 'unread', confidence IS NOT NULL, confidence, number"
+        return [
+            number for (number,) in self._select(f"number FROM line WHERE state IN ('unread', 'read') ORDER BY {order}")
+        ]
 
     def counts(self) -> Mapping[State, int]:
-        """How many lines are in each state."""
-        with self._lock:
-            rows = self._connection.execute("SELECT state, COUNT(*) FROM line GROUP BY state").fetchall()
-        found = dict(rows)
+        """The number of lines in each state."""
+        found = dict(self._select("state, COUNT(*) FROM line GROUP BY state"))
         return {state: found.get(state.value, 0) for state in State}
 
-    def read_by_machine(self, line: Line, text: str, characters: Sequence[float], confidence: float | None) -> bool:
-        """Keep what a model read, unless somebody has touched the line meanwhile: then False."""
-        with self._writing() as run:
+    def add_reading(self, line: StoredLine, text: str, characters: Sequence[float], confidence: float | None) -> bool:
+        """Store what a model read, unless the line was changed in the meantime: then False."""
+        with self._transaction() as run:
             now = self.line(line.number)
-            if now is None or now.version != line.version or now.is_settled:
+            if now is None or now.version != line.version or now.is_reviewed:
                 return False
             read = replace(now, text=text, machine=text, characters=tuple(characters), confidence=confidence)
-            self._write(run, replace(read, state=State.READ, version=_stamp(run)))
+            self._write(run, replace(read, state=State.READ, version=_new_stamp(run)))
         return True
 
-    def settle(self, line: Line, text: str, state: State, *, who: str) -> Line:
-        """The line with a text and a state that somebody gives it. Raises StaleError where it changed meanwhile."""
+    def review(self, line: StoredLine, text: str, state: State, *, who: str) -> StoredLine:
+        """The line with the text and state that somebody gave it. Raises StaleError if it was changed meanwhile."""
         return self._change(state.value, who, [line], lambda old: [replace(old[0], text=text.strip(), state=state)])[0]
 
-    def part(self, line: Line, at: int, *, who: str, text: str | None = None) -> tuple[Line, Line]:
-        """Make two lines of one, before the character `at` of its text, or of the `text` that somebody gives it.
+    def split(self, line: StoredLine, at: int, *, who: str, text: str | None = None) -> tuple[StoredLine, StoredLine]:
+        """Split a line before the character `at` of its text, or of the `text` that replaces it.
 
-        Raises DataError where that cannot be.
+        Raises DataError if one part would be empty.
         """
 
-        def halves(old: Sequence[Line]) -> list[Line]:
-            first, second = parted(_with(old[0], text), at)
+        def halves(old: Sequence[StoredLine]) -> list[StoredLine]:
+            first, second = split_line(_with_text(old[0], text), at)
             after = self.following(old[0])
             place = old[0].place + 1 if after is None else (old[0].place + after.place) / 2
             return [first, replace(second, place=place)]
 
-        first, second = self._change("parted", who, [line], halves)
+        first, second = self._change("split", who, [line], halves)
         return first, second
 
-    def join(self, line: Line, following: Line | None = None, *, who: str, text: str | None = None) -> Line:
-        """Make one of a line, or of the `text` somebody gives it, and the next of its page.
+    def join(
+        self, line: StoredLine, following: StoredLine | None = None, *, who: str, text: str | None = None
+    ) -> StoredLine:
+        """Join a line, with the `text` that replaces its own, and the next one of its page.
 
-        `following` is that next line as somebody saw it, with the text they give it; else it is taken as it stands.
-        Raises DataError where the line is the last.
+        `following` is that next line with the text to use for it; by default it is taken as stored. Raises DataError
+        if the line is the last.
         """
         second = following or self.following(line)
         if second is None:
-            raise DataError("the last line of a page has none to be joined with")
+            raise DataError("the last line of a page cannot be joined with a next one")
         return self._change(
-            "joined", who, [line, second], lambda old: [joined(_with(old[0], text), _with(old[1], second.text))]
+            "joined",
+            who,
+            [line, second],
+            lambda old: [join_lines(_with_text(old[0], text), _with_text(old[1], second.text))],
         )[0]
 
     def undo(self, who: str) -> Change | None:
-        """Take back somebody's last change that still stands; None where there is none.
+        """Undo somebody's last change; None if there is none.
 
-        Raises StaleError where somebody changed the lines since.
+        Raises StaleError if somebody changed its lines since.
         """
-        with self._writing() as run:
+        with self._transaction() as run:
             row = run(
                 "SELECT number, at, who, what, before, after FROM change WHERE who = ? AND NOT undone"
                 " ORDER BY number DESC LIMIT 1",
@@ -400,7 +401,7 @@ class Store:
             ).fetchone()
             if row is None:
                 return None
-            change = _change(row)
+            change = _load_change(row)
             for line in change.after:
                 if (now := self.line(line.number)) is None or now.version != line.version:
                     raise StaleError(now)
@@ -408,69 +409,74 @@ class Store:
             for line in change.after:
                 if line.number not in kept:
                     run("DELETE FROM line WHERE number = ?", (line.number,))
-            for line in change.before:  # with the versions they had, so that what was changed before can be undone, too
+            for line in change.before:  # with their old versions, so that earlier changes can be undone too
                 self._write(run, line)
             run("UPDATE change SET undone = 1 WHERE number = ?", (change.number,))
-            _stamp(run)
+            _new_stamp(run)
         return change
 
-    def history(self, number: int | None = None, most: int = 100) -> list[Change]:
-        """The latest changes that stand, of all lines or of one, the newest first."""
-        with self._lock:
-            rows = self._connection.execute(
-                "SELECT number, at, who, what, before, after FROM change WHERE NOT undone ORDER BY number DESC"
-            )
-            changes = (_change(row) for row in rows)
-            wanted = (one for one in changes if number is None or number in {line.number for line in one.after})
-            return [change for change, _ in zip(wanted, range(most), strict=False)]
+    def history(self, number: int | None = None, limit: int = 100) -> list[Change]:
+        """The latest changes that are not undone, of all lines or of one, the newest first."""
+        rows = self._select("number, at, who, what, before, after FROM change WHERE NOT undone ORDER BY number DESC")
+        changes = map(_load_change, rows)
+        wanted = (one for one in changes if number is None or number in {line.number for line in one.after})
+        return list(islice(wanted, limit))
 
     def stamp(self) -> int:
-        """Another number after every change of a line, undone ones included."""
-        with self._lock:
-            row = self._connection.execute("SELECT MAX(number) FROM stamp").fetchone()
-        return int(row[0] or 0)
+        """A number that every change of a line, and every undo, increases."""
+        return int(self._select("MAX(number) FROM stamp")[0][0] or 0)
 
     def setting(self, name: str) -> str | None:
-        """What was kept under a name."""
-        with self._lock:
-            row = self._connection.execute("SELECT value FROM setting WHERE name = ?", (name,)).fetchone()
-        return None if row is None else str(row[0])
+        """The value of a setting; None if it was never set."""
+        return next((value for (value,) in self._select("value FROM setting WHERE name = ?", name)), None)
 
     def set_setting(self, name: str, value: str) -> None:
-        """Keep something under a name."""
-        with self._writing() as run:
+        """Store a setting."""
+        with self._transaction() as run:
             run(
                 "INSERT INTO setting VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                 (name, value),
             )
 
+    def _select(self, rest: str, *values: object) -> list[Any]:
+        with self._lock:
+            return self._connection.execute(f"SELECT {rest}", values).fetchall()
+
+    def _select_lines(self, rest: str, *values: object) -> list[StoredLine]:
+        return [_load_line(row) for row in self._select(f"* FROM line {rest}", *values)]
+
     def _change(
-        self, what: str, who: str, lines: Sequence[Line], become: Callable[[Sequence[Line]], Sequence[Line]]
-    ) -> list[Line]:
-        """Turn lines into others and remember both; lines that were changed since they were seen stay as they are."""
-        with self._writing() as run:
+        self,
+        what: str,
+        who: str,
+        lines: Sequence[StoredLine],
+        transform: Callable[[Sequence[StoredLine]], Sequence[StoredLine]],
+    ) -> list[StoredLine]:
+        """Replace lines and record both states. Raises StaleError if a line has another version than the one given."""
+        with self._transaction() as run:
+            before = []
             for line in lines:
                 if (now := self.line(line.number)) is None or now.version != line.version:
                     raise StaleError(now)
-            before = [now for line in lines if (now := self.line(line.number)) is not None]
-            stamp = _stamp(run)
-            after = [self._write(run, replace(line, version=stamp)) for line in become(before)]
-            for gone in {line.number for line in before} - {line.number for line in after}:
-                run("DELETE FROM line WHERE number = ?", (gone,))
+                before.append(now)
+            stamp = _new_stamp(run)
+            after = [self._write(run, replace(line, version=stamp)) for line in transform(before)]
+            for number in {line.number for line in before} - {line.number for line in after}:
+                run("DELETE FROM line WHERE number = ?", (number,))
             run(
                 "INSERT INTO change (at, who, what, before, after) VALUES (?, ?, ?, ?, ?)",
-                (datetime.now(UTC).isoformat(timespec="seconds"), who, what, _json(before), _json(after)),
+                (datetime.now(UTC).isoformat(timespec="seconds"), who, what, _dump_lines(before), _dump_lines(after)),
             )
         return after
 
-    def _write(self, run: Callable[..., sqlite3.Cursor], line: Line) -> Line:
-        """Put a line in the place of the one of its number; one without a number gets one that no line ever had."""
-        values = (line.number or None, *_row(line)[1:])
-        added = run("INSERT OR REPLACE INTO line VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    def _write(self, run: Callable[..., sqlite3.Cursor], line: StoredLine) -> StoredLine:
+        """Insert a line or replace the one with its number; one without a number gets one that was never used."""
+        values = (line.number or None, *_dump_line(line)[1:])
+        added = run("INSERT OR REPLACE INTO line VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
         return replace(line, number=line.number or int(added.lastrowid or 0))
 
     @contextmanager
-    def _writing(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
+    def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
         with self._lock:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -480,17 +486,14 @@ class Store:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 if isinstance(error, sqlite3.OperationalError):
-                    raise _not_written(self._path, error) from error
+                    raise _write_error(self._path, error) from error
                 raise
 
 
 @contextmanager
-def kept_in(path: Path) -> Iterator[Store]:
-    """The store in a file until the block ends; one that never held a page leaves nothing behind.
-
-    Raises DataError as opening it does.
-    """
-    folder_was_there = path.parent.exists()
+def open_store(path: Path) -> Iterator[Store]:
+    """The store in a file until the block ends; if no page was ever added, nothing is left behind."""
+    had_folder = path.parent.exists()
     store = Store.open(path)
     try:
         yield store
@@ -499,46 +502,56 @@ def kept_in(path: Path) -> Iterator[Store]:
         store.close()
         if is_empty:
             path.unlink(missing_ok=True)
-            if not folder_was_there and not any(path.parent.iterdir()):
+            if not had_folder and not any(path.parent.iterdir()):
                 path.parent.rmdir()
 
 
-def _with(line: Line, text: str | None) -> Line:
+def _with_text(line: StoredLine, text: str | None) -> StoredLine:
     return line if text is None else replace(line, text=text)
 
 
-def _not_written(path: Path, error: Exception) -> DataError:
-    hint = "is the disk full, the folder read-only or on a network? --work names another"
-    return DataError(f"corrections cannot be kept there: {error}", where=path, hint=hint)
+def _write_error(path: Path, error: Exception) -> DataError:
+    hint = "check for a full disk, a read-only folder or a network drive; --work names another folder"
+    return DataError(f"corrections cannot be written: {error}", where=path, hint=hint)
 
 
-def _stamp(run: Callable[..., sqlite3.Cursor]) -> int:
-    """A version that no line ever had."""
+def _new_stamp(run: Callable[..., sqlite3.Cursor]) -> int:
+    """A version that was never used."""
     return int(run("INSERT INTO stamp DEFAULT VALUES").lastrowid or 0)
 
 
-def _row(line: Line) -> tuple[Any, ...]:
+def _dump_line(line: StoredLine) -> tuple[Any, ...]:
     outline = json.dumps([line.outline.box, line.outline.polygon, line.outline.baseline])
     characters = json.dumps([round(one, 4) for one in line.characters])
     texts = (line.text, line.state.value, line.machine, characters)
-    return (line.number, line.page, line.place, outline, *texts, line.confidence, line.version)
+    numbers = (line.confidence, line.version, json.dumps(line.elements))
+    return (line.number, line.page, line.place, outline, *texts, *numbers)
 
 
-def _line(row: Sequence[Any]) -> Line:
-    number, page, place, outline, text, state, machine, characters, confidence, version = row
-    box, polygon, baseline = json.loads(outline)
-    left, top, right, bottom = box
-    points = [tuple((x, y) for x, y in some) for some in (polygon, baseline)]
-    shape = Outline((left, top, right, bottom), *points)
-    likely = tuple(json.loads(characters))
-    return Line(number, page, place, shape, text, State(state), machine, likely, confidence, version)
+def _load_line(row: Sequence[Any]) -> StoredLine:
+    number, page, place, outline, text, state, machine, characters, confidence, version, *elements = row
+    (left, top, right, bottom), *point_lists = json.loads(outline)
+    polygon, baseline = (tuple((x, y) for x, y in points) for points in point_lists)
+    return StoredLine(
+        number,
+        page,
+        place,
+        Outline((left, top, right, bottom), polygon, baseline),
+        text,
+        State(state),
+        machine,
+        tuple(json.loads(characters)),
+        confidence,
+        version,
+        tuple(json.loads(elements[0])) if elements else (),  # changes recorded by version 1 have none
+    )
 
 
-def _json(lines: Sequence[Line]) -> str:
-    return json.dumps([_row(line) for line in lines], ensure_ascii=False)
+def _dump_lines(lines: Sequence[StoredLine]) -> str:
+    return json.dumps([_dump_line(line) for line in lines], ensure_ascii=False)
 
 
-def _change(row: Sequence[Any]) -> Change:
+def _load_change(row: Sequence[Any]) -> Change:
     number, at, who, what, before, after = row
-    sides = [tuple(_line(line) for line in json.loads(lines)) for lines in (before, after)]
+    sides = [tuple(_load_line(line) for line in json.loads(lines)) for lines in (before, after)]
     return Change(number, at, who, what, *sides)

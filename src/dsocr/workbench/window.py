@@ -1,4 +1,4 @@
-"""The window of a workbench: a page with its lines, the texts beside it, and a field to correct one in."""
+"""The window of a workbench: a page with its lines, their texts beside it, and a field to correct one in."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,118 +10,186 @@ from typing import Any, Literal, Self
 from nicegui import events, run, ui
 
 from dsocr.errors import DsocrError
-from dsocr.workbench.archive import EXPORT_FORMATS, export, export_dataset
-from dsocr.workbench.session import Workbench
-from dsocr.workbench.store import Line, StaleError, State, line_at
+from dsocr.workbench.export import EXPORT_FORMATS, export, export_dataset
+from dsocr.workbench.session import Session
+from dsocr.workbench.store import StaleError, State, StoredLine, line_at
 
-_COLOUR_BY_STATE = {
+DOUBT = 0.95
+"""Characters with a lower probability are highlighted, the lower the stronger."""
+_POLL_SECONDS = 1.5
+_DATASET = "dataset"
+_COLOURS = {
     State.UNREAD: "#64748b",
     State.READ: "#d97706",
     State.ACCEPTED: "#059669",
     State.UNREADABLE: "#9333ea",
 }
-DOUBT = 0.95
-"""A character less likely right than this is tinted, the deeper the less likely."""
+_MARKS = {State.ACCEPTED: "✓", State.UNREADABLE: "✗"}
+_SELECTED, _OTHERS = "bg-amber-100 dark:bg-amber-900", "hover:bg-slate-200 dark:hover:bg-slate-800"
+
+Language = Literal["en", "ru"]
+
+_WORDS: dict[str, tuple[str, str]] = {
+    "accept": ("Accept (Enter)", "Принять (Enter)"),
+    "unreadable": ("Unreadable (Alt+U)", "Неразборчиво (Alt+U)"),
+    "split": ("Split here (Alt+S)", "Разделить здесь (Alt+S)"),
+    "join": ("Join with next (Alt+J)", "Объединить со следующей (Alt+J)"),
+    "undo": ("Undo (Alt+Z)", "Отменить (Alt+Z)"),
+    "nothing_to_undo": ("Nothing to undo in this window", "В этом окне нечего отменять"),
+    "undone": ("Undone", "Отменено"),
+    "order_pages": ("in order", "по порядку"),
+    "order_doubt": ("most doubtful first", "сначала сомнительные"),
+    "page": ("Page", "Страница"),
+    "line": ("Image of the line", "Изображение строки"),
+    "text": ("Text of the line", "Текст строки"),
+    "export": ("Export", "Экспорт"),
+    "accepted_only": ("only accepted corrections", "только принятые исправления"),
+    "folder": ("Output folder", "Папка для сохранения"),
+    "dataset": ("training dataset", "набор данных для обучения"),
+    "write": ("Save", "Сохранить"),
+    "written": (
+        "Saved to {out}. Pages: {pages}, lines with text: {texts}",
+        "Сохранено в {out}. Страниц: {pages}, строк с текстом: {texts}",
+    ),
+    "train": ("Train on corrections", "Обучить на исправлениях"),
+    "training": ("training: step {steps}", "обучение: шаг {steps}"),
+    "trained": ("training finished: {run}", "обучение завершено: {run}"),
+    "training_failed": ("training failed: {error}", "ошибка обучения: {error}"),
+    "validation_cer": ("validation CER {cer}", "CER на проверочных строках: {cer}"),
+    "cer": ("Model's CER so far: {cer} on {lines} lines", "CER модели: {cer} (строк: {lines})"),
+    "no_cer": ("Model's CER: no lines accepted yet", "CER модели: пока нет принятых строк"),
+    "counts": ("{reviewed} of {all} lines reviewed", "Проверено строк: {reviewed} из {all}"),
+    "reading": ("reading: {done} of {total}", "распознавание: {done} из {total}"),
+    "no_image": ("This line cannot be shown: {why}", "Строку нельзя показать: {why}"),
+    "skipped": (
+        "lines that could not be read for lack of an image: {lines}; the first: {first}",
+        "не распознано строк без изображения: {lines}; первая: {first}",
+    ),
+    "reading_failed": ("reading failed: {error}", "ошибка распознавания: {error}"),
+    "stale": (
+        "Somebody else changed this line to “{text}”. Your text is still in the field; press Enter to keep it.",
+        "Эту строку уже изменили: «{text}». Ваш текст остался в поле; нажмите Enter, чтобы оставить его.",
+    ),
+    "removed": ("Somebody else removed this line", "Эту строку удалил другой пользователь"),
+    "all_reviewed": ("All lines are reviewed", "Все строки проверены"),
+    "state_unread": ("not read", "не распознана"),
+    "state_read": ("to review", "не проверена"),
+    "state_accepted": ("accepted", "принята"),
+    "state_unreadable": ("unreadable", "неразборчиво"),
+    "keys": (
+        "Enter: accept. Alt+↑, Alt+↓: previous, next line.",
+        "Enter — принять, Alt+↑ и Alt+↓ — перейти к соседней строке",
+    ),
+}
 
 
-def drawn(lines: Sequence[Line], chosen: int | None) -> str:
-    """The outlines of a page's lines as SVG in its pixels, one of them chosen."""
-    return "".join(_outline(line, is_chosen=line.number == chosen) for line in lines)
+class Translator:
+    """The texts of the window in one language."""
+
+    def __init__(self, language: Language) -> None:
+        self.language = language
+
+    def __call__(self, name: str, **values: object) -> str:
+        """The text of that name with values filled in."""
+        english, russian = _WORDS[name]
+        return (russian if self.language == "ru" else english).format(**values)
 
 
-def _outline(line: Line, *, is_chosen: bool) -> str:
+def outlines_svg(lines: Sequence[StoredLine], selected: int | None) -> str:
+    """The outlines of a page's lines as SVG, in pixels of the page."""
+    return "".join(_outline_svg(line, is_selected=line.number == selected) for line in lines)
+
+
+def _outline_svg(line: StoredLine, *, is_selected: bool) -> str:
     left, top, right, bottom = line.outline.box
-    points = line.outline.polygon or ((left, top), (right, top), (right, bottom), (left, bottom))
-    where = " ".join(f"{x},{y}" for x, y in points)
-    colour = _COLOUR_BY_STATE[line.state]
-    look = 'fill-opacity="0.22" stroke-width="5"' if is_chosen else 'fill-opacity="0.06" stroke-width="2"'
-    return f'<polygon points="{where}" fill="{colour}" stroke="{colour}" {look} vector-effect="non-scaling-stroke"/>'
+    corners = line.outline.polygon or ((left, top), (right, top), (right, bottom), (left, bottom))
+    points = " ".join(f"{x},{y}" for x, y in corners)
+    colour = _COLOURS[line.state]
+    look = 'fill-opacity="0.22" stroke-width="5"' if is_selected else 'fill-opacity="0.06" stroke-width="2"'
+    return f'<polygon points="{points}" fill="{colour}" stroke="{colour}" {look} vector-effect="non-scaling-stroke"/>'
 
 
-def tinted(text: str, characters: Sequence[float]) -> str:
-    """A text as HTML; where it is doubtful it stands on a ground, and says how likely it is right."""
-    if len(characters) != len(text):  # what stands there is not what the model read
+def highlighted_html(text: str, characters: Sequence[float]) -> str:
+    """A text as HTML with doubtful characters highlighted; their probability is the tooltip."""
+    if len(characters) != len(text):  # somebody changed what the model had read
         return escape(text)
-    return "".join(_letter(letter, likely) for letter, likely in zip(text, characters, strict=True))
+    return "".join(_character_html(letter, likely) for letter, likely in zip(text, characters, strict=True))
 
 
-def _letter(letter: str, likely: float) -> str:
+def _character_html(letter: str, likely: float) -> str:
     if likely >= DOUBT:
         return escape(letter)
     strength = round(25 + 60 * (1 - likely / DOUBT))
-    ground = f"background:color-mix(in srgb, #f59e0b {strength}%, transparent);border-bottom:2px solid #b45309"
-    return f'<span style="{ground}" title="{likely:.0%}">{escape(letter)}</span>'
+    style = f"background:color-mix(in srgb, #f59e0b {strength}%, transparent);border-bottom:2px solid #b45309"
+    return f'<span style="{style}" title="{likely:.0%}">{escape(letter)}</span>'
 
 
-_CHOSEN, _OTHERS = "bg-amber-100 dark:bg-amber-900", "hover:bg-slate-200 dark:hover:bg-slate-800"
-_MARKS = {State.ACCEPTED: "✓", State.UNREADABLE: "✗"}
+class LineList:
+    """The lines of a page, below the editor in a scrolling column; `on_select` gets the number of a clicked line."""
 
-
-class LineRows:
-    """The list, below an editor in a column that scrolls; `choose` is told the number of a line that is clicked."""
-
-    def __init__(self, choose: Callable[[int], None]) -> None:
-        self._choose = choose
-        self._list = ui.column().classes("w-full gap-0").props('role="list"')
+    def __init__(self, on_select: Callable[[int], None]) -> None:
+        self._on_select = on_select
+        self._column = ui.column().classes("w-full gap-0").props('role="list"')
         self._rows: dict[int, _Row] = {}
 
-    def show(self, lines: Sequence[Line], chosen: int) -> None:
-        """Show these lines in their order, and which one is chosen."""
+    def show(self, lines: Sequence[StoredLine], selected: int) -> None:
+        """Show these lines in their order."""
         if [line.number for line in lines] != [*self._rows]:
-            self._list.clear()
-            with self._list:
-                self._rows = {line.number: _Row(line, self._choose) for line in lines}
+            self._column.clear()
+            with self._column:
+                self._rows = {line.number: _Row(line, self._on_select) for line in lines}
         for line in lines:
-            self._rows[line.number].show(line, chosen=line.number == chosen)
+            self._rows[line.number].show(line, selected=line.number == selected)
 
-    def bring_to_sight(self) -> None:
-        """Scroll so that the chosen row and those beside it are seen, below the editor, which stays."""
+    def scroll_to_selected(self) -> None:
+        """Scroll so that the selected row and its neighbours are visible below the editor, which is sticky."""
         ui.run_javascript(
-            f"requestAnimationFrame(() => {{ const list = getHtmlElement({self._list.id}), place = list.parentElement;"
+            f"requestAnimationFrame(() => {{ const list = getHtmlElement({self._column.id});"
+            "const column = list.parentElement;"
             "const row = list.querySelector('[aria-current]')?.getBoundingClientRect();"
-            "const above = list.previousElementSibling.getBoundingClientRect().bottom;"
-            "const below = Math.min(place.getBoundingClientRect().bottom, innerHeight);"
-            "if (row && (row.top - row.height < above || row.bottom + row.height > below))"
-            "place.scrollTop += (row.top + row.bottom - above - below) / 2 })"
+            "const top = list.previousElementSibling.getBoundingClientRect().bottom;"
+            "const bottom = Math.min(column.getBoundingClientRect().bottom, innerHeight);"
+            "if (row && (row.top - row.height < top || row.bottom + row.height > bottom))"
+            "column.scrollTop += (row.top + row.bottom - top - bottom) / 2 })"
         )
 
 
 class _Row:
-    def __init__(self, line: Line, choose: Callable[[int], None]) -> None:
-        self._shown: Line | None = None
-        self._chosen = False
+    def __init__(self, line: StoredLine, on_select: Callable[[int], None]) -> None:
+        self._line: StoredLine | None = None
+        self._selected = False
         with ui.row().classes(f"w-full no-wrap gap-2 px-2 py-1 cursor-pointer rounded {_OTHERS}") as self._row:
-            self._row.props('role="listitem"').on("click", lambda: choose(line.number))
+            self._row.props('role="listitem"').on("click", lambda: on_select(line.number))
             self._mark = ui.label().classes("w-4 text-emerald-700 dark:text-emerald-400")
             self._text = ui.html(sanitize=False)
 
-    def show(self, line: Line, *, chosen: bool) -> None:
-        if line != self._shown:
-            self._shown = line
+    def show(self, line: StoredLine, *, selected: bool) -> None:
+        if line != self._line:
+            self._line = line
             self._mark.set_text(_MARKS.get(line.state, "·"))
-            self._text.set_content(tinted(line.text, line.characters) or "&nbsp;")
-        if chosen != self._chosen:
-            self._chosen = chosen
-            self._row.classes(add=_CHOSEN if chosen else _OTHERS, remove=_OTHERS if chosen else _CHOSEN)
-            self._row.props(add='aria-current="true"' if chosen else "", remove="" if chosen else "aria-current")
+            self._text.set_content(highlighted_html(line.text, line.characters) or "&nbsp;")
+        if selected != self._selected:
+            self._selected = selected
+            self._row.classes(add=_SELECTED if selected else _OTHERS, remove=_OTHERS if selected else _SELECTED)
+            self._row.props(add='aria-current="true"' if selected else "", remove="" if selected else "aria-current")
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A text that was written on a version of a line, and not accepted."""
+    """A text typed on a version of a line and not accepted."""
 
     version: int
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
-    """What somebody does with the number `line` that they see, at its `version`, and what stood in the field then.
+class Action:
+    """What somebody does with the line they see, at its `version`, and the text in the field at that moment.
 
-    `caret` counts the characters before the cursor; `to` is the line to go to; `drafts` are told to join lines.
+    `caret` counts the characters before the cursor, `to` is the line to go to, and `drafts` are sent for joining.
     """
 
-    action: str
+    name: str
     line: int
     version: int
     text: str
@@ -130,436 +198,365 @@ class Act:
     drafts: Mapping[int, Draft] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Self:
-        """An act as the browser tells it."""
-        drafts = {int(number): Draft(int(one["version"]), str(one["text"])) for number, one in told["drafts"].items()}
-        to = None if told.get("to") is None else int(told["to"])
-        return cls(
-            str(told["action"]),
-            int(told["line"]),
-            int(told["version"]),
-            str(told["text"]),
-            int(told["caret"]),
-            to,
-            drafts,
-        )
+    def parse(cls, message: Mapping[str, Any]) -> Self:
+        """An action as the browser sends it."""
+        drafts = {
+            int(number): Draft(int(one["version"]), str(one["text"])) for number, one in message["drafts"].items()
+        }
+        to = None if message.get("to") is None else int(message["to"])
+        line, version, caret = (int(message[key]) for key in ("line", "version", "caret"))
+        return cls(str(message["action"]), line, version, str(message["text"]), caret, to, drafts)
 
 
 class LineField(ui.element, component="line_field.js"):
-    """The field; `act` carries out what is done, and gives the numbers of lines whose drafts are taken by it.
+    """The input field; `on_action` carries out an action and returns the lines whose drafts it used up.
 
-    The browser alone knows what is written and not accepted, so the text of a line is that of the act, never what the
-    server believes to stand in the field. An act that is not answered is told again; each is carried out once.
+    Only the browser knows what is typed and not accepted, so the text of a line is that of the action, never what the
+    server believes to be in the field. The browser sends an action again if it is not answered; each is done once.
     """
 
-    def __init__(self, label: str, store: str, act: Callable[[Act], Collection[int]]) -> None:
+    def __init__(self, label: str, store: str, on_action: Callable[[Action], Collection[int]]) -> None:
         super().__init__()
-        self._carry_out = act
+        self._on_action = on_action
         self._answered = 0
-        self._took: Collection[int] = ()
-        self._line: Line | None = None
-        self._told: int | None = None
-        self._is_gone = False
-        self._props.update({"label": label, "for": self.html_id, "store": store, "shown": None})
-        self.on("act", self._acted)
+        self._cleared: Collection[int] = ()
+        self._line: StoredLine | None = None
+        self._notified: int | None = None
+        self._is_removed = False
+        self._props.update({"label": label, "for": self.html_id, "store": store, "state": None})
+        self.on("action", self._handle)
 
-    def show(self, line: Line, *, told: bool = False, gone: bool = False) -> None:
-        """Show a line, and keep what was written on it.
+    def show(self, line: StoredLine, *, notified: bool = False, removed: bool = False) -> None:
+        """Show a line, keeping its draft.
 
-        `told`: whoever writes knows how it stands now, and may accept over it. `gone`: it is no more, and its field
-        stays only as long as something is written there.
+        With `notified` the user has seen its current version and may overwrite it. A `removed` line is left as soon as
+        it has no draft.
         """
-        self._line, self._is_gone = line, gone
-        self._told = line.version if told else self._told
-        self._tell()
+        self._line, self._is_removed = line, removed
+        self._notified = line.version if notified else self._notified
+        self._update_state()
 
-    def button(self, word: str, action: str, **look: Any) -> ui.button:
-        """A button that does something with the line in the field."""
-        act = f"() => getElement({self.id}).act({action!r})"
-        return ui.button(word, **look).on("click", js_handler=act)
+    def button(self, label: str, action: str, **look: Any) -> ui.button:
+        """A button for an action on the line in the field."""
+        return ui.button(label, **look).on("click", js_handler=f"() => getElement({self.id}).act({action!r})")
 
-    def _acted(self, event: events.GenericEventArguments) -> None:
-        if event.args["turn"] <= self._answered:
-            self._tell()
+    def _handle(self, event: events.GenericEventArguments) -> None:
+        if event.args["sequence"] <= self._answered:
+            self._update_state()
             return
-        self._took = ()
+        self._cleared = ()
         try:
-            self._took = self._carry_out(Act.of(event.args))
+            self._cleared = self._on_action(Action.parse(event.args))
         finally:
-            self._answered = event.args["turn"]
-            self._tell()
+            self._answered = event.args["sequence"]
+            self._update_state()
 
-    def _tell(self) -> None:
+    def _update_state(self) -> None:
         if self._line is not None:
-            self._props["shown"] = {
+            self._props["state"] = {
                 "number": self._line.number,
                 "version": self._line.version,
-                "text": " ".join(self._line.text.splitlines()),  # else the browser leaves out what parts them
-                "gone": self._is_gone,
-                "told": self._told,
+                "text": " ".join(self._line.text.splitlines()),  # the browser would drop line breaks
+                "removed": self._is_removed,
+                "notified": self._notified,
                 "answered": self._answered,
-                "took": list(self._took),
+                "cleared": list(self._cleared),
             }
 
 
-Language = Literal["en", "ru"]
-
-_WORDS: dict[str, tuple[str, str]] = {
-    "accept": ("Accept (Enter)", "Принять (Enter)"),
-    "unreadable": ("Unreadable (Alt+U)", "Нечитаемо (Alt+U)"),
-    "part": ("Split here (Alt+S)", "Разделить здесь (Alt+S)"),
-    "join": ("Join with next (Alt+J)", "Слить со следующей (Alt+J)"),
-    "undo": ("Undo (Alt+Z)", "Отменить (Alt+Z)"),
-    "nothing_to_undo": ("nothing was changed in this window that could be undone", "в этом окне отменять нечего"),
-    "undone": ("undone", "отменено"),
-    "order_pages": ("in order", "по порядку"),
-    "order_doubt": ("by doubt", "по сомнению"),
-    "page": ("Page", "Страница"),
-    "line": ("Picture of the line", "Изображение строки"),
-    "text": ("Text of the line", "Текст строки"),
-    "export": ("Export", "Выгрузить"),
-    "accepted_only": ("accepted lines only", "только принятые строки"),
-    "folder": ("Folder to write", "Папка для записи"),
-    "dataset": ("dataset to train on", "набор для обучения"),
-    "write": ("Write", "Записать"),
-    "written": (
-        "written: {pages} pages, {texts} texts, in {out}",
-        "записано: страниц {pages}, текстов {texts}, в {out}",
-    ),
-    "train": ("Train on corrections", "Обучить на исправлениях"),
-    "training": ("training: step {steps}", "обучение: шаг {steps}"),
-    "trained": ("trained: {run}", "обучено: {run}"),
-    "training_failed": ("the training ended: {fault}", "обучение прервалось: {fault}"),
-    "validation_cer": ("CER {cer} on lines kept for validation", "CER {cer} на отложенных строках"),
-    "cer": ("CER of the machine so far: {cer} on {lines} lines", "CER машины пока: {cer}, строк {lines}"),
-    "no_cer": ("CER: no line of the machine accepted yet", "CER: пока не принято ни одной строки машины"),
-    "counts": ("{settled} of {all} lines settled", "решено строк: {settled} из {all}"),
-    "reading": ("reading: {done} of {total}", "чтение: {done} из {total}"),
-    "not_shown": ("no picture of this line: {why}", "изображения строки нет: {why}"),
-    "left_out": (
-        "without a picture, so not read: {lines}, the first: {first}",
-        "без изображения, поэтому не прочитано строк: {lines}, первая: {first}",
-    ),
-    "reading_failed": ("reading ended: {fault}", "чтение прервалось: {fault}"),
-    "stale": (
-        "somebody changed this line meanwhile: «{text}»; your text is still in the field",
-        "строку тем временем изменил кто-то другой: «{text}»; ваш текст остался в поле",
-    ),
-    "gone": ("somebody removed this line meanwhile", "строку тем временем кто-то удалил"),
-    "all_settled": ("every line is settled", "все строки решены"),
-    "state_unread": ("not read", "не прочитана"),
-    "state_read": ("to be looked at", "не проверена"),
-    "state_accepted": ("accepted", "принята"),
-    "state_unreadable": ("unreadable", "нечитаема"),
-    "keys": ("Enter accepts, Alt+↑ and Alt+↓ walk", "Enter — принять, Alt+↑ и Alt+↓ — ходить"),
-}
-
-
-class Speech:
-    """All sentences in one language."""
-
-    def __init__(self, language: Language) -> None:
-        self.language = language
-
-    def __call__(self, name: str, **values: object) -> str:
-        """A sentence, with values in it."""
-        english, russian = _WORDS[name]
-        return (russian if self.language == "ru" else english).format(**values)
-
-
-_LOOK_AGAIN = 1.5
-"""Seconds between two looks at what others did."""
-_DATASET = "dataset"
-
-
 class Window:
-    """What a tab of a visitor's browser shows. Each tab takes back what was changed in it, and no other's changes."""
+    """The content of one browser tab. Each tab undoes only its own changes."""
 
-    def __init__(self, bench: Workbench, language: Language, visitor: str) -> None:
-        self._bench = bench
-        self._store = bench.store
-        self._say = Speech(language)
+    def __init__(self, session: Session, language: Language, visitor: str) -> None:
+        self._session = session
+        self._store = session.store
+        self._t = Translator(language)
         self._visitor = visitor
-        self._line = bench.store.first()
+        self._line = session.store.first()
         self._by_doubt = False
         self._stamp = self._store.stamp()
-        self._brought: int | None = None  # the number of the line that was brought to sight
+        self._scrolled_to: int | None = None
         self._build()
 
     @property
-    def _who(self) -> str:
-        """Whose changes stand in the history: the tab's, which keeps its name when its page is loaded again."""
+    def _user(self) -> str:
+        """Who a change is recorded for: the tab, which keeps its id when the page is reloaded."""
         return f"{self._visitor}/{self._field.client.tab_id}"
 
-    # What is seen
+    # Layout
 
     def _build(self) -> None:
-        ui.colors(primary="#1d4ed8")  # white on it can be read, as on the usual one it cannot
-        # and as letters on dark ground it cannot
+        ui.colors(primary="#1d4ed8")  # white text on it is legible, unlike on the default
+        # but as text on a dark background it is not
         ui.add_css(".body--dark :is(.text-primary, .q-field, .nicegui-link) { --q-primary: #93c5fd; color: #93c5fd; }")
         ui.query("body").classes("bg-slate-100 dark:bg-slate-900")
         ui.query(".nicegui-content").classes("p-3 gap-3")
-        self._head()
-        # two columns where there is room for them
+        self._build_header()
+        # two columns if the screen is wide enough
         with ui.row().classes("w-full gap-3 items-start lg:flex-nowrap"):
             with ui.card().classes("w-full lg:w-1/2 p-2 overflow-auto max-h-[40vh] lg:max-h-[calc(100vh-6.5rem)]"):
-                self._picture = ui.interactive_image(on_mouse=self._clicked, events=["click"]).classes("w-full")
-                self._picture.on("loaded", self._bring_page_to_sight)
-                self._picture.props(f'role="img" aria-label="{self._say("page")}"')
+                self._page_image = ui.interactive_image(on_mouse=self._page_clicked, events=["click"]).classes("w-full")
+                self._page_image.on("loaded", self._scroll_page)
+                self._page_image.props(f'role="img" aria-label="{self._t("page")}"')
             with ui.column().classes("w-full lg:w-1/2 gap-3 lg:overflow-auto lg:max-h-[calc(100vh-6.5rem)]"):
-                self._editor()
-                self._rows = LineRows(self._choose)
-        ui.timer(_LOOK_AGAIN, self._look_again)
+                self._build_editor()
+                self._list = LineList(self._select)
+        ui.timer(_POLL_SECONDS, self._poll)
         self._show()
 
-    def _head(self) -> None:
+    def _build_header(self) -> None:
         with ui.row().classes("w-full items-center gap-4"):
-            ui.label(self._bench.name).classes("text-lg font-semibold")
-            pages = {number: f"{self._say('page')} {page.name}" for number, page in self._bench.pages.items()}
-            self._pages = ui.select(pages, on_change=self._page_chosen).props("dense outlined").classes("w-64")
-            self._pages.props(f'aria-label="{self._say("page")}"')
-            orders = {False: self._say("order_pages"), True: self._say("order_doubt")}
-            ui.toggle(orders, value=False, on_change=self._order_chosen).props("dense no-caps")
+            ui.label(self._session.name).classes("text-lg font-semibold")
+            pages = {number: f"{self._t('page')} {page.name}" for number, page in self._session.pages.items()}
+            self._pages = ui.select(pages, on_change=self._page_selected).props("dense outlined").classes("w-64")
+            self._pages.props(f'aria-label="{self._t("page")}"')
+            orders = {False: self._t("order_pages"), True: self._t("order_doubt")}
+            ui.toggle(orders, value=False, on_change=self._order_selected).props("dense no-caps")
             self._counts = ui.label()
             self._cer = ui.label()
-            self._work = ui.label().classes("text-amber-700 dark:text-amber-400")
+            self._activity = ui.label().classes("text-amber-700 dark:text-amber-400")
             ui.space()
-            self._undoing = ui.row()
-            ui.button(self._say("export"), on_click=self._export, icon="save_alt").props("flat dense no-caps")
-            if self._bench.training is not None:
-                train = ui.button(self._say("train"), icon="school").props("flat dense no-caps")
+            self._undo_place = ui.row()
+            ui.button(self._t("export"), on_click=self._export, icon="save_alt").props("flat dense no-caps")
+            if self._session.training is not None:
+                train = ui.button(self._t("train"), icon="school").props("flat dense no-caps")
                 train.on_click(lambda: self._train(train))
-            other = "en" if self._say.language == "ru" else "ru"
+            other = "en" if self._t.language == "ru" else "ru"
             ui.link("English" if other == "en" else "Русский", f"/{other}")
 
-    def _editor(self) -> None:
+    def _build_editor(self) -> None:
         with ui.card().classes("w-full p-3 gap-2 sticky top-0 z-10"):
-            self._shown = ui.image().classes("w-full").props('fit="contain" no-spinner').style("max-height: 9rem")
-            self._shown.props(f'alt="{self._say("line")}"')
-            self._shown.on("error", self._explain)
-            self._shown.on("load", lambda: self._rows.bring_to_sight())  # the editor may be higher by it
-            self._unshown = ui.label().classes("text-amber-700 dark:text-amber-400")
+            self._line_image = ui.image().classes("w-full").props('fit="contain" no-spinner').style("max-height: 9rem")
+            self._line_image.props(f'alt="{self._t("line")}"')
+            self._line_image.on("error", self._show_image_error)
+            self._line_image.on("load", lambda: self._list.scroll_to_selected())  # the editor may have become higher
+            self._image_error = ui.label().classes("text-amber-700 dark:text-amber-400")
             with ui.row().classes("w-full items-baseline gap-3 no-wrap"):
-                self._doubt = ui.html(sanitize=False).classes("text-xl grow")
+                self._highlighted = ui.html(sanitize=False).classes("text-xl grow")
                 self._state = ui.badge().props("outline")
-            self._field = LineField(self._say("text"), self._bench.id, self._acted)
+            self._field = LineField(self._t("text"), self._session.id, self._handle)
             self._field.classes("w-full text-xl").props("outlined spellcheck=false")
             with ui.row().classes("gap-2"):
-                self._field.button(self._say("accept"), "accept", icon="check").props('no-caps padding="xs md"')
-                for word in ("unreadable", "part", "join"):
-                    self._field.button(self._say(word), word).props('outline no-caps padding="xs md"')
-            with self._undoing:
-                self._field.button(self._say("undo"), "undo", icon="undo").props("flat dense no-caps")
-            ui.label(self._say("keys")).classes("text-xs text-slate-500")
+                self._field.button(self._t("accept"), "accept", icon="check").props('no-caps padding="xs md"')
+                for word in ("unreadable", "split", "join"):
+                    self._field.button(self._t(word), word).props('outline no-caps padding="xs md"')
+            with self._undo_place:
+                self._field.button(self._t("undo"), "undo", icon="undo").props("flat dense no-caps")
+            ui.label(self._t("keys")).classes("text-xs text-slate-500")
 
-    def _show(self, *, told: bool = False, gone: bool = False) -> None:
-        """Show what the store holds of the chosen line and its page; `told` and `gone` are the field's."""
+    def _show(self, *, notified: bool = False, removed: bool = False) -> None:
+        """Show the selected line and its page as the store has them; the arguments are those of `LineField.show`."""
         self._stamp = self._store.stamp()
-        self._tell()
+        self._show_status()
         line = self._line
         if line is None:
             return
         lines = self._store.lines(line.page)
         self._pages.set_value(line.page)
-        self._picture.set_source(f"/picture/page/{line.page}")
-        self._picture.set_content(drawn(lines, line.number))
-        if self._shown.source != (source := f"/picture/line/{line.number}?{line.version}"):
-            self._unshown.set_text("")
-            self._shown.set_source(source)
-        self._doubt.set_content(tinted(line.text, line.characters))
-        self._state.set_text(self._say(f"state_{line.state}"))
-        self._field.show(line, told=told, gone=gone)
-        self._rows.show(lines, line.number)
-        if self._brought != line.number:  # else somebody may have scrolled elsewhere, to look around
-            self._brought = line.number
-            self._bring_page_to_sight()
-            self._rows.bring_to_sight()
+        self._page_image.set_source(f"/picture/page/{line.page}")
+        self._page_image.set_content(outlines_svg(lines, line.number))
+        if self._line_image.source != (source := f"/picture/line/{line.number}?{line.version}"):
+            self._image_error.set_text("")
+            self._line_image.set_source(source)
+        self._highlighted.set_content(highlighted_html(line.text, line.characters))
+        self._state.set_text(self._t(f"state_{line.state}"))
+        self._field.show(line, notified=notified, removed=removed)
+        self._list.show(lines, line.number)
+        if self._scrolled_to != line.number:  # otherwise the user may have scrolled somewhere else
+            self._scrolled_to = line.number
+            self._scroll_page()
+            self._list.scroll_to_selected()
 
-    def _bring_page_to_sight(self) -> None:
-        """Scroll the page, where it is higher than its place, so that the chosen line stands in the middle."""
+    def _scroll_page(self) -> None:
+        """Scroll a page that is higher than its column so that the selected line is in the middle."""
         line = self._line
         if line is None:
             return
         _, top, _, bottom = line.outline.box
-        share = (top + bottom) / 2 / self._bench.pages[line.page].height
+        share = (top + bottom) / 2 / self._session.pages[line.page].height
         ui.run_javascript(
-            f"const page = getHtmlElement({self._picture.id}), place = page.parentElement;"
-            f"place.scrollTop = page.clientHeight * {share:.4f} - place.clientHeight / 2"
+            f"const page = getHtmlElement({self._page_image.id}), column = page.parentElement;"
+            f"column.scrollTop = page.clientHeight * {share:.4f} - column.clientHeight / 2"
         )
 
-    def _tell(self) -> None:
-        tally = self._bench.tally()
-        counts = tally.counts
-        settled = counts[State.ACCEPTED] + counts[State.UNREADABLE]
-        self._counts.set_text(self._say("counts", settled=settled, all=sum(counts.values())))
-        cer = f"{tally.errors.rate:.1%}"
-        self._cer.set_text(self._say("cer", cer=cer, lines=tally.judged) if tally.judged else self._say("no_cer"))
-        self._work.set_text(" · ".join(filter(None, (self._told_of_reading(), self._told_of_training()))))
+    def _show_status(self) -> None:
+        statistics = self._session.statistics()
+        self._counts.set_text(self._t("counts", reviewed=statistics.reviewed, all=sum(statistics.counts.values())))
+        cer = f"{statistics.errors.rate:.1%}"
+        judged = statistics.judged
+        self._cer.set_text(self._t("cer", cer=cer, lines=judged) if judged else self._t("no_cer"))
+        self._activity.set_text(" · ".join((*self._reading_status(), *self._training_status())))
 
-    def _told_of_reading(self) -> str:
-        reading = self._bench.reading
-        if reading is None:
-            return ""
-        if reading.fault:
-            return self._say("reading_failed", fault=reading.fault)
-        told = [self._say("reading", done=reading.done, total=reading.total)] if reading.is_at_work else []
-        if left := reading.left_out:
-            told.append(self._say("left_out", lines=len(left), first=left[0]))
-        return " · ".join(told)
+    def _reading_status(self) -> Iterator[str]:
+        reader = self._session.reader
+        if reader is None:
+            return
+        if reader.error:
+            yield self._t("reading_failed", error=reader.error)
+            return
+        if reader.is_running:
+            yield self._t("reading", done=reader.done, total=reader.total)
+        if skipped := reader.skipped:
+            yield self._t("skipped", lines=len(skipped), first=skipped[0])
 
-    def _told_of_training(self) -> str:
-        standing = self._bench.training.standing() if self._bench.training else None
-        if standing is None or self._bench.training is None:
-            return ""
-        if standing.fault:
-            return self._say("training_failed", fault=standing.fault)
-        share = f" ({standing.share:.0%})" if standing.share is not None else ""
-        told = self._say("training", steps=standing.steps) + share
-        if not standing.is_at_work:
-            told = self._say("trained", run=self._bench.training.run)
-        cer = "" if standing.cer is None else self._say("validation_cer", cer=f"{standing.cer:.1%}")
-        return " · ".join(filter(None, (told, cer)))
+    def _training_status(self) -> Iterator[str]:
+        training = self._session.training
+        status = training.status() if training else None
+        if training is None or status is None:
+            return
+        if status.error:
+            yield self._t("training_failed", error=status.error)
+            return
+        if status.is_running:
+            share = f" ({status.share:.0%})" if status.share is not None else ""
+            yield self._t("training", steps=status.steps) + share
+        else:
+            yield self._t("trained", run=training.run)
+        if status.cer is not None:
+            yield self._t("validation_cer", cer=f"{status.cer:.1%}")
 
-    async def _explain(self) -> None:
-        """Say why the chosen line has no picture."""
+    async def _show_image_error(self) -> None:
         line = self._line
-        if line is not None and (why := await run.io_bound(self._bench.why_not_shown, line.number)):
-            self._unshown.set_text(self._say("not_shown", why=why))
+        if line is not None and (why := await run.io_bound(self._session.why_no_image, line.number)):
+            self._image_error.set_text(self._t("no_image", why=why))
 
-    # What is done
+    # Selecting lines
 
-    def _look_again(self) -> None:
-        """Show what others, and the model, changed meanwhile; what is written in the field stays there."""
-        self._tell()
+    def _poll(self) -> None:
+        """Show what other people and the model changed meanwhile; drafts stay."""
+        self._show_status()
         if self._store.stamp() == self._stamp or self._line is None:
             return
         now = self._store.line(self._line.number)
         if now is None:
-            ui.notify(self._say("gone"), type="warning")
+            ui.notify(self._t("removed"), type="warning")
         self._line = now or self._line
-        self._show(gone=now is None)
+        self._show(removed=now is None)
 
-    def _choose(self, number: int) -> None:
-        """Go to a line; what was written on another and not accepted is there again when one comes back."""
+    def _select(self, number: int) -> None:
         self._line = self._store.line(number) or self._store.first()
         self._show()
 
-    def _walk(self, *, before: bool = False) -> None:
-        further = self._store.neighbour(self._line, before=before) if self._line else None
-        if further is not None:
-            self._choose(further.number)
+    def _move(self, *, back: bool = False) -> None:
+        neighbour = self._store.neighbour(self._line, before=back) if self._line else None
+        if neighbour is not None:
+            self._select(neighbour.number)
 
-    def _go_on(self) -> None:
-        """To the next line that wants to be looked at."""
-        further = self._bench.next_in_doubt(self._line) if self._by_doubt else None
-        if further is not None:
-            self._choose(further.number)
-        elif self._by_doubt:
-            ui.notify(self._say("all_settled"), type="positive")
-            self._show()
-        elif self._line is not None and (following := self._store.neighbour(self._line)) is not None:
-            self._choose(following.number)
+    def _select_next(self) -> None:
+        """Go to the next line to review, in the selected order."""
+        if self._by_doubt:
+            line = self._session.most_doubtful(self._line)
         else:
-            self._show()
+            line = self._store.neighbour(self._line) if self._line else None
+        if line is not None:
+            self._select(line.number)
+            return
+        if self._by_doubt:
+            ui.notify(self._t("all_reviewed"), type="positive")
+        self._show()
 
-    def _clicked(self, event: events.MouseEventArguments) -> None:
+    def _page_clicked(self, event: events.MouseEventArguments) -> None:
         if self._line is not None:
             hit = line_at(self._store.lines(self._line.page), event.image_x, event.image_y)
             if hit is not None:
-                self._choose(hit.number)
+                self._select(hit.number)
 
-    def _page_chosen(self, event: events.ValueChangeEventArguments[Any]) -> None:
+    def _page_selected(self, event: events.ValueChangeEventArguments[Any]) -> None:
         if self._line is None or event.value == self._line.page:
             return
         lines = self._store.lines(event.value)
         if lines:
-            self._choose(next((line.number for line in lines if not line.is_settled), lines[0].number))
+            self._select(next((line.number for line in lines if not line.is_reviewed), lines[0].number))
 
-    def _order_chosen(self, event: events.ValueChangeEventArguments[Any]) -> None:
+    def _order_selected(self, event: events.ValueChangeEventArguments[Any]) -> None:
         self._by_doubt = bool(event.value)
-        if self._by_doubt and (line := self._bench.next_in_doubt(None)) is not None:
-            self._choose(line.number)
+        if self._by_doubt and (line := self._session.most_doubtful()) is not None:
+            self._select(line.number)
 
-    def _acted(self, act: Act) -> Collection[int]:
-        """Carry out what was done in the field; where it cannot be, say so. The lines whose drafts are taken by it."""
-        carry_out: dict[str, Callable[[Act], Collection[int] | None]] = {
-            "next": lambda _: self._walk(),
-            "previous": lambda _: self._walk(before=True),
-            "go": lambda act: self._choose(act.to or 0),
+    # Actions
+
+    def _handle(self, action: Action) -> Collection[int]:
+        """Carry out an action, or show why it failed; returns the lines whose drafts it used up."""
+        handlers: dict[str, Callable[[Action], Collection[int] | None]] = {
+            "next": lambda _: self._move(),
+            "previous": lambda _: self._move(back=True),
+            "go": lambda action: self._select(action.to or 0),
             "leave": lambda _: self._leave(),
-            "accept": lambda act: self._settle(act, State.ACCEPTED),
-            "unreadable": lambda act: self._settle(act, State.UNREADABLE),
-            "part": self._part,
+            "accept": lambda action: self._review(action, State.ACCEPTED),
+            "unreadable": lambda action: self._review(action, State.UNREADABLE),
+            "split": self._split,
             "join": self._join,
             "undo": lambda _: self._undo(),
         }
         try:
-            return carry_out[act.action](act) or ()
+            return handlers[action.name](action) or ()
         except StaleError as error:
             if error.line is None:
-                ui.notify(self._say("gone"), type="warning")
+                ui.notify(self._t("removed"), type="warning")
             else:
-                ui.notify(self._say("stale", text=error.line.text), type="warning", timeout=8000)
-                if error.line.number == act.line:
+                ui.notify(self._t("stale", text=error.line.text), type="warning", timeout=8000)
+                if error.line.number == action.line:
                     self._line = error.line
-                    self._show(told=True)
+                    self._show(notified=True)
         except DsocrError as error:
-            ui.notify(f"{error.message}. {error.hint or ''}", type="negative")
+            _notify_error(error)
         return ()
 
-    def _seen(self, act: Act) -> Line:
-        """The line that somebody saw, whatever has become of it since. Raises StaleError where it is gone.
+    def _line_of(self, action: Action) -> StoredLine:
+        """The stored line, with the version that the user saw. Raises StaleError if it was removed.
 
-        What somebody wrote may take the place of what only a machine read meanwhile.
+        A text that somebody typed may replace what only a model read meanwhile.
         """
-        line = self._store.line(act.line)
+        line = self._store.line(action.line)
         if line is None:
             raise StaleError(None)
-        is_machine_s = line.state is State.READ and line.text == line.machine
-        return line if is_machine_s and act.text.strip() else replace(line, version=act.version)
+        is_machine_text = line.state is State.READ and line.text == line.machine
+        return line if is_machine_text and action.text.strip() else replace(line, version=action.version)
 
-    def _settle(self, act: Act, state: State) -> Collection[int]:
-        self._line = self._store.settle(self._seen(act), act.text, state, who=self._who)
-        self._go_on()
-        return (act.line,)
+    def _review(self, action: Action, state: State) -> Collection[int]:
+        self._line = self._store.review(self._line_of(action), action.text, state, who=self._user)
+        self._select_next()
+        return (action.line,)
 
-    def _part(self, act: Act) -> Collection[int]:
-        self._line, _ = self._store.part(self._seen(act), act.caret, who=self._who, text=act.text)
+    def _split(self, action: Action) -> Collection[int]:
+        self._line, _ = self._store.split(self._line_of(action), action.caret, who=self._user, text=action.text)
         self._show()
-        return (act.line,)
+        return (action.line,)
 
-    def _join(self, act: Act) -> Collection[int]:
-        line = self._seen(act)
+    def _join(self, action: Action) -> Collection[int]:
+        line = self._line_of(action)
         following = self._store.following(line)
-        draft = act.drafts.get(following.number) if following else None
-        if following is not None and draft is not None:  # what was written there and not accepted goes along
+        draft = action.drafts.get(following.number) if following else None
+        if following is not None and draft is not None:
             following = replace(following, version=draft.version, text=draft.text)
-        self._line = self._store.join(line, following, who=self._who, text=act.text)
+        self._line = self._store.join(line, following, who=self._user, text=action.text)
         self._show()
-        return (act.line,) if following is None else (act.line, following.number)
+        return (action.line,) if following is None else (action.line, following.number)
 
     def _undo(self) -> Collection[int]:
-        change = self._store.undo(self._who)
+        change = self._store.undo(self._user)
         if change is None:
-            ui.notify(self._say("nothing_to_undo"))
+            ui.notify(self._t("nothing_to_undo"))
             return ()
-        ui.notify(self._say("undone"))
-        self._choose(change.before[0].number)
+        ui.notify(self._t("undone"))
+        self._select(change.before[0].number)
         return {line.number for line in (*change.before, *change.after)}
 
     def _leave(self) -> None:
-        """Go on from a line that is no more."""
-        further = self._store.neighbour(self._line) if self._line else None
-        self._line = further or self._store.first()
+        """Go on from a line that was removed."""
+        neighbour = self._store.neighbour(self._line) if self._line else None
+        self._line = neighbour or self._store.first()
         self._show()
+
+    # Export and training
 
     def _export(self) -> None:
         with ui.dialog() as dialog, ui.card().classes("w-96"):
-            kinds = {name: name for name in EXPORT_FORMATS} | {_DATASET: self._say("dataset")}
+            kinds = {name: name for name in EXPORT_FORMATS} | {_DATASET: self._t("dataset")}
             kind = ui.select(kinds, value="page").classes("w-full").props("outlined")
-            only = ui.checkbox(self._say("accepted_only"), value=True)
-            folder = ui.input(self._say("folder"), value=str(self._bench.work / "export")).classes("w-full")
-            button = ui.button(self._say("write"))
+            only = ui.checkbox(self._t("accepted_only"), value=True)
+            folder = ui.input(self._t("folder"), value=str(self._session.work / "export")).classes("w-full")
+            button = ui.button(self._t("write"))
 
             async def write() -> None:
                 with _disabled(button):
@@ -570,40 +567,44 @@ class Window:
 
     async def _write(self, dialog: ui.dialog, kind: str, accepted_only: bool, folder: str) -> None:
         try:
-            said = await run.io_bound(self._written, kind, Path(folder), accepted_only=accepted_only)
+            messages = await run.io_bound(self._write_files, kind, Path(folder), accepted_only=accepted_only)
         except DsocrError as error:
-            ui.notify(f"{error}. {error.hint or ''}", type="negative", multi_line=True)
+            _notify_error(error)
             return
-        if said is None:  # the workbench is being closed
+        if messages is None:  # the workbench is shutting down
             return
-        for left in said[1:]:
-            ui.notify(left, type="warning")
+        for warning in messages[1:]:
+            ui.notify(warning, type="warning")
         dialog.close()
-        ui.notify(said[0], type="positive", timeout=8000)
+        ui.notify(messages[0], type="positive", timeout=8000)
 
-    def _written(self, kind: str, out: Path, *, accepted_only: bool) -> list[str]:
-        """Write it out, which may take minutes: what was written, and what was left out."""
-        bench = self._bench
+    def _write_files(self, kind: str, out: Path, *, accepted_only: bool) -> list[str]:
+        """Write the export, which may take minutes; returns a summary and warnings."""
+        store, archive = self._session.store, self._session.archive
         if kind == _DATASET:
-            return [str(export_dataset(bench.store, bench.shelf, out, overwrite=True).folder)]
-        done = export(bench.store, bench.shelf, out, to=kind, accepted_only=accepted_only, overwrite=out.exists())
-        told = self._say("written", pages=done.pages, texts=done.texts, out=done.out)
-        return [told, *(f"{left.where}: {left.message}" for left in done.skipped)]
+            return [str(export_dataset(store, archive, out, overwrite=True).folder)]
+        report = export(store, archive, out, to=kind, accepted_only=accepted_only, overwrite=out.exists())
+        summary = self._t("written", pages=report.pages, texts=report.texts, out=report.out)
+        return [summary, *(f"{left.where}: {left.message}" for left in report.skipped)]
 
     async def _train(self, button: ui.button) -> None:
-        if self._bench.training is None:
+        if self._session.training is None:
             return
         try:
             with _disabled(button):
-                await run.io_bound(self._bench.training.start)
+                await run.io_bound(self._session.training.start)
         except DsocrError as error:
-            ui.notify(f"{error}. {error.hint or ''}", type="negative", multi_line=True)
-        self._tell()
+            _notify_error(error)
+        self._show_status()
+
+
+def _notify_error(error: DsocrError) -> None:
+    ui.notify(f"{error}. {error.hint or ''}", type="negative", multi_line=True)
 
 
 @contextmanager
 def _disabled(button: ui.button) -> Iterator[None]:
-    """While something is being made, it is not asked for again."""
+    """Disable a button inside the block."""
     button.disable()
     try:
         yield

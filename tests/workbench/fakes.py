@@ -38,7 +38,7 @@ def make_pages(folder: Path) -> Path:
 
 
 class FakeReader:
-    """Reads of every picture the same, the last word in doubt."""
+    """Reads the same from every image, with a doubtful last word."""
 
     def read(self, images: list[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         for name, picture in images:

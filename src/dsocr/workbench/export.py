@@ -1,0 +1,333 @@
+"""Corrected pages as files: ALTO and PAGE files of the source with their texts replaced, new files for the rest.
+
+A file of the source keeps everything that nobody changed, byte for byte: ids, types, tags, regions, layout.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from lxml import etree
+
+from dsocr import __version__
+from dsocr.data.convert import Conversion, PageFitter, check_conversion_folder, converted_files
+from dsocr.data.dataset import Dataset
+from dsocr.data.prepare import prepare
+from dsocr.data.source_report import SourceReport
+from dsocr.data.sources import NamePatterns
+from dsocr.document import Outline, Page, Skipped, SkipReason, format_points
+from dsocr.errors import DataError
+from dsocr.formats import TargetFormat, choose_target
+from dsocr.formats.alto import Fill
+from dsocr.formats.fill import Step, fill_markup
+from dsocr.formats.xml import (
+    Edit,
+    Marked,
+    as_utf8,
+    attributes_of,
+    edited,
+    indent_before,
+    marked_in,
+    parse_xml,
+    removed,
+)
+from dsocr.inference.inputs import describe
+from dsocr.io.atomic import writing_folder
+from dsocr.io.files import UniqueStems, inside
+from dsocr.workbench.archive import Archive
+from dsocr.workbench.store import State, Store, StoredLine, StoredPage
+
+EXPORT_FORMATS = ("page", "page-2013", "alto", "tsv")
+"""The formats that keep lines on their pages."""
+
+_ROOT_BY_FORMAT = {"page": "PcGts", "alto": "alto"}
+_SPLIT = "0.85/0.15/0"
+"""Train and validation only: the next corrections will test the model."""
+_MIN_PAGES_TO_SPLIT = 10
+
+
+@dataclass(slots=True)
+class ExportReport:
+    """What was written: pages, lines with a text, and what the format cannot hold."""
+
+    out: Path
+    pages: int = 0
+    texts: int = 0
+    skipped: list[Skipped] = field(default_factory=list)
+
+
+def export(
+    store: Store, archive: Archive, out: Path, *, to: str, accepted_only: bool, overwrite: bool = False
+) -> ExportReport:
+    """Write all pages to the folder `out`.
+
+    A page that came as ALTO or PAGE and is exported as that keeps its file, in which changed texts are replaced; with
+    `accepted_only` only those that were accepted, or removed from unreadable lines. In all other files lines without
+    an (accepted) text are empty. Raises DataError if `out` holds something else than an earlier export.
+    """
+    target = choose_target(to)
+    check_conversion_folder(out, archive.root, overwrite=overwrite)
+    notes, stems, report = SourceReport(strict=False), UniqueStems(), ExportReport(out)
+    step = Step(
+        *("dsocr", __version__, "texts corrected in the workbench"),
+        "accepted lines" if accepted_only else "all lines",
+        datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    with writing_folder(out) as folder:
+        new: list[tuple[StoredPage, list[StoredLine]]] = []
+        for page in store.pages():
+            lines = store.lines(page.number)
+            try:
+                file = _SourceFile.find(archive, page, target)
+                content = None if file is None else file.fill(lines, step, target, notes, accepted_only=accepted_only)
+            except DataError as error:
+                message = f"its file cannot be filled, so a new one is written: {error.message}"
+                notes.skip(Skipped(SkipReason.BAD_SOURCE, page.markup or page.name, message))
+                file = content = None
+            if file is None or content is None:
+                new.append((page, [_drop_unaccepted(line) for line in lines] if accepted_only else lines))
+                continue
+            _write_inside(folder, page.markup or "", content)
+            try:
+                _write_inside(folder, page.image.as_posix(), archive.image_bytes(page))
+            except DataError as error:
+                notes.skip(Skipped(SkipReason.BAD_IMAGE, page.name, error.message))
+            stems.take(Path(page.markup or "").stem)
+            report.pages += 1
+            report.texts += sum(bool(text) for text in file.final_texts(lines, accepted_only=accepted_only).values())
+
+        def read() -> Iterator[Page]:
+            return (archive.source_image(page, lines) for page, lines in new)
+
+        fitting = PageFitter(read, NamePatterns({}), target)
+        if new:
+            with closing(target.open(folder, ())) as writing:
+                for image in fitting.pages(notes):
+                    for left in writing.add(image, stems.take(image.name)).skipped:
+                        notes.skip(left)
+                    report.pages += 1
+                    report.texts += sum(bool(line.text) for line in image.lines)
+        report.skipped = notes.skipped
+        _write_card(store, archive, target, report, folder)
+    return report
+
+
+def export_dataset(store: Store, archive: Archive, out: Path, *, overwrite: bool = False) -> Dataset:
+    """Make a dataset folder of the accepted lines. Raises DataError if there are none, or `out` is something else.
+
+    It is split by writer, else by page; with few pages by text, since a page for validation would be too much to lose.
+    """
+    accepted = [line for line in store.lines() if line.state is State.ACCEPTED]
+    if not accepted:
+        raise DataError("no line is accepted yet, so there is nothing to train on", where=out)
+    split_by = "text" if len({line.page for line in accepted}) < _MIN_PAGES_TO_SPLIT else None
+    out.resolve().parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".corrections-", dir=out.resolve().parent) as folder:
+        pages = Path(folder) / (store.setting("source") or archive.root.name)
+        export(store, archive, pages, to="tsv", accepted_only=True)
+        return prepare(pages, out, split=_SPLIT, split_by=split_by, overwrite=overwrite, workers=1)
+
+
+def _write_inside(folder: Path, name: str, content: bytes) -> None:
+    path = inside(folder, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def _write_card(store: Store, archive: Archive, target: TargetFormat, report: ExportReport, folder: Path) -> None:
+    Conversion(
+        source=store.setting("source") or archive.root.name,
+        source_format="workbench",
+        target=target.name,
+        images=report.pages,
+        lines=report.texts,
+        splits={},
+        left_behind=[],
+        skipped={},
+        unmatched={},
+        notes=[f"{item.where}: {item.message}" for item in report.skipped],
+        files=converted_files(folder),
+    ).write(folder)
+
+
+def _drop_unaccepted(line: StoredLine) -> StoredLine:
+    return line if line.state is State.ACCEPTED else replace(line, text="")
+
+
+@dataclass(frozen=True, slots=True)
+class _SourceFile:
+    """An ALTO or PAGE file: its text lines by place, with outlines in pixels of the image, and the scale of its own."""
+
+    page: StoredPage
+    raw: bytes
+    texts: Mapping[int, str]
+    outlines: Mapping[int, Outline]
+    scale: tuple[float, float]
+
+    @classmethod
+    def find(cls, archive: Archive, page: StoredPage, target: TargetFormat) -> "_SourceFile | None":
+        """The file of a page, if there is one of the target's format. Raises DataError if it is damaged."""
+        if page.markup is None or target.name not in _ROOT_BY_FORMAT:
+            return None
+        path = inside(archive.root, page.markup)
+        root = parse_xml(path)
+        if etree.QName(root).localname != _ROOT_BY_FORMAT[target.name]:
+            return None
+        described = describe(root)
+        width, height = described.size or (page.width, page.height)
+        whole = Outline((0, 0, page.width, page.height))
+        outlines = {}
+        for line in described.lines:
+            is_whole = line.outline is None or (line.is_whole and len(described.lines) == 1)
+            scaled = line.outline.scaled(page.width / width, page.height / height) if line.outline else whole
+            outlines[line.place] = whole if is_whole else scaled
+        texts = {line.place: line.text.strip() for line in described.lines}
+        scale = (width / page.width, height / page.height)
+        return cls(page, path.read_bytes(), texts, outlines, scale)
+
+    def final_texts(self, lines: Sequence[StoredLine], *, accepted_only: bool) -> dict[int, str]:
+        """The text of each line in the exported file: with `accepted_only` that of the file where nobody changed it."""
+        texts = {}
+        for line in lines:
+            is_as_drawn = len(line.elements) == 1 and line.outline == self.outlines[line.elements[0]]
+            is_kept = accepted_only and is_as_drawn and not line.is_reviewed
+            text = "" if line.state is State.UNREADABLE else line.text
+            texts[line.number] = self.texts[line.elements[0]] if is_kept else text
+        return texts
+
+    def fill(
+        self, lines: Sequence[StoredLine], step: Step, target: TargetFormat, notes: SourceReport, *, accepted_only: bool
+    ) -> bytes:
+        """The file with the structure and the texts of `lines`."""
+        raw, places = self._restructure(lines)
+        texts = self.final_texts(lines, accepted_only=accepted_only)
+        fills = {}
+        for line in lines:
+            text = texts[line.number]
+            if len(line.elements) == 1 and text == self.texts[line.elements[0]]:
+                continue
+            if found := target.forbidden.search(text):
+                message = f"the text contains {found[0]!a}, which {target.name} cannot hold"
+                notes.skip(Skipped(SkipReason.UNWRITABLE, f"{self.page.name}:{line.number}", message))
+                continue
+            is_machine_text = text == line.machine
+            fills[places[line.number]] = Fill(
+                text,
+                line.confidence if is_machine_text else None,
+                line.outline.scaled(*self.scale).box,
+                characters=line.characters if is_machine_text else (),
+            )
+        return fill_markup(raw, fills, step)
+
+    def _restructure(self, lines: Sequence[StoredLine]) -> tuple[bytes, dict[int, int]]:
+        """The file with joined lines removed, split ones added and new outlines, and the place of each line in it."""
+        data, restore = as_utf8(self.raw)
+        found = marked_in(data, {"TextLine", "Shape", "Polygon"})
+        elements = [element for element in found.elements if element.name == "TextLine"]
+        is_alto = found.root == "alto"
+        edits: list[Edit] = []
+        gone: set[int] = set()
+        owners: dict[int, list[int]] = {}
+        anchor = 0
+        for line in lines:
+            outline = line.outline.scaled(*self.scale)
+            if line.elements:
+                anchor = line.elements[0]
+                gone.update(line.elements[1:])
+                owners.setdefault(anchor, []).insert(0, line.number)
+                if line.outline != self.outlines[anchor]:
+                    edits += _reshape(data, elements[anchor], outline, is_alto=is_alto)
+            else:
+                model = elements[anchor]
+                new = _new_line(data, model, outline, len(edits), is_alto=is_alto)
+                edits.append(Edit(model.end, model.end, indent_before(data, model) + new.encode()))
+                owners.setdefault(anchor, []).append(line.number)
+        edits += [removed(data, elements[place]) for place in gone]
+        places: dict[int, int] = {}
+        at = 0
+        for place in range(len(elements)):
+            for number in owners.get(place, ()):
+                places[number] = at
+                at += 1
+            at += place not in owners and place not in gone
+        return restore(edited(data, edits)), places
+
+
+def _reshape(data: bytes, line: Marked, outline: Outline, *, is_alto: bool) -> list[Edit]:
+    """A text line with another outline; what the file does not state of it is not added."""
+    if not is_alto:
+        points = {"Coords": outline.polygon or _corners(outline), "Baseline": outline.baseline}
+        edits = []
+        for part in line.children:
+            if stated := points.get(part.name):
+                edits += _set(data, part, {"points": format_points(stated)})
+            elif part.name in points:
+                edits.append(removed(data, part))
+        return edits
+    box = _alto_box(outline)
+    edits = _set(data, line, {**box, "BASELINE": _alto_baseline(data, line, outline)})
+    for child in line.children:
+        if child.name == "String":
+            edits += _set(data, child, box)
+        for polygon in child.children if child.name == "Shape" else ():
+            edits += _set(data, polygon, {"POINTS": format_points(outline.polygon or _corners(outline))})
+    return edits
+
+
+def _new_line(data: bytes, model: Marked, outline: Outline, number: int, *, is_alto: bool) -> str:
+    """An empty text line of the same type as the `model`, which it follows."""
+    prefix, name = model.prefix, "ID" if is_alto else "id"
+    known = {key: _value(data, model, key) for key in (name, "TAGREFS", "custom")}
+    id_ = f"{known[name] or 'line'}_{number}"
+    while id_.encode() in data:
+        id_ += "_"
+    polygon = format_points(outline.polygon or _corners(outline))
+    if is_alto:
+        attributes = {name: id_, "TAGREFS": known["TAGREFS"], **_alto_box(outline)}
+        attributes["BASELINE"] = _alto_baseline(data, model, outline)
+        inner = f'<{prefix}Shape><{prefix}Polygon POINTS="{polygon}"/></{prefix}Shape>'
+    else:
+        attributes = {name: id_, "custom": known["custom"]}
+        baseline = f'<{prefix}Baseline points="{format_points(outline.baseline)}"/>' if outline.baseline else ""
+        inner = f'<{prefix}Coords points="{polygon}"/>{baseline}'
+    stated = "".join(f' {key}="{value}"' for key, value in attributes.items() if value)
+    return f"<{prefix}TextLine{stated}>{inner}</{prefix}TextLine>"
+
+
+def _alto_box(outline: Outline) -> dict[str, str]:
+    left, top, right, bottom = outline.box
+    return {"HPOS": str(left), "VPOS": str(top), "WIDTH": str(right - left), "HEIGHT": str(bottom - top)}
+
+
+def _alto_baseline(data: bytes, line: Marked, outline: Outline) -> str:
+    """Points, or the one height that files before version 4 have; empty if neither the file nor the line has any."""
+    stated = _value(data, line, "BASELINE")
+    if not stated or not outline.baseline:
+        return ""
+    if len(stated.replace(",", " ").split()) == 1:
+        return str(round(sum(y for _, y in outline.baseline) / len(outline.baseline)))
+    return format_points(outline.baseline)
+
+
+def _value(data: bytes, element: Marked, name: str) -> str:
+    """An attribute as it is written, without its quotes."""
+    found = attributes_of(data, element).get(name)
+    return data[found.value[0] + 1 : found.value[1] - 1].decode() if found else ""
+
+
+def _set(data: bytes, element: Marked, values: Mapping[str, str]) -> list[Edit]:
+    """New values for the attributes that the element has; an empty value removes one."""
+    known = attributes_of(data, element)
+    return [
+        Edit(*known[name].value, f'"{value}"'.encode()) if value else Edit(*known[name].whole, b"")
+        for name, value in values.items()
+        if name in known
+    ]
+
+
+def _corners(outline: Outline) -> tuple[tuple[int, int], ...]:
+    left, top, right, bottom = outline.box
+    return (left, top), (right, top), (right, bottom), (left, bottom)

@@ -1,0 +1,135 @@
+"""From a source into the store."""
+
+import shutil
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+
+from dsocr.data.source_report import SourceReport
+from dsocr.errors import DataError
+from dsocr.workbench.archive import Archive, import_pages, open_archive
+from dsocr.workbench.export import export
+from dsocr.workbench.store import State, Store
+from tests.conftest import draw_line
+from tests.data.making_pdf import image_object, write_pdf
+from tests.workbench.fakes import TEXTS, make_pages
+
+
+def test_pages_are_imported_once_with_their_lines_and_texts(empty_store: Store, archive: Archive) -> None:
+    assert [(page.name, page.markup) for page in empty_store.pages()] == [
+        ("scan-1", "page/scan-1.xml"),
+        ("scan-2", "page/scan-2.xml"),
+    ]
+    assert [line.text for line in empty_store.lines()] == [text for texts in TEXTS for text in texts]
+    assert [line.elements for line in empty_store.lines()] == [(0,), (1,), (2,)] * 2
+    assert empty_store.counts()[State.UNREAD] == 2
+    assert empty_store.lines()[0].outline.box == (40, 40, 641, 121)
+    assert import_pages(empty_store, archive, SourceReport(strict=True)) == 0
+
+
+def test_lines_are_detected_on_images_alone(empty_store: Store, source: Path, tmp_path: Path) -> None:
+    shutil.rmtree(source / "page")
+    draw_line(source / "line.png", "one line")
+    (source / "broken.png").write_bytes(b"no image")
+    notes = SourceReport(strict=False)
+    with open_archive(empty_store, source, tmp_path / "work" / "unpacked") as archive:
+        assert import_pages(empty_store, archive, notes) == 3
+        assert [item.where for item in notes.skipped] == ["broken.png"]
+        found = {page.name: empty_store.lines(page.number) for page in empty_store.pages()}
+        assert {name: len(lines) for name, lines in found.items()} == {"line": 1, "scan-1": 3, "scan-2": 3}
+        assert import_pages(empty_store, archive, notes) == 0
+        page = empty_store.pages()[1]
+        assert all(isinstance(image, Image.Image) for image in archive.cut(page, found[page.name]))
+
+
+def test_texts_in_another_encoding(empty_store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "box"
+    folder.mkdir()
+    draw_line(folder / "line.png", "one line")
+    (folder / "line.txt").write_bytes("одна строка".encode("cp1251"))
+    with open_archive(empty_store, folder, tmp_path / "work" / "unpacked") as archive:
+        assert import_pages(empty_store, archive, SourceReport(strict=True), encoding="cp1251") == 1
+    assert [line.text for line in empty_store.lines()] == ["одна строка"]
+
+
+def test_an_archive_file_is_unpacked_meanwhile(empty_store: Store, source: Path, tmp_path: Path) -> None:
+    with ZipFile(tmp_path / "box.zip", "w") as packed:
+        for path in sorted(source.rglob("*.*")):
+            packed.write(path, path.relative_to(source).as_posix())
+    with open_archive(empty_store, tmp_path / "box.zip", tmp_path / "work" / "unpacked") as archive:
+        import_pages(empty_store, archive, SourceReport(strict=True))
+        page = empty_store.pages()[0]
+        assert archive.image_bytes(page) == (source / "scan-1.png").read_bytes()
+        export(empty_store, archive, tmp_path / "out", to="page", accepted_only=True)
+    assert (tmp_path / "out" / page.markup or "").read_bytes() == (source / "page" / "scan-1.xml").read_bytes()
+    assert not (tmp_path / "work" / "unpacked").exists()
+
+
+def test_a_store_belongs_to_one_source(empty_store: Store, archive: Archive, tmp_path: Path) -> None:
+    other = make_pages(tmp_path / "other")
+    with pytest.raises(DataError) as error, open_archive(empty_store, other, tmp_path / "u"):
+        pass
+    assert error.value.where == str(tmp_path)
+
+
+def test_a_single_image_is_not_a_source(empty_store: Store, source: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError), open_archive(empty_store, source / "scan-1.png", tmp_path / "work" / "unpacked"):
+        pass
+
+
+@pytest.fixture
+def scans(tmp_path: Path) -> Path:
+    """A PDF of two pages of three lines."""
+    (tmp_path / "box").mkdir()
+    page = Image.new("RGB", (700, 1000), (240, 235, 220))
+    for place in range(3):
+        text = f"line {place + 1} of the page"
+        ImageDraw.Draw(page).text((60, 80 + 110 * place), text, fill=(40, 40, 90), font=ImageFont.load_default(48))
+    scan = image_object(page)
+    return write_pdf(tmp_path / "box" / "scans.pdf", [scan, scan], box=(70, 100), draw="q 70 0 0 100 0 0 cm /Im Do Q")
+
+
+@pytest.mark.parametrize("whole_folder", [pytest.param(True, id="a folder"), pytest.param(False, id="the file itself")])
+def test_lines_are_detected_on_pdf_pages(empty_store: Store, scans: Path, tmp_path: Path, whole_folder: bool) -> None:
+    draw_line(scans.with_name("other.png"), "beside it")
+    counts: list[tuple[int, int]] = []
+    pages = 3 if whole_folder else 2
+    source = scans.parent if whole_folder else scans
+    with open_archive(empty_store, source, tmp_path / "work" / "unpacked") as archive:
+        imported = import_pages(
+            empty_store, archive, SourceReport(strict=True), progress=lambda *count: counts.append(count)
+        )
+        assert imported == pages
+        assert counts == [(done, pages) for done in range(1, pages + 1)]
+        page = empty_store.pages()[-1]
+        assert (page.name, page.document, page.image.as_posix()) == ("scans_0002", "scans", "scans.pdf#2")
+        lines = empty_store.lines(page.number)
+        assert len(lines) == 3
+        assert all(isinstance(image, Image.Image) for image in archive.cut(page, lines))
+        assert archive.page_image(page).size == (page.width, page.height) == (700, 1000)
+        for line in lines:
+            empty_store.review(line, "прочитано", State.ACCEPTED, who="anna")
+        report = export(empty_store, archive, tmp_path / "out", to="page", accepted_only=True)
+        assert (report.pages, report.texts, report.skipped) == (pages, 3, [])
+        assert import_pages(empty_store, archive, SourceReport(strict=True)) == 0
+
+
+@pytest.mark.parametrize(
+    ("texts", "found", "notes"),
+    [
+        pytest.param("раз\nдва\n\nтри\f\fраз\nдва\nтри", None, 1, id="another number of pages"),
+        pytest.param("раз\nдва\n\nтри\fа\nб\nв", ["раз", "два", "три", "а", "б", "в"], 0, id="as many lines as found"),
+        pytest.param("раз\nдва\fа\nб\nв", ["", "", "", "а", "б", "в"], 1, id="fewer lines"),
+    ],
+)
+def test_a_text_beside_a_pdf_is_used_if_it_matches(
+    empty_store: Store, scans: Path, tmp_path: Path, texts: str, found: list[str] | None, notes: int
+) -> None:
+    scans.with_suffix(".txt").write_text(texts, encoding="utf-8", newline="\n")
+    all_notes = SourceReport(strict=False)
+    with open_archive(empty_store, scans, tmp_path / "work" / "unpacked") as archive:
+        import_pages(empty_store, archive, all_notes)
+    assert [line.text for line in empty_store.lines()] == (found or [""] * 6)
+    assert len(all_notes.skipped) == notes

@@ -1,0 +1,101 @@
+"""What a workbench does in the background: reading lines and training on corrections."""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dsocr.config import RunConfig
+from dsocr.data.source_report import SourceReport
+from dsocr.document import Outline
+from dsocr.errors import DataError, RunError
+from dsocr.inference.confidence import Prediction
+from dsocr.runs import RunFolder
+from dsocr.workbench.archive import Archive, import_pages, open_archive
+from dsocr.workbench.background import BackgroundReader, BackgroundTraining
+from dsocr.workbench.store import State, Store, StoredLine
+from tests.conftest import PATIENCE
+from tests.workbench.fakes import FakeReader, make_pages
+
+
+def read_all(store: Store, archive: Archive, reader: type[FakeReader] = FakeReader) -> BackgroundReader:
+    """A background reader that has finished."""
+    reading = BackgroundReader(store, archive, reader)
+    reading.start()
+    until = time.monotonic() + PATIENCE
+    while reading.is_running:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    return reading
+
+
+def test_a_model_reads_what_has_no_text(empty_store: Store, archive: Archive) -> None:
+    stopped = BackgroundReader(empty_store, archive, FakeReader)
+    assert stopped.total == 2
+    stopped.start()
+    stopped.stop()
+    assert read_all(empty_store, archive).error is None
+    assert empty_store.counts()[State.UNREAD] == 0
+    read = [line for line in empty_store.lines() if line.machine == "не точно"]
+    assert [line.confidence for line in read] == [0.7, 0.7]
+    assert len(read[0].characters) == len(read[0].text)
+
+
+def test_a_failing_reader_reports_its_error(empty_store: Store, archive: Archive) -> None:
+    class Failing(FakeReader):
+        def read(self, *_: object) -> Iterator[Prediction]:
+            raise MemoryError("no room")
+
+    assert read_all(empty_store, archive, Failing).error == "MemoryError: no room"
+
+
+def test_lines_without_an_image_are_skipped(empty_store: Store, archive: Archive) -> None:
+    (archive.root / "scan-1.png").unlink()
+    beyond = StoredLine(0, 0, 0, Outline((9000, 10, 9400, 90)))
+    empty_store.add_page(replace(empty_store.pages()[1], name="again"), [beyond])
+    reading = read_all(empty_store, archive)
+    assert reading.error is None
+    assert [message.partition(":")[0] for message in reading.skipped] == ["scan-1", "again"]
+    assert [line.text for line in empty_store.lines() if line.machine] == ["не точно"]
+    assert reading.done == reading.total == 3
+
+
+def _process(training: BackgroundTraining) -> "subprocess.Popen[bytes]":
+    process = training._process
+    assert process is not None
+    return process
+
+
+def test_a_training_runs_in_another_process_and_leaves_a_run(small_config: RunConfig, tmp_path: Path) -> None:
+    # Importing torch takes seconds, but nothing shorter shows that the button works.
+    source, work = make_pages(tmp_path / "box"), tmp_path / "work"
+    schedule = small_config.training.model_copy(update={"max_steps": 2, "batch_size": 2, "micro_batch_size": 1})
+    recipe = small_config.model_copy(update={"training": schedule})
+    store = Store.open(work / "corrections.sqlite")
+    with open_archive(store, source, work / "unpacked") as archive:
+        import_pages(store, archive, SourceReport(strict=True))
+        training = BackgroundTraining(store, archive, work, recipe)
+        assert training.status() is None
+        with pytest.raises(DataError):
+            training.start()
+        for line in store.lines():  # the drawn texts: preflight rejects others
+            store.review(line, f"line {line.place + 1:.0f} of page {line.page}", State.ACCEPTED, who="anna")
+        (work / "run-3.yaml").touch()  # of a deleted run: its number is not used again
+        run = training.start()
+        assert run == work / "run-4"
+        assert os.name == "nt" or os.getpgid(_process(training).pid) != os.getpgid(
+            0
+        )  # Ctrl-C reaches it once, through `stop`
+        with pytest.raises(RunError):
+            training.start()
+        while (status := training.status()) and status.is_running:
+            time.sleep(0.2)
+        assert status is not None
+        assert (status.error, status.steps, status.share) == (None, 2, 1.0)
+        assert RunFolder.open(run).adapter.is_dir()
+        training.stop()
+    store.close()

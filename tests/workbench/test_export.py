@@ -1,0 +1,222 @@
+"""From the store to files: a file of the source keeps all that nobody changed."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from lxml import etree
+
+from dsocr.data.convert import convert
+from dsocr.data.dataset import Dataset
+from dsocr.data.source_report import SourceReport
+from dsocr.document import SkipReason, Split
+from dsocr.errors import DataError, DsocrError
+from dsocr.workbench.archive import Archive, import_pages, open_archive
+from dsocr.workbench.export import export, export_dataset
+from dsocr.workbench.store import State, Store, open_store
+from tests.workbench.fakes import TEXTS
+
+COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or Path(__file__).parents[3] / "shared" / "data" / "copiste")
+
+ALTO = """<?xml version="1.0" encoding="UTF-8"?>
+<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#"
+      xmlns:x="urn:other">
+  <Description><MeasurementUnit>pixel</MeasurementUnit>
+    <sourceImageInformation><fileName>scan-1.png</fileName></sourceImageInformation></Description>
+  <Tags><OtherTag ID="T1" LABEL="Main"/><OtherTag ID="L1" LABEL="default" x:more="kept"/></Tags>
+  <Layout><Page WIDTH="350" HEIGHT="200" ID="p"><PrintSpace>
+    <TextBlock ID="b1" TAGREFS="T1"><Shape><Polygon POINTS="1 1 340 1 340 190 1 190"/></Shape>
+      <TextLine ID="l1"   TAGREFS="L1" HPOS="20" VPOS="20" WIDTH="300" HEIGHT="40" BASELINE="20 55 320 55">
+        <Shape><Polygon POINTS="20 20 320 20 320 60 20 60"/></Shape>
+        <String ID="s1" CONTENT="первая строка" HPOS="20" VPOS="20" WIDTH="300" HEIGHT="40"/>
+      </TextLine>
+      <TextLine ID="l2" TAGREFS="L1" HPOS="20" VPOS="75" WIDTH="300" HEIGHT="40" BASELINE="20 110 320 110">
+        <Shape><Polygon POINTS="20 75 320 75 320 115 20 115"/></Shape>
+        <String ID="s2" CONTENT="вторая" HPOS="20" VPOS="75" WIDTH="300" HEIGHT="40"/>
+      </TextLine>
+    </TextBlock>
+    <TextBlock ID="empty" TAGREFS="T1"/>
+  </PrintSpace></Page></Layout>
+</alto>
+"""
+PAGE = """<?xml version="1.0" encoding="UTF-8"?>
+<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15">
+  <Metadata><Creator>eScriptorium</Creator><Created>2020-01-01T00:00:00</Created>
+    <LastChange>2020-01-01T00:00:00</LastChange></Metadata>
+  <Page imageFilename="scan-1.png" imageWidth="350" imageHeight="200">
+    <TextRegion id="r1" type="heading" custom="structure {type:heading;}"><Coords points="1,1 340,1 340,190 1,190"/>
+      <TextLine id="l1" custom="readingOrder {index:0;}"><Coords points="20,20 320,20 320,60 20,60"/>
+        <Baseline points="20,55 320,55"/>
+        <TextEquiv><Unicode>первая строка</Unicode></TextEquiv></TextLine>
+      <TextLine id="l2"><Coords points="20,75 320,75 320,115 20,115"/>
+        <Baseline points="20,110 320,110"/>
+        <TextEquiv><Unicode>вторая</Unicode></TextEquiv></TextLine>
+    </TextRegion>
+    <TableRegion id="t"><Coords points="1,1 2,1 2,2"/></TableRegion>
+  </Page>
+</PcGts>
+"""
+MARKUP = {"alto": ALTO, "page": PAGE}
+
+
+@pytest.fixture(params=["alto", "page"])
+def markup(request: pytest.FixtureRequest, source: Path, tmp_path: Path) -> Iterator[tuple[str, Store, Archive]]:
+    """The first page as a rich file of a format, whose coordinates are at half the size of the image."""
+    for path in (source / "page").iterdir():
+        path.unlink()
+    (source / "scan-2.png").unlink()
+    (source / "page" / "scan-1.xml").write_text(MARKUP[request.param], encoding="utf-8", newline="\n")
+    with opened(source, tmp_path / "work") as (store, archive):
+        yield request.param, store, archive
+
+
+@contextmanager
+def opened(source: Path, work: Path) -> Iterator[tuple[Store, Archive]]:
+    with open_store(work / "corrections.sqlite") as store, open_archive(store, source, work / "unpacked") as archive:
+        import_pages(store, archive, SourceReport(strict=True))
+        yield store, archive
+
+
+def exported(store: Store, archive: Archive, out: Path, to: str, *, accepted_only: bool = True) -> str:
+    export(store, archive, out, to=to, accepted_only=accepted_only, overwrite=out.exists())
+    assert (out / "scan-1.png").read_bytes() == (archive.root / "scan-1.png").read_bytes()
+    return (out / "page" / "scan-1.xml").read_text(encoding="utf-8")
+
+
+def test_a_file_without_changes_is_exported_as_it_is(markup: tuple[str, Store, Archive], tmp_path: Path) -> None:
+    format_, store, archive = markup
+    for line in store.lines():
+        store.review(line, line.text, State.ACCEPTED, who="anna")
+    for accepted_only in (True, False):
+        assert exported(store, archive, tmp_path / "out", format_, accepted_only=accepted_only) == MARKUP[format_]
+    report = export(store, archive, tmp_path / "out", to=format_, accepted_only=True, overwrite=True)
+    assert (report.pages, report.texts, report.skipped) == (1, 2, [])
+
+
+def test_only_accepted_texts_are_changed(markup: tuple[str, Store, Archive], tmp_path: Path) -> None:
+    format_, store, archive = markup
+    first, second = store.lines()
+    store.review(first, "исправлено", State.ACCEPTED, who="anna")
+    store.add_reading(second, "машина", (0.5,) * 6, 0.5)
+    accepted = exported(store, archive, tmp_path / "out", format_)
+    everything = exported(store, archive, tmp_path / "all", format_, accepted_only=False)
+    assert ("машина" in accepted, "машина" in everything) == (False, True)
+    if format_ == "alto":
+        expected = re.sub(r"\s*</Description>", "</Description>", ALTO.replace("первая строка", "исправлено"))
+        assert re.sub(r"\s*<Processing .*</Processing>\s*", "", accepted) == expected
+    else:
+        without_step = re.sub(r"\s*<MetadataItem.*</MetadataItem>", "", accepted)
+        dated = re.sub(r"<LastChange>[^<]*", "<LastChange>2020-01-01T00:00:00", without_step)
+        assert dated == PAGE.replace("первая строка", "исправлено")
+        assert "<LastChange>2020" not in accepted
+    assert "dsocr" in accepted
+
+
+def test_unreadable_lines_lose_their_text_and_keep_their_place(
+    markup: tuple[str, Store, Archive], tmp_path: Path
+) -> None:
+    format_, store, archive = markup
+    store.review(store.lines()[0], "?", State.UNREADABLE, who="anna")
+    content = exported(store, archive, tmp_path / "out", format_)
+    assert "первая" not in content
+    assert len(text_lines(content)) == 2
+
+
+def text_lines(content: str) -> list[tuple[str, str]]:
+    """(id, text) of each line in the file's order."""
+    root = etree.fromstring(content.encode())
+    lines = []
+    for line in root.iter("{*}TextLine"):
+        text = "".join(line.itertext("{*}Unicode")) or " ".join(part.get("CONTENT") for part in line.iter("{*}String"))
+        lines.append((line.get("ID") or line.get("id"), text.strip()))
+    return lines
+
+
+def test_split_and_joined_lines_change_the_structure_of_their_file_only_there(
+    markup: tuple[str, Store, Archive], tmp_path: Path
+) -> None:
+    format_, store, archive = markup
+    first, second = store.split(store.lines()[0], 7, who="anna")
+    content = exported(store, archive, tmp_path / "split", format_)
+    lines = text_lines(content)
+    assert [text for _, text in lines] == ["первая", "строка", "вторая"]
+    assert (lines[0][0], lines[2][0], len({id_ for id_, _ in lines})) == ("l1", "l2", 3)
+    with opened(tmp_path / "split", tmp_path / "again") as (again, _):
+        boxes = [line.outline.box for line in again.lines()]
+    assert boxes[0][2] == pytest.approx(first.outline.box[2], abs=2), "in pixels of the image"
+    assert boxes[1][0] == pytest.approx(second.outline.box[0], abs=2)
+    store.undo("anna")
+    assert exported(store, archive, tmp_path / "undone", format_) == MARKUP[format_]
+    store.join(store.lines()[0], who="anna")
+    joined = exported(store, archive, tmp_path / "joined", format_)
+    assert text_lines(joined) == [("l1", "первая строка вторая")]
+    with opened(tmp_path / "joined", tmp_path / "once more") as (again, _):
+        (line,) = again.lines()
+    assert line.outline.box[3] >= 228
+
+
+def test_a_text_that_xml_cannot_hold_is_reported(markup: tuple[str, Store, Archive], tmp_path: Path) -> None:
+    format_, store, archive = markup
+    store.review(store.lines()[0], "a\x07b", State.ACCEPTED, who="anna")
+    report = export(store, archive, tmp_path / "out", to=format_, accepted_only=False)
+    assert [item.reason for item in report.skipped] == [SkipReason.UNWRITABLE]
+    assert "первая строка" in (tmp_path / "out" / "page" / "scan-1.xml").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not (COPISTE / "alto").is_dir(), reason="the copiste pages are not here")
+@pytest.mark.parametrize("to", ["alto", "page"])
+def test_real_pages_without_changes_are_exported_byte_for_byte(tmp_path: Path, to: str) -> None:
+    source = COPISTE
+    if to == "page":
+        source = tmp_path / "copiste"
+        convert(COPISTE, source, to="page")
+    with opened(source, tmp_path / "work") as (store, archive):
+        for line in store.lines():
+            if line.text:
+                store.review(line, line.text, State.ACCEPTED, who="anna")
+        export(store, archive, tmp_path / "out", to=to, accepted_only=True)
+    files = sorted(path.relative_to(source) for path in source.rglob("*.xml"))
+    assert len(files) == 72
+    assert [file for file in files if (tmp_path / "out" / file).read_bytes() != (source / file).read_bytes()] == []
+
+
+@pytest.mark.parametrize("to", ["page-2013", "alto", "tsv"])
+def test_other_formats_get_new_files(empty_store: Store, archive: Archive, tmp_path: Path, to: str) -> None:
+    first, second = empty_store.lines()[:2]
+    empty_store.review(first, "исправлено", State.ACCEPTED, who="anna")
+    empty_store.review(second, "?", State.UNREADABLE, who="anna")
+    report = export(empty_store, archive, tmp_path / "out", to=to, accepted_only=False)
+    assert (report.pages, report.texts, report.skipped) == (2, 3, [])
+    assert (tmp_path / "out" / "conversion.json").is_file()
+    with pytest.raises(DsocrError):
+        export(empty_store, archive, tmp_path / "out", to=to, accepted_only=False)
+    report = export(empty_store, archive, tmp_path / "out", to=to, accepted_only=True, overwrite=True)
+    assert report.texts == 1
+
+
+def test_a_page_whose_file_is_gone_gets_a_new_one(
+    empty_store: Store, archive: Archive, source: Path, tmp_path: Path
+) -> None:
+    (source / "page" / "scan-1.xml").unlink()
+    report = export(empty_store, archive, tmp_path / "out", to="page", accepted_only=False)
+    assert [item.where for item in report.skipped] == ["page/scan-1.xml"]
+    files = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.*")}
+    assert files == {"page/scan-1.xml", "page/scan-2.xml", "scan-1.png", "scan-2.png", "conversion.json"}
+    assert "первая строка" in (tmp_path / "out" / "page" / "scan-1.xml").read_text(encoding="utf-8")
+
+
+def test_accepted_lines_become_a_dataset(empty_store: Store, archive: Archive, tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        export_dataset(empty_store, archive, tmp_path / "dataset")
+    for line in empty_store.lines():
+        if line.text:
+            empty_store.review(line, line.text, State.ACCEPTED, who="anna")
+    export_dataset(empty_store, archive, tmp_path / "dataset")
+    dataset = Dataset.open(tmp_path / "dataset")
+    samples = [sample for split in Split for sample in dataset.samples(split)]
+    assert sorted(sample.text for sample in samples) == sorted(text for texts in TEXTS for text in texts if text)
+    assert {sample.page for sample in samples} == {"scan-1", "scan-2"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["box", "dataset", "work"]
