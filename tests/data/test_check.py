@@ -183,7 +183,7 @@ def test_script_that_costs_many_tokens_is_reported_once(folder: Path) -> None:
 
 def test_two_processes_see_what_one_sees(small_dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dsocr.data.check.samples._BATCH", 3)
-    monkeypatch.setattr(processes, "PATIENCE", 0.0)
+    monkeypatch.setattr(processes, "START_AFTER", 0.0)
     dataset = Dataset.open(small_dataset)
     alone = list(read_samples(dataset, 1))
     assert len(alone) == 24

@@ -122,7 +122,7 @@ def test_an_image_without_annotations_is_not_transcribed_yet(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        pytest.param('{"images": [', "it is not JSON", id="broken"),
+        pytest.param('{"images": [', "JSON is invalid", id="broken"),
         pytest.param('{"images": []}', "it has no list of annotations", id="incomplete"),
     ],
 )

@@ -168,7 +168,9 @@ def test_an_image_with_the_prefix_is_taken_before_one_without(tmp_path: Path) ->
         pytest.param(
             task(annotation(text()), image="gone.png"), SkipReason.NO_IMAGE, "no image 'gone.png'", id="missing"
         ),
-        pytest.param(task(annotation(text()), image="../p.txt/.."), SkipReason.NO_IMAGE, "climbs out", id="climbing"),
+        pytest.param(
+            task(annotation(text()), image="../p.txt/.."), SkipReason.NO_IMAGE, "leaves the folder", id="climbing"
+        ),
         pytest.param(
             task(annotation(text()), image="http://[/p.png"), SkipReason.NO_IMAGE, "no address", id="no address"
         ),
@@ -266,7 +268,7 @@ def test_the_short_export_of_regions_is_refused_with_the_way_out(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        pytest.param('[{"annotations": [', "it is not JSON", id="broken"),
+        pytest.param('[{"annotations": [', "JSON is invalid", id="broken"),
         pytest.param('[{"data": {}, "annotations": []}, 7]', "names no image", id="no image"),
         pytest.param('[{"annotations": [], "data": "\xff"}]', "not UTF-8", id="another encoding"),
     ],

@@ -64,7 +64,7 @@ def test_a_conversation_is_read(tmp_path: Path, row: dict[str, Any], name: str, 
     ("row", "reason", "message"),
     [
         pytest.param({**ROW, "images": ["gone.png"]}, SkipReason.NO_IMAGE, "no image 'gone.png'", id="no such image"),
-        pytest.param({**ROW, "images": ["../a.png"]}, SkipReason.NO_IMAGE, "climbs out", id="one level up"),
+        pytest.param({**ROW, "images": ["../a.png"]}, SkipReason.NO_IMAGE, "leaves the folder", id="one level up"),
         pytest.param({**ROW, "images": ["/etc/a.png"]}, SkipReason.NO_IMAGE, "is absolute", id="absolute"),
         pytest.param({**ROW, "images": []}, SkipReason.BAD_SOURCE, "0 images in one conversation", id="no image"),
         pytest.param({**ROW, "images": ["a", "b"]}, SkipReason.BAD_SOURCE, "2 images", id="two images"),
@@ -96,7 +96,7 @@ def test_a_broken_list_is_left_out(tmp_path: Path) -> None:
     write(tmp_path / "m.json", '[{"messages": [')
     (item,) = read_messages(tmp_path)
     assert isinstance(item, Skipped)
-    assert "it is not JSON" in item.message
+    assert "JSON is invalid" in item.message
 
 
 def test_a_file_named_after_a_split_gives_it(tmp_path: Path) -> None:

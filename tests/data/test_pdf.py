@@ -211,7 +211,7 @@ def test_a_pdf_becomes_a_dataset_of_pages(tmp_path: Path) -> None:
     write(source / "a.txt", "раз\nстрока\fдва\fтри")
     report = prepare(source / "a.pdf", tmp_path / "out", split="1/0/0")
     samples = Dataset.open(tmp_path / "out").samples(Split.TRAIN)
-    assert (report.card.source_format, report.card.unit, report.skipped) == ("pdf", "page", [])
+    assert (report.card.source_format, report.card.unit, report.report.skipped) == ("pdf", "page", [])
     assert [sample.text for sample in samples] == ["раз\nстрока", "два", "три"]
     assert read_bytes(samples[0].image) == jpeg(scan())
     with Image.open(io.BytesIO(read_bytes(samples[2].image))) as image:
@@ -223,7 +223,7 @@ def test_pages_cannot_be_taken_apart(tmp_path: Path) -> None:
     write(tmp_path / "s" / "a.txt", "1\f2\f3")
     with pytest.raises(DataError, match="PDF files with texts are transcribed page by page") as error:
         prepare(tmp_path / "s", tmp_path / "out", unit="line")
-    assert error.value.hint == "leave the unit out, or say page"
+    assert error.value.code == "unit-unsupported"
 
 
 def test_a_pdf_that_is_named_and_has_no_text_says_so(tmp_path: Path) -> None:

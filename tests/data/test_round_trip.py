@@ -111,10 +111,10 @@ def test_a_way_through_all_page_formats_ends_where_it_began(
     sources: dict[str, tuple[Path, list[str]]], source: str, tmp_path: Path
 ) -> None:
     folder, _ = sources[source]
-    first = convert(folder, tmp_path / "0", to="tsv").out
+    first = convert(folder, tmp_path / "0", to="tsv").output
     place = first
     for number, target in enumerate(("page", "tsv", "page", "alto", "tsv"), start=1):
-        place = convert(place, tmp_path / str(number), to=target).out
+        place = convert(place, tmp_path / str(number), to=target).output
     lines = {line for line, _ in lines_of(read(first))}
     pixels = {(line[0], size_of(image)) for line, image in lines_of(read(first))}
     assert {(line[0], size_of(image)) for line, image in lines_of(read(place))} == pixels

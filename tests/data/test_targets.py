@@ -26,7 +26,7 @@ SCHEMAS = Path(__file__).parent / "schemas"
 def made(source: str, target: str, folder: Path) -> Path:
     """A source's conversion."""
     SOURCES[source](folder / "source")
-    return convert(folder / "source", folder / "out", to=target).out
+    return convert(folder / "source", folder / "out", to=target).output
 
 
 @pytest.mark.parametrize("source", ["alto", "page", "coco", "pairs", "dataset"])
@@ -62,7 +62,7 @@ def test_images_lie_one_level_above_their_markup(target: str, tmp_path: Path) ->
 
 def test_the_two_versions_of_page_differ_in_their_name_alone(tmp_path: Path) -> None:
     SOURCES["page"](tmp_path / "source")
-    new, old = (convert(tmp_path / "source", tmp_path / to, to=to).out for to in ("page", "page-2013"))
+    new, old = (convert(tmp_path / "source", tmp_path / to, to=to).output for to in ("page", "page-2013"))
     content = (old / "page" / "p.xml").read_bytes()
     assert b"/pagecontent/2013-07-15" in content
     assert content.replace(b"2013-07-15", b"2019-07-15") == (new / "page" / "p.xml").read_bytes()
@@ -113,7 +113,7 @@ def test_regions_are_written_in_the_pixels_of_the_image(tmp_path: Path) -> None:
     lines = f'<TextRegion id="a"><Coords points="2,2 90,2 90,45"/>{page_line("т")}</TextRegion>'
     picture(tmp_path / "source" / "p.png", size=(200, 100))
     write(tmp_path / "source" / "p.xml", page_xml(lines))
-    out = convert(tmp_path / "source", tmp_path / "out", to="page").out
+    out = convert(tmp_path / "source", tmp_path / "out", to="page").output
     described = page.describe_page(etree.parse(out / "page" / "p.xml").getroot())
     assert described.lines[0].region == Region("r1", Outline.of_polygon(((4, 4), (180, 4), (180, 90))))
 
@@ -195,7 +195,7 @@ ASKED = "<image>\nFree OCR."
 )
 def test_conversations_as_a_program_wants_them(target: str, messages: list[Any], tmp_path: Path) -> None:
     pair(tmp_path / "source" / "val", "a", "слово")
-    out = convert(tmp_path / "source", tmp_path / "out", to=target).out
+    out = convert(tmp_path / "source", tmp_path / "out", to=target).output
     (row,) = map(json.loads, (out / "validation.jsonl").read_text("utf-8").splitlines())
     assert row["messages"] == messages
     assert row.get("images", ["images/a.png"]) == ["images/a.png"]
@@ -205,7 +205,7 @@ def test_conversations_as_a_program_wants_them(target: str, messages: list[Any],
 def test_line_images_are_those_that_prepare_cuts(tmp_path: Path) -> None:
     write_pages(tmp_path / "source", ["a", "b", "c"])
     prepare(tmp_path / "source", tmp_path / "dataset")
-    out = convert(tmp_path / "source", tmp_path / "out", to="ms-swift").out
+    out = convert(tmp_path / "source", tmp_path / "out", to="ms-swift").output
     cut = {path.name: path.read_bytes() for path in (out / "images").iterdir()}
     assert cut == {path.name: path.read_bytes() for path in tmp_path.glob("dataset/*/images/*")}
     assert len(cut) == 9
@@ -215,7 +215,7 @@ def test_llama_factory_finds_its_files_by_name(tmp_path: Path) -> None:
     for stem in ("a", "b"):
         pair(tmp_path / "source" / "train", stem, stem)
     pair(tmp_path / "source", "c", "c")
-    out = convert(tmp_path / "source", tmp_path / "out", to="llama-factory").out
+    out = convert(tmp_path / "source", tmp_path / "out", to="llama-factory").output
     info = json.loads((out / "dataset_info.json").read_text("utf-8"))
     assert {name: entry["file_name"] for name, entry in info.items()} == {"lines": "lines.json", "train": "train.json"}
     rows = json.loads((out / info["train"]["file_name"]).read_text("utf-8"))

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import Split
 from dsocr.errors import DataError
@@ -43,7 +42,7 @@ def test_the_model_sees_the_pixels_that_it_was_trained_on(run: RunFolder, tmp_pa
     alto_page(with_texts, "w1", ["раз", "два", "три"])
     Image.open(with_texts / "w1.png").convert("RGB").save(with_texts / "w1.jpg", quality=80)
     (with_texts / "w1.png").unlink()
-    dataset = Dataset.open(prepare(with_texts, tmp_path / "data", split="1/0/0").dataset)
+    dataset = prepare(with_texts, tmp_path / "data", split="1/0/0")
     trained = [text_of(open_image(sample.image)) for sample in dataset.samples(Split.TRAIN)]
     without = tmp_path / "without"
     alto_page(without, "w1", ["", "", ""])

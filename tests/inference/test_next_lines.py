@@ -105,7 +105,7 @@ def test_the_same_source_gives_the_same_queue_and_only_a_queue_is_replaced(run: 
 
     queued(run, source, out)
     first = content()
-    with pytest.raises(DataError, match="there is a queue already"):
+    with pytest.raises(DataError, match="existing queue"):
         queued(run, source, out)
     queued(run, source, out, overwrite=True)
     assert content() == first

@@ -84,8 +84,8 @@ def test_pages_come_back_the_same_from_other_formats(tmp_path: Path) -> None:
     place, wanted = COPISTE, lines(COPISTE)
     for target in ("page", "tsv", "alto"):
         report = convert(place, tmp_path / target, to=target, strict=True)
-        assert (report.conversion.images, report.conversion.lines, report.report.skipped) == (72, 1317, [])
-        place = report.out
+        assert (report.conversion.images, report.conversion.lines, report.skipped) == (72, 1317, [])
+        place = report.output
         assert lines(place) == wanted
 
 

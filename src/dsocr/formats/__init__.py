@@ -164,7 +164,7 @@ def _detect(source: Path, columns: Columns) -> SourceFormat:
         hint = f"{why}; {COLUMNS_HINT}" if why else "`dsocr sources` shows a command for each"
         if list_files(source, IMAGE_SUFFIXES):
             hint += "; images without texts are read with `dsocr transcribe`, or transcribed in `dsocr workbench`"
-        raise DataError(message, where=source, hint=hint)
+        raise DataError(message, code="no-format-found", where=source, hint=hint)
     if len(held) > 1:
         told = ", ".join(f"{counts[name]} {FORMATS[name].title} ({name})" for name in held)
         raise DataError(f"the folder holds more than one format: {told}", where=source, hint="name one as the format")
