@@ -27,7 +27,7 @@ from dsocr.config import RunConfig, load_config, load_run_config
 from dsocr.data.dataset import Dataset
 from dsocr.data.source_report import SourceReport
 from dsocr.document import Sample, Split
-from dsocr.evaluation.compare import Comparison, NamedLines, compare, render_comparison
+from dsocr.evaluation.compare import Comparison, System, compare, render_comparison
 from dsocr.evaluation.predictions import Text
 from dsocr.evaluation.scores import score_lines
 from dsocr.inference.generation import Generation
@@ -166,9 +166,7 @@ def go_round(
         for line in left
     ]
     before = {str(line.number): Text(line.machine or "") for line in left}
-    found = compare(
-        [NamedLines(name, score_lines(samples, read)) for name, read in (("before", before), ("after", after))]
-    )
+    found = compare([System(name, score_lines(samples, read)) for name, read in (("before", before), ("after", after))])
     splits = Dataset.open(load_run_config(RunFolder(run).config).dataset).card.splits
     return Round(found, len(others) - len(left), {name.value: split.samples for name, split in splits.items()}, seconds)
 

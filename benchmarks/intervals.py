@@ -23,7 +23,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from dsocr.evaluation.statistics import Clusters, Interval, Numbers, Paired, difference_interval, interval_of_sums
+from dsocr.evaluation.statistics import Clusters, Floats, Interval, PairedErrors, difference_interval, interval_of_sums
 from measuring import processor
 
 RESAMPLES = 1000
@@ -43,7 +43,7 @@ class Scene:
     leaning: float = 0.0
     """How much more those write who are hard to read."""
     rate: float = 0.2
-    """Of the first reading, runaways aside."""
+    """Quantity the first reading, runaways aside."""
     better: float = 0.5
     """The second's rate over the first's."""
     gains: float = 0.3
@@ -110,9 +110,9 @@ KINDS = ("rate: dsocr", "percentile", "binomial", "difference: dsocr", "percenti
 class Drawn:
     """Lines, writer by writer: errors of the first reading, of the second, lengths, and who wrote each."""
 
-    one: Numbers
-    two: Numbers
-    lengths: Numbers
+    one: Floats
+    two: Floats
+    lengths: Floats
     of_line: NDArray[np.intp]
 
     def __getitem__(self, lines: slice) -> "Drawn":
@@ -182,13 +182,13 @@ def draw_words(scene: Scene, writers: int, random: np.random.Generator) -> Drawn
     return Drawn(errors, errors, words.astype(float), of_line)
 
 
-def percentile(parts: Numbers, lengths: Numbers, clusters: Clusters, times: NDArray[np.int64]) -> Interval:
+def percentile(parts: Floats, lengths: Floats, clusters: Clusters, times: NDArray[np.int64]) -> Interval:
     """The plain bootstrap over writers, each of whom is drawn so many `times`."""
     low, high = np.quantile((times @ clusters.sums(parts)) / (times @ clusters.sums(lengths)), [0.025, 0.975])
     return Interval(float(low), float(high), 0.95, "writer", clusters.count)
 
 
-def binomial(parts: Numbers, lengths: Numbers) -> Interval:
+def binomial(parts: Floats, lengths: Floats) -> Interval:
     """1.96 sqrt(r (1 - r) / lines) to either side, as if the rate were a share of the lines."""
     rate = parts.sum() / lengths.sum()
     reach = 1.96 * np.sqrt(max(rate * (1 - rate), 0) / len(parts))
@@ -229,7 +229,7 @@ def measure(scene: Scene, writers: int, repeats: int, truths: tuple[float, float
     times = random.multinomial(writers, np.full(writers, 1 / writers), RESAMPLES)
     for drawn in sets(scene, writers, repeats, random):
         clusters = Clusters("writer", drawn.of_line)
-        paired = Paired(drawn.one, drawn.two, drawn.lengths, clusters)
+        paired = PairedErrors(drawn.one, drawn.two, drawn.lengths, clusters)
         exact = (drawn.two == 0).astype(float)
         intervals = (
             (interval_of_sums(drawn.two, drawn.lengths, clusters), rate),

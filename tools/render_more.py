@@ -1,14 +1,14 @@
 """Draws a larger test in the hands of the shipped sample, to measure what its 150 test lines are too few for.
 
     python tools/render_more.py --fonts FONTS -o more
-    dsocr calibrate runs/demo --dataset more
+    dsocr evaluate runs/demo --dataset more
     python tools/render_more.py --fonts FONTS -o more-known --hands anna boris vera
 
 A dataset folder with a test split and nothing else; none of it is shipped. FONTS is as `render_sample.py` wants it. The
 texts, `sample_texts/more.txt`, were written for this and stand in no split of the sample: 367 lines. Each is drawn in
 every hand, and with `--drawings 2` in each hand twice, always on another sheet with another pen. So the same words come
 again: four hands are four times the lines, but not four times the texts, and what takes every line or word for a draw
-of its own, as intervals over lines and the errors by chance of `dsocr calibrate` do, may make them too narrow
+of its own, as intervals over lines and the errors by chance of `dsocr evaluate` do, may make them too narrow
 (`docs/experiments.md` says by how much). The same fonts and texts give the same images.
 """
 
@@ -59,7 +59,7 @@ def main() -> None:
     except DsocrError as error:
         sys.exit(f"error: {error}")
     print(f"made {options.out}: {card.splits[Split.TEST].samples} test lines")
-    print(f"next: dsocr calibrate RUN --dataset {options.out}")
+    print(f"next: dsocr evaluate RUN --dataset {options.out}")
 
 
 if __name__ == "__main__":

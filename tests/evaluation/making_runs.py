@@ -1,20 +1,20 @@
-"""Run folders that look evaluated: predictions are made up, so no model has to be trained."""
+"""Scored lines and evaluated run folders with invented predictions, so that no model has to be trained."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.evaluation.scorecard import make_scorecard
-from dsocr.evaluation.scores import hands_by_writer, score_lines, write_lines
+from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
 from dsocr.runs import RunFolder
 
 
 @dataclass(frozen=True)
 class Read:
-    """What a model answered."""
+    """A prediction."""
 
     text: str
     truncated: bool = False
@@ -22,15 +22,27 @@ class Read:
 
 
 Reader = Callable[[int, Sample], Read]
-"""What a model makes of a sample, given its number from 0."""
+"""Predicts a sample, given its number from 0."""
+
+
+def sample(name: str, text: str, writer: str | None = None, page: str | None = None) -> Sample:
+    """Make a sample without an image."""
+    return Sample(id=name, image=Path(name), text=text, split=Split.TEST, writer=writer, page=page)
+
+
+def scored(*pairs: tuple[str, str], writers: Sequence[str | None] = ()) -> list[LineScore]:
+    """Score (reference, prediction) pairs."""
+    names = writers or [None] * len(pairs)
+    samples = [sample(f"{n}", text, writer) for n, ((text, _), writer) in enumerate(zip(pairs, names, strict=True))]
+    return score_lines(samples, {f"{n}": Read(prediction) for n, (_, prediction) in enumerate(pairs)})
 
 
 def make_evaluated_run(
     folder: Path, dataset: Path, readers: dict[str, Reader], *, trained_on: Path | None = None
 ) -> RunFolder:
-    """A run folder with configuration, curves, provenance, scored lines and a card of the dataset's test split.
+    """Make a run folder with configuration, metrics, provenance, scored lines and a card of the dataset's test split.
 
-    It was trained on the same dataset unless another is given.
+    `trained_on` is the same dataset by default.
     """
     run = RunFolder(folder)
     folder.mkdir(parents=True)
@@ -39,9 +51,9 @@ def make_evaluated_run(
     )
     opened = Dataset.open(dataset)
     samples = opened.samples(Split.TEST)
-    hands = hands_by_writer({sample.writer for sample in opened.samples(Split.TRAIN)}, [s.writer for s in samples])
+    statuses = writer_statuses({sample.writer for sample in opened.samples(Split.TRAIN)}, [s.writer for s in samples])
     readings = {
-        name: score_lines(samples, {sample.id: reader(place, sample) for place, sample in enumerate(samples)}, hands)
+        name: score_lines(samples, {sample.id: reader(place, sample) for place, sample in enumerate(samples)}, statuses)
         for name, reader in readers.items()
     }
     write_lines(run.lines, readings)
@@ -59,11 +71,11 @@ def make_evaluated_run(
 
 
 def misread(place: int, sample: Sample) -> Read:
-    """A poor reader: letters swapped, one line lost, one looping, one hostile."""
+    """Read badly: letters swapped, one line empty, one looping, one with HTML."""
     odd = {0: Read("и так далее " * 300, truncated=True), 1: Read(""), 2: Read("<script>alert('1')</script>")}
     return odd.get(place, Read(sample.text.replace("и", "н").replace("e", "c")))
 
 
 def read_better(place: int, sample: Sample) -> Read:
-    """A fair reader: the last letter is lost."""
+    """Read well, without the last letter of every other line."""
     return Read(sample.text if place % 2 else sample.text[:-1])

@@ -1,4 +1,4 @@
-"""Scoring a run: both models on the same lines, hands apart, nothing dropped."""
+"""Evaluating a run: both models on the same lines, the guard set, calibration, and what is unusual."""
 
 import hashlib
 import json
@@ -9,18 +9,23 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+import torch
 import yaml
 
-from dsocr.config import RunConfig
+from dsocr.config import GuardSection, RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import Split
 from dsocr.errors import DataError
-from dsocr.evaluation.evaluate import evaluate
-from dsocr.evaluation.scorecard import Scorecard, render_table, schema
+from dsocr.evaluation.evaluate import GuardResult, GuardSet, evaluate
+from dsocr.evaluation.metrics import ErrorRate
+from dsocr.evaluation.scorecard import Scorecard, schema
 from dsocr.evaluation.scores import load_lines
 from dsocr.images import open_image
+from dsocr.inference.confidence import UNCALIBRATED, Calibration, Scale
+from dsocr.inference.generation import Generation
 from dsocr.inference.reader import Transcriber
+from dsocr.models.loading import BaseModel
 from dsocr.runs import RunFolder
 from dsocr.training.plan import make_plan
 from dsocr.training.train import train
@@ -28,36 +33,50 @@ from dsocr.training.train import train
 
 @pytest.fixture(scope="module")
 def run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A run whose adapter has visibly changed what the base reads."""
+    """Train a run that reads differently from the base and has forgotten what the base could read."""
     config = RunConfig.model_validate(
         {
             "dataset": small_dataset,
             "output": tmp_path_factory.mktemp("evaluated") / "run",
             "adapter": {"target_modules": "decoder+vision"},
-            "training": {"max_steps": 6, "batch_size": 4, "micro_batch_size": 4, "learning_rate": 1e-2},
-            "validation": {"every_steps": 6, "max_samples": 1},
-            "guard": {"lines": 2},
-            "generation": {"max_new_tokens": 24, "batch_size": 3},
+            "training": {"max_steps": 4, "batch_size": 4, "micro_batch_size": 4, "learning_rate": 3e-2},
+            "validation": {"every_steps": 2, "max_samples": 1},
+            "guard": {"lines": 4},
+            "generation": {"max_new_tokens": 40, "batch_size": 3},
         }
     )
-    return train(config).run
+    result = train(config)
+    assert result.guard is not None
+    return result.run
 
 
-def test_base_and_adapter_read_the_same_lines(run: RunFolder) -> None:
-    told: list[tuple[int, int]] = []
-    card = evaluate(run, progress=lambda done, total: told.append((done, total)))
+@pytest.fixture
+def copy(run: RunFolder, tmp_path: Path) -> RunFolder:
+    """Copy the run, so that a test can change it."""
+    return RunFolder(Path(shutil.copytree(run.path, tmp_path / "copy")))
+
+
+def test_base_and_adapter_read_the_same_lines(run: RunFolder, small_dataset: Path) -> None:
+    progress: list[tuple[int, int]] = []
+    card = evaluate(run, progress=lambda done, total: progress.append((done, total)))
+    assert progress == [(done, 8) for done in range(1, 9)]
     assert card.base is not None
     assert card.adapter is not None
     assert card.base.lines == card.adapter.lines == 4
-    assert told == [(done, 8) for done in range(1, 9)]
     assert Scorecard.load(run.scorecard) == card
-    assert load_lines(run.lines)["adapter"][0].source == "lines.jsonl:21"
-    assert [group.name for group in card.groups["source"].shown] == ["lines.jsonl"]
     jsonschema_rs.Draft202012Validator(schema()).validate(json.loads(run.scorecard.read_text(encoding="utf-8")))
-    rows = [json.loads(line) for line in run.lines.read_text(encoding="utf-8").splitlines()]
-    assert [row["model"] for row in rows] == ["base"] * 4 + ["adapter"] * 4
-    assert [row["id"] for row in rows[:4]] == [row["id"] for row in rows[4:]]
-    assert [row["prediction"] for row in rows[:4]] != [row["prediction"] for row in rows[4:]]
+    assert [group.name for group in card.groups["source"].top] == ["lines.jsonl"]
+    lines = load_lines(run.lines)
+    assert [line.id for line in lines["base"]] == [line.id for line in lines["adapter"]]
+    assert [line.prediction for line in lines["base"]] != [line.prediction for line in lines["adapter"]]
+
+    transcriber = Transcriber.of_run(run)
+    alone = Transcriber(
+        transcriber.network.unload(), transcriber.encoder, transcriber.generation, transcriber.text_policy
+    )
+    samples = Dataset.open(small_dataset).samples(Split.TEST)
+    read = [prediction.text for prediction in alone.read((s.id, open_image(s.image)) for s in samples)]
+    assert read == [line.prediction for line in lines["base"]], "the base without the adapter is the base alone"
 
 
 def test_a_run_on_a_fold_is_trained_and_scored_on_that_fold(small_dataset: Path, tmp_path: Path) -> None:
@@ -83,111 +102,166 @@ def test_a_run_on_a_fold_is_trained_and_scored_on_that_fold(small_dataset: Path,
     assert (card.settings["fold"], card.settings["split_by"]) == (3, "text")
 
 
-def test_a_configuration_with_a_fold_of_a_dataset_without_is_refused(small_config: RunConfig) -> None:
-    with pytest.raises(DataError, match="has no folds, so none is fold 1"):
+def test_a_fold_of_a_dataset_without_folds_is_rejected(small_config: RunConfig) -> None:
+    with pytest.raises(DataError) as caught:
         train(small_config.model_copy(update={"fold": 1}))
+    assert caught.value.code == "no-folds"
 
 
-def test_new_hands_are_told_from_known_ones(run: RunFolder) -> None:
+def test_new_writers_are_scored_apart_from_known_ones(run: RunFolder) -> None:
     card = evaluate(run, with_base=False)
-    assert {hand: scores.adapter.lines for hand, scores in card.by_hands.items() if scores.adapter} == {
+    assert {status: scores.final.lines for status, scores in card.by_writer_status.items()} == {
         "known": 2,
         "new": 2,
     }
     assert card.base is None
 
 
-def test_the_base_beside_the_adapter_is_the_base_alone(run: RunFolder, small_dataset: Path) -> None:
-    evaluate(run)
-    rows = [json.loads(line) for line in run.lines.read_text(encoding="utf-8").splitlines()]
-    transcriber = Transcriber.of_run(run)
-    samples = Dataset.open(small_dataset).samples(Split.TEST)
-    plain = transcriber.network.unload()
-    alone = Transcriber(plain, transcriber.encoder, transcriber.generation, transcriber.text_policy)
-    texts = [prediction.text for prediction in alone.read((s.id, open_image(s.image)) for s in samples)]
-    assert texts == [row["prediction"] for row in rows if row["model"] == "base"]
-
-
-def test_a_limit_is_told_on_the_card(run: RunFolder) -> None:
-    card = evaluate(run, limit=1, with_base=False)
-    assert card.settings["limit"] == card.settings["lines"] == 1
-
-
-def test_another_dataset_and_split_can_be_scored(run: RunFolder, small_dataset: Path) -> None:
-    card = evaluate(run, dataset=small_dataset, split=Split.VALIDATION, limit=2)
-    assert card.split == "validation"
-    assert card.remarks == ("Only the first lines of the split were read, at most 2.",)
+def test_another_split_and_a_limit_are_noted(run: RunFolder, small_dataset: Path) -> None:
+    card = evaluate(run, dataset=small_dataset, split=Split.VALIDATION, limit=2, with_base=False)
+    assert (card.split, card.base, card.guard) == ("validation", None, None)
     assert card.settings["dataset"] == small_dataset.as_posix()
+    assert card.settings["limit"] == card.settings["lines"] == 2
+    assert len(card.notes) == 1
+    assert len(evaluate(run, split=Split.TRAIN, limit=1, with_base=False).notes) == 2, "these lines were trained on"
 
 
-def test_a_guard_set_that_cannot_be_read_is_told_before_any_line_is(run: RunFolder, tmp_path: Path) -> None:
-    copy = RunFolder(Path(shutil.copytree(run.path, tmp_path / "copy")))
-    settings = yaml.safe_load(copy.config.read_text(encoding="utf-8"))
-    settings["guard"]["dataset"] = (tmp_path / "nowhere").as_posix()
-    copy.config.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    told: list[int] = []
-    with pytest.raises(DataError, match="nowhere"):
-        evaluate(copy, progress=lambda done, _: told.append(done))
-    assert told == []
-
-
-def test_the_card_says_what_it_was_made_with(run: RunFolder, small_dataset: Path) -> None:
-    card = evaluate(run, limit=1)
+def test_the_card_records_what_it_was_made_with(run: RunFolder, small_dataset: Path) -> None:
+    card = evaluate(run, limit=1, with_base=False)
     settings = card.settings
     weights = (run.adapter / "adapter_model.safetensors").read_bytes()
     assert settings["adapter_sha256"] == hashlib.sha256(weights).hexdigest()
     assert (settings["base"], settings["base_revision"]) == ("nano", None)
-    assert settings["generation"]["max_new_tokens"] == 24
+    assert settings["generation"]["max_new_tokens"] == 40
     assert settings["text_policy"]["unicode"] == "NFC"
     hashes = Dataset.open(small_dataset).card.splits
     assert card.dataset == {split.value: part.sha256 for split, part in hashes.items()}
     assert set(card.versions) == {"python", "torch", "transformers", "peft", "numpy", "rapidfuzz"}
 
 
-def copied(dataset: Path, place: Path) -> Path:
-    return Path(shutil.copytree(dataset, place))
+def changed(dataset: Path, folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """Copy a dataset and change its card."""
+    shutil.copytree(dataset, folder)
+    card = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+    change(card)
+    (folder / "dataset.json").write_text(json.dumps(card), encoding="utf-8")
+    return folder
 
 
-def with_card(dataset: Path, changed: Callable[[dict[str, Any]], object]) -> Path:
-    card = json.loads((dataset / "dataset.json").read_text(encoding="utf-8"))
-    changed(card)
-    (dataset / "dataset.json").write_text(json.dumps(card), encoding="utf-8")
-    return dataset
-
-
-def test_a_dataset_that_the_run_was_not_trained_on_is_said(run: RunFolder, small_dataset: Path, tmp_path: Path) -> None:
-    other = with_card(
-        copied(small_dataset, tmp_path / "other"), lambda card: card["splits"]["train"].update(sha256="0")
-    )
+def test_a_dataset_that_the_run_was_not_trained_on_is_noted(
+    run: RunFolder, small_dataset: Path, tmp_path: Path
+) -> None:
+    other = changed(small_dataset, tmp_path / "other", lambda card: card["splits"]["train"].update(sha256="0"))
     card = evaluate(run, dataset=other, limit=1, with_base=False)
-    assert card.remarks[0].startswith("The run was not trained on it")
-    assert card.remarks[0] in render_table(card).replace("\n", " ")
-    assert evaluate(run, limit=1, with_base=False).remarks[0].startswith("Only the first lines")
+    assert len(card.notes) == 2
+    assert card.notes[0] in str(card).replace("\n", " ")
 
 
-def test_scoring_what_was_trained_on_is_said(run: RunFolder) -> None:
-    card = evaluate(run, split=Split.TRAIN, limit=1, with_base=False)
-    assert "These lines were trained on" in card.remarks[0]
-
-
-def test_two_samples_of_one_id_are_refused(run: RunFolder, small_dataset: Path, tmp_path: Path) -> None:
-    twice = copied(small_dataset, tmp_path / "twice")
+def test_datasets_that_cannot_be_scored_are_rejected(run: RunFolder, small_dataset: Path, tmp_path: Path) -> None:
+    twice = Path(shutil.copytree(small_dataset, tmp_path / "twice"))
     metadata = twice / "test" / "metadata.jsonl"
-    first, *rest = metadata.read_text(encoding="utf-8").splitlines()
-    metadata.write_text("\n".join([first, first, *rest]) + "\n", encoding="utf-8")
-    with pytest.raises(DataError, match="two references have the same id: test/"):
-        evaluate(run, dataset=twice, with_base=False)
-
-
-def test_an_empty_split_is_refused(run: RunFolder, small_dataset: Path, tmp_path: Path) -> None:
-    empty = copied(small_dataset, tmp_path / "empty")
+    metadata.write_text(metadata.read_text(encoding="utf-8") * 2, encoding="utf-8")
+    empty = Path(shutil.copytree(small_dataset, tmp_path / "empty"))
     (empty / "test" / "metadata.jsonl").write_text("", encoding="utf-8")
-    with pytest.raises(DataError, match="has no test split to score"):
-        evaluate(run, dataset=empty)
+    missing = changed(small_dataset, tmp_path / "missing", lambda card: card["splits"].pop("test"))
+    shutil.rmtree(missing / "test")
+    for folder, code in ((twice, "duplicate-id"), (empty, "split-missing"), (missing, "split-missing")):
+        with pytest.raises(DataError) as caught:
+            evaluate(run, dataset=folder, with_base=False)
+        assert caught.value.code == code
 
 
-def test_a_split_that_is_not_there_is_said(run: RunFolder, small_dataset: Path, tmp_path: Path) -> None:
-    part = with_card(copied(small_dataset, tmp_path / "part"), lambda card: card["splits"].pop("test"))
-    shutil.rmtree(part / "test")
-    with pytest.raises(DataError, match="has no test split"):
-        evaluate(run, dataset=part)
+def test_the_calibration_is_measured_and_fitted_on_request(
+    copy: RunFolder, small_dataset: Path, tmp_path: Path
+) -> None:
+    kept = Calibration(Scale(1.5, -0.1), Scale(0.9, 0.2), Scale(1.0, 0.5), lines=12)
+    kept.save(copy.adapter)
+    evaluate(copy, with_base=False)
+    assert Calibration.load(copy.adapter) == kept
+    report = json.loads(copy.confidence.read_text(encoding="utf-8"))
+    assert (report["calibration"]["lines"], report["lines"], report["split"]) == (12, 4, "test")
+    assert report["kinds"].keys() == {"character", "word", "line"}
+    assert len(report["budget"]) == 5
+    assert "4 lines of the test split" in copy.confidence_page.read_text(encoding="utf-8")
+
+    progress: list[tuple[int, int]] = []
+    evaluate(copy, with_base=False, calibrate=True, progress=lambda done, total: progress.append((done, total)))
+    assert progress == [(done, 8) for done in range(1, 9)]
+    fitted = Calibration.load(copy.adapter)
+    assert fitted not in (kept, UNCALIBRATED)
+    assert json.loads(copy.confidence.read_text(encoding="utf-8"))["calibration"]["lines"] == 4
+    evaluate(copy, with_base=False, calibrate=True)
+    assert Calibration.load(copy.adapter) == fitted, "the previous fit does not matter"
+
+    other = changed(small_dataset, tmp_path / "other", lambda card: card["splits"].pop("validation"))
+    shutil.rmtree(other / "validation")
+    with pytest.raises(DataError) as caught:
+        evaluate(copy, dataset=other, calibrate=True)
+    assert caught.value.code == "split-missing"
+    assert Calibration.load(copy.adapter) == fitted
+
+
+@pytest.mark.parametrize(
+    ("errors", "exceeds"),
+    [
+        pytest.param(10, False, id="better than the base"),
+        pytest.param(45, False, id="at the margin"),
+        pytest.param(46, True, id="a tenth of a point more"),
+    ],
+)
+def test_an_increase_beyond_the_margin_comes_with_remedies(errors: int, exceeds: bool) -> None:
+    result = GuardResult("print", 32, 2.0, ErrorRate(25, 1000), ErrorRate(errors, 1000))
+    assert result.exceeds_margin is exceeds
+    assert ("--scale" in result.message) is exceeds
+    assert GuardResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+
+
+def test_nano_reads_its_guard_set_well_without_drawing_random_numbers(nano: BaseModel) -> None:
+    guard = GuardSet.load(GuardSection(), "nano")
+    assert guard is not None
+    assert len(guard.samples) == 32
+    state = torch.random.get_rng_state()
+    generation = Generation(max_new_tokens=96, batch_size=32)
+    errors = guard.score(nano.network, nano.processor(None, "free_ocr"), generation)
+    assert errors.length > 1000
+    assert errors.rate < 0.04
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_a_guard_set_is_the_configured_one_or_that_of_the_base(small_dataset: Path) -> None:
+    few = GuardSet.load(GuardSection(lines=4), "nano")
+    assert few is not None
+    assert [sample.id[-6:-4] for sample in few.samples] == ["01", "09", "17", "25"], "spread over the set"
+    assert GuardSet.load(GuardSection(lines=0), "nano") is None
+    assert GuardSet.load(GuardSection(), "deepseek-ai/DeepSeek-OCR") is None
+    own = GuardSet.load(GuardSection(dataset=small_dataset, split="test", lines=3), "deepseek-ai/DeepSeek-OCR")
+    assert own is not None
+    assert (own.name, len(own.samples)) == ("dataset", 3)
+    with pytest.raises(DataError) as caught:
+        GuardSet.load(GuardSection(dataset=small_dataset.parent), "nano")
+    assert str(small_dataset.parent) in str(caught.value)
+
+
+def test_training_and_evaluation_score_the_guard_set(run: RunFolder) -> None:
+    rows = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
+    validations = [row for row in rows if row["kind"] == "validation"]
+    assert len({row["guard_base_cer"] for row in validations}) == 1, "the base does not change"
+    last = validations[-1]
+    assert last["guard_cer"] > last["guard_base_cer"] + 0.02
+    assert last["guard_warning"]
+    assert last["guard_warning"] in run.log.read_text(encoding="utf-8")
+    card = evaluate(run, limit=1)
+    assert card.guard is not None
+    assert card.guard["lines"] == 4
+    assert card.guard["base_cer"] < card.guard["adapter_cer"]
+
+
+def test_an_unreadable_guard_set_fails_before_any_line_is_read(copy: RunFolder, tmp_path: Path) -> None:
+    settings = yaml.safe_load(copy.config.read_text(encoding="utf-8"))
+    settings["guard"]["dataset"] = (tmp_path / "nowhere").as_posix()
+    copy.config.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    progress: list[int] = []
+    with pytest.raises(DataError) as caught:
+        evaluate(copy, progress=lambda done, _: progress.append(done))
+    assert "nowhere" in str(caught.value)
+    assert progress == []

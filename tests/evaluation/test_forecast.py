@@ -44,7 +44,7 @@ def test_more_lines_and_a_target_are_answered_in_a_sentence() -> None:
 def test_what_cannot_be_told_is_said(points: list[Point], more: list[int], targets: list[float], said: str) -> None:
     forecast = Forecast.of("validation", points, more=more, targets=targets)
     assert said in " ".join(forecast.sentences())
-    told = forecast.as_dict()
+    told = forecast.to_dict()
     assert [one["told"] for one in told["more"]] in ([], [False])
     json.dumps(told, allow_nan=False)
 

@@ -1,24 +1,31 @@
+"""Error rates agree with jiwer, and each metric and text normalisation counts exactly what it should."""
+
 import math
+import re
 
 import jiwer
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dsocr.evaluation.metrics as metrics
+from dsocr.errors import DataError
 from dsocr.evaluation.metrics import (
     ErrorRate,
-    apart_word_errors,
     character_errors,
-    is_caught_in_loop,
+    format_points,
+    has_new_loop,
     is_empty,
     is_exact,
     is_in_wrong_script,
     is_runaway,
-    spoken_points,
-    with_words_apart,
+    mark_differences,
+    profile_rates,
+    profiles,
+    separate_punctuation,
     word_errors,
 )
-from dsocr.text import comparable
+from dsocr.text import TextPolicy, comparable
 
 TEXTS = st.text(alphabet="абйёеЁ \u0306\u0308\u00a0\n.-", max_size=20) | st.text(max_size=12)
 
@@ -27,11 +34,11 @@ TEXTS = st.text(alphabet="абйёеЁ \u0306\u0308\u00a0\n.-", max_size=20) | s
     ("reference", "prediction", "errors"),
     [
         pytest.param("йод", "и\u0306од", 0, id="composed and decomposed й are equal"),
-        pytest.param("ёлка", "елка", 1, id="ё and е differ unless the profile says so"),
+        pytest.param("ёлка", "елка", 1, id="ё and е differ in the raw profile"),
         pytest.param("Петр", "петр", 1, id="case counts"),
         pytest.param("да, я", "да я", 1, id="punctuation counts"),
-        pytest.param("чернила", "", 7, id="nothing read"),
-        pytest.param("", "да", 2, id="nothing there to read"),
+        pytest.param("чернила", "", 7, id="empty prediction"),
+        pytest.param("", "да", 2, id="empty reference"),
         pytest.param("привет", "пока", 5, id="Cyrillic is compared, not filtered out"),
         pytest.param("а б", "а  \n б", 0, id="amount and kind of white space do not count"),
         pytest.param("а б", "аб", 1, id="a missing space counts"),
@@ -45,10 +52,10 @@ def test_character_errors(reference: str, prediction: str, errors: int) -> None:
 @pytest.mark.parametrize(
     ("reference", "prediction", "expected"),
     [
-        pytest.param("раз два три", "раз двa три", ErrorRate(1, 3), id="a Latin a inside a word is another word"),
+        pytest.param("раз два три", "раз двa три", ErrorRate(1, 3), id="a Latin a makes another word"),
         pytest.param("раз, два", "раз два", ErrorRate(1, 2), id="punctuation belongs to its word"),
         pytest.param("раз два", "раздва", ErrorRate(2, 2), id="two words run together"),
-        pytest.param("", "", ErrorRate(0, 0), id="nothing on both sides"),
+        pytest.param("", "", ErrorRate(0, 0), id="both empty"),
     ],
 )
 def test_word_errors(reference: str, prediction: str, expected: ErrorRate) -> None:
@@ -69,48 +76,50 @@ def test_jiwer_counts_the_same(reference: str, prediction: str) -> None:
 
 @given(st.lists(st.tuples(TEXTS, TEXTS).filter(lambda pair: comparable(pair[0]) != ""), min_size=1, max_size=5))
 @settings(deadline=None)
-def test_jiwer_pools_the_same(pairs: list[tuple[str, str]]) -> None:
+def test_public_rates_are_pooled_as_jiwer_pools_them(pairs: list[tuple[str, str]]) -> None:
     references, predictions = ([comparable(text) for text in side] for side in zip(*pairs, strict=True))
-    pooled = sum((character_errors(*pair) for pair in pairs), ErrorRate())
-    assert pooled.rate == pytest.approx(jiwer.cer(references, predictions))
+    assert metrics.cer(references, predictions) == pytest.approx(jiwer.cer(references, predictions))
+    assert metrics.wer(references, predictions) == pytest.approx(jiwer.wer(references, predictions))
+    assert metrics.cer(*pairs[0]) == pytest.approx(jiwer.cer(references[0], predictions[0]))
 
 
-def test_a_long_line_weighs_more_than_a_short_one() -> None:
-    lines = [
-        character_errors("ты", "совсем не то"),
-        character_errors("привет как дела у тебя", "привет как дела у тебя"),
-    ]
-    assert sum(lines, ErrorRate()).rate == pytest.approx(lines[0].errors / 24)
-    assert lines[0].rate > 1
+@pytest.mark.parametrize(("references", "predictions"), [(["а"], ["а", "б"]), ([], []), ("а", ["а"]), (["а"], "а")])
+def test_public_rates_need_a_prediction_per_reference(references: list[str], predictions: list[str]) -> None:
+    for rate in (metrics.cer, metrics.wer):
+        with pytest.raises(DataError) as caught:
+            rate(references, predictions)
+        assert caught.value.code == "pair-mismatch"
 
 
 def test_an_empty_reference_has_a_rate_but_never_nan() -> None:
     assert ErrorRate().rate == 0.0
     assert ErrorRate(3, 0).rate == math.inf
-    assert sum([ErrorRate(3, 0), ErrorRate(0, 6)], ErrorRate()).rate == 0.5, (
-        "pooled, its insertions are ordinary errors"
-    )
+    assert sum([ErrorRate(3, 0), ErrorRate(0, 6)], ErrorRate()).rate == 0.5, "pooled insertions are ordinary errors"
+    with pytest.raises(TypeError):
+        ErrorRate(0.5, 1)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("reference", "prediction", "truncated", "runaway"),
     [
-        pytest.param("ты", "ты", False, False, id="as long as it should be"),
-        pytest.param("ты", "ты" * 12, False, False, id="twice the reference and 20 is still a line"),
-        pytest.param("ты", "ты" * 12 + "т", False, True, id="one more is not"),
-        pytest.param("ты", "ты", True, True, id="cut off before its end"),
-        pytest.param("ты", " " * 99, False, False, id="white space alone is empty, not long"),
+        pytest.param("ты", "ты", False, False, id="normal length"),
+        pytest.param("ты", "ты" * 12, False, False, id="twice the reference plus 20"),
+        pytest.param("ты", "ты" * 12 + "т", False, True, id="one more"),
+        pytest.param("ты", "ты", True, True, id="cut off"),
+        pytest.param("ты", " " * 99, False, False, id="white space is empty, not long"),
     ],
 )
 def test_runaway(reference: str, prediction: str, truncated: bool, runaway: bool) -> None:
     assert is_runaway(reference, prediction, truncated) is runaway
 
 
-def test_empty_and_exact() -> None:
+def test_empty_exact_and_looping() -> None:
     assert is_empty("\u200b \n")
     assert not is_empty("-")
     assert is_exact("йод", "и\u0306од ")
     assert not is_exact("йод", "Йод")
+    assert has_new_loop("ой, мороз", "ой " * 40)
+    assert not has_new_loop("ой " * 40, "ой " * 39), "the reference loops too"
 
 
 @pytest.mark.parametrize(
@@ -119,44 +128,107 @@ def test_empty_and_exact() -> None:
         pytest.param("Милая Соня", "Mилая Coня", False, id="two Latin twins in a Cyrillic line"),
         pytest.param("Милая Соня", "Munaa Cona", True, id="Latin for Cyrillic"),
         pytest.param("Милая Соня", "亲爱的索尼娅", True, id="Chinese for Cyrillic"),
-        pytest.param("читал Voltaire", "chital Voltaire", False, id="a script that is in the reference too"),
-        pytest.param("1914", "year", False, id="a reference without letters does not tell"),
-        pytest.param("Милая", "1914", False, id="digits are of no script"),
-        pytest.param("Милая", "", False, id="nothing read"),
+        pytest.param("читал Voltaire", "chital Voltaire", False, id="a script that the reference has too"),
+        pytest.param("1914", "year", False, id="a reference without letters has no script"),
+        pytest.param("Милая", "1914", False, id="digits have no script"),
+        pytest.param("Милая", "", False, id="empty prediction"),
     ],
 )
 def test_wrong_script(reference: str, prediction: str, wrong: bool) -> None:
     assert is_in_wrong_script(reference, prediction) is wrong
 
 
-def test_a_loop_counts_only_where_the_text_has_none() -> None:
-    assert is_caught_in_loop("ой, мороз", "ой " * 40)
-    assert not is_caught_in_loop("ой " * 40, "ой " * 39)
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        pytest.param("Да, я-то знаю!", ["Да", ",", "я", "-", "то", "знаю", "!"], id="every sign is a word"),
-        pytest.param("№ 5+3 — «во»", ["№", "5", "+", "3", "—", "«", "во", "»"], id="symbols too"),
+        pytest.param("Да, я-то знаю!", ["Да", ",", "я", "-", "то", "знаю", "!"], id="punctuation"),
+        pytest.param("№ 5+3 — «во»", ["№", "5", "+", "3", "—", "«", "во", "»"], id="symbols"),
         pytest.param("молоко\u0301 কি", ["молоко\u0301", "কি"], id="accents and vowel signs stay with their letters"),
     ],
 )
-def test_words_with_punctuation_apart(text: str, words: list[str]) -> None:
-    assert with_words_apart(text).split() == words
-    assert apart_word_errors(text, "") == ErrorRate(len(words), len(words))
+def test_separated_punctuation_counts_as_words(text: str, words: list[str]) -> None:
+    assert separate_punctuation(text).split() == words
+    rates = profile_rates([text], [""], profiles()[:1])["raw"]
+    assert rates.wer_punctuation_apart == ErrorRate(len(words), len(words))
 
 
 @pytest.mark.parametrize(
-    ("points", "digits", "told"),
+    ("points", "digits", "text"),
     [
-        pytest.param(-11.24, 1, "-11.2", id="as many digits as are asked for"),
-        pytest.param(0.04, 1, "+0.04", id="more, so that it is not told as none"),
+        pytest.param(-11.24, 1, "-11.2", id="as many digits as requested"),
+        pytest.param(0.04, 1, "+0.04", id="more, so that it does not look like zero"),
         pytest.param(-0.0004, 2, "-0.0004", id="many more"),
-        pytest.param(0.0, 2, "+0.00", id="none"),
-        pytest.param(-1e-15, 1, "+0.0", id="the noise of computing"),
+        pytest.param(-1e-15, 1, "+0.0", id="numerical noise"),
         pytest.param(math.inf, 1, "+inf", id="against an empty reference"),
     ],
 )
-def test_a_difference_is_told_from_none(points: float, digits: int, told: str) -> None:
-    assert spoken_points(points, digits) == told
+def test_a_small_difference_does_not_look_like_zero(points: float, digits: int, text: str) -> None:
+    assert format_points(points, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("reference", "prediction", "marked"),
+    [
+        pytest.param("Милая Соня!", "Милая воня!", "Милая [-С-]{+в+}оня!", id="substitution"),
+        pytest.param("йод", "йо", "йо[-д-]", id="deletion"),
+        pytest.param("йод", "йод.", "йод{+.+}", id="insertion"),
+        pytest.param("ёжик 25 в", "RR в", "[-ёжик 25-]{+RR+} в", id="adjacent edits are one span"),
+        pytest.param("a  b", "a b", "a b", id="white space as for the CER"),
+    ],
+)
+def test_marked_differences(reference: str, prediction: str, marked: str) -> None:
+    assert mark_differences(reference, prediction) == marked
+
+
+@given(st.text("аб ё", max_size=12), st.text("аб ё", max_size=12))
+def test_both_texts_can_be_recovered_from_the_marks(reference: str, prediction: str) -> None:
+    marked = mark_differences(reference, prediction)
+    assert re.sub(r"\[-(.*?)-\]", r"\1", re.sub(r"\{\+.*?\+\}", "", marked)) == comparable(reference)
+    assert re.sub(r"\{\+(.*?)\+\}", r"\1", re.sub(r"\[-.*?-\]", "", marked)) == comparable(prediction)
+    assert ("[-" in marked or "{+" in marked) == bool(character_errors(reference, prediction).errors)
+
+
+PROFILES = {profile.name: profile for profile in profiles()}
+PROFILE_TEXTS = st.text("абё Ѣъі5٣.,—> <\u0306\n", max_size=20) | st.text(max_size=12)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "normalized"),
+    [
+        pytest.param("raw", "Ёлка, №5", "Ёлка, №5", id="nothing"),
+        pytest.param("without_case", "ЁЛКА Straße", "ёлка strasse", id="case, in every script"),
+        pytest.param("without_punctuation", "«Да», — сказал он; как-то №5!", "Да сказал он както №5", id="punctuation"),
+        pytest.param("without_punctuation", "नमस्ते। 你好。", "नमस्ते 你好", id="other scripts' stops, not their marks"),
+        pytest.param("yo_as_e", "Ёлка ещё", "Елка еще", id="ё"),
+        pytest.param("pre_reform", "Въ мірѣ Ѳеодоръ, сѵнодъ", "В мире Феодор, синод", id="old spelling"),
+        pytest.param("pre_reform", "объѣздъ из-подъ ъ", "объезд из-под ъ", id="ъ inside a word stays"),
+        pytest.param("digits_only", "5-го мая 1914 г.", "5 1914", id="numbers"),
+        pytest.param("digits_only", "٣ и ½", "٣", id="digits of every script, no fractions"),
+        pytest.param("without_struck", "это >того< было ~~не~~ там", "это было там", id="struck out"),
+    ],
+)
+def test_profiles_normalize(name: str, text: str, normalized: str) -> None:
+    assert PROFILES[name].apply(["a1", comparable(text), "", "b2"])[1:3] == [normalized, ""]
+
+
+def test_struck_marks_can_be_chosen() -> None:
+    marks = TextPolicy(struck_marks=(("{", "}"),)).struck_marks
+    assert {profile.name: profile for profile in profiles(marks)}["without_struck"].apply(["a {b} >c<"]) == ["a >c<"]
+
+
+@given(st.lists(st.tuples(PROFILE_TEXTS, PROFILE_TEXTS), max_size=5))
+def test_profile_rates_are_the_metrics_of_the_normalized_texts(pairs: list[tuple[str, str]]) -> None:
+    references, predictions = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    for name, rates in profile_rates(references, predictions, profiles()).items():
+        normalized = [[PROFILES[name].apply([comparable(text)])[0] for text in pair] for pair in pairs]
+        separated = [[separate_punctuation(text) for text in pair] for pair in normalized]
+        assert rates.cer == sum((character_errors(*pair) for pair in normalized), ErrorRate())
+        assert rates.wer == sum((word_errors(*pair) for pair in normalized), ErrorRate())
+        assert rates.wer_punctuation_apart == sum((word_errors(*pair) for pair in separated), ErrorRate())
+
+
+@given(st.lists(PROFILE_TEXTS, min_size=1, max_size=6))
+def test_texts_are_normalized_together_as_each_alone(texts: list[str]) -> None:
+    texts = [comparable(text) for text in texts]
+    for profile in PROFILES.values():
+        assert profile.apply(texts) == [profile.apply([text])[0] for text in texts]

@@ -86,7 +86,7 @@ def test_tables_are_read_and_matched(name: str, content: str, how: str, tmp_path
     write(tmp_path / name, content)
     matched = taken(tmp_path / name)
     assert texts_of(matched) == TEXTS
-    assert how in matched.remarks
+    assert how in matched.notes
 
 
 def test_columns_can_be_named(tmp_path: Path) -> None:
@@ -115,8 +115,8 @@ def test_page_lines_are_matched_by_where_they_stand(tmp_path: Path) -> None:
     write(tmp_path / "export/page/p.xml", page_xml(f'<TextRegion id="r">{"".join(lines[::-1])}</TextRegion>'))
     matched = taken(tmp_path / "export", PLACED)
     assert texts_of(matched) == TEXTS
-    assert "by page and place on it: 3 of 3 lines" in matched.remarks
-    assert any("1 predictions of no line of the split, not used: page/p.xml:" in remark for remark in matched.remarks)
+    assert "by page and place on it: 3 of 3 lines" in matched.notes
+    assert any("1 predictions of no line of the split, not used: page/p.xml:" in remark for remark in matched.notes)
 
 
 def test_alto_lines_are_matched_by_where_they_stand(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_sample_that_is_a_whole_page_takes_its_lines_together(tmp_path: Path) 
     write(tmp_path / "p.xml", page_xml(f'<TextRegion id="r">{lines}</TextRegion>'))
     matched = taken(tmp_path, [sample(1, "\n".join(TEXTS))])
     assert texts_of(matched) == ["\n".join(TEXTS)]
-    assert not any("not used" in remark for remark in matched.remarks)
+    assert not any("not used" in remark for remark in matched.notes)
 
 
 def test_two_pages_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_what_was_not_plain_is_counted(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", *({"id": name, "text": text} for name, text in rows))
     matched = taken(path, missing="empty")
     assert texts_of(matched) == ["Ёж йод", "", ""]
-    assert matched.remarks == [
+    assert matched.notes == [
         "columns id and text",
         "by file name without suffix: 2 of 3 lines",
         "1 predictions of no line of the split, not used: a.jsonl:4",
@@ -192,7 +192,7 @@ def test_half_a_character_that_json_can_write_is_counted_as_one_sign(tmp_path: P
     write(tmp_path / "a.jsonl", "".join(rows))
     matched = taken(tmp_path / "a.jsonl")
     assert texts_of(matched) == ["да\ufffd"] * 3
-    assert "3 predictions with half a character, read as \ufffd" in matched.remarks
+    assert "3 predictions with half a character, read as \ufffd" in matched.notes
 
 
 def test_names_in_another_normal_form_are_the_same_names(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from PIL import Image
 
 from dsocr.document import Split
 from dsocr.errors import DataError, RunError
-from dsocr.evaluation.calibration import Judged, measured
-from dsocr.evaluation.evaluate import GuardReading
+from dsocr.evaluation.calibration import CalibrationReport, JudgedLine
+from dsocr.evaluation.evaluate import GuardResult
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.report import lines as lines_module
 from dsocr.evaluation.report.contents import commands, gather_contents
@@ -40,7 +40,7 @@ def test_the_page_shows_scores_curves_lines_and_provenance(run: RunFolder) -> No
     assert all(line.reference in page.words for line in lines["adapter"])
     assert {"changes", "groups", "curves", "lines", "provenance", "again"} <= set(page.values("id"))
     assert "4 lines by 3 writers" in page.words
-    assert "caught in a loop" in page.words
+    assert "looping" in page.words
     assert "validation CER" in page.words
     assert "dsocr evaluate runs/again --split test" in page.words
     assert page.tags.count("article") == 4, "each line once, whatever chapters it stands in"
@@ -101,11 +101,11 @@ def test_the_commands_name_another_dataset_and_a_missing_base(small_dataset: Pat
 
 def with_extras(run: RunFolder, *, drop: int = 1) -> RunFolder:
     """The run with a guard set of which so many errors more are made, and confidences."""
-    guard = GuardReading("print <b>", 20, 1.5, ErrorRate(2, 100), ErrorRate(2 + drop, 100))
-    replace(Scorecard.load(run.scorecard), guard=guard.as_dict()).save(run.scorecard)
-    judged = [Judged.of(ScoredText("да", ()), reference) for reference in ("нет", "да")]
-    found = measured(UNCALIBRATED, "letters", Split.TEST, judged)
-    write_atomically(run.confidence, to_json(found.as_dict()))
+    guard = GuardResult("print <b>", 20, 1.5, ErrorRate(2, 100), ErrorRate(2 + drop, 100))
+    replace(Scorecard.load(run.scorecard), guard=guard.to_dict()).save(run.scorecard)
+    judged = [JudgedLine.compute(ScoredText("да", ()), reference) for reference in ("нет", "да")]
+    found = CalibrationReport.compute(UNCALIBRATED, judged, dataset="letters", split=Split.TEST)
+    write_atomically(run.confidence, to_json(found.to_dict()))
     return run
 
 
@@ -118,8 +118,8 @@ def test_the_guard_set_and_the_confidences_are_shown(run: RunFolder) -> None:
     for told in ("print <b>", "2.00%", "3.00%", "within the margin of 1.5 points"):
         assert told in page.words
         assert told in text
-    assert "Check the worst 50% of the lines" in page.words
-    assert "Check the worst 50% of the lines" in text
+    assert "Checking the least confident 50% of the lines" in page.words
+    assert "Checking the least confident 50% of the lines" in text
 
 
 def test_forgetting_too_much_is_a_warning(run: RunFolder) -> None:
@@ -133,7 +133,7 @@ def test_an_unreadable_calibration_costs_only_its_table(run: RunFolder, content:
     contents = gather_contents(run)
     assert contents.extras == []
     assert [warning.split(" ")[0] for warning in contents.warnings] == ["confidence.json"]
-    assert "run `dsocr calibrate RUN` again" in Page(render_report(contents)).words
+    assert "run `dsocr evaluate RUN` again" in Page(render_report(contents)).words
 
 
 def test_lines_and_scorecard_must_be_of_the_same_evaluation(run: RunFolder) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.evaluation.breakdown import Characters, Confusion
+from dsocr.evaluation.breakdown import CharacterErrors, Confusion
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.report.lines import LONGEST, chapters_of, differences, other_lines, read_lines
 from dsocr.evaluation.report.report import (
@@ -120,10 +120,12 @@ def test_the_map_holds_the_commonest_confusions() -> None:
 
 
 def test_similar_letters_of_two_scripts_are_named() -> None:
-    tables = character_tables({"adapter": Characters.of([replace(line(1, 1), reference="а", prediction="a")])})
+    tables = character_tables(
+        {"adapter": CharacterErrors.compute([replace(line(1, 1), reference="а", prediction="a")])}
+    )
     assert tables is not None
     assert tables["pairs"][0][:2] == ("а (Cyrillic)", "a (Latin)")
-    assert character_tables({"adapter": Characters.of([replace(line(1, 0), prediction="a" * 100)])}) is None
+    assert character_tables({"adapter": CharacterErrors.compute([replace(line(1, 0), prediction="a" * 100)])}) is None
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_a_code_span_ends_where_it_should(text: str, drawn: str) -> None:
     ],
 )
 def test_a_tiny_change_is_not_shown_as_none(errors: int, change: str, kind: str) -> None:
-    first, second = (Score.of([replace(line(0, 0), cer=ErrorRate(wrong, 1_000_000))]) for wrong in (2_015, errors))
+    first, second = (Score.compute([replace(line(0, 0), cer=ErrorRate(wrong, 1_000_000))]) for wrong in (2_015, errors))
     row = score_changes([first, second])[0]
     assert re.match(rf"{change}\b", row.change)
     assert row.kind == kind

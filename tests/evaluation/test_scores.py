@@ -1,106 +1,143 @@
+"""Lines are scored and pooled without losing any, and survive their file."""
+
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dsocr.document import Sample, Split
-from dsocr.errors import DataError
+from dsocr.document import Sample
+from dsocr.errors import DataError, RunError
 from dsocr.evaluation.metrics import ErrorRate
-from dsocr.evaluation.scores import Hand, LineScore, Score, hands_by_writer, score_lines
+from dsocr.evaluation.scores import (
+    LineScore,
+    Score,
+    WriterStatus,
+    load_lines,
+    score_lines,
+    write_lines,
+    writer_statuses,
+)
 from dsocr.evaluation.statistics import clusters_of
+from tests.evaluation.making_runs import Read, sample
 
-
-@dataclass(frozen=True)
-class Read:
-    text: str
-    truncated: bool = False
-    looping: bool = False
-
-
-def line(name: str, text: str, writer: str | None = None) -> Sample:
-    return Sample(id=name, image=Path(name), text=text, split=Split.TEST, writer=writer)
-
-
-LINES = [line("a", "ёлка", "Анна"), line("b", "перо", "Борис"), line("c", "йод")]
+LINES = [sample("a", "ёлка", "Анна"), sample("b", "перо", "Борис"), sample("c", "йод")]
 READ = {"a": Read("ёлка"), "b": Read(""), "c": Read("йод йод", truncated=True)}
+SCORED = score_lines(LINES, READ, {"Анна": "known", "Борис": "new"})
+ROW = {"model": "base", **SCORED[0].to_dict()}
 
 
-def test_lines_are_scored_in_the_order_of_the_references() -> None:
+def test_lines_are_scored_in_the_order_of_the_samples() -> None:
     scored = score_lines(LINES, dict(reversed(READ.items())), {"Анна": "known", "Борис": "new"})
-    assert [(score.id, score.hand) for score in scored] == [("a", "known"), ("b", "new"), ("c", "unknown")]
-    assert [score.cer for score in scored] == [ErrorRate(0, 4), ErrorRate(4, 4), ErrorRate(4, 3)]
-    assert [(score.exact, score.empty, score.runaway) for score in scored] == [
+    assert [(line.id, line.writer_status) for line in scored] == [("a", "known"), ("b", "new"), ("c", "unknown")]
+    assert [line.cer for line in scored] == [ErrorRate(0, 4), ErrorRate(4, 4), ErrorRate(4, 3)]
+    assert [(line.exact, line.empty, line.runaway) for line in scored] == [
         (True, False, False),
         (False, True, False),
         (False, False, True),
     ]
 
 
-def test_pages_of_one_name_in_several_documents_are_several() -> None:
-    pages = [replace(line(f"{n}", "йод"), page="1", document=f"letter {n}") for n in range(6)]
-    scored = score_lines([*pages, replace(line("x", "йод"), page="1")], {name: Read("йод") for name in "012345x"})
-    assert [score.page for score in scored[-2:]] == ["letter 5/1", "1"]
+def test_equal_page_names_in_several_documents_are_different_pages() -> None:
+    pages = [replace(sample(f"{n}", "йод", page="1"), document=f"letter {n}") for n in range(6)]
+    scored = score_lines([*pages, sample("x", "йод", page="1")], {name: Read("йод") for name in "012345x"})
+    assert [line.page for line in scored[-2:]] == ["letter 5/1", "1"]
     assert (clusters_of(scored).unit, clusters_of(scored).count) == ("page", 7)
 
 
-def test_failed_lines_are_counted_and_cost_what_they_cost() -> None:
-    score = Score.of(score_lines(LINES, READ), seconds=2.0)
-    assert score.cer == ErrorRate(8, 11)
-    assert (score.lines, score.exact, score.runaway, score.seconds) == (3, 1, 1, 2.0)
+def test_failures_are_recorded_and_counted() -> None:
+    failed = score_lines([replace(sample("a", "Милая Соня"), source="letters")], {"a": Read("oh " * 40)})[0]
+    assert (failed.looping, failed.over_long, failed.wrong_script, failed.runaway) == (True, True, True, True)
+    assert (failed.truncated, failed.empty, failed.source) == (False, False, "letters")
+    removed = score_lines(LINES[:1], {"a": Read("ёл", truncated=True, looping=True)})[0]
+    assert removed.looping, "a loop counts even if it was removed from the text"
+    score = Score.compute(SCORED, seconds=2.0)
+    assert (score.cer, score.lines, score.exact, score.runaway) == (ErrorRate(8, 11), 3, 1, 1)
     assert score.failures == {"empty": 1, "truncated": 1, "looping": 0, "over_long": 0, "wrong_script": 0}
-    assert (score.as_dict()["truncated_lines"], score.as_dict()["truncated_rate"]) == (1, 0.333333)
-
-
-def test_a_loop_counts_that_was_cut_off_before_it_was_written() -> None:
-    assert score_lines([line("a", "ёлка")], {"a": Read("ёл", truncated=True, looping=True)})[0].looping
-
-
-def test_a_line_knows_its_page_and_source_and_how_it_failed() -> None:
-    known = replace(line("a", "Милая Соня"), page="p1", source="letters")
-    scored = score_lines([known], {"a": Read("oh " * 40)})[0]
-    assert (scored.page, scored.source) == ("p1", "letters")
-    assert (scored.looping, scored.over_long, scored.wrong_script) == (True, True, True)
-    assert (scored.truncated, scored.empty, scored.runaway) == (False, False, True)
+    values = score.to_dict()
+    assert (values["cer"], values["truncated_lines"], values["truncated_rate"]) == (8 / 11, 1, 0.333333)
+    assert Score.from_dict(values) == score
+    assert Score.compute(score_lines([sample("a", "")], {"a": Read("да")})).to_dict()["cer"] is None
 
 
 @pytest.mark.parametrize(
-    ("references", "predictions", "problem"),
+    ("samples", "predictions", "code"),
     [
-        pytest.param([], {}, "there is no line to score", id="an empty split is not a perfect one"),
-        pytest.param(LINES, {"a": Read("")}, "no prediction for 2 of 3 lines: b, c", id="missing"),
-        pytest.param(LINES, {**READ, "d": Read("")}, "belong to no line, 1 in all: d", id="extra"),
-        pytest.param([*LINES, LINES[0]], READ, "two references have the same id: a", id="twice"),
+        pytest.param([], {}, "no-lines", id="an empty split is not a perfect one"),
+        pytest.param(LINES, {"a": Read("")}, "prediction-missing", id="missing"),
+        pytest.param(LINES, {**READ, "d": Read("")}, "prediction-unmatched", id="extra"),
+        pytest.param([*LINES, LINES[0]], READ, "duplicate-id", id="twice"),
     ],
 )
-def test_nothing_is_dropped_in_silence(references: list[Sample], predictions: Mapping[str, Read], problem: str) -> None:
-    with pytest.raises(DataError, match=problem):
-        score_lines(references, predictions)
+def test_nothing_is_dropped_silently(samples: list[Sample], predictions: Mapping[str, Read], code: str) -> None:
+    with pytest.raises(DataError) as caught:
+        score_lines(samples, predictions)
+    assert caught.value.code == code
 
 
 @pytest.mark.parametrize(
     ("training", "expected"),
     [
-        pytest.param(["Анна"], {"Анна": "known", "Борис": "new", None: "unknown"}, id="all writers named"),
-        pytest.param(
-            ["Анна", None], {"Анна": "known", "Борис": "unknown", None: "unknown"}, id="Борис may be the unnamed"
-        ),
-        pytest.param([None], {"Анна": "unknown", "Борис": "unknown", None: "unknown"}, id="no writer named"),
+        pytest.param(["Анна"], ("known", "new"), id="all writers named"),
+        pytest.param(["Анна", None], ("known", "unknown"), id="Борис may be the unnamed one"),
+        pytest.param([None], ("unknown", "unknown"), id="no writer named"),
     ],
 )
-def test_a_hand_is_new_only_where_that_is_certain(training: list[str | None], expected: dict[str | None, Hand]) -> None:
-    assert hands_by_writer(training, ["Анна", "Борис", None]) == expected
+def test_a_writer_is_new_only_if_that_is_certain(
+    training: list[str | None], expected: tuple[WriterStatus, WriterStatus]
+) -> None:
+    statuses = writer_statuses(training, ["Анна", "Борис", None])
+    assert statuses == dict(zip(["Анна", "Борис"], expected, strict=True)) | {None: "unknown"}
 
 
-def test_scores_survive_json() -> None:
-    scored = score_lines(LINES, READ)
-    assert [LineScore.from_dict(score.as_dict()) for score in scored] == scored
-    score = Score.of(scored, 1.5)
-    assert score.as_dict()["cer"] == 8 / 11
-    assert Score.from_dict(score.as_dict()) == score
+@pytest.mark.parametrize("models", [("base", "adapter"), ("adapter",)])
+def test_lines_survive_their_file(tmp_path: Path, models: tuple[str, ...]) -> None:
+    path = tmp_path / "lines.jsonl"
+    write_lines(path, dict.fromkeys(models, SCORED))
+    assert load_lines(path) == dict.fromkeys(models, SCORED)
 
 
-def test_a_rate_over_no_text_is_null_in_json() -> None:
-    score = Score.of(score_lines([line("a", "")], {"a": Read("да")}))
-    assert score.as_dict()["cer"] is None
-    assert Score.from_dict(score.as_dict()) == score
+def test_lines_of_the_previous_format_are_read() -> None:
+    old = {"hand" if name == "writer_status" else name: value for name, value in SCORED[0].to_dict().items()}
+    assert LineScore.from_dict(old) == SCORED[0]
+
+
+def without(*names: str) -> dict[str, object]:
+    return {name: value for name, value in ROW.items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    ("rows", "code", "line"),
+    [
+        pytest.param([], "lines-empty", "", id="an empty file"),
+        pytest.param(["{"], "lines-invalid", ":1", id="not JSON"),
+        pytest.param(["7"], "lines-invalid", ":1", id="not an object"),
+        pytest.param([ROW, without("looping") | {"runaway": False}], "lines-invalid", ":2", id="older"),
+        pytest.param([ROW | {"confidence": 1}], "lines-invalid", ":1", id="newer"),
+        pytest.param([without("model")], "lines-invalid", ":1", id="no model"),
+        pytest.param([without("over_long")], "lines-invalid", ":1", id="a field is missing"),
+        pytest.param([ROW | {"model": "gpt"}], "lines-invalid", ":1", id="another model"),
+        pytest.param([ROW | {"prediction": None}], "lines-invalid", ":1", id="no prediction"),
+        pytest.param([ROW | {"cer": {"errors": "1", "length": 4}}], "lines-invalid", ":1", id="count is a text"),
+        pytest.param([ROW | {"writer": 5}], "lines-invalid", ":1", id="writer is a number"),
+        pytest.param([ROW | {"exact": "no"}], "lines-invalid", ":1", id="flag is a text"),
+        pytest.param([ROW | {"writer_status": ["new"]}], "lines-invalid", ":1", id="status is a list"),
+        pytest.param([ROW, ROW], "lines-invalid", ":2", id="duplicate"),
+    ],
+)
+def test_an_invalid_file_is_rejected_with_its_line(tmp_path: Path, rows: list[object], code: str, line: str) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows), encoding="utf-8")
+    with pytest.raises(RunError) as caught:
+        load_lines(path)
+    assert (caught.value.code, caught.value.where) == (code, f"{path}{line}")
+
+
+def test_a_missing_or_undecodable_file_is_reported(tmp_path: Path) -> None:
+    for content, code in ((None, "lines-missing"), (b"\xff\xfe", "lines-unreadable")):
+        if content is not None:
+            (tmp_path / "lines.jsonl").write_bytes(content)
+        with pytest.raises(RunError) as caught:
+            load_lines(tmp_path / "lines.jsonl")
+        assert caught.value.code == code

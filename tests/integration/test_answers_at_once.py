@@ -23,9 +23,8 @@ REFUSALS = [
     ("transcribe moved scans -o new.txt", "no base model './gone/base'"),
     ("evaluate moved", "no base model './gone/base'"),
     ("evaluate run --dataset empty", "empty: not a dataset folder"),
-    ("evaluate run --split validation --dataset tested", "has no validation split to score on"),
-    ("calibrate moved", "no base model './gone/base'"),
-    ("calibrate run --dataset tested", "has no validation split to fit confidences on"),
+    ("evaluate run --split validation --dataset tested", "has no validation split to score"),
+    ("evaluate run --calibrate --dataset tested", "has no validation split to score"),
     ("next run data -o there.txt", "there.txt: a file of this name is in the way"),
     ("next run data -o queue", "no line waits for a transcription"),
     ("next moved scans -o queue", "no base model './gone/base'"),
@@ -42,7 +41,7 @@ REFUSALS = [
     ("plan config.yaml --set input.prompt=read", "'read' is not the name of a prompt"),
     ("preflight config.yaml --set dataset=nowhere", "nowhere: not a dataset folder: it is not there"),
     ("preflight config.yaml --set base=./gone/base", "no base model './gone/base'"),
-    ("forecast config.yaml --set dataset=tested", "has no validation split to score on"),
+    ("forecast config.yaml --set dataset=tested", "has no validation split to score"),
 ]
 
 
@@ -105,8 +104,6 @@ def test_what_is_not_there_is_told_without_waiting_for_torch(tmp_path: Path) -> 
         "evaluate nowhere",
         "evaluate run",
         "evaluate run --dataset nowhere",
-        "calibrate nowhere",
-        "calibrate run --dataset nowhere",
         "export nowhere --merged out",
         "transcribe nowhere scans -o out.jsonl",
         "transcribe run nowhere -o out.jsonl",

@@ -21,8 +21,8 @@ def test_a_run_is_told_as_a_sentence_a_table_and_the_lines_that_changed(
 ) -> None:
     code, out, _ = call(monkeypatch, capsys, "compare", run)
     assert code == 0
-    assert out.startswith("not enough lines to tell: adapter is better on ")
-    assert "Read better by adapter than by base: " in out
+    assert out.startswith("too few lines to decide: adapter is better on ")
+    assert "Lines that adapter reads better than base: " in out
     assert "<script>alert('1')</script>" in out
 
 
@@ -37,14 +37,14 @@ def test_a_folder_is_written_and_only_replaced_when_asked(
     out = tmp_path / "found"
     assert call(monkeypatch, capsys, "compare", run, "-o", out)[0] == 0
     rows = [json.loads(line) for line in (out / "changes.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert {row["readings"]["second"] for row in rows} == {"adapter"}
+    assert {row["systems"]["second"] for row in rows} == {"adapter"}
     assert json.loads((out / "comparison.json").read_text(encoding="utf-8"))["about"]["split"] == "test"
-    assert "adapter beside base" in (out / "comparison.html").read_text(encoding="utf-8")
+    assert "adapter compared with base" in (out / "comparison.html").read_text(encoding="utf-8")
     code, _, err = call(monkeypatch, capsys, "compare", run, "-o", out)
-    assert (code, "is there already" in err) == (2, True)
+    assert (code, "already exists" in err) == (2, True)
     assert call(monkeypatch, capsys, "compare", run, "-o", out, "--overwrite")[0] == 0
     code, _, err = call(monkeypatch, capsys, "compare", run, "-o", run, "--overwrite")
-    assert (code, "is a folder that no comparison has made" in err) == (2, True)
+    assert (code, "no comparison wrote" in err) == (2, True)
 
 
 def test_a_page_alone_can_be_asked_for(
@@ -53,7 +53,7 @@ def test_a_page_alone_can_be_asked_for(
     code, out, _ = call(monkeypatch, capsys, "compare", run, "-o", tmp_path / "found.html")
     assert (code, out.strip().splitlines()[-1]) == (0, f"look at: {tmp_path / 'found.html'}")
     page = (tmp_path / "found.html").read_text(encoding="utf-8")
-    assert "Not enough lines to tell: adapter is better on " in page
+    assert "Too few lines to decide: adapter is better on " in page
     assert "<script>alert" not in page
 
 

@@ -81,7 +81,7 @@ def small_run_scorecard() -> str:
     def line(errors: int) -> LineScore:
         return LineScore("a", "щука", "рука", ErrorRate(errors, 4), ErrorRate(1, 1), exact=False, empty=False)
 
-    return to_json(make_scorecard("test", [line(2)], [line(1)]).as_dict())
+    return to_json(make_scorecard("test", [line(2)], [line(1)]).to_dict())
 
 
 @pytest.mark.parametrize(

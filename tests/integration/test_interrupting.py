@@ -17,7 +17,7 @@ ARGUMENTS = {
     **dict.fromkeys(("doctor", "demo", "sources"), ""),
     **dict.fromkeys(("plan", "preflight", "train", "forecast"), "mine.yaml"),
     **dict.fromkeys(("check", "splits", "preview"), "data"),
-    **dict.fromkeys(("curves", "evaluate", "report", "compare", "calibrate", "serve", "export"), "run"),
+    **dict.fromkeys(("curves", "evaluate", "report", "compare", "serve", "export"), "run"),
     "prepare": "scans -o data",
     "synthesize": "--fonts fonts --text text -o data",
     "convert": "scans -o out --to page",

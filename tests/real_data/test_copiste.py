@@ -14,7 +14,7 @@ from dsocr.data.convert import convert
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import Outline, Page, Split
-from dsocr.evaluation.scores import hands_by_writer
+from dsocr.evaluation.scores import writer_statuses
 from dsocr.formats import choose_format
 from dsocr.inference.transcribe import transcribe
 from tests.inference.reading_pages import Hashes, fake_run
@@ -51,7 +51,7 @@ def test_writers_are_never_shared(report: Dataset) -> None:
     assert (report.card.crossing["writers"], report.card.crossing["pages"]) == (0, 0)
     dataset = Dataset.open(report.folder)
     writers = {split: {sample.writer for sample in dataset.samples(split)} for split in Split}
-    assert set(hands_by_writer(writers[Split.TRAIN], writers[Split.TEST]).values()) == {"new", "unknown"}
+    assert set(writer_statuses(writers[Split.TRAIN], writers[Split.TEST]).values()) == {"new", "unknown"}
     assert None not in writers[Split.TEST]
 
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from dsocr.evaluation.evaluate import GuardReading
+from dsocr.evaluation.evaluate import GuardResult
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
@@ -91,8 +91,8 @@ def test_of_two_equal_readings_the_one_with_fewer_loops_is_the_best(tmp_path: Pa
 
 def test_a_guard_set_is_a_curve_beside_the_bases_and_a_warning(tmp_path: Path) -> None:
     board = Board(tmp_path, purge_step=0)
-    board.guard(GuardReading("print", 32, 2.0, ErrorRate(20, 1000), ErrorRate(30, 1000)), 1)
-    board.guard(GuardReading("print", 32, 2.0, ErrorRate(20, 1000), ErrorRate(90, 1000)), 2)
+    board.guard(GuardResult("print", 32, 2.0, ErrorRate(20, 1000), ErrorRate(30, 1000)), 1)
+    board.guard(GuardResult("print", 32, 2.0, ErrorRate(20, 1000), ErrorRate(90, 1000)), 2)
     board.close()
     shown = events(tmp_path)
     assert [event.value for event in shown.Scalars("guard/cer")] == pytest.approx([0.03, 0.09])

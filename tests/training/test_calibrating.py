@@ -3,7 +3,7 @@
 import json
 import math
 
-from dsocr.evaluation.calibration import Judged, fit_calibration
+from dsocr.evaluation.calibration import JudgedLine, fit_calibration
 from dsocr.inference.confidence import UNCALIBRATED, TokenScore
 from dsocr.inference.decoding import Reading
 from dsocr.text import TextPolicy
@@ -19,7 +19,7 @@ def reading(text: str, *, looping: bool = False) -> Reading:
 def test_the_fit_is_that_of_the_lines_judged_whichever_process_read_them() -> None:
     readings, references = [reading("мир труд"), reading("май")], ["мир труп", "май"]
     passed = json.loads(json.dumps([scored_of(one) for one in readings]))
-    judged = [Judged.of(one.scored, reference) for one, reference in zip(readings, references, strict=True)]
+    judged = [JudgedLine.compute(one.scored, reference) for one, reference in zip(readings, references, strict=True)]
     fitted = calibration_of(zip(references, passed, strict=True), TextPolicy())
     assert fitted == fit_calibration(judged) != UNCALIBRATED
 

@@ -20,7 +20,7 @@ __all__ = ["app", "collecting", "data", "main", "models", "reports", "serving", 
 
 JOURNEY = (
     *("doctor", "demo", "sources", "prepare", "check", "splits", "preview", "synthesize", "convert"),
-    *("plan", "preflight", "train", "curves", "forecast", "evaluate", "report", "compare", "calibrate"),
+    *("plan", "preflight", "train", "curves", "forecast", "evaluate", "report", "compare"),
     *("transcribe", "next", "workbench", "serve", "export"),
 )
 """The commands in the order in which somebody meets them, as `dsocr --help` lists them."""

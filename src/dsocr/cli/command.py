@@ -15,7 +15,6 @@ _KEPT = {
     "train": f"checkpoints are kept; {_GOES_ON} from the last one",
     "forecast": f"trainings that came to their end are kept; {_GOES_ON}",
     "evaluate": "scores are written when all lines are read; the same command begins again",
-    "calibrate": "a calibration that was fitted is kept; the same command begins again",
     "serve": "the server has stopped; the same command serves again",
     "workbench": "the workbench has stopped; corrections are kept, and the same command shows them again",
 }

@@ -70,6 +70,9 @@ def evaluate(
     split: Annotated[Split, typer.Option(help="The split to score.")] = Split.TEST,
     limit: Annotated[int | None, typer.Option(min=1, help="Score the first so many samples only.")] = None,
     base: Annotated[bool, typer.Option(help="Score the base beside the adapter.")] = True,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Fit the confidences again first, on the validation split.")
+    ] = False,
     report: Annotated[bool, typer.Option(help="Write report.html, the page with the lines' pictures, too.")] = True,
     json: Json = False,
     quiet: Quiet = False,
@@ -84,23 +87,10 @@ def evaluate(
         split=split,
         limit=limit,
         with_base=base,
+        calibrate=calibrate,
         report=report,
         json=json,
     )
-
-
-@app.command()
-def calibrate(
-    run: Annotated[Path, typer.Argument(help="The run folder.")],
-    dataset: Annotated[Path | None, typer.Option(help="Another dataset folder than the run's own.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="The first so many samples of each split only.")] = None,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Make a run's confidences come true. They are fitted on the validation split and measured on the test split."""
-    from dsocr.commands.calibrate import calibrate_command
-
-    calibrate_command(Printer(quiet=quiet or json), run, dataset=dataset, limit=limit, json=json)
 
 
 @app.command()

@@ -45,7 +45,7 @@ def compare_command(
     )
     found = compare(gathered.readings, images=gathered.images, about=gathered.about)
     if json:
-        printer.result(json_.dumps(found.as_dict(), ensure_ascii=False, indent=2))
+        printer.result(json_.dumps(found.to_dict(), ensure_ascii=False, indent=2))
     else:
         printer.result(render_comparison(found))
     if out is not None:

@@ -31,7 +31,6 @@ def demo_command(printer: Printer, out: Path) -> None:
     printer.say("The demo trains a small DeepSeek-OCR network (`nano`) on 330 shipped lines in three hands.")
     # Slow, and not needed to say that another run is there.
     from dsocr.evaluation.evaluate import evaluate
-    from dsocr.evaluation.scorecard import render_table
     from dsocr.training.train import train
 
     quiet_libraries()
@@ -45,7 +44,7 @@ def demo_command(printer: Printer, out: Path) -> None:
     with printer.progress("reading", "lines") as tell:
         card = evaluate(trained.run, progress=tell)
     drawn, _ = draw_report(printer, out)
-    printer.result(render_table(card))
+    printer.result(str(card))
     print_guard(printer, card.guard)
     printer.say(f"scorecard: {trained.run.scorecard}")
     printer.say(f"report:    {drawn}   (open it in a browser)")

@@ -33,7 +33,7 @@ def export_command(
     from dsocr.models.export import export_adapter, export_merged
 
     quiet_libraries()
-    scores = Scorecard.load(run.scorecard).as_dict() if run.scorecard.is_file() else None
+    scores = Scorecard.load(run.scorecard).to_dict() if run.scorecard.is_file() else None
     if adapter is None:
         with printer.progress("writing", "tensors") as tell:
             export = export_merged(run, out, scores=scores, scale=scale, overwrite=overwrite, progress=tell)

@@ -29,11 +29,11 @@ def forecast_command(
 ) -> None:
     """`dsocr forecast`."""
     from dsocr.config import load_config
-    from dsocr.evaluation.evaluate import samples_to_score
+    from dsocr.evaluation.evaluate import require_samples
     from dsocr.training.requirements import demand_named
 
     config = load_config(path, overrides)
-    samples_to_score(demand_named(config), split)
+    require_samples(demand_named(config), split)
     # Slow, and not needed to say what is wrong with a configuration.
     from dsocr.evaluation.report.pages import FORECAST_PAGE, explanation
     from dsocr.runs import RunFolder
@@ -62,7 +62,7 @@ def forecast_command(
         raise SystemExit(interrupted.exit_code) from None
     folder = RunFolder(config.output).forecast
     if json:
-        printer.result(json_.dumps(result.as_dict(), ensure_ascii=False, indent=2))
+        printer.result(json_.dumps(result.to_dict(), ensure_ascii=False, indent=2))
         return
     rows = [([f"{point.samples}", f"{point.steps}", f"{point.cer:.2%}"], "") for point in result.points]
     printer.table(["lines", "steps", f"{split} CER"], rows)

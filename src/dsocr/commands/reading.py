@@ -20,36 +20,46 @@ def evaluate_command(
     split: Split,
     limit: int | None,
     with_base: bool,
+    calibrate: bool,
     report: bool,
     json: bool,
 ) -> None:
     """`dsocr evaluate`."""
     from dsocr.evaluation.evaluate import evaluate
     from dsocr.evaluation.report.report import drop_reports
-    from dsocr.evaluation.scorecard import render_table
     from dsocr.runs import RunFolder
 
     quiet_libraries()
     run = RunFolder.open(path)
     with printer.progress("reading", "lines") as tell:
-        card = evaluate(run, dataset=dataset, split=split, limit=limit, with_base=with_base, progress=tell)
+        card = evaluate(
+            run,
+            dataset=dataset,
+            split=split,
+            limit=limit,
+            with_base=with_base,
+            calibrate=calibrate,
+            progress=tell,
+        )
     outdated = drop_reports(run, drawn=report)
     drawn = draw_report(printer, path, dataset=dataset)[0] if report else None
     for sentence in outdated:
         printer.complain(f"note: {sentence}")
     if json:
-        printer.result(json_.dumps(card.as_dict(), ensure_ascii=False, indent=2))
+        printer.result(json_.dumps(card.to_dict(), ensure_ascii=False, indent=2))
         return
-    printer.result(render_table(card))
+    printer.result(str(card))
     print_guard(printer, card.guard)
     printer.say(f"scorecard: {run.scorecard}")
     printer.say(f"lines:     {run.lines}")
+    if run.confidence_page.is_file():
+        printer.say(f"confidence: {run.confidence_page}")
     if drawn is not None:
         printer.say(f"report:    {drawn}")
     printer.say(f"next:      dsocr transcribe {typed(path)} SCANS -o texts.jsonl")
 
 
 def print_guard(printer: Printer, guard: Mapping[str, Any] | None) -> None:
-    """What became of the guard set, as a warning where it fell beyond its margin; nothing where there is none."""
+    """Print the result of the guard set, if there is one, as a warning if it exceeds its margin."""
     if guard is not None:
-        (printer.complain if guard["beyond_margin"] else printer.say)(guard["sentence"])
+        (printer.complain if guard["exceeds_margin"] else printer.say)(guard["message"])

@@ -146,10 +146,10 @@ def print_trained(printer: Printer, result: "TrainResult") -> None:
         printer.say(f"excluded as longer than max_text_tokens: {result.excluded} samples")
     best = "" if result.best_cer is None else f", best validation CER {result.best_cer:.2%} at step {result.best_step}"
     printer.say(f"{result.steps} steps in {spoken_time(result.seconds)}{best}")
-    if result.guard is not None and result.guard.is_beyond:
-        printer.complain(f"warning: {result.guard.sentence}")
+    if result.guard is not None and result.guard.exceeds_margin:
+        printer.complain(f"warning: {result.guard.message}")
     elif result.guard is not None:
-        printer.say(result.guard.sentence)
+        printer.say(result.guard.message)
     if result.calibrated_on:
         printer.say(f"confidences were fitted on {result.calibrated_on} lines of the validation split")
     printer.result(f"adapter: {result.run.adapter}")
@@ -191,9 +191,9 @@ def training_progress(printer: Printer) -> "Iterator[tuple[Report, Stage]]":
             if progress.reading is not None and progress.reading.step != told:
                 told = progress.reading.step
                 printer.say(spoken_reading(progress.reading))
-                if progress.reading.guard is not None and progress.reading.guard.is_beyond and not warned:
+                if progress.reading.guard is not None and progress.reading.guard.exceeds_margin and not warned:
                     warned = True
-                    printer.complain(f"warning: {progress.reading.guard.sentence}")
+                    printer.complain(f"warning: {progress.reading.guard.message}")
             facts = [
                 None if progress.loss is None else f"loss {progress.loss:.3f}",
                 None if progress.learning_rate is None else f"lr {progress.learning_rate:.1e}",

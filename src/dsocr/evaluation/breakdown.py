@@ -1,35 +1,181 @@
-"""Which characters go wrong: by reference character, confused pairs, insertions, deletions, blocks, and like letters.
+"""Scores broken down: by group of lines (writer, page, source, length, script), as macro averages, and by character.
 
-Of the alignments with the fewest edits one is taken, rapidfuzz's, so a single pair may be another as well; texts are
-compared as the CER does, and all counts together are its errors.
+Of all alignments with the fewest edits, rapidfuzz's is used, so a single confused pair can be ambiguous; the sums are
+not. Texts are compared as for the CER, and all character errors add up to its errors.
 """
 
 import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
+from fontTools import unicodedata as unicode_blocks
+from pydantic import TypeAdapter
 from rapidfuzz.distance import Levenshtein
 
 from dsocr.data.splits import length_bounds, script_of
-from dsocr.evaluation.metrics import ErrorRate
-from dsocr.evaluation.profiles import block_of
+from dsocr.evaluation.metrics import ErrorRate, pool
 from dsocr.evaluation.scores import LineScore, Scores
 from dsocr.text import comparable
 
-SHOWN = 60
-"""So many characters and pairs stand on a card by name; of the rest, their count."""
+GROUP_KINDS = ("writer", "page", "source", "length", "script")
 
-ALIKE = ("инпт", "шщм", "ьъ", "ао")
-"""Small Russian letters that one hand writes alike."""
+MAX_GROUPS = 40
+"""Groups of a kind that are listed; the others are pooled."""
+
+MAX_CHARACTERS = 60
+"""Characters and confused pairs that are listed; the others are counted."""
+
+SIMILAR_LETTERS = ("инпт", "шщм", "ьъ", "ао")
+"""Small Russian letters that look alike in handwriting."""
+
+_LOCATION = re.compile(r"#.*|:\d+$", re.DOTALL)
+"""The location of a line within its source file."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineGroup:
+    """Scores of the lines that share a writer, page, ...; the name is None where that is not known."""
+
+    name: str | None
+    scores: Scores
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the group for JSON."""
+        return {"name": self.name, **self.scores.to_dict()}
+
+
+@dataclass(frozen=True, slots=True)
+class LineGroups:
+    """All lines by one kind of group: the largest groups (lengths in ascending order), and the `others` pooled."""
+
+    top: tuple[LineGroup, ...]
+    others: int = 0
+    others_scores: Scores | None = None
+
+    @classmethod
+    def compute(cls, kind: str, lines_by_model: Mapping[str, Sequence[LineScore]]) -> Self:
+        """Group lines; all models must have read the same lines in the same order."""
+        places: dict[str | None, list[int]] = {}
+        for place, name in enumerate(_group_names(kind, next(iter(lines_by_model.values())))):
+            places.setdefault(name, []).append(place)
+        ranked = sorted(places, key=lambda name: (-len(places[name]), name is None, name or ""))
+        listed, others = ranked[:MAX_GROUPS], ranked[MAX_GROUPS:]
+        if kind == "length":
+            listed.sort(key=lambda name: int((name or "0").split("-")[0]))
+
+        def score(chosen: Sequence[int]) -> Scores:
+            return Scores.compute(
+                {model: [lines[place] for place in chosen] for model, lines in lines_by_model.items()}
+            )
+
+        rest = [place for name in others for place in places[name]]
+        top = tuple(LineGroup(name, score(places[name])) for name in listed)
+        return cls(top, len(others), score(rest) if rest else None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the groups for JSON."""
+        return {
+            "top": [group.to_dict() for group in self.top],
+            "others": self.others,
+            "others_scores": self.others_scores and self.others_scores.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Rebuild what `to_dict` returned."""
+        rest = values["others_scores"]
+        top = tuple(LineGroup(group["name"], Scores.from_dict(group)) for group in values["top"])
+        return cls(top, values["others"], rest and Scores.from_dict(rest))
+
+
+def _group_names(kind: str, lines: Sequence[LineScore]) -> list[str | None]:
+    if kind == "length":
+        return _length_ranges([line.cer.length for line in lines])
+    if kind == "script":
+        return [script_of(line.reference) for line in lines]
+    if kind == "source":
+        return [_source_name(line.source) for line in lines]
+    return [getattr(line, kind) for line in lines]
+
+
+def _source_name(source: str | None) -> str | None:
+    """Return the folder `letters` for `letters/17.xml:12`, or the file `lines.csv` for `lines.csv:12`."""
+    if source is None:
+        return None
+    folder, _, file = _LOCATION.sub("", source).rpartition("/")
+    return folder or file
+
+
+def _length_ranges(lengths: Sequence[int]) -> list[str | None]:
+    """Return the range of characters of each line, such as `21-34`; ranges hold about the same number of lines."""
+    bounds = [min(lengths), *(bound for bound in length_bounds(lengths) if bound > min(lengths)), max(lengths) + 1]
+    return [
+        f"{bounds[place - 1]}-{bounds[place] - 1}" for place in (bisect_right(bounds, length) for length in lengths)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class MacroAverage:
+    """The mean of `count` rates, None if there are none; `skipped` have no reference text and so no rate."""
+
+    cer: float | None
+    wer: float | None
+    count: int
+    skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Averages:
+    """Macro averages over lines and over known writers and pages, and quantiles of the lines' CER.
+
+    Quantiles are interpolated linearly between two lines.
+    """
+
+    macro_over_lines: MacroAverage
+    macro_over_writers: MacroAverage
+    macro_over_pages: MacroAverage
+    median_line_cer: float | None
+    p90_line_cer: float | None
+
+    @classmethod
+    def compute(cls, lines: Sequence[LineScore]) -> Self:
+        """Average the rates of some lines."""
+        rates = [line.cer.rate for line in lines if line.cer.length]
+        median, p90 = (float(value) for value in np.quantile(rates, [0.5, 0.9])) if rates else (None, None)
+        return cls(
+            _macro([(line.cer, line.wer) for line in lines]),
+            _macro(_pool_by("writer", lines)),
+            _macro(_pool_by("page", lines)),
+            median,
+            p90,
+        )
+
+
+def _pool_by(kind: Literal["writer", "page"], lines: Sequence[LineScore]) -> list[tuple[ErrorRate, ErrorRate]]:
+    """Return CER and WER of each known writer or page."""
+    groups: dict[str, list[LineScore]] = {}
+    for line in lines:
+        name = line.writer if kind == "writer" else line.page
+        if name is not None:
+            groups.setdefault(name, []).append(line)
+    return [(pool(line.cer for line in group), pool(line.wer for line in group)) for group in groups.values()]
+
+
+def _macro(rates: Sequence[tuple[ErrorRate, ErrorRate]]) -> MacroAverage:
+    counted = [(cer.rate, wer.rate) for cer, wer in rates if cer.length]
+    if not counted:
+        return MacroAverage(None, None, 0, len(rates))
+    cer, wer = np.mean(counted, axis=0)
+    return MacroAverage(float(cer), float(wer), len(counted), len(rates) - len(counted))
 
 
 @dataclass(frozen=True, slots=True)
 class CharacterCount:
-    """A character of the references (None: all others together), how often it stands there, and what became of it."""
+    """How often a reference character occurs and is misread; the character None stands for all that are not listed."""
 
     character: str | None
     count: int
@@ -52,33 +198,32 @@ class Confusion:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """The commonest of some things with how often they came, and how many others came how often together."""
+class Frequency:
+    """How often a character was deleted or inserted."""
 
-    shown: tuple[tuple[str, int], ...]
+    character: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frequencies:
+    """The most frequent characters, and the number and total count of the `others`."""
+
+    top: tuple[Frequency, ...]
     others: int = 0
     others_count: int = 0
 
     @classmethod
-    def of(cls, counts: Counter[str]) -> Self:
-        """The tally of some counts."""
-        ranked = _ranked(counts)
-        return cls(tuple(ranked[:SHOWN]), len(ranked[SHOWN:]), sum(count for _, count in ranked[SHOWN:]))
-
-    def as_dict(self) -> dict[str, Any]:
-        """The tally as JSON holds it."""
-        shown = [{"character": character, "count": count} for character, count in self.shown]
-        return {"shown": shown, "others": self.others, "others_count": self.others_count}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The tally that `as_dict` wrote."""
-        return cls(**{**values, "shown": tuple((one["character"], one["count"]) for one in values["shown"])})
+    def compute(cls, counts: Counter[str]) -> Self:
+        """Rank counted characters."""
+        ranked = [Frequency(*item) for item in _ranked(counts)]
+        rest = ranked[MAX_CHARACTERS:]
+        return cls(tuple(ranked[:MAX_CHARACTERS]), len(rest), sum(item.count for item in rest))
 
 
 @dataclass(frozen=True, slots=True)
 class BlockCount:
-    """A Unicode block: its characters in the references, those of them not read, and those added by the prediction."""
+    """A Unicode block: its characters in the references, how many of them were misread, and how many were inserted."""
 
     block: str
     count: int
@@ -87,8 +232,8 @@ class BlockCount:
 
 
 @dataclass(frozen=True, slots=True)
-class LikeLetters:
-    """Letters that are written alike, case folded: how many stand in the references, and how many as one another."""
+class SimilarLetters:
+    """Letters that look alike, in both cases: occurrences, errors, and how often one was read as another."""
 
     letters: str
     count: int
@@ -97,10 +242,10 @@ class LikeLetters:
 
 
 @dataclass(frozen=True, slots=True)
-class Characters:
-    """What became of the characters of some lines; `substitutions`, `deletions` and `insertions` are all errors.
+class CharacterErrors:
+    """Character errors of some lines; `substitutions`, `deletions` and `insertions` together are all of them.
 
-    `by_character` and `confusions` begin with the commonest errors and are cut off, what is left out being counted.
+    `by_character` and `confusions` list the most frequent errors; `others` and `other_pairs` count those not listed.
     """
 
     count: int
@@ -112,291 +257,90 @@ class Characters:
     confusions: tuple[Confusion, ...]
     other_pairs: int
     other_pairs_count: int
-    deleted: Tally
-    inserted: Tally
+    deleted: Frequencies
+    inserted: Frequencies
     blocks: tuple[BlockCount, ...]
-    alike: tuple[LikeLetters, ...]
+    similar_letters: tuple[SimilarLetters, ...]
 
     @classmethod
-    def of(cls, lines: Sequence[LineScore]) -> Self:
-        """The errors in some lines."""
-        counts = Counter[str]()
-        pairs, deleted, inserted = Counter[tuple[str, str]](), Counter[str](), Counter[str]()
+    def compute(cls, lines: Sequence[LineScore]) -> Self:
+        """Count the errors in some lines."""
+        counts, deleted, inserted = Counter[str](), Counter[str](), Counter[str]()
+        pairs = Counter[tuple[str, str]]()
         for line in lines:
-            reference = comparable(line.reference)
+            reference, prediction = comparable(line.reference), comparable(line.prediction)
             counts.update(reference)
-            if line.cer.errors:
-                _count_edits(reference, comparable(line.prediction), pairs, deleted, inserted)
-        return cls._counted(counts, pairs, deleted, inserted)
-
-    @classmethod
-    def _counted(
-        cls, counts: Counter[str], pairs: Counter[tuple[str, str]], deleted: Counter[str], inserted: Counter[str]
-    ) -> Self:
+            for edit in Levenshtein.editops(reference, prediction) if line.cer.errors else ():
+                if edit.tag == "replace":
+                    pairs[reference[edit.src_pos], prediction[edit.dest_pos]] += 1
+                elif edit.tag == "delete":
+                    deleted[reference[edit.src_pos]] += 1
+                else:
+                    inserted[prediction[edit.dest_pos]] += 1
         substituted = Counter[str]()
         for (character, _), count in pairs.items():
             substituted[character] += count
         errors = Counter({character: substituted[character] + deleted[character] for character in counts})
-        wrong = [character for character, count in _ranked(errors) if count][:SHOWN]
-        named = [
+        listed = [
             CharacterCount(character, counts[character], substituted[character], deleted[character])
-            for character in wrong
+            for character, count in _ranked(errors)[:MAX_CHARACTERS]
+            if count
         ]
         rest = CharacterCount(
             None,
-            counts.total() - sum(one.count for one in named),
-            substituted.total() - sum(one.substituted for one in named),
-            deleted.total() - sum(one.deleted for one in named),
+            counts.total() - sum(one.count for one in listed),
+            substituted.total() - sum(one.substituted for one in listed),
+            deleted.total() - sum(one.deleted for one in listed),
         )
-        ranked = sorted(pairs.items(), key=lambda item: (-item[1], item[0]))
+        ranked_pairs = sorted(pairs.items(), key=lambda item: (-item[1], item[0]))
         return cls(
             count=counts.total(),
             substitutions=pairs.total(),
             deletions=deleted.total(),
             insertions=inserted.total(),
-            by_character=(*named, *([rest] if rest.count else [])),
-            others=len(counts) - len(named),
-            confusions=tuple(Confusion(*pair, count) for pair, count in ranked[:SHOWN]),
-            other_pairs=len(ranked[SHOWN:]),
-            other_pairs_count=sum(count for _, count in ranked[SHOWN:]),
-            deleted=Tally.of(deleted),
-            inserted=Tally.of(inserted),
+            by_character=(*listed, *([rest] if rest.count else [])),
+            others=len(counts) - len(listed),
+            confusions=tuple(Confusion(*pair, count) for pair, count in ranked_pairs[:MAX_CHARACTERS]),
+            other_pairs=len(ranked_pairs[MAX_CHARACTERS:]),
+            other_pairs_count=sum(count for _, count in ranked_pairs[MAX_CHARACTERS:]),
+            deleted=Frequencies.compute(deleted),
+            inserted=Frequencies.compute(inserted),
             blocks=_by_block(counts, errors, inserted),
-            alike=tuple(_like(letters, counts, errors, pairs) for letters in ALIKE),
+            similar_letters=tuple(_count_similar(letters, counts, errors, pairs) for letters in SIMILAR_LETTERS),
         )
 
-    def as_dict(self) -> dict[str, Any]:
-        """The counts as JSON holds them."""
-        return {
-            "count": self.count,
-            "substitutions": self.substitutions,
-            "deletions": self.deletions,
-            "insertions": self.insertions,
-            "by_character": [asdict(one) | {"errors": one.errors} for one in self.by_character],
-            "others": self.others,
-            "confusions": [asdict(one) for one in self.confusions],
-            "other_pairs": self.other_pairs,
-            "other_pairs_count": self.other_pairs_count,
-            "deleted": self.deleted.as_dict(),
-            "inserted": self.inserted.as_dict(),
-            "blocks": [asdict(one) for one in self.blocks],
-            "alike": [asdict(one) for one in self.alike],
-        }
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The counts that `as_dict` wrote."""
-        named = ({name: row[name] for name in row if name != "errors"} for row in values["by_character"])
-        built = {
-            "by_character": tuple(CharacterCount(**row) for row in named),
-            "confusions": tuple(Confusion(**row) for row in values["confusions"]),
-            "deleted": Tally.from_dict(values["deleted"]),
-            "inserted": Tally.from_dict(values["inserted"]),
-            "blocks": tuple(BlockCount(**row) for row in values["blocks"]),
-            "alike": tuple(LikeLetters(**row) for row in values["alike"]),
-        }
-        return cls(**{**values, **built})
-
-
-def _count_edits(
-    reference: str,
-    prediction: str,
-    pairs: Counter[tuple[str, str]],
-    deleted: Counter[str],
-    inserted: Counter[str],
-) -> None:
-    for edit in Levenshtein.editops(reference, prediction):
-        if edit.tag == "replace":
-            pairs[reference[edit.src_pos], prediction[edit.dest_pos]] += 1
-        elif edit.tag == "delete":
-            deleted[reference[edit.src_pos]] += 1
-        else:
-            inserted[prediction[edit.dest_pos]] += 1
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts for JSON."""
+        values: dict[str, Any] = TypeAdapter(CharacterErrors).dump_python(self, mode="json")
+        for row, one in zip(values["by_character"], self.by_character, strict=True):
+            row["errors"] = one.errors
+        return values
 
 
 def _by_block(counts: Counter[str], errors: Counter[str], inserted: Counter[str]) -> tuple[BlockCount, ...]:
     blocks: dict[str, list[int]] = {}
     for column, counter in enumerate((counts, errors, inserted)):
         for character, count in counter.items():
-            blocks.setdefault(block_of(character), [0, 0, 0])[column] += count
-    return tuple(
-        BlockCount(block, *blocks[block]) for block in sorted(blocks, key=lambda block: (-blocks[block][0], block))
-    )
+            blocks.setdefault(unicode_blocks.block(character), [0, 0, 0])[column] += count
+    ranked = sorted(blocks.items(), key=lambda item: (-item[1][0], item[0]))
+    return tuple(BlockCount(block, *numbers) for block, numbers in ranked)
 
 
-def _like(letters: str, counts: Counter[str], errors: Counter[str], pairs: Counter[tuple[str, str]]) -> LikeLetters:
+def _count_similar(
+    letters: str, counts: Counter[str], errors: Counter[str], pairs: Counter[tuple[str, str]]
+) -> SimilarLetters:
     members = set(letters + letters.upper())
     confused = sum(
         count
         for (reference, prediction), count in pairs.items()
         if reference in members and prediction in members and reference.lower() != prediction.lower()
     )
-    return LikeLetters(letters, _sum(counts, members), _sum(errors, members), confused)
+    return SimilarLetters(letters, _total(counts, members), _total(errors, members), confused)
 
 
-def _sum(counts: Counter[str], members: Iterable[str]) -> int:
+def _total(counts: Counter[str], members: Iterable[str]) -> int:
     return sum(counts[member] for member in members)
 
 
 def _ranked(counts: Counter[str]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-
-
-KINDS = ("writer", "page", "source", "length", "script")
-_PLACE = re.compile(r"#.*|:\d+$", re.DOTALL)
-"""Where in its file a line stands."""
-
-GROUPS_SHOWN = 40
-"""So many groups of a kind stand on a card by name; the others are pooled."""
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Some lines by what they share; the name is None for lines of which it is not known."""
-
-    name: str | None
-    scores: Scores
-
-    def as_dict(self) -> dict[str, Any]:
-        """The group as JSON holds it."""
-        return {"name": self.name, **self.scores.as_dict()}
-
-
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """All lines by one kind of group: those with the most lines by name (lengths in order), the others together."""
-
-    shown: tuple[Group, ...]
-    others: int = 0
-    others_scores: Scores | None = None
-
-    @classmethod
-    def of(cls, kind: str, lines_by_model: Mapping[str, Sequence[LineScore]]) -> Self:
-        """The groups of a kind; the models read the same lines in the same order."""
-        names = _names(kind, next(iter(lines_by_model.values())))
-        places: dict[str | None, list[int]] = {}
-        for place, name in enumerate(names):
-            places.setdefault(name, []).append(place)
-        ranked = sorted(places, key=lambda name: (-len(places[name]), name is None, name or ""))
-        named, others = ranked[:GROUPS_SHOWN], ranked[GROUPS_SHOWN:]
-        if kind == "length":
-            named.sort(key=lambda name: int((name or "0").split("-")[0]))
-
-        def scored(chosen: Sequence[int]) -> Scores:
-            return Scores.of({model: [lines[place] for place in chosen] for model, lines in lines_by_model.items()})
-
-        rest = [place for name in others for place in places[name]]
-        return cls(
-            tuple(Group(name, scored(places[name])) for name in named), len(others), scored(rest) if rest else None
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        """The groups as JSON holds them."""
-        return {
-            "shown": [group.as_dict() for group in self.shown],
-            "others": self.others,
-            "others_scores": self.others_scores and self.others_scores.as_dict(),
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The groups that `as_dict` wrote."""
-        rest = values["others_scores"]
-        shown = tuple(Group(group["name"], Scores.from_dict(group)) for group in values["shown"])
-        return cls(shown, values["others"], rest and Scores.from_dict(rest))
-
-
-def _names(kind: str, lines: Sequence[LineScore]) -> list[str | None]:
-    if kind == "length":
-        return _bands([line.cer.length for line in lines])
-    if kind == "script":
-        return [script_of(line.reference) for line in lines]
-    if kind == "source":
-        return [_collection(line.source) for line in lines]
-    return [getattr(line, kind) for line in lines]
-
-
-def _collection(source: str | None) -> str | None:
-    """Of `letters/17.xml:12` the folder, `letters`; of a file at the top, such as `lines.csv:12`, the file."""
-    if source is None:
-        return None
-    folder, _, file = _PLACE.sub("", source).rpartition("/")
-    return folder or file
-
-
-def _bands(lengths: Sequence[int]) -> list[str | None]:
-    """The length band of each line, `21-34` characters; the bands hold about as many lines each."""
-    bounds = [min(lengths), *(bound for bound in length_bounds(lengths) if bound > min(lengths)), max(lengths) + 1]
-    return [
-        f"{bounds[place - 1]}-{bounds[place] - 1}" for place in (bisect_right(bounds, length) for length in lengths)
-    ]
-
-
-Grouped = Literal["writer", "page", "source"]
-
-
-@dataclass(frozen=True, slots=True)
-class MacroMean:
-    """The mean of `of` rates, None where there are none; `left_out` have no text in their references, and no rate."""
-
-    cer: float | None
-    wer: float | None
-    of: int
-    left_out: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Averages:
-    """The macro means over lines, and over writers and pages as far as they are known, and quantiles of the lines' CER.
-
-    Quantiles lie between two lines where they fall between them (linear interpolation).
-    """
-
-    macro_over_lines: MacroMean
-    macro_over_writers: MacroMean
-    macro_over_pages: MacroMean
-    median_line_cer: float | None
-    p90_line_cer: float | None
-
-    @classmethod
-    def of(cls, lines: Sequence[LineScore]) -> Self:
-        """The averages of some lines."""
-        rates = [line.cer.rate for line in lines if line.cer.length]
-        median, p90 = np.quantile(rates, [0.5, 0.9]) if rates else (None, None)
-        return cls(
-            _macro([(line.cer, line.wer) for line in lines]),
-            _macro(list(pooled_by("writer", lines).values())),
-            _macro(list(pooled_by("page", lines).values())),
-            None if median is None else float(median),
-            None if p90 is None else float(p90),
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        """The averages as JSON holds them."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The averages that `as_dict` wrote."""
-        macro = {name: MacroMean(**value) for name, value in values.items() if name.startswith("macro")}
-        return cls(**{**values, **macro})
-
-
-def pooled_by(what: Grouped, lines: Sequence[LineScore]) -> dict[str, tuple[ErrorRate, ErrorRate]]:
-    """CER and WER of each writer, page or source that is known, pooled, in the order in which they come."""
-    sums: dict[str, list[int]] = {}
-    for line in lines:
-        name: str | None = getattr(line, what)
-        if name is not None:
-            counts = sums.setdefault(name, [0, 0, 0, 0])
-            for place, count in enumerate((line.cer.errors, line.cer.length, line.wer.errors, line.wer.length)):
-                counts[place] += count
-    return {name: (ErrorRate(*counts[:2]), ErrorRate(*counts[2:])) for name, counts in sums.items()}
-
-
-def _macro(rates: Sequence[tuple[ErrorRate, ErrorRate]]) -> MacroMean:
-    counted = [(cer.rate, wer.rate) for cer, wer in rates if cer.length]
-    if not counted:
-        return MacroMean(None, None, 0, len(rates))
-    cer, wer = np.mean(counted, axis=0)
-    return MacroMean(float(cer), float(wer), len(counted), len(rates) - len(counted))

@@ -1,30 +1,33 @@
-"""The recipe of an evaluation: a split read by base and adapter, and the card that sets them side by side."""
+"""Evaluate a run: read a split with base and adapter, score both, and check what the base has forgotten.
+
+The guard set is a small set that the base reads well. It is read again after training to measure forgetting.
+"""
 
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
-
-from PIL import Image
 
 from dsocr.config import GuardSection, load_run_config
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
-from dsocr.evaluation.metrics import ErrorRate, character_errors
+from dsocr.evaluation.calibration import CalibrationReport, JudgedLine, fit_calibration
+from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
-from dsocr.evaluation.scores import LineScore, hands_by_writer, score_lines, write_lines
+from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
 from dsocr.images import open_image
+from dsocr.inference.confidence import Calibration, Prediction, ScoredText
 from dsocr.inference.generation import Generation, batches
 from dsocr.io.atomic import hash_file
 from dsocr.io.files import shipped_path
 from dsocr.models.checkpoint import EMBEDDED, require_readable_adapter
 from dsocr.models.deepseek_ocr import Processor
-from dsocr.runs import ReadingSettings, RunFolder
+from dsocr.runs import ReadingSettings, RunFolder, to_json, write_atomically
 from dsocr.text import is_blank
 
 if TYPE_CHECKING:
@@ -33,44 +36,41 @@ if TYPE_CHECKING:
     from dsocr.inference.reader import Transcriber
 
 
-def dataset_of(run: RunFolder, folder: Path | None = None) -> Dataset:
-    """The dataset in the folder that is given, else the run's own, split as it was for the training."""
+def open_dataset(run: RunFolder, folder: Path | None = None) -> Dataset:
+    """Open the dataset in `folder`, by default the run's own with the splits it was trained on."""
     if folder is not None:
         return Dataset.open(folder)
     config = load_run_config(run.config)
     return Dataset.open(config.dataset, fold=config.fold)
 
 
-def scored_dataset(run: RunFolder, card: Scorecard, folder: Path | None = None) -> Dataset:
-    """The dataset whose lines a card scored: in the folder that is given, else that the card names, else the run's own.
-
-    Raises DsocrError where there is none.
-    """
-    named = folder or card.settings.get("dataset")
-    return dataset_of(run) if named is None else Dataset.open(Path(named), fold=card.settings.get("fold"))
+def open_scored_dataset(run: RunFolder, card: Scorecard, folder: Path | None = None) -> Dataset:
+    """Open the dataset that a scorecard was made on, by default from where it was then. Raises DsocrError if gone."""
+    scored = folder or card.settings.get("dataset")
+    return open_dataset(run) if scored is None else Dataset.open(Path(scored), fold=card.settings.get("fold"))
 
 
-def samples_to_score(dataset: Dataset, split: Split, limit: int | None = None) -> list[Sample]:
-    """The first `limit` samples of a split, or all. Raises DataError, which names the splits there are, for none."""
+def require_samples(dataset: Dataset, split: Split, limit: int | None = None) -> list[Sample]:
+    """Return the first `limit` samples of a split, or all. Raises DataError, naming the existing splits, if empty."""
     samples = dataset.samples(split)[:limit]
     if not samples:
-        there = ", ".join(name.value for name in Split if dataset.samples(name))
-        hint = f"it has {there}" if there else "prepare it anew"
-        raise DataError(f"has no {split} split to score on", where=dataset.folder, hint=hint)
+        existing = ", ".join(name.value for name in Split if dataset.samples(name))
+        hint = f"its splits are: {existing}" if existing else "prepare it again"
+        raise DataError(f"has no {split} split to score", code="split-missing", where=dataset.folder, hint=hint)
     return samples
 
 
-PRINT = "examples/print"
-"""The set that ships for the embedded base."""
+DEFAULT_GUARD = "examples/print"
+"""The guard set that ships for the embedded base."""
 
-NO_GUARD = (
-    "no guard set: nothing will tell what the base forgets; `guard.dataset` takes a prepared dataset that it reads well"
+NO_GUARD_SET = (
+    "No guard set, so forgetting is not measured; set `guard.dataset` to a prepared dataset that the base reads well."
 )
 
 
 @dataclass(frozen=True, slots=True)
-class GuardReading:
-    """The set as the base alone and as the adapter read it; `margin` is in points of CER."""
+class GuardResult:
+    """Error rates of the base and of the adapter on the guard set; `margin` is in percentage points of CER."""
 
     name: str
     lines: int
@@ -79,30 +79,30 @@ class GuardReading:
     adapter: ErrorRate
 
     @property
-    def drop(self) -> float:
-        """Points of CER that the adapter reads the set worse than the base; negative where it reads it better."""
+    def increase(self) -> float:
+        """Percentage points of CER by which the adapter is worse than the base; negative if it is better."""
         return 100 * (self.adapter.rate - self.base.rate)
 
     @property
-    def is_beyond(self) -> bool:
-        """True where the drop is larger than the margin."""
-        return self.drop > self.margin + 1e-9
+    def exceeds_margin(self) -> bool:
+        """Whether the CER increased by more than the margin."""
+        return self.increase > self.margin + 1e-9
 
     @property
-    def sentence(self) -> str:
-        """What became of the set, and beyond the margin what to do about it."""
-        told = f"the CER of the guard set ({self.lines} lines of {self.name}) is {self.adapter.rate:.2%}"
-        told += f", of the base alone {self.base.rate:.2%}"
-        if not self.is_beyond:
-            return f"{told}: within the margin of {self.margin:g} points"
+    def message(self) -> str:
+        """The result in a sentence, with remedies if the margin is exceeded."""
+        result = f"the CER of the guard set ({self.lines} lines of {self.name}) is {self.adapter.rate:.2%}"
+        result += f", of the base alone {self.base.rate:.2%}"
+        if not self.exceeds_margin:
+            return f"{result}: within the margin of {self.margin:g} points"
         return (
-            f"{told}: {self.drop:.1f} points worse, more than the margin of {self.margin:g}. If that matters to you, "
-            "use less of the adapter with `dsocr export RUN --adapter FOLDER --scale 0.8`; or train with a lower "
-            "learning_rate, fewer epochs, or lines of that kind mixed in"
+            f"{result}: {self.increase:.1f} points worse, more than the margin of {self.margin:g}. If that matters, "
+            "scale the adapter down with `dsocr export --scale`, or train with a lower learning_rate, fewer epochs, or "
+            "lines of that kind mixed in"
         )
 
-    def as_dict(self) -> dict[str, Any]:
-        """The reading as JSON holds it: CERs are fractions, `drop` and `margin` points of CER."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result for JSON: CERs are fractions, `increase` and `margin` percentage points."""
         return {
             "dataset": self.name,
             "lines": self.lines,
@@ -112,69 +112,69 @@ class GuardReading:
             "adapter_errors": self.adapter.errors,
             "base_cer": self.base.rate,
             "adapter_cer": self.adapter.rate,
-            "drop": self.drop,
-            "beyond_margin": self.is_beyond,
-            "sentence": self.sentence,
+            "increase": self.increase,
+            "exceeds_margin": self.exceeds_margin,
+            "message": self.message,
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The reading that `as_dict` wrote, rebuilt from its counts."""
+        """Rebuild the result that `to_dict` returned from its counts."""
         rates = (ErrorRate(values[f"{model}_errors"], values["characters"]) for model in ("base", "adapter"))
         return cls(values["dataset"], values["lines"], values["margin"], *rates)
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
-    """The lines of a guard set, what they are called, and how many points of CER they may lose."""
+class GuardSet:
+    """The lines of a guard set, its name, and the tolerated increase in percentage points of CER."""
 
     name: str
     samples: Sequence[Sample]
     margin: float
 
     @classmethod
-    def open(cls, section: GuardSection, base: str) -> "Guard | None":
-        """The set that the configuration names, else the one that ships with the base; None where there is none.
+    def load(cls, section: GuardSection, base: str) -> "GuardSet | None":
+        """Load the configured guard set, else the one that ships with the base; None if there is none.
 
-        Raises DataError where a named dataset is none, or has no such split or no text.
+        Raises DataError if the configured dataset, split or its text is missing.
         """
         folder = section.dataset
         if folder is None and base == EMBEDDED:
-            folder = shipped_path(PRINT)
+            folder = shipped_path(DEFAULT_GUARD)
         if folder is None or not section.lines:
             return None
         try:
             dataset = Dataset.open(folder)
         except DataError as error:
-            raise DataError(f"guard.dataset: {error.message}", where=error.where, hint=error.hint) from error
+            message = f"guard.dataset: {error.message}"
+            raise DataError(message, code=error.code, where=error.where, hint=error.hint) from error
         splits = [Split(section.split)] if section.split else list(Split)
-        everything = chain.from_iterable(dataset.samples(split) for split in splits)
-        samples = [sample for sample in everything if not is_blank(sample.text)]
+        every_sample = chain.from_iterable(dataset.samples(split) for split in splits)
+        samples = [sample for sample in every_sample if not is_blank(sample.text)]
         if not samples:
-            raise DataError("guard: there is no line to read", where=folder, hint="see guard.dataset and guard.split")
-        chosen = min(section.lines, len(samples))
-        spread = [samples[place * len(samples) // chosen] for place in range(chosen)]
-        return cls(folder.name, spread, section.margin)
+            hint = "check guard.dataset and guard.split"
+            raise DataError("guard set has no lines with text", code="guard-empty", where=folder, hint=hint)
+        count = min(section.lines, len(samples))
+        chosen = [samples[number * len(samples) // count] for number in range(count)]
+        return cls(folder.name, chosen, section.margin)
 
-    def read(self, network: "PreTrainedModel", encoder: Processor, generation: Generation) -> ErrorRate:
-        """The pooled errors of the network, with its adapter or without, as it is. It is left in evaluation mode."""
+    def score(self, network: "PreTrainedModel", processor: Processor, generation: Generation) -> ErrorRate:
+        """Read the set with the network in its current state and pool the errors.
+
+        The network is left in evaluation mode.
+        """
         from dsocr.inference.decoding import decode
 
-        pooled = ErrorRate()
+        errors = []
         for samples in batches(self.samples, generation.batch_size):
-            images = [encoder.encode(open_image(sample.image)) for sample in samples]
-            readings = decode(network, encoder, images, generation)
-            for sample, reading in zip(samples, readings, strict=True):
-                pooled += character_errors(sample.text, reading.text)
-        return pooled
+            images = [processor.encode(open_image(sample.image)) for sample in samples]
+            decoded = decode(network, processor, images, generation)
+            errors += [character_errors(one.text, read.text) for one, read in zip(samples, decoded, strict=True)]
+        return pool(errors)
 
-    def compared(self, base: ErrorRate, adapter: ErrorRate) -> GuardReading:
-        """Two readings of the set beside each other."""
-        return GuardReading(self.name, len(self.samples), self.margin, base, adapter)
-
-
-Progress = Callable[[int, int], None]
-"""Told after each line: how many are read, and how many there are, base and adapter together."""
+    def compare(self, base: ErrorRate, adapter: ErrorRate) -> GuardResult:
+        """Return the result of scoring the set with the base and with the adapter."""
+        return GuardResult(self.name, len(self.samples), self.margin, base, adapter)
 
 
 def evaluate(
@@ -184,93 +184,113 @@ def evaluate(
     split: Split = Split.TEST,
     limit: int | None = None,
     with_base: bool = True,
-    progress: Progress | None = None,
+    calibrate: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Scorecard:
-    """Score a finished run on a split of its own dataset, or of another; writes the run's scorecard and lines.
+    """Score a finished run on a split of its own dataset, or of another one.
 
-    `limit` reads the first so many samples only, and the card says so. With the base the guard set is scored as well.
+    Writes the scorecard, the scored lines and, if the predictions have confidences, a report on how reliable these are.
+    `limit` reads only the first samples of the split. `calibrate` first fits the confidences again, on the dataset's
+    validation split; training has fitted them once. With the base, the guard set is scored too. `progress` gets the
+    number of lines read and their total.
     """
-    opened = dataset_of(run, dataset)
-    samples = samples_to_score(opened, split, limit)
+    opened = open_dataset(run, dataset)
+    samples = require_samples(opened, split, limit)
+    fitting_samples = require_samples(opened, Split.VALIDATION, limit) if calibrate else []
     require_readable_adapter(run.adapter)
     from dsocr.inference.reader import Transcriber
 
     transcriber = Transcriber.of_run(run)
-    writers = [sample.writer for sample in samples]
-    # A run that was trained on a part of its dataset knows the writers of that part.
-    trained = opened.samples(Split.TRAIN) if dataset else training_samples(opened, load_run_config(run.config))
-    hands = hands_by_writer({sample.writer for sample in trained}, writers)
-
-    # First, so that a guard set that cannot be read costs no hours of reading.
-    guarded = _guarded(run, transcriber) if with_base else None
+    # First, so that an unreadable guard set fails before hours of reading.
+    guard = _score_guard_set(run, transcriber) if with_base else None
+    total = len(fitting_samples) + len(samples) * (2 if with_base else 1)
     done = 0
 
-    def read(*, adapter: bool) -> tuple[list[LineScore], float]:
+    def read(some: Sequence[Sample]) -> Iterator[Prediction]:
         nonlocal done
-        started, predictions = time.monotonic(), {}
-        with nullcontext() if adapter else transcriber.without_adapter():
-            for prediction in transcriber.read(_images(samples)):
-                predictions[prediction.id] = prediction
-                done += 1
-                if progress is not None:
-                    progress(done, len(samples) * (2 if with_base else 1))
-        return score_lines(samples, predictions, hands), time.monotonic() - started
+        for prediction in transcriber.read((sample.id, open_image(sample.image)) for sample in some):
+            yield prediction
+            done += 1
+            if progress is not None:
+                progress(done, total)
 
-    remarks = _remarks(run, opened, split, own=dataset is None, limit=limit)
-    base, base_seconds = read(adapter=False) if with_base else (None, None)
-    lines, adapter_seconds = read(adapter=True)
+    if calibrate:
+        fit_calibration(_judge(fitting_samples, read(fitting_samples))).save(run.adapter)
+
+    # A run trained on a part of its dataset only knows the writers of that part.
+    trained = opened.samples(Split.TRAIN) if dataset else training_samples(opened, load_run_config(run.config))
+    statuses = writer_statuses({sample.writer for sample in trained}, [sample.writer for sample in samples])
+    lines: dict[str, list[LineScore]] = {}
+    seconds: dict[str, float] = {}
+    for model in ("base", "adapter") if with_base else ("adapter",):
+        started = time.monotonic()
+        with transcriber.without_adapter() if model == "base" else nullcontext():
+            predictions = list(read(samples))
+        lines[model] = score_lines(samples, {prediction.id: prediction for prediction in predictions}, statuses)
+        seconds[model] = time.monotonic() - started
+
     card = make_scorecard(
         split,
-        base,
-        lines,
-        base_seconds=base_seconds,
-        adapter_seconds=adapter_seconds,
-        dataset={name.value: part.sha256 for name, part in opened.card.splits.items()},
-        settings=_settings(run, transcriber, opened, len(samples), limit)
-        | {"dataset": None if dataset is None else dataset.as_posix()},
-        remarks=remarks,
+        lines.get("base"),
+        lines["adapter"],
+        base_seconds=seconds.get("base"),
+        adapter_seconds=seconds["adapter"],
         struck_marks=transcriber.text_policy.struck_marks,
+        dataset={name.value: part.sha256 for name, part in opened.card.splits.items()},
+        settings={
+            **_settings(run, transcriber, opened, len(samples), limit),
+            "dataset": None if dataset is None else dataset.as_posix(),
+        },
+        notes=tuple(_notes(run, opened, split, limit, is_own=dataset is None)),
+        guard=None if guard is None else guard.to_dict(),
     )
-    card = replace(card, guard=None if guarded is None else guarded.as_dict())
-    write_lines(run.lines, ({} if base is None else {"base": base}) | {"adapter": lines})
+    write_lines(run.lines, lines)
     card.save(run.scorecard)
+    if any(prediction.scores for prediction in predictions):
+        from dsocr.evaluation.report.pages import render_calibration
+
+        name = opened.folder.resolve().name
+        judged = _judge(samples, predictions)
+        report = CalibrationReport.compute(Calibration.load(run.adapter), judged, dataset=name, split=split)
+        write_atomically(run.confidence, to_json(report.to_dict()))
+        write_atomically(run.confidence_page, render_calibration(report, run.path.resolve().name))
     return card
 
 
-def _guarded(run: RunFolder, transcriber: "Transcriber") -> GuardReading | None:
-    """The guard set as the base and the adapter read it; None where there is none."""
+def _judge(samples: Sequence[Sample], predictions: Iterator[Prediction] | Sequence[Prediction]) -> list[JudgedLine]:
+    pairs = zip(samples, predictions, strict=True)
+    return [JudgedLine.compute(ScoredText(read.text, read.scores), sample.text) for sample, read in pairs]
+
+
+def _score_guard_set(run: RunFolder, transcriber: "Transcriber") -> GuardResult | None:
     config = load_run_config(run.config)
-    guard = Guard.open(config.guard, config.base)
+    guard = GuardSet.load(config.guard, config.base)
     if guard is None:
         return None
+    reading = transcriber.network, transcriber.encoder, transcriber.generation
     with transcriber.without_adapter():
-        base = guard.read(transcriber.network, transcriber.encoder, transcriber.generation)
-    return guard.compared(base, guard.read(transcriber.network, transcriber.encoder, transcriber.generation))
+        base = guard.score(*reading)
+    return guard.compare(base, guard.score(*reading))
 
 
-def _images(samples: Sequence[Sample]) -> Iterator[tuple[str, Image.Image]]:
-    for sample in samples:
-        yield sample.id, open_image(sample.image)
-
-
-def _remarks(run: RunFolder, dataset: Dataset, split: Split, *, own: bool, limit: int | None) -> list[str]:
-    """What is unusual about the data, compared with what the run was trained on."""
-    remarks = []
-    trained = _trained_on(run)
-    scored = {name.value: part.sha256 for name, part in dataset.card.splits.items()}
-    train = Split.TRAIN.value
+def _notes(run: RunFolder, dataset: Dataset, split: Split, limit: int | None, *, is_own: bool) -> Iterator[str]:
+    """Yield what is unusual about the data, compared with what the run was trained on."""
     if split == Split.TRAIN:
-        remarks.append("These lines were trained on, so this tells nothing about others.")
-    if trained.get(train) != scored.get(train):
-        changed = "The dataset has changed since the run was trained on it" if own else "The run was not trained on it"
-        remarks.append(f"{changed}: known and new hands are told by the train split of the dataset that is scored.")
+        yield "The model was trained on these lines, so the scores do not predict those of other lines."
+    train = dataset.card.splits.get(Split.TRAIN)
+    if _training_hashes(run).get(Split.TRAIN.value) != (train and train.sha256):
+        changed = (
+            "The dataset has changed since the run was trained on it"
+            if is_own
+            else "The run was not trained on this dataset"
+        )
+        yield f"{changed}: writers count as known if they are in its train split."
     if limit is not None:
-        remarks.append(f"Only the first lines of the split were read, at most {limit}.")
-    return remarks
+        yield f"Only the first lines of the split were read, at most {limit}."
 
 
-def _trained_on(run: RunFolder) -> dict[str, str]:
-    """The hash of each split that the run was trained with; nothing where it does not tell."""
+def _training_hashes(run: RunFolder) -> dict[str, str]:
+    """Return the hash of each split that the run was trained with, empty if it was not recorded."""
     try:
         return dict(json.loads(run.provenance.read_text(encoding="utf-8"))["dataset"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dsocr.errors import DataError
 from dsocr.evaluation.metrics import ErrorRate
-from dsocr.evaluation.statistics import Clusters, Unit, clusters_of
+from dsocr.evaluation.statistics import Clusters, ClusterUnit, clusters_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -247,7 +247,7 @@ class Forecast:
     """
 
     split: str
-    unit: Unit
+    unit: ClusterUnit
     clusters: int
     points: Sequence[Point]
     curve: LearningCurve | None
@@ -323,7 +323,7 @@ class Forecast:
         span = f"{_lines(needed.count)} in all; at least {_lines(needed.low)}, {most}"
         return f"{goal} -> about {_lines(ahead)} more lines ({span})"
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The forecast for programs: rates are fractions, and a count that is never reached is null."""
         return {
             "split": self.split,

@@ -1,26 +1,28 @@
-"""How far a prediction is from its reference: edits over reference length, and what a failed prediction looks like.
+"""Character and word error rates, edits between two texts, and error rates after text normalisation.
 
-Texts are compared as `text.comparable` sees them. Knows nothing about samples, models or files.
+Texts are compared as `text.comparable` normalises them: NFC, white space collapsed, everything else kept.
 """
 
 import math
+import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
 from rapidfuzz.distance import Levenshtein
 
-from dsocr.text import comparable, is_blank, is_looping
+from dsocr.errors import DataError
+from dsocr.text import Marks, TextPolicy, comparable, is_blank, is_looping, remove_matches, struck_pattern
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorRate:
-    """Edit errors over reference length.
+    """Edit errors and the reference length they are counted over.
 
-    Adding two pools them, so `sum(per_line, ErrorRate())` is the corpus rate: a long line weighs more than a short
-    one, as in published results. Nothing is clipped: a prediction much longer than its reference goes over 1.
+    Adding two pools them, so `sum(rates, ErrorRate())` is the corpus rate: a long line weighs more than a short one, as
+    in published results. Nothing is clipped: a prediction much longer than its reference has a rate above 1.
     """
 
     errors: int = 0
@@ -28,91 +30,119 @@ class ErrorRate:
 
     def __post_init__(self) -> None:
         if type(self.errors) is not int or type(self.length) is not int:
-            raise TypeError(f"errors and length are counted, not {self.errors!r} and {self.length!r}")
+            raise TypeError(f"errors and length must be integers, not {self.errors!r} and {self.length!r}")
 
     def __add__(self, other: "ErrorRate") -> "ErrorRate":
         return ErrorRate(self.errors + other.errors, self.length + other.length)
 
     @property
     def rate(self) -> float:
-        """Errors per unit of reference, never NaN: where the reference is empty, 0 without errors, else infinity."""
+        """Errors per unit of reference, never NaN: for an empty reference 0 without errors, else infinity."""
         if self.length:
             return self.errors / self.length
         return math.inf if self.errors else 0.0
 
 
-def spoken_points(points: float, digits: int = 1) -> str:
-    """A difference of two rates in points, e.g. `-0.4`: with more digits where so few would say that there is none.
+def pool(rates: Iterable[ErrorRate]) -> ErrorRate:
+    """Pool error rates: all errors over all lengths."""
+    errors = length = 0
+    for rate in rates:
+        errors += rate.errors
+        length += rate.length
+    return ErrorRate(errors, length)
 
-    What is less than a millionth is no difference but the noise of computing.
+
+def finite_or_none(rate: float) -> float | None:
+    """Return a rate as JSON stores it: None for infinity, the rate of insertions into empty references."""
+    return rate if math.isfinite(rate) else None
+
+
+def cer(references: str | Sequence[str], predictions: str | Sequence[str]) -> float:
+    """Return the character error rate, pooled over all pairs, as a fraction.
+
+    Takes two strings or two sequences of equal length. Spaces count, and so do case and punctuation. The result can
+    exceed 1, and is infinite if all references are empty and a prediction is not. Raises DataError for different
+    lengths or no pairs.
     """
-    if abs(points) < 1e-6:
-        return f"{0.0:+.{digits}f}"
-    told = f"{points:+.{digits}f}"
-    return told if float(told) else f"{points:+.{-math.floor(math.log10(abs(points)))}f}"
+    return _pooled_rate(character_errors, references, predictions)
+
+
+def wer(references: str | Sequence[str], predictions: str | Sequence[str]) -> float:
+    """Return the word error rate, pooled over all pairs, as a fraction; arguments as for `cer`.
+
+    Words are separated by white space, so punctuation belongs to its word.
+    """
+    return _pooled_rate(word_errors, references, predictions)
+
+
+def _pooled_rate(
+    count_errors: Callable[[str, str], ErrorRate], references: str | Sequence[str], predictions: str | Sequence[str]
+) -> float:
+    if isinstance(references, str) != isinstance(predictions, str):
+        raise DataError("references and predictions must both be strings or both be lists", code="pair-mismatch")
+    pairs = [[texts] if isinstance(texts, str) else list(texts) for texts in (references, predictions)]
+    if not pairs[0] or len(pairs[0]) != len(pairs[1]):
+        message = f"got {len(pairs[0])} references and {len(pairs[1])} predictions; give one prediction per reference"
+        raise DataError(message, code="pair-mismatch")
+    return pool(map(count_errors, *pairs)).rate
 
 
 def character_errors(reference: str, prediction: str) -> ErrorRate:
-    """Insertions, deletions and substitutions of code points, spaces counted; its rate is the CER."""
+    """Count inserted, deleted and substituted code points, spaces included."""
     reference, prediction = comparable(reference), comparable(prediction)
     return ErrorRate(Levenshtein.distance(reference, prediction), len(reference))
 
 
 def word_errors(reference: str, prediction: str) -> ErrorRate:
-    """The same over words, which white space divides: punctuation belongs to its word. Its rate is the WER."""
+    """Count inserted, deleted and substituted words, separated by white space."""
     words, predicted_words = comparable(reference).split(), comparable(prediction).split()
     return ErrorRate(Levenshtein.distance(words, predicted_words), len(words))
 
 
-def with_words_apart(text: str) -> str:
-    """The text with spaces between words and punctuation: a word is letters, marks and numbers in a row, or one sign.
+def separate_punctuation(text: str) -> str:
+    """Put spaces around every character that is not a letter, mark or number, so that it counts as a word.
 
-    By Unicode's categories, so a combining accent stays with its letter in every script; `как-то` is three words. Line
-    breaks stay.
+    Categories are Unicode's, so a combining accent stays with its letter in every script; `как-то` becomes three
+    words. Line breaks are kept.
     """
-    for sign in set(text):  # far fewer than characters, so a long text takes little longer than a short one
-        if unicodedata.category(sign)[0] not in "LMN" and not sign.isspace():
-            text = text.replace(sign, f" {sign} ")
+    for character in set(text):  # far fewer than characters, so long texts cost little more than short ones
+        if unicodedata.category(character)[0] not in "LMN" and not character.isspace():
+            text = text.replace(character, f" {character} ")
     return text
 
 
-def apart_word_errors(reference: str, prediction: str) -> ErrorRate:
-    """Word errors with punctuation as words of its own."""
-    return word_errors(with_words_apart(reference), with_words_apart(prediction))
-
-
 def is_exact(reference: str, prediction: str) -> bool:
-    """True where both are the same text."""
+    """Return whether both are the same text."""
     return comparable(reference) == comparable(prediction)
 
 
 def is_empty(prediction: str) -> bool:
-    """True where nothing was read."""
+    """Return whether the prediction has no visible character."""
     return is_blank(prediction)
 
 
 def is_over_long(reference: str, prediction: str) -> bool:
-    """True where more was written than twice the reference and 20 characters.
+    """Return whether the prediction is longer than twice the reference plus 20 characters.
 
-    Such loops and hallucinations are rare and long, so a few of them can dominate a CER; they are counted beside it.
+    Such loops and hallucinations are rare and long, so a few of them can dominate a CER; they are counted separately.
     """
     return len(comparable(prediction)) > 2 * len(comparable(reference)) + 20
 
 
 def is_runaway(reference: str, prediction: str, truncated: bool) -> bool:
-    """True where the model did not find its end: cut off, or over twice the reference and 20 characters."""
+    """Return whether generation was cut off or the prediction is over-long."""
     return truncated or is_over_long(reference, prediction)
 
 
-def is_caught_in_loop(reference: str, prediction: str) -> bool:
-    """True where the prediction ends in a loop that is not in the text itself."""
+def has_new_loop(reference: str, prediction: str) -> bool:
+    """Return whether the prediction ends in a loop that the reference does not have."""
     return prediction != reference and is_looping(prediction) and not is_looping(reference)
 
 
 def is_in_wrong_script(reference: str, prediction: str) -> bool:
-    """True where most letters of the prediction are of scripts in which the reference has none: Latin for Cyrillic.
+    """Return whether most predicted letters are of scripts that the reference does not use, such as Latin for Cyrillic.
 
-    A reference without letters does not tell its script.
+    Always False for a reference without letters.
     """
     expected = {script_of(character) for character in set(reference)} | {None}
     foreign = {character for character in set(prediction) if script_of(character) not in expected}
@@ -124,41 +154,186 @@ def is_in_wrong_script(reference: str, prediction: str) -> bool:
 
 @lru_cache(maxsize=8192)
 def script_of(character: str) -> str | None:
-    """The first word of a letter's Unicode name, which is its script: "CYRILLIC", "LATIN"; None for no letter."""
+    """Return a letter's script, the first word of its Unicode name ("CYRILLIC", "LATIN"); None for other characters."""
     return unicodedata.name(character, "UNKNOWN").split(" ", 1)[0] if character.isalpha() else None
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """A stretch of a line: what stands there, and what was read instead; equal where it was read rightly."""
+class Span:
+    """A span of the reference and the span of the prediction aligned with it; the same text where it is correct."""
 
-    written: str
-    read: str
+    reference: str
+    prediction: str
 
     @property
-    def right(self) -> bool:
-        """True where it was read as it is written."""
-        return self.written == self.read
+    def correct(self) -> bool:
+        """Whether both sides are the same."""
+        return self.reference == self.prediction
 
 
-def stretches(reference: str, prediction: str) -> Iterator[Stretch]:
-    """The line cut where right and wrong reading meet; edits beside each other are one stretch.
+def align(reference: str, prediction: str) -> Iterator[Span]:
+    """Yield alternating correct and wrong spans; adjacent edits form one span.
 
-    Texts are compared as the metrics compare them, so the wrong stretches hold the errors that the CER counts.
+    The wrong spans hold exactly the errors that the CER counts.
     """
     reference, prediction = comparable(reference), comparable(prediction)
     for _, edits in groupby(Levenshtein.opcodes(reference, prediction), key=lambda edit: edit.tag == "equal"):
         run = list(edits)
-        yield Stretch(reference[run[0].src_start : run[-1].src_end], prediction[run[0].dest_start : run[-1].dest_end])
+        yield Span(reference[run[0].src_start : run[-1].src_end], prediction[run[0].dest_start : run[-1].dest_end])
 
 
-def marked_differences(reference: str, prediction: str) -> str:
-    """The reference with `[-left out-]` and `{+added+}`, as wdiff marks them; what is the same stands plain."""
-    return "".join(map(_marked, stretches(reference, prediction)))
+def mark_differences(reference: str, prediction: str) -> str:
+    """Return the reference with `[-deleted-]` and `{+inserted+}` marks, as wdiff prints them."""
+    return "".join(map(_mark, align(reference, prediction)))
 
 
-def _marked(stretch: Stretch) -> str:
-    if stretch.right:
-        return stretch.written
-    left_out = f"[-{stretch.written}-]" if stretch.written else ""
-    return left_out + (f"{{+{stretch.read}+}}" if stretch.read else "")
+def _mark(span: Span) -> str:
+    if span.correct:
+        return span.reference
+    deleted = f"[-{span.reference}-]" if span.reference else ""
+    return deleted + (f"{{+{span.prediction}+}}" if span.prediction else "")
+
+
+def format_points(points: float, digits: int = 1) -> str:
+    """Format a difference of two rates in percentage points, such as `-0.4`.
+
+    A difference that would round to zero gets more digits; below a millionth it is numerical noise and prints as zero.
+    """
+    if abs(points) < 1e-6:
+        return f"{0.0:+.{digits}f}"
+    text = f"{points:+.{digits}f}"
+    return text if float(text) else f"{points:+.{-math.floor(math.log10(abs(points)))}f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A text normalisation under which error rates are counted.
+
+    `normalize` takes comparable texts, one a line, and keeps the line breaks.
+    """
+
+    name: str
+    description: str
+    normalize: Callable[[str], str]
+
+    def apply(self, texts: Sequence[str]) -> list[str]:
+        """Normalise the texts, all at once because one long text is much faster than many short ones."""
+        if not texts:
+            return []
+        joined = "\n".join(texts)
+        normalized = self.normalize(joined)
+        if normalized == joined:
+            return list(texts)
+        # Removing a character can leave an accent after another letter.
+        spaced = _SPACES.sub(" ", unicodedata.normalize("NFC", normalized))
+        return _AROUND_BREAK.sub("\n", spaced).strip(" ").split("\n")
+
+
+_SPACES = re.compile(" {2,}")
+_AROUND_BREAK = re.compile(r" ?\n ?")
+_NON_DIGITS = re.compile(r"[^\d\n]+")
+_YO = (("ё", "е"), ("Ё", "Е"))
+_PRE_REFORM = tuple(zip("ѣѢіІїЇѵѴѳѲ", "еЕиИиИиИфФ", strict=True))
+_FINAL_HARD_SIGN = re.compile(r"(?<=\w)[ъЪ](?!\w)")
+
+DEFAULT_STRUCK_MARKS = TextPolicy().struck_marks
+
+
+def profiles(struck_marks: Marks = DEFAULT_STRUCK_MARKS) -> tuple[Profile, ...]:
+    """Return all profiles, `raw` first; `struck_marks` are the pairs of marks around struck-out text."""
+    struck = struck_pattern(struck_marks)
+    return (
+        Profile("raw", "case, punctuation, ё and е, every letter as written", lambda text: text),
+        Profile("without_case", "case folded (Unicode casefold)", str.casefold),
+        Profile(
+            "without_punctuation",
+            "all characters of Unicode's categories P* removed, in every script; как-то is one word",
+            _remove_punctuation,
+        ),
+        Profile("yo_as_e", "ё read as е", lambda text: _replace_all(text, _YO)),
+        Profile("pre_reform", "ѣ read as е, і, ї and ѵ as и, ѳ as ф, and no ъ at the end of a word", _modernize),
+        Profile(
+            "digits_only",
+            "only numbers: digits of every script (Nd), with one space between two numbers",
+            lambda text: _NON_DIGITS.sub(" ", text),
+        ),
+        Profile(
+            "without_struck",
+            "struck-out text removed, with its marks: " + " ".join("...".join(pair) for pair in struck_marks),
+            lambda text: remove_matches(struck, text),
+        ),
+    )
+
+
+def _replace_all(text: str, pairs: Iterable[tuple[str, str]]) -> str:
+    # Faster than `str.translate`, which looks up every character.
+    for old, new in pairs:
+        text = text.replace(old, new)
+    return text
+
+
+def _remove_punctuation(text: str) -> str:
+    marks = (character for character in set(text) if unicodedata.category(character).startswith("P"))
+    return _replace_all(text, ((mark, "") for mark in marks))
+
+
+def _modernize(text: str) -> str:
+    return _FINAL_HARD_SIGN.sub("", _replace_all(text, _PRE_REFORM))
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRates:
+    """Error rates under one profile: characters, words, and words with punctuation separated."""
+
+    cer: ErrorRate
+    wer: ErrorRate
+    wer_punctuation_apart: ErrorRate
+
+
+_Counts = tuple[int, int, int, int, int, int]
+"""Errors and length of one line in characters, words, and words with punctuation separated."""
+
+
+def profile_rates(
+    references: Sequence[str], predictions: Sequence[str], chosen: Sequence[Profile]
+) -> dict[str, ProfileRates]:
+    """Return the pooled rates of the pairs under each profile, by profile name.
+
+    Only pairs that a profile changes are counted again for it.
+    """
+    raw_references, raw_predictions = [[comparable(text) for text in texts] for texts in (references, predictions)]
+    raw_counts = _count_all(raw_references, raw_predictions)
+    totals = [sum(column) for column in zip(*raw_counts, strict=True)] or [0] * 6
+    rates = {}
+    for profile in chosen:
+        ours, theirs = profile.apply(raw_references), profile.apply(raw_predictions)
+        texts = zip(ours, raw_references, theirs, raw_predictions, strict=True)
+        changed = [place for place, (a, b, c, d) in enumerate(texts) if a != b or c != d]
+        recounted = _count_all([ours[place] for place in changed], [theirs[place] for place in changed])
+        sums = list(totals)
+        for place, counts in zip(changed, recounted, strict=True):
+            for column in range(6):
+                sums[column] += counts[column] - raw_counts[place][column]
+        rates[profile.name] = ProfileRates(ErrorRate(*sums[0:2]), ErrorRate(*sums[2:4]), ErrorRate(*sums[4:6]))
+    return rates
+
+
+def _count_all(references: Sequence[str], predictions: Sequence[str]) -> list[_Counts]:
+    if not references:
+        return []
+    separated = (separate_punctuation("\n".join(texts)).split("\n") for texts in (references, predictions))
+    return [_count(*texts) for texts in zip(references, predictions, *separated, strict=True)]
+
+
+def _count(reference: str, prediction: str, separated: str, predicted_separated: str) -> _Counts:
+    words, separated_words = reference.split(), separated.split()
+    if reference == prediction:
+        return 0, len(reference), 0, len(words), 0, len(separated_words)
+    return (
+        Levenshtein.distance(reference, prediction),
+        len(reference),
+        Levenshtein.distance(words, prediction.split()),
+        len(words),
+        Levenshtein.distance(separated_words, predicted_separated.split()),
+        len(separated_words),
+    )

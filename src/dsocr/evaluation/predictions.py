@@ -15,10 +15,10 @@ from typing import Any, Literal
 from dsocr.data.dataset import Dataset
 from dsocr.document import Box, Outline, PackedImage, Sample, Split
 from dsocr.errors import DataError, DsocrError, RunError, typed
-from dsocr.evaluation.compare import NamedLines
-from dsocr.evaluation.evaluate import samples_to_score, scored_dataset
+from dsocr.evaluation.compare import System
+from dsocr.evaluation.evaluate import open_scored_dataset, require_samples
 from dsocr.evaluation.scorecard import Scorecard
-from dsocr.evaluation.scores import LineScore, hands_by_writer, load_lines, score_lines
+from dsocr.evaluation.scores import LineScore, load_lines, score_lines, writer_statuses
 from dsocr.formats.alto import describe_page as describe_alto
 from dsocr.formats.alto import find_alto
 from dsocr.formats.page import describe_page, find_page
@@ -59,12 +59,12 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """All predictions of a file or folder, in its order; `remarks` say how it was read."""
+    """All predictions of a file or folder, in its order; `notes` say how it was read."""
 
     path: Path
     form: Form
     found: list[Found]
-    remarks: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def read_predictions(path: Path, columns: Mapping[str, str] | None = None) -> Predictions:
@@ -175,10 +175,10 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """A prediction for every sample, by id, and remarks on all that was not as plain as that."""
+    """A prediction for every sample, by id, and notes on all that was not as plain as that."""
 
     predictions: Mapping[str, Text]
-    remarks: Sequence[str]
+    notes: Sequence[str]
 
 
 def match(predictions: Predictions, samples: Sequence[Sample], policy: TextPolicy, *, missing: Missing) -> Matched:
@@ -209,7 +209,7 @@ def match(predictions: Predictions, samples: Sequence[Sample], policy: TextPolic
         raise DataError(message, where=predictions.path, hint=hint)
     whole = {id_: _HALF.sub("\ufffd", one.text) for id_, one in taken.items()}
     texts = {id_: Text(policy.apply(whole[id_]), one.truncated) for id_, one in taken.items()}
-    remarks = [*predictions.remarks, f"{how}: {len(taken)} of {len(samples)} lines"]
+    notes = [*predictions.notes, f"{how}: {len(taken)} of {len(samples)} lines"]
     used = {id(part) for _, one in found for part in (one, *one.parts)}
     extra = [one.where for one in predictions.found if id(one) not in used]
     counts = {
@@ -223,8 +223,8 @@ def match(predictions: Predictions, samples: Sequence[Sample], policy: TextPolic
             not unicodedata.is_normalized("NFC", one.text) for one in taken.values()
         ),
     }
-    remarks += [f"{count} {what}" for what, count in counts.items() if count]
-    return Matched(texts | {id_: Text("") for id_ in absent}, remarks)
+    notes += [f"{count} {what}" for what, count in counts.items() if count]
+    return Matched(texts | {id_: Text("") for id_ in absent}, notes)
 
 
 _Pairs = list[tuple[str, Found]]
@@ -356,7 +356,7 @@ class Given:
 class Readings:
     """Readings of the same lines, the lines' images as far as they are known, and what was read."""
 
-    readings: Sequence[NamedLines]
+    readings: Sequence[System]
     images: Mapping[str, Path | PackedImage] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
 
@@ -390,7 +390,7 @@ def gather_readings(
     split = split or (runs[0].split if runs else Split.TEST)
     for each in runs:
         each.demand(split, opened, runs[0], as_it_is=needed or dataset is not None)
-    found: list[NamedLines] = []
+    found: list[System] = []
     if base or alone:
         found.append(runs[0].reading("base", "base"))
     by_path = {run.given.path: run for run in runs}
@@ -422,7 +422,7 @@ class _Run:
     def dataset(self) -> Dataset | None:
         """The dataset that it was evaluated on, where it still is in its place."""
         try:
-            return scored_dataset(RunFolder(self.given.path), self.card)
+            return open_scored_dataset(RunFolder(self.given.path), self.card)
         except DsocrError:
             return None
 
@@ -445,15 +445,15 @@ class _Run:
             message = f"was evaluated on another dataset: its {split} split has the hash {own[:12]}, not {other[:12]}"
             raise RunError(message, where=self.given.path, hint=f"{hint} --split {split}")
 
-    def reading(self, name: str, model: str) -> NamedLines:
+    def reading(self, name: str, model: str) -> System:
         if model not in self.lines:
             hint = f"dsocr evaluate {typed(self.given.path.as_posix())}, without --no-base"
             raise RunError(f"was evaluated without its {model}", where=self.given.path, hint=hint)
         limit = self.card.settings.get("limit")
-        remarks = [f"run {self.given.path.as_posix()}, {model}, scored {self.card.made_at}"]
+        notes = [f"run {self.given.path.as_posix()}, {model}, scored {self.card.created_at}"]
         if limit:
-            remarks.append(f"only the first {limit} lines were read")
-        return NamedLines(name, self.lines[model], remarks)
+            notes.append(f"only the first {limit} lines were read")
+        return System(name, self.lines[model], notes)
 
 
 def _dataset(folder: Path | None, runs: Sequence[_Run], *, needed: bool) -> Dataset | None:
@@ -472,17 +472,17 @@ def _dataset(folder: Path | None, runs: Sequence[_Run], *, needed: bool) -> Data
 
 def _predicted(
     given: Given, dataset: Dataset | None, split: Split, missing: Missing, columns: Mapping[str, str] | None
-) -> NamedLines:
+) -> System:
     assert dataset is not None
-    samples = samples_to_score(dataset, split)
+    samples = require_samples(dataset, split)
     matched = match(read_predictions(given.path, columns), samples, dataset.card.policy(), missing=missing)
     writers = [sample.writer for sample in samples]
-    hands = hands_by_writer({sample.writer for sample in dataset.samples(Split.TRAIN)}, writers)
-    remarks = [f"predictions {given.path.as_posix()}", *matched.remarks]
-    return NamedLines(given.name, score_lines(samples, matched.predictions, hands), remarks)
+    hands = writer_statuses({sample.writer for sample in dataset.samples(Split.TRAIN)}, writers)
+    notes = [f"predictions {given.path.as_posix()}", *matched.notes]
+    return System(given.name, score_lines(samples, matched.predictions, hands), notes)
 
 
-def _images(dataset: Dataset | None, split: Split, found: Sequence[NamedLines]) -> dict[str, Path | PackedImage]:
+def _images(dataset: Dataset | None, split: Split, found: Sequence[System]) -> dict[str, Path | PackedImage]:
     """The pictures of lines that the dataset has as they were scored."""
     if dataset is None or not found:
         return {}

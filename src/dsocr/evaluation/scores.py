@@ -1,57 +1,46 @@
-"""What one model is worth: a score per line, and lines pooled into one score.
-
-Knows nothing about how predictions were made, nor where scores are kept.
-"""
+"""Scores of single lines and of pooled lines, and the file of scored lines, `lines.jsonl`."""
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import Any, ClassVar, Literal, Protocol, Self
+
+from pydantic import ConfigDict, StrictBool, TypeAdapter
 
 from dsocr.data.splits import page_key
+from dsocr.document import Sample
 from dsocr.errors import DataError, RunError
 from dsocr.evaluation.metrics import (
     ErrorRate,
     character_errors,
-    is_caught_in_loop,
+    finite_or_none,
+    has_new_loop,
     is_empty,
     is_exact,
     is_in_wrong_script,
     is_over_long,
+    pool,
     word_errors,
 )
 from dsocr.evaluation.statistics import Interval, clusters_of, interval_of
 from dsocr.runs import writing_whole
 
-Hand = Literal["known", "new", "unknown"]
-"""Whether training saw other lines of a line's writer, saw none, or nobody can tell."""
+MODELS = ("base", "adapter")
+
+WriterStatus = Literal["known", "new", "unknown"]
+"""Whether other lines of a line's writer were in the training data."""
+
+FAILURES = ("empty", "truncated", "looping", "over_long", "wrong_script")
+"""Ways a prediction can fail, as named in `LineScore`; a line can have several."""
 
 
-class Reference(Protocol):
-    """The side of a line that is known, such as a `Sample`."""
+class TranscribedText(Protocol):
+    """A predicted text.
 
-    @property
-    def id(self) -> str: ...  # noqa: D102
-    @property
-    def text(self) -> str: ...  # noqa: D102
-    @property
-    def writer(self) -> str | None: ...  # noqa: D102
-    @property
-    def page(self) -> str | None: ...  # noqa: D102
-    @property
-    def document(self) -> str | None: ...  # noqa: D102
-    @property
-    def source(self) -> str | None: ...  # noqa: D102
-
-
-class Prediction(Protocol):
-    """The side of a line that was read; `truncated` where the model was cut off before its end.
-
-    `looping` where it ran into a loop, which may have been cut off since.
+    `truncated` if generation was cut off before its end, `looping` if it ran into a loop, even if that was removed.
     """
 
     @property
@@ -62,70 +51,84 @@ class Prediction(Protocol):
     def looping(self) -> bool: ...  # noqa: D102
 
 
-FAILURES = ("empty", "truncated", "looping", "over_long", "wrong_script")
-"""The ways to fail at a line, as `LineScore` names them; a line may fail in several."""
-
-
 @dataclass(frozen=True, slots=True)
 class LineScore:
-    """One line as it was written and as it was read; what the failures mean is in `metrics.py`.
+    """A line with its reference, its prediction and its errors; `metrics` defines the failures.
 
-    `page` is the page's name in the whole dataset: two documents may each have a page 1.
+    `page` is unique in the dataset: it includes the document, since two documents can each have a page 1.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     id: str
     reference: str
     prediction: str
     cer: ErrorRate
     wer: ErrorRate
-    exact: bool
-    empty: bool
-    truncated: bool = False
-    looping: bool = False
-    over_long: bool = False
-    wrong_script: bool = False
+    exact: StrictBool
+    empty: StrictBool
+    truncated: StrictBool = False
+    looping: StrictBool = False
+    over_long: StrictBool = False
+    wrong_script: StrictBool = False
     writer: str | None = None
     page: str | None = None
     source: str | None = None
-    hand: Hand = "unknown"
+    writer_status: WriterStatus = "unknown"
+
+    @classmethod
+    def compute(cls, sample: Sample, prediction: TranscribedText, writer_status: WriterStatus = "unknown") -> Self:
+        """Score the prediction for a sample."""
+        return cls(
+            id=sample.id,
+            reference=sample.text,
+            prediction=prediction.text,
+            cer=character_errors(sample.text, prediction.text),
+            wer=word_errors(sample.text, prediction.text),
+            exact=is_exact(sample.text, prediction.text),
+            empty=is_empty(prediction.text),
+            truncated=prediction.truncated,
+            looping=prediction.looping or has_new_loop(sample.text, prediction.text),
+            over_long=is_over_long(sample.text, prediction.text),
+            wrong_script=is_in_wrong_script(sample.text, prediction.text),
+            writer=sample.writer,
+            page=page_key(sample.document, sample.page),
+            source=sample.source,
+            writer_status=writer_status,
+        )
 
     @property
     def runaway(self) -> bool:
-        """True where the model did not find its end."""
+        """Whether the prediction was cut off or is over-long."""
         return self.truncated or self.over_long
 
-    def as_dict(self) -> dict[str, Any]:
-        """The line as JSON holds it; a rate is a pair of counts, `errors` and `length`."""
-        # Not `asdict`, which copies every value deeply: there may be 100,000 lines.
-        values = {name: getattr(self, name) for name in _FIELDS}
-        for name in ("cer", "wer"):
-            values[name] = {"errors": values[name].errors, "length": values[name].length}
-        return values
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields for JSON; an error rate is `{"errors": ..., "length": ...}`."""
+        # Not `asdict`, which copies every value deeply: there can be 100,000 lines.
+        values = {name: getattr(self, name) for name in _LINE_FIELDS}
+        return values | {name: asdict(values[name]) for name in ("cer", "wer")}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The line that `as_dict` wrote; TypeError where a field is missing, unknown or of another type."""
-        if missing := [name for name in _FIELDS if name not in values]:
-            raise TypeError(f"a line without {', '.join(missing)}")
-        if not all(isinstance(values[name], str) for name in ("id", "reference", "prediction")):
-            raise TypeError("a line whose texts are no texts")
-        if not all(values[name] is None or isinstance(values[name], str) for name in ("writer", "page", "source")):
-            raise TypeError("a line whose names are no names")
-        if not all(isinstance(values[name], bool) for name in ("exact", *FAILURES)) or values["hand"] not in _HANDS:
-            raise TypeError("a line whose failures or hand are none")
-        return cls(**{**values, "cer": ErrorRate(**values["cer"]), "wer": ErrorRate(**values["wer"])})
+    def from_dict(cls, values: Mapping[str, Any]) -> "LineScore":
+        """Rebuild the line that `to_dict` returned; ValueError, TypeError or KeyError for anything else."""
+        values = {**values, **{name: ErrorRate(**values[name]) for name in ("cer", "wer")}}
+        if "hand" in values:  # the name of `writer_status` in files of scorecard version 2
+            values["writer_status"] = values.pop("hand")
+        if missing := [name for name in _LINE_FIELDS if name not in values]:
+            raise KeyError(missing[0])
+        return _LINE.validate_python(values)
 
 
-_HANDS = frozenset(get_args(Hand))
-_FIELDS = tuple(one.name for one in fields(LineScore))
+_LINE = TypeAdapter(LineScore)
+_LINE_FIELDS = tuple(one.name for one in fields(LineScore))
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Lines pooled; `seconds` is the time it took to read them, where it was measured.
+    """Pooled lines.
 
-    `failures` counts the lines of each of the `FAILURES`; `runaway` those that were cut off or too long. `intervals`
-    are those of `cer`, `wer` and `exact` (the share of exact lines), where they were asked for.
+    `failures` counts the lines with each of `FAILURES`. `seconds` is the reading time, None if not measured.
+    `intervals` has those of `cer`, `wer` and `exact` (the share of exact lines) if they were requested.
     """
 
     cer: ErrorRate
@@ -138,11 +141,11 @@ class Score:
     intervals: Mapping[str, Interval] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, lines: Sequence[LineScore], seconds: float | None = None, *, intervals: bool = False) -> Self:
-        """The pooled score of some lines."""
+    def compute(cls, lines: Sequence[LineScore], seconds: float | None = None, *, intervals: bool = False) -> Self:
+        """Pool scored lines."""
         return cls(
-            cer=pooled(line.cer for line in lines),
-            wer=pooled(line.wer for line in lines),
+            cer=pool(line.cer for line in lines),
+            wer=pool(line.wer for line in lines),
             lines=len(lines),
             exact=sum(line.exact for line in lines),
             failures={failure: sum(map(attrgetter(failure), lines)) for failure in FAILURES},
@@ -153,18 +156,19 @@ class Score:
 
     @property
     def empty(self) -> int:
-        """The lines of which nothing was read."""
+        """Number of empty predictions."""
         return self.failures["empty"]
 
-    def as_dict(self) -> dict[str, Any]:
-        """The score as JSON holds it: `cer` and `wer` are fractions (null over an empty reference), the rest counts.
+    def to_dict(self) -> dict[str, Any]:
+        """Return the score for JSON.
 
-        Every count of lines stands beside its share of the lines, such as `empty_lines` beside `empty_rate`.
+        `cer` and `wer` are fractions (None for an empty reference). Each count of lines, such as `empty_lines`, comes
+        with its share of all lines, `empty_rate`.
         """
         counts = {"exact": self.exact, **self.failures, "runaway": self.runaway}
         return {
-            "cer": finite(self.cer.rate),
-            "wer": finite(self.wer.rate),
+            "cer": finite_or_none(self.cer.rate),
+            "wer": finite_or_none(self.wer.rate),
             "characters": self.cer.length,
             "character_errors": self.cer.errors,
             "words": self.wer.length,
@@ -173,12 +177,12 @@ class Score:
             **{f"{name}_lines": count for name, count in counts.items()},
             **{f"{name}_rate": round(count / self.lines, 6) for name, count in counts.items()},
             "seconds": self.seconds,
-            "intervals": {name: interval.as_dict() for name, interval in self.intervals.items()},
+            "intervals": {name: asdict(interval) for name, interval in self.intervals.items()},
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The score that `as_dict` wrote, rebuilt from its counts."""
+        """Rebuild the score that `to_dict` returned from its counts."""
         return cls(
             cer=ErrorRate(values["character_errors"], values["characters"]),
             wer=ErrorRate(values["word_errors"], values["words"]),
@@ -187,36 +191,36 @@ class Score:
             failures={failure: values[f"{failure}_lines"] for failure in FAILURES},
             runaway=values["runaway_lines"],
             seconds=values["seconds"],
-            intervals={name: Interval.from_dict(interval) for name, interval in values["intervals"].items()},
+            intervals={name: Interval(**interval) for name, interval in values["intervals"].items()},
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The same lines read twice, by the base alone and with the adapter; None where one did not read."""
+    """Scores of the same lines read by the base and with the adapter; None for one that was not run."""
 
     base: Score | None = None
     adapter: Score | None = None
 
     @classmethod
-    def of(cls, lines_by_model: Mapping[str, Sequence[LineScore]], *, intervals: bool = False) -> Self:
-        """The scores of lines by model."""
-        return cls(**{model: Score.of(lines, intervals=intervals) for model, lines in lines_by_model.items()})
+    def compute(cls, lines_by_model: Mapping[str, Sequence[LineScore]], *, intervals: bool = False) -> Self:
+        """Pool the lines of each model."""
+        return cls(**{model: Score.compute(lines, intervals=intervals) for model, lines in lines_by_model.items()})
 
     @property
-    def last(self) -> Score:
-        """The adapter's, else the base's."""
+    def final(self) -> Score:
+        """The adapter's score, else the base's."""
         score = self.adapter or self.base
         assert score is not None
         return score
 
-    def as_dict(self) -> dict[str, Any]:
-        """`base` and `adapter`, each a score or null."""
-        return {"base": self.base and self.base.as_dict(), "adapter": self.adapter and self.adapter.as_dict()}
+    def to_dict(self) -> dict[str, Any]:
+        """Return `base` and `adapter` for JSON."""
+        return {"base": self.base and self.base.to_dict(), "adapter": self.adapter and self.adapter.to_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The scores that `as_dict` wrote."""
+        """Rebuild what `to_dict` returned."""
         base, adapter = values["base"], values["adapter"]
         return cls(base and Score.from_dict(base), adapter and Score.from_dict(adapter))
 
@@ -230,124 +234,82 @@ def _intervals(lines: Sequence[LineScore]) -> dict[str, Interval]:
     }
 
 
-def pooled(rates: Iterable[ErrorRate]) -> ErrorRate:
-    """The rate of all of them together."""
-    errors = length = 0
-    for rate in rates:
-        errors += rate.errors
-        length += rate.length
-    return ErrorRate(errors, length)
+def writer_statuses(
+    training_writers: Iterable[str | None], writers: Iterable[str | None]
+) -> dict[str | None, WriterStatus]:
+    """Return the status of each writer, given the writer of every training sample.
 
-
-def finite(rate: float) -> float | None:
-    """The rate as JSON holds it: null where there was text and no reference."""
-    return rate if math.isfinite(rate) else None
-
-
-def hands_by_writer(training: Iterable[str | None], writers: Iterable[str | None]) -> dict[str | None, Hand]:
-    """Whose hand the adapter has seen, for each of the writers, given the writer of every training sample.
-
-    Where some training samples do not name their writer, a writer who is not among the named ones may still have
-    been seen, so nobody is new.
+    If some training samples do not name a writer, a writer who is not named there may still have been seen, so nobody
+    is "new".
     """
-    seen = set(training)
-    other: Hand = "unknown" if None in seen else "new"
-    hands: dict[str | None, Hand] = {writer: "known" if writer in seen else other for writer in writers}
-    return hands | {None: "unknown"}
+    seen = set(training_writers)
+    other: WriterStatus = "unknown" if None in seen else "new"
+    statuses: dict[str | None, WriterStatus] = {writer: "known" if writer in seen else other for writer in writers}
+    return statuses | {None: "unknown"}
 
 
 def score_lines(
-    references: Sequence[Reference],
-    predictions: Mapping[str, Prediction],
-    hands: Mapping[str | None, Hand] | None = None,
+    samples: Sequence[Sample],
+    predictions: Mapping[str, TranscribedText],
+    statuses: Mapping[str | None, WriterStatus] | None = None,
 ) -> list[LineScore]:
-    """A score per reference, in their order; `predictions` are by id and must match the references one to one.
+    """Score a prediction per sample, in the samples' order.
 
-    A writer who is not in `hands` has an unknown hand.
+    `predictions` are by sample id. Raises DataError unless they match the samples one to one, or if there are none:
+    an error rate over nothing would look perfect.
     """
-    _demand_a_pair_each([reference.id for reference in references], predictions)
-    return [_score(line, predictions[line.id], (hands or {}).get(line.writer, "unknown")) for line in references]
-
-
-def _score(line: Reference, prediction: Prediction, hand: Hand) -> LineScore:
-    return LineScore(
-        id=line.id,
-        reference=line.text,
-        prediction=prediction.text,
-        cer=character_errors(line.text, prediction.text),
-        wer=word_errors(line.text, prediction.text),
-        exact=is_exact(line.text, prediction.text),
-        empty=is_empty(prediction.text),
-        truncated=prediction.truncated,
-        looping=prediction.looping or is_caught_in_loop(line.text, prediction.text),
-        over_long=is_over_long(line.text, prediction.text),
-        wrong_script=is_in_wrong_script(line.text, prediction.text),
-        writer=line.writer,
-        page=page_key(line.document, line.page),
-        source=line.source,
-        hand=hand,
-    )
-
-
-def _demand_a_pair_each(ids: Sequence[str], predictions: Mapping[str, Prediction]) -> None:
+    ids = [sample.id for sample in samples]
     if not ids:
-        raise DataError("there is no line to score")  # an error rate over nothing would look perfect
-    wanted = set(ids)
-    if len(wanted) < len(ids):
-        twice = [name for name, count in Counter(ids).items() if count > 1]
-        raise DataError(f"two references have the same id: {_some(twice)}")
+        raise DataError("there are no lines to score", code="no-lines")
+    if twice := [name for name, count in Counter(ids).items() if count > 1]:
+        raise DataError(f"several samples have the same id: {_first_few(twice)}", code="duplicate-id")
     if missing := [name for name in ids if name not in predictions]:
-        raise DataError(f"no prediction for {len(missing)} of {len(ids)} lines: {_some(missing)}")
-    if extra := [name for name in predictions if name not in wanted]:
-        raise DataError(f"predictions that belong to no line, {len(extra)} in all: {_some(extra)}")
+        message = f"{len(missing)} of {len(ids)} lines have no prediction: {_first_few(missing)}"
+        raise DataError(message, code="prediction-missing")
+    if extra := sorted(predictions.keys() - set(ids)):
+        message = f"{len(extra)} predictions belong to no sample: {_first_few(extra)}"
+        raise DataError(message, code="prediction-unmatched")
+    known = statuses or {}
+    return [LineScore.compute(one, predictions[one.id], known.get(one.writer, "unknown")) for one in samples]
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_few(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
-MODELS = ("base", "adapter")
-
-
 def write_lines(path: Path, lines_by_model: Mapping[str, Sequence[LineScore]]) -> None:
-    """Every line as each model read it: `{"model": "base", ...}` with the fields of `LineScore`."""
+    """Write every line of each model as `{"model": "base", ...}` with the fields of `LineScore`."""
     with writing_whole(path) as file:
         for model, lines in lines_by_model.items():
             for line in lines:
-                file.write(json.dumps({"model": model, **line.as_dict()}, ensure_ascii=False) + "\n")
+                file.write(json.dumps({"model": model, **line.to_dict()}, ensure_ascii=False) + "\n")
 
 
 def load_lines(path: Path) -> dict[str, list[LineScore]]:
-    """The lines by model, in the order of the file; a model that did not read is missing.
+    """Return the lines by model, in the file's order; a model that was not run is missing.
 
-    Raises RunError for a file that is not there, damaged, or of a version that wrote other fields.
+    Raises RunError for a missing or damaged file.
     """
-    lines: dict[str, list[LineScore]] = {}
-    seen: set[tuple[str, str]] = set()
-    for number, row in enumerate(_rows(path), start=1):
+    try:
+        rows = [row for row in path.read_text(encoding="utf-8").split("\n") if row]
+    except FileNotFoundError as error:
+        hint = "run `dsocr evaluate` on the run folder first"
+        raise RunError("no such file", code="lines-missing", where=path, hint=hint) from error
+    except (OSError, ValueError) as error:
+        raise RunError(f"cannot be read: {error}", code="lines-unreadable", where=path) from error
+    lines: dict[str, dict[str, LineScore]] = {}
+    for number, row in enumerate(rows, start=1):
         try:
             values = json.loads(row)
             model = values.pop("model")
-            if model not in MODELS:
-                raise RunError(f"model: must be base or adapter, not {model!r}", where=f"{path}:{number}")
             line = LineScore.from_dict(values)
-            if (model, line.id) in seen:
-                raise RunError(f"{line.id!r} is there twice as read by {model}", where=f"{path}:{number}")
-            seen.add((model, line.id))
-            lines.setdefault(model, []).append(line)
+            if model not in MODELS or line.id in lines.get(model, {}):
+                raise ValueError(f"unknown model or duplicate line: {model}, {line.id}")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
+            problem = "not a scored line that this version can read, or a duplicate"
             hint = "run `dsocr evaluate` again"
-            problem = "is no scored line that this version can read"
-            raise RunError(problem, where=f"{path}:{number}", hint=hint) from error
+            raise RunError(problem, code="lines-invalid", where=f"{path}:{number}", hint=hint) from error
+        lines.setdefault(model, {})[line.id] = line
     if not lines:
-        raise RunError("holds no scored line", where=path, hint="run `dsocr evaluate` again")
-    return lines
-
-
-def _rows(path: Path) -> list[str]:
-    try:
-        return [row for row in path.read_text(encoding="utf-8").split("\n") if row]
-    except FileNotFoundError as error:
-        raise RunError("no such file", where=path, hint="run `dsocr evaluate` on the run folder first") from error
-    except (OSError, ValueError) as error:
-        raise RunError(f"cannot be read: {error}", where=path) from error
+        raise RunError("has no scored lines", code="lines-empty", where=path, hint="run `dsocr evaluate` again")
+    return {model: list(by_id.values()) for model, by_id in lines.items()}

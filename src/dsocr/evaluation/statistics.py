@@ -1,25 +1,26 @@
-"""How far an error rate may be from what other writers' lines would give: 95 % intervals over clusters of lines.
+"""Confidence intervals of error rates, and tests for the difference between two systems that read the same lines.
 
-Lines of one hand, or of one page, go wrong together, so not lines but whole clusters are taken for independent. Nothing
-is drawn, so there is no seed. The interval has four parts:
+Errors in lines of one writer, or of one page, are correlated, so whole clusters of lines are treated as independent
+rather than single lines. Intervals are computed without random draws, in four steps:
 
-- each cluster is left out once, and the spread of what remains is the spread of the rate (Efron 1982, The Jackknife,
-  the Bootstrap and Other Resampling Plans, chapter 3);
-- the degrees of freedom are Satterthwaite's (1946), from how unevenly the clusters take part in that spread;
-- the spread is drawn to what is `Usual`, the more the fewer degrees stand behind it (Smyth 2004, Linear Models and
-  Empirical Bayes Methods, section 3: a moderated t): five hands that happen to be alike do not make hands alike;
-- it reaches farther to the side where the hard hands and the loops are, which a small test rather lacks than has
-  (Johnson 1978, Modified t Tests and Confidence Intervals for Asymmetrical Populations).
+- The spread of the rate is estimated by the jackknife: each cluster is left out once (Efron 1982, The Jackknife, the
+  Bootstrap and Other Resampling Plans, chapter 3).
+- The degrees of freedom are Satterthwaite's (1946), from how unevenly the clusters contribute to that spread.
+- The spread is shrunk towards a `Prior`, the more the fewer degrees of freedom there are (Smyth 2004, Linear Models
+  and Empirical Bayes Methods, section 3: a moderated t): five writers who happen to be alike do not make all writers
+  alike.
+- The interval is shifted towards the long tail, where hard writers and loops are, because a small test set more often
+  lacks them than has them (Johnson 1978, Modified t Tests and Confidence Intervals for Asymmetrical Populations).
 
-How often such intervals hold the truth, and how that was chosen, is measured in `benchmarks/intervals.py`; percentile
-bootstraps cover too little before there are some fifty writers.
+`benchmarks/intervals.py` measures the coverage of these intervals, by which the constants were chosen; percentile
+bootstraps cover too little with fewer than about fifty writers.
 """
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,42 +28,50 @@ from scipy import special
 
 from dsocr.evaluation.metrics import ErrorRate
 
-Unit = Literal["writer", "page", "line"]
-Of = Literal["characters", "words", "lines"]
-"""Errors per character and per word may go over 1, words hardly; a share of lines, as of exact ones, cannot."""
+ClusterUnit = Literal["writer", "page", "line"]
+Quantity = Literal["characters", "words", "lines"]
+"""What a rate counts. Character error rates can exceed 1, word error rates hardly do, a share of lines cannot."""
 
-Numbers = NDArray[np.float64]
+Floats = NDArray[np.float64]
 _Scale = Callable[[Any, Any], Any]
 
-FEWEST = 5
-"""Clusters below which no interval is given: with four, 91 of 100 instead of 95 hold where hands are very unlike."""
+MIN_CLUSTERS = 5
+"""Clusters needed for an interval: with four, coverage drops to 91 % when writers differ a lot."""
 
-_USELESS = math.log(100)
-"""A reach from a hundredth of the rate to a hundred times it tells nothing."""
+_MAX_REACH = math.log(100)
+"""Intervals wider than a factor of a hundred either way are not reported."""
 
 
 @dataclass(frozen=True, slots=True)
-class Usual:
-    """How unlike clusters are before any is seen, in terms of the rate, and how many clusters' worth that is."""
+class Prior:
+    """How much clusters usually differ, relative to the rate, and how many clusters this assumption is worth."""
 
-    hands: float
-    """The standard deviation between clusters of many lines. To it comes what the luck of lines does: that of one line
-    is taken for as large as the rate, and goes down with the lines of a cluster."""
+    between_writers: float
+    """Standard deviation between clusters of many lines. To it is added the chance of single lines, whose standard
+    deviation is taken to equal the rate and which averages out over the lines of a cluster."""
     weight: float
 
     def variance(self, clusters: "Clusters") -> float:
-        """Of the rate of one cluster, relative to the rate squared."""
-        return self.hands**2 + clusters.count / clusters.of_line.size
+        """Return the variance of one cluster's rate, relative to the rate squared."""
+        return self.between_writers**2 + clusters.count / clusters.of_line.size
 
 
-_USUAL = Usual(hands=0.4, weight=1)
+_RATE_PRIOR = Prior(between_writers=0.4, weight=1)
+_DIFFERENCE_PRIOR = Prior(between_writers=0.55, weight=0.5)
 
-_LEAST_ROOM = 0.2
-"""Where most words are wrong hands can differ no more, as shares near 1 cannot; loops still add some."""
+_MIN_WORD_ROOM = 0.2
+"""When most words are wrong, writers cannot differ by more than the rest of the words; loops still add some."""
+
+_PAIR_CORRELATION = 0.9
+"""The usual correlation between two systems' errors in a cluster."""
+
+_ONE_CLUSTER_MARGIN = 1.02
+"""Up to this multiple of `freedom_of_one_cluster`, a single cluster makes the whole spread: the squared contributions
+of all others add up to a hundredth of its own."""
 
 
-class Placed(Protocol):
-    """A line of which may be known who wrote it, and on which page."""
+class ClusteredLine(Protocol):
+    """A line whose writer and page may be known."""
 
     @property
     def writer(self) -> str | None: ...  # noqa: D102
@@ -72,166 +81,109 @@ class Placed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """Which lines belong together: for each line the number of its cluster, the first being 0."""
+    """A cluster number for each line, counting from 0."""
 
-    unit: Unit
+    unit: ClusterUnit
     of_line: NDArray[np.intp]
 
     @property
     def count(self) -> int:
-        """How many clusters there are."""
+        """Number of clusters."""
         return int(self.of_line.max()) + 1 if self.of_line.size else 0
 
-    def sums(self, values: Numbers) -> Numbers:
-        """What the lines of each cluster have together."""
+    def sums(self, values: Floats) -> Floats:
+        """Sum values of lines within each cluster."""
         return np.bincount(self.of_line, weights=values, minlength=self.count).astype(np.float64)
+
+    def __str__(self) -> str:
+        return f"{self.count} {self.unit}{'' if self.count == 1 else 's'}"
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """From `low` to `high`, as fractions; both None where none can honestly be given, which `reason` says."""
+    """A confidence interval in fractions; `low` and `high` are None if there is none, for the `reason` given."""
 
     low: float | None
     high: float | None
     level: float
-    unit: Unit
+    unit: ClusterUnit
     clusters: int
     reason: str | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Low and high, or None if there is no interval."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
             return self.reason or "no interval"
         return f"{100 * self.level:.0f} % CI {100 * self.low:.1f} to {100 * self.high:.1f} %"
 
-    def as_dict(self) -> dict[str, Any]:
-        """The interval as JSON holds it."""
-        return asdict(self)
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The interval that `as_dict` wrote."""
-        return cls(**values)
+def clusters_of(lines: Sequence[ClusteredLine]) -> Clusters:
+    """Cluster lines by writer if at least five are known, else by page, else each line by itself.
 
-
-def clusters_of(lines: Sequence[Placed]) -> Clusters:
-    """Writers where at least five are known, else pages, else every line by itself.
-
-    Lines that name no writer, or no page, count as one writer or page together: taken for several, they would make
-    the interval too narrow.
+    Lines without a writer, or page, form one cluster together: as several, they would make the interval too narrow.
     """
-    for unit, names in (("writer", [line.writer for line in lines]), ("page", [line.page for line in lines])):
-        if len(set(names) - {None}) >= FEWEST:
-            return Clusters("writer" if unit == "writer" else "page", _numbered(names))
+    units: tuple[tuple[ClusterUnit, list[str | None]], ...] = (
+        ("writer", [line.writer for line in lines]),
+        ("page", [line.page for line in lines]),
+    )
+    for unit, names in units:
+        if len(set(names) - {None}) >= MIN_CLUSTERS:
+            return Clusters(unit, _enumerate_names(names))
     return Clusters("line", np.arange(len(lines)))
 
 
+def _enumerate_names(names: Sequence[Hashable]) -> NDArray[np.intp]:
+    numbers: dict[Hashable, int] = {}
+    return np.fromiter((numbers.setdefault(name, len(numbers)) for name in names), np.intp, len(names))
+
+
 def interval_of(
-    rates: Sequence[ErrorRate], clusters: Clusters, *, level: float = 0.95, of: Of = "characters"
+    rates: Sequence[ErrorRate], clusters: Clusters, *, level: float = 0.95, of: Quantity = "characters"
 ) -> Interval:
-    """The interval of the pooled rate of lines: of wrong characters or words, or of the lines that are counted."""
+    """Return the interval of the pooled rate of some lines."""
     errors = np.fromiter((rate.errors for rate in rates), float, len(rates))
     lengths = np.fromiter((rate.length for rate in rates), float, len(rates))
     return interval_of_sums(errors, lengths, clusters, level=level, of=of)
 
 
 def interval_of_sums(
-    parts: Numbers, wholes: Numbers, clusters: Clusters, *, level: float = 0.95, of: Of = "characters"
+    parts: Floats, wholes: Floats, clusters: Clusters, *, level: float = 0.95, of: Quantity = "characters"
 ) -> Interval:
-    """The interval of sum(parts) / sum(wholes), given per line: for a mean over lines, the wholes are ones."""
+    """Return the interval of sum(parts) / sum(wholes), both given per line; for a mean over lines, wholes are ones."""
     part, whole = clusters.sums(parts), clusters.sums(wholes)
 
-    def none(reason: str) -> Interval:
+    def no_interval(reason: str) -> Interval:
         return Interval(None, None, level, clusters.unit, clusters.count, reason)
 
-    if clusters.count < FEWEST:
-        return none(too_few(clusters))
+    if clusters.count < MIN_CLUSTERS:
+        return no_interval(f"{clusters} {'is' if clusters.count == 1 else 'are'} too few for an interval")
     if not whole.sum():
-        return none("the references are empty")
+        return no_interval("the references are empty")
     if not part.sum():
-        return none("there is no error to tell a spread from")
+        return no_interval("there are no errors to estimate a spread from")
     if of == "lines" and part.sum() >= whole.sum():
-        return none("it is so for all, which tells no spread")
-    least = min(0.5, float(part[part > 0].min()) / 2)  # stands for none where a logarithm is taken
-    scale, back = (_logit(least), special.expit) if of == "lines" else (_log(least), math.exp)
+        return no_interval("it holds for all lines, so there is no spread to estimate")
+    least = min(0.5, float(part[part > 0].min()) / 2)  # stands for zero in logarithms
+    scale, inverse = (_logit(least), special.expit) if of == "lines" else (_log(least), math.exp)
     spread, freedom = jackknife(part, whole, scale)
     if not spread:
-        return none(f"all {clusters.count} {clusters.unit}s are alike, which tells no spread")
-    middle, many, rate = float(scale(part.sum(), whole.sum())), effective(whole), float(part.sum() / whole.sum())
-    room = max(_LEAST_ROOM, 1 - rate) if of == "words" else 1.0
-    error = moderate(spread, freedom, room**2 * _USUAL.variance(clusters) / many, _USUAL.weight)
-    degrees = (freedom if of == "characters" else between(freedom, clusters)) + _USUAL.weight
-    reach = student(level, degrees) * error
-    if reach > _USELESS and of != "lines":
-        return none(f"the rate hangs on one or two of {clusters.count} {clusters.unit}s")
-    # Characters have the long tail of loops and hard hands; shares have the binomial's skew, which their logit undoes.
-    skew = {"characters": 1.0, "words": max(-1.0, 1 - 2 * rate), "lines": 0.0}[of]
-    middle += lean(skew, many, level) * error
-    return Interval(float(back(middle - reach)), float(back(middle + reach)), level, clusters.unit, clusters.count)
-
-
-def too_few(clusters: Clusters) -> str:
-    """Why there is no interval."""
-    named = f"{clusters.count} {clusters.unit}{'' if clusters.count == 1 else 's'}"
-    return f"{named} {'is' if clusters.count == 1 else 'are'} too few to tell"
-
-
-def jackknife(part: Numbers, whole: Numbers, scale: _Scale) -> tuple[float, float]:
-    """The standard error of a scaled ratio of sums, and its degrees of freedom, given the sums of each cluster.
-
-    The freedom is (sum of v)^2 / (sum of v^2) where v is what a cluster adds to the variance: as many as there are
-    clusters where all add the same, and `freedom_of_one` where a single cluster makes the whole spread.
-    """
-    kept = np.ones(len(part), bool)
-    if (whole >= whole.sum()).any():  # without the only cluster that has text, nothing would remain
-        kept = whole < whole.sum()
-    without = scale(part.sum() - part[kept], whole.sum() - whole[kept])
-    shares = (without - without.mean()) ** 2
-    if shares.sum() <= 1e-24 * max(1.0, float(without.mean() ** 2)):  # no more than rounding
-        return 0.0, 1.0
-    count = len(shares)
-    return math.sqrt((count - 1) / count * shares.sum()), float(shares.sum() ** 2 / (shares**2).sum())
-
-
-def freedom_of_one(count: int) -> float:
-    """What `jackknife` finds where a single cluster makes the whole spread: 1.54 of five, 1 of very many."""
-    return count * (count - 1) / (count**2 - 3 * count + 3)
-
-
-def effective(whole: Numbers) -> float:
-    """How many clusters of equal size would tell as much: (sum of w)^2 / (sum of w^2)."""
-    return float(whole.sum() ** 2 / (whole**2).sum())
-
-
-def moderate(spread: float, freedom: float, variance: float, weight: float) -> float:
-    """A standard error between what was found and what is usual (Smyth 2004, equation for s tilde)."""
-    return math.sqrt((freedom * spread**2 + weight * variance) / (freedom + weight))
-
-
-def between(freedom: float, clusters: Clusters) -> float:
-    """Degrees of freedom where either tail may be the long one: the geometric mean of Satterthwaite's and of all.
-
-    Extremes on both sides make a Student interval wide rather than wrong, so fewer degrees would be too few.
-    """
-    return math.sqrt(freedom * (clusters.count - 1))
-
-
-def lean(skew: float, many: float, level: float) -> float:
-    """By how many standard errors an interval of a mean of so many goes to the side of the long tail (Johnson 1978)."""
-    return skew * (1 + 2 * student(level, math.inf) ** 2) / (6 * math.sqrt(many))
-
-
-@lru_cache(maxsize=4096)
-def student(level: float, freedom: float) -> float:
-    """Two-sided quantile of Student's t: the central `level` lies within this many standard errors.
-
-    Degrees of freedom may be fractional and are taken as at least 1; infinity gives the normal distribution.
-    """
-    return float(special.stdtrit(max(freedom, 1.0), (1 + level) / 2))
-
-
-def _numbered(names: Sequence[Hashable]) -> NDArray[np.intp]:
-    places: dict[Hashable, int] = {}
-    return np.fromiter((places.setdefault(name, len(places)) for name in names), np.intp, len(names))
+        return no_interval(f"all {clusters} are alike, so there is no spread to estimate")
+    middle, effective, rate = float(scale(part.sum(), whole.sum())), effective_count(whole), part.sum() / whole.sum()
+    room = max(_MIN_WORD_ROOM, 1 - float(rate)) if of == "words" else 1.0
+    error = moderate(spread, freedom, room**2 * _RATE_PRIOR.variance(clusters) / effective, _RATE_PRIOR.weight)
+    degrees = (freedom if of == "characters" else _two_tailed(freedom, clusters)) + _RATE_PRIOR.weight
+    reach = student_quantile(level, degrees) * error
+    if reach > _MAX_REACH and of != "lines":
+        return no_interval(f"the rate depends on one or two of {clusters}")
+    # Characters have the long tail of loops and hard writers; shares have the binomial's skew, which the logit undoes.
+    skew = {"characters": 1.0, "words": max(-1.0, 1 - 2 * float(rate)), "lines": 0.0}[of]
+    middle += skew_shift(skew, effective, level) * error
+    low, high = float(inverse(middle - reach)), float(inverse(middle + reach))
+    return Interval(low, high, level, clusters.unit, clusters.count)
 
 
 def _log(least: float) -> _Scale:
@@ -242,123 +194,145 @@ def _logit(least: float) -> _Scale:
     return lambda part, whole: np.log(np.maximum(part, least) / np.maximum(whole - part, least))
 
 
-_USUAL_PAIRED = Usual(hands=0.55, weight=0.5)
+def jackknife(part: Floats, whole: Floats, scale: _Scale) -> tuple[float, float]:
+    """Return the standard error of a scaled ratio of sums, and its degrees of freedom, from each cluster's sums.
 
-_ALIKE = 0.9
-"""How two readings of a cluster are usually correlated."""
+    The degrees of freedom are (sum of v)^2 / (sum of v^2), where v is a cluster's contribution to the variance: the
+    number of clusters if all contribute the same, `freedom_of_one_cluster` if one makes the whole spread.
+    """
+    kept = np.ones(len(part), bool)
+    if (whole >= whole.sum()).any():  # the only cluster with text cannot be left out
+        kept = whole < whole.sum()
+    without = scale(part.sum() - part[kept], whole.sum() - whole[kept])
+    contributions = (without - without.mean()) ** 2
+    if contributions.sum() <= 1e-24 * max(1.0, float(without.mean() ** 2)):  # rounding errors
+        return 0.0, 1.0
+    count = len(contributions)
+    spread = math.sqrt((count - 1) / count * contributions.sum())
+    return spread, float(contributions.sum() ** 2 / (contributions**2).sum())
 
-_OF_ONE = 1.02
-"""Up to so many times the freedom that a single cluster leaves, it alone makes the spread: the squares of all others
-add up to a hundredth of its own. Where it makes half of the difference too, the size of that is not known."""
 
-_MOST_GROUPS = 1000
-"""Clusters that are swapped one by one; more are first put together at random, which changes nothing one could see."""
+def freedom_of_one_cluster(count: int) -> float:
+    """Return the degrees of freedom if one of `count` clusters makes the whole spread: 1.54 of five, near 1 of many."""
+    return count * (count - 1) / (count**2 - 3 * count + 3)
 
-_EXACT = 16
-"""Clusters of which all swaps are tried: 65,536."""
 
-_AT_ONCE = 1000
+def effective_count(whole: Floats) -> float:
+    """Return how many clusters of equal size would weigh as much: (sum of w)^2 / (sum of w^2)."""
+    return float(whole.sum() ** 2 / (whole**2).sum())
+
+
+def moderate(spread: float, freedom: float, variance: float, weight: float) -> float:
+    """Return the standard error shrunk towards the prior's variance (Smyth 2004, equation for s tilde)."""
+    return math.sqrt((freedom * spread**2 + weight * variance) / (freedom + weight))
+
+
+def _two_tailed(freedom: float, clusters: Clusters) -> float:
+    """Return degrees of freedom where either tail can be long: the geometric mean of Satterthwaite's and all.
+
+    Extremes on both sides make a Student interval wide rather than wrong, so Satterthwaite's alone would be too few.
+    """
+    return math.sqrt(freedom * (clusters.count - 1))
+
+
+def skew_shift(skew: float, count: float, level: float) -> float:
+    """Return the shift of a mean's interval towards the long tail, in standard errors (Johnson 1978)."""
+    return skew * (1 + 2 * student_quantile(level, math.inf) ** 2) / (6 * math.sqrt(count))
+
+
+@lru_cache(maxsize=4096)
+def student_quantile(level: float, freedom: float) -> float:
+    """Return the two-sided quantile of Student's t distribution; fractional degrees of freedom count as at least 1."""
+    return float(special.stdtrit(max(freedom, 1.0), (1 + level) / 2))
+
+
+_MAX_SWAPPED_GROUPS = 1000
+"""Clusters that are swapped one by one; more are first merged at random into this many groups."""
+
+_MAX_EXACT_CLUSTERS = 16
+"""Clusters for which all swaps are enumerated: 65,536."""
+
+_SWAPS_PER_BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Paired:
-    """Errors of two readings of each line, the line's length, and which lines belong together."""
+class PairedErrors:
+    """Errors of two systems on each line, the lines' lengths, and their clusters."""
 
-    first: Numbers
-    second: Numbers
-    lengths: Numbers
+    first: Floats
+    second: Floats
+    lengths: Floats
     clusters: Clusters
 
 
 @dataclass(frozen=True, slots=True)
-class SwapTest:
-    """How often chance alone makes as large a difference: `p`; `exact` where all swaps of clusters were tried.
+class PermutationTest:
+    """Result of a paired permutation test.
 
-    `least` is the smallest p that so few clusters could give.
+    `smallest_p` is the smallest p value that this number of clusters can give; `exact` if all swaps were enumerated.
     """
 
     p: float
-    least: float
+    smallest_p: float
     exact: bool
 
-    def as_dict(self) -> dict[str, Any]:
-        """The test as JSON holds it."""
-        return asdict(self)
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The test that `as_dict` wrote."""
-        return cls(**values)
-
-
-def difference_interval(paired: Paired, *, level: float = 0.95) -> Interval:
-    """The interval of the second's pooled rate less the first's, in fractions; below zero the second is better."""
+def difference_interval(paired: PairedErrors, *, level: float = 0.95) -> Interval:
+    """Return the interval of the second system's pooled rate minus the first's; negative if the second is better."""
     clusters = paired.clusters
 
-    def none(reason: str) -> Interval:
+    def no_interval(reason: str) -> Interval:
         return Interval(None, None, level, clusters.unit, clusters.count, reason)
 
-    if clusters.count < FEWEST:
-        return none(too_few(clusters))
+    if clusters.count < MIN_CLUSTERS:
+        return no_interval(f"{clusters} {'is' if clusters.count == 1 else 'are'} too few for an interval")
     change, length = clusters.sums(paired.second - paired.first), clusters.sums(paired.lengths)
     if not length.sum():
-        return none("the references are empty")
+        return no_interval("the references are empty")
     if not change.any():
-        return none("both have as many errors everywhere")
-    spread, freedom = jackknife(change, length, _ratio)
+        return no_interval("both have the same number of errors everywhere")
+    spread, freedom = jackknife(change, length, lambda part, whole: part / whole)
     if not spread:
-        return none(f"all {clusters.count} {clusters.unit}s differ alike, which tells no spread")
+        return no_interval(f"all {clusters} differ alike, so there is no spread to estimate")
     first, second = paired.first.sum() / length.sum(), paired.second.sum() / length.sum()
-    difference, many = float(second - first), effective(length)
-    if freedom < _OF_ONE * freedom_of_one(clusters.count) and spread > abs(difference) / 2:
-        return none(f"the size of the difference hangs on one of {clusters.count} {clusters.unit}s")
-    size = math.sqrt(difference**2 + 2 * (1 - _ALIKE) * first * second)
-    error = moderate(spread, freedom, size**2 * _USUAL_PAIRED.variance(clusters) / many, _USUAL_PAIRED.weight)
-    reach = student(level, between(freedom, clusters) + _USUAL_PAIRED.weight) * error
-    middle = difference + lean(difference / size, many, level) * error  # the harder the hand, the more is gained
+    difference, effective = float(second - first), effective_count(length)
+    one_makes_all = freedom < _ONE_CLUSTER_MARGIN * freedom_of_one_cluster(clusters.count)
+    if one_makes_all and spread > abs(difference) / 2:
+        return no_interval(f"the size of the difference depends on one of {clusters}")
+    size = math.sqrt(difference**2 + 2 * (1 - _PAIR_CORRELATION) * first * second)
+    variance = size**2 * _DIFFERENCE_PRIOR.variance(clusters) / effective
+    error = moderate(spread, freedom, variance, _DIFFERENCE_PRIOR.weight)
+    reach = student_quantile(level, _two_tailed(freedom, clusters) + _DIFFERENCE_PRIOR.weight) * error
+    # The harder the writer, the larger the gain.
+    middle = difference + skew_shift(difference / size, effective, level) * error
     return Interval(middle - reach, middle + reach, level, clusters.unit, clusters.count)
 
 
-def swap_test(paired: Paired, *, seed: int = 0, repeats: int = 10_000) -> SwapTest:
-    """Whether it could as well be the other way round: the readings of whole clusters are swapped at random.
+def permutation_test(paired: PairedErrors, *, seed: int = 0, repeats: int = 10_000) -> PermutationTest:
+    """Test whether the systems differ, by swapping their predictions for whole clusters.
 
-    Were both readers alike, every swap would be as likely as what was seen. All swaps are tried where there are few
-    clusters, else `repeats` random ones, what was seen counting as one more (Phipson and Smyth 2010).
+    If the systems were equally good, every swap would be as likely as the observed assignment. All swaps are enumerated
+    for few clusters; otherwise `repeats` random ones are drawn and the observed one counts as one more (Phipson and
+    Smyth 2010).
     """
     random = np.random.default_rng(seed)
-    changes = _grouped(paired, random)
+    changes = paired.clusters.sums(paired.second - paired.first)
+    if len(changes) > _MAX_SWAPPED_GROUPS:
+        groups = Clusters("line", random.permutation(len(changes)) % _MAX_SWAPPED_GROUPS)
+        changes = groups.sums(changes)
     changes = changes[changes != 0]
-    seen = abs(changes.sum()) * (1 - 1e-12)
-    if len(changes) <= _EXACT:
-        swaps = _all_signs(len(changes))
-        return SwapTest(float(np.mean(np.abs(swaps @ changes) >= seen)), 2.0 ** (1 - max(len(changes), 1)), exact=True)
-    large = 0
-    for start in range(0, repeats, _AT_ONCE):
-        signs = random.integers(0, 2, (min(_AT_ONCE, repeats - start), len(changes))) * 2 - 1
-        large += int(np.sum(np.abs(signs @ changes) >= seen))
-    return SwapTest((large + 1) / (repeats + 1), 1 / (repeats + 1), exact=False)
+    observed = abs(changes.sum()) * (1 - 1e-12)
+    if len(changes) <= _MAX_EXACT_CLUSTERS:
+        signs = (np.arange(2 ** len(changes))[:, None] >> np.arange(len(changes)) & 1) * 2 - 1
+        p = float(np.mean(np.abs(signs @ changes) >= observed))
+        return PermutationTest(p, 2.0 ** (1 - max(len(changes), 1)), exact=True)
+    extreme = 0
+    for start in range(0, repeats, _SWAPS_PER_BATCH):
+        signs = random.integers(0, 2, (min(_SWAPS_PER_BATCH, repeats - start), len(changes))) * 2 - 1
+        extreme += int(np.sum(np.abs(signs @ changes) >= observed))
+    return PermutationTest((extreme + 1) / (repeats + 1), 1 / (repeats + 1), exact=False)
 
 
 def sign_test(better: int, worse: int) -> float:
-    """How often so many tosses of a coin are at least as one-sided; beyond 1,000 by the normal distribution."""
-    tosses, fewer = better + worse, min(better, worse)
-    if tosses > 1000:
-        return math.erfc(max(abs(better - worse) - 1, 0) / math.sqrt(2 * tosses))
-    return float(min(1, 2 * sum(math.comb(tosses, count) for count in range(fewer + 1)) / 2**tosses))
-
-
-def _all_signs(count: int) -> NDArray[np.int64]:
-    """Every way to give a sign to so many numbers, a row each."""
-    return (np.arange(2**count)[:, None] >> np.arange(count) & 1) * 2 - 1
-
-
-def _grouped(paired: Paired, random: np.random.Generator) -> Numbers:
-    """The change in errors of each cluster, or of random groups of clusters where there are many."""
-    change = paired.clusters.sums(paired.second - paired.first)
-    if len(change) <= _MOST_GROUPS:
-        return change
-    return Clusters("line", random.permutation(len(change)) % _MOST_GROUPS).sums(change)
-
-
-def _ratio(part: Numbers, whole: Numbers) -> Numbers:
-    return part / whole
+    """Return the two-sided p value of the sign test."""
+    return min(1.0, 2 * float(special.bdtr(min(better, worse), better + worse, 0.5)))

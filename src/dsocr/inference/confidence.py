@@ -204,10 +204,12 @@ class Calibration:
         except FileNotFoundError:
             return cls()
         except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise RunError(f"cannot be read: {error}", where=path, hint="fit it again: dsocr calibrate") from error
+            raise RunError(
+                f"cannot be read: {error}", where=path, hint="fit it again: dsocr evaluate RUN --calibrate"
+            ) from error
         except ValidationError as error:
             told = "; ".join(problems_in(error, list(asdict(cls()))))
-            raise RunError(told, where=path, hint="fit it again: dsocr calibrate") from error
+            raise RunError(told, where=path, hint="fit it again: dsocr evaluate RUN --calibrate") from error
 
     def save(self, adapter: Path) -> None:
         """Lay the calibration into an adapter's folder."""

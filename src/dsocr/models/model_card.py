@@ -178,7 +178,7 @@ def _scores(scores: Mapping[str, Any] | None, scale: float) -> str:
     rows = [("", "base", "adapter")]
     rows += [(name.upper(), _rate(base, name), _rate(adapter, name)) for name in ("cer", "wer")]
     lines = (adapter or base or {}).get("lines")
-    about = f"{lines} lines of the {scores['split']} split, read at {scores['made_at']}. {scores['meaning']}"
+    about = f"{lines} lines of the {scores['split']} split, read at {scores['created_at']}. {scores['definition']}"
     if scale != 1:
         about = (
             f"These are the scores of the adapter at full scale, not of this export at a scale of {scale:g}. {about}"

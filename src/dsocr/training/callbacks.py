@@ -123,8 +123,8 @@ class Recorder(TrainerCallback):
             ", the best so far" if reading.best else "",
         )
         if reading.guard is not None:
-            level = logging.WARNING if reading.guard.is_beyond else logging.INFO
-            self._log.log(level, "step %d: %s", reading.step, reading.guard.sentence)
+            level = logging.WARNING if reading.guard.exceeds_margin else logging.INFO
+            self._log.log(level, "step %d: %s", reading.step, reading.guard.message)
 
     def _elapsed(self) -> float:
         """Seconds of training until now, those before an interruption counted and the pause not."""

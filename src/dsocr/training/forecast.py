@@ -16,7 +16,7 @@ from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.splits import page_key
 from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, RunError
-from dsocr.evaluation.evaluate import samples_to_score
+from dsocr.evaluation.evaluate import require_samples
 from dsocr.evaluation.learning_curve import Forecast, Point, ScoredLine
 from dsocr.evaluation.metrics import character_errors
 from dsocr.evaluation.report.pages import write_forecast
@@ -91,7 +91,7 @@ def forecast(
     if launched().count > 1:
         raise ConfigError("a forecast trains in one process", hint="start `dsocr forecast` itself, not torchrun")
     dataset = Dataset.open(config.dataset, fold=config.fold)
-    scored_on = samples_to_score(dataset, split)
+    scored_on = require_samples(dataset, split)
     wanted = list(_trainings(config, len(training_samples(dataset, config)), sizes, overwrite=overwrite))
     total = sum(training.steps for training in wanted if not training.done)
     folder = RunFolder(config.output).forecast
@@ -110,7 +110,7 @@ def forecast(
         if finished is not None:
             finished(points[-1])
     result = Forecast.of(split, points, more=more, targets=targets)
-    write_atomically(folder / "forecast.json", to_json(result.as_dict()))
+    write_atomically(folder / "forecast.json", to_json(result.to_dict()))
     write_forecast(result, config.output.name, folder)
     return result
 

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.errors import RunError
-from dsocr.evaluation.evaluate import Guard
+from dsocr.evaluation.evaluate import GuardSet
 from dsocr.models.checkpoint import find_base_metadata
 from dsocr.models.family import recognize
 from dsocr.runs import RunFolder, to_json, write_atomically
@@ -86,7 +86,7 @@ def demand_named(config: RunConfig) -> Dataset:
     dataset = Dataset.open(config.dataset, fold=config.fold)
     folder = find_base_metadata(config.base, config.base_revision)
     recognize(folder).validate_input(config.input.resolution, config.input.prompt)
-    Guard.open(config.guard, config.base)
+    GuardSet.load(config.guard, config.base)
     return dataset
 
 

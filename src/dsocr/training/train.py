@@ -24,7 +24,7 @@ from dsocr.data.check import Finding, check_for_base
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError, Interrupted, RunError, typed
-from dsocr.evaluation.evaluate import NO_GUARD, Guard, GuardReading
+from dsocr.evaluation.evaluate import NO_GUARD_SET, GuardResult, GuardSet
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.generation import Generation
 from dsocr.io.atomic import explain_disk_errors, find_damage, write_folder
@@ -218,7 +218,7 @@ class TrainResult:
     seconds: float
     excluded: int
     resumed_from: int
-    guard: GuardReading | None = None
+    guard: GuardResult | None = None
     calibrated_on: int = 0
 
 
@@ -258,7 +258,7 @@ class _Material:
     config: RunConfig
     dataset: Dataset
     encoder: Processor
-    guard: Guard | None
+    guard: GuardSet | None
 
 
 def train(
@@ -316,8 +316,8 @@ def _train(config: RunConfig, job: _Job, preflight: bool, started: float) -> Tra
         thorough = None if begun else preflight
         ranks.from_first(lambda: _prove_and_begin(job, made_of, setup, samples, excluded, thorough))
         if made_of.guard is None and config.guard.lines:
-            job.log.info(NO_GUARD)
-            job.told.say(NO_GUARD)
+            job.log.info(NO_GUARD_SET)
+            job.told.say(NO_GUARD_SET)
         trainer, validation, interruption = _trainer(job, made_of, setup)
         with interruption.watching(), out_of_memory_spoken(config):
             steps = _run(job, trainer, validation)
@@ -351,7 +351,7 @@ def _opened(config: RunConfig, begun: RunConfig | None, job: _Job) -> _Material:
     shared_by_processes(config, job.ranks.count)  # refuses what cannot be shared
     if job.ranks.first:
         _check(dataset, encoder, config, job.told.warn)
-    return _Material(config, dataset, encoder, Guard.open(config.guard, config.base))
+    return _Material(config, dataset, encoder, GuardSet.load(config.guard, config.base))
 
 
 def _prove_and_begin(

@@ -15,9 +15,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 
 from dsocr.document import Sample
-from dsocr.evaluation.calibration import Judged, fit_calibration
-from dsocr.evaluation.evaluate import Guard, GuardReading
-from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_runaway, marked_differences
+from dsocr.evaluation.calibration import JudgedLine, fit_calibration
+from dsocr.evaluation.evaluate import GuardResult, GuardSet
+from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_runaway, mark_differences
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration, ScoredText, TokenScore
 from dsocr.inference.decoding import Reading, cut_off, decode
@@ -44,9 +44,9 @@ def calibration_of(lines: Iterable[tuple[str, Scored]], policy: TextPolicy) -> C
     return fit_calibration([_judged(reference, *scored, policy) for reference, scored in lines])
 
 
-def _judged(reference: str, text: str, scores: Sequence[Sequence[float]], policy: TextPolicy) -> Judged:
+def _judged(reference: str, text: str, scores: Sequence[Sequence[float]], policy: TextPolicy) -> JudgedLine:
     rebuilt = (TokenScore(int(start), int(end), score, bool(other)) for start, end, score, other in scores)
-    return Judged.of(ScoredText(text, tuple(rebuilt)).become(policy.apply(text)), reference)
+    return JudgedLine.compute(ScoredText(text, tuple(rebuilt)).become(policy.apply(text)), reference)
 
 
 LINES = 10
@@ -84,11 +84,11 @@ class Board:
         for place, line in enumerate(lines, 1):
             self._writer.add_image(f"validation_lines/{place:02d}", line.seen, step)
 
-    def guard(self, reading: GuardReading, step: int) -> None:
+    def guard(self, reading: GuardResult, step: int) -> None:
         """The guard set's CER beside the base's, and a text where it fell beyond its margin."""
         self.curve("guard", {"cer": reading.adapter.rate, "base_cer": reading.base.rate}, step)
-        if reading.is_beyond:
-            self._writer.add_text("guard/warning", _plain(reading.sentence, longest=1000), step)
+        if reading.exceeds_margin:
+            self._writer.add_text("guard/warning", _plain(reading.message, longest=1000), step)
 
     def close(self) -> None:
         """Write what is left."""
@@ -98,7 +98,7 @@ class Board:
 def lines_table(lines: Sequence[ReadLine]) -> str:
     """A markdown table of the lines, numbered as their images are."""
     rows = [
-        [f"{place:02d} {line.id}", line.reference, line.prediction, marked_differences(line.reference, line.prediction)]
+        [f"{place:02d} {line.id}", line.reference, line.prediction, mark_differences(line.reference, line.prediction)]
         for place, line in enumerate(lines, 1)
     ]
     return _HEADER + "".join(f"| {' | '.join(map(_plain, row))} |\n" for row in rows)
@@ -127,7 +127,7 @@ class ValidationReading:
     seconds: float
     best: bool
     lines: tuple[ReadLine, ...] = ()
-    guard: GuardReading | None = None
+    guard: GuardResult | None = None
 
     @property
     def runaway_rate(self) -> float:
@@ -141,7 +141,7 @@ class ValidationReading:
         row["runaway_rate"] = self.runaway_rate
         if self.guard is not None:
             row["guard_cer"], row["guard_base_cer"] = self.guard.adapter.rate, self.guard.base.rate
-            row["guard_warning"] = self.guard.sentence if self.guard.is_beyond else None
+            row["guard_warning"] = self.guard.message if self.guard.exceeds_margin else None
         return row
 
 
@@ -183,7 +183,7 @@ class Validation(TrainerCallback, ExportableState):
         patience: int,
         folder: Path,
         report: Callable[[ValidationReading], None],
-        guard: Guard | None = None,
+        guard: GuardSet | None = None,
         ranks: Ranks | None = None,
         text_policy: TextPolicy | None = None,
     ) -> None:
@@ -273,21 +273,21 @@ class Validation(TrainerCallback, ExportableState):
             self._report(told)
 
     @property
-    def guard_of_best(self) -> GuardReading | None:
+    def guard_of_best(self) -> GuardResult | None:
         """What the best adapter so far does to the guard set; None where there is no such set, or no reading."""
         if self._guard is None or self.guard_base is None or self.best_guard is None:
             return None
-        return self._guard.compared(ErrorRate(*self.guard_base), ErrorRate(*self.best_guard))
+        return self._guard.compare(ErrorRate(*self.guard_base), ErrorRate(*self.best_guard))
 
-    def _read_guard(self, model: Any) -> GuardReading | None:
+    def _read_guard(self, model: Any) -> GuardResult | None:
         if self._guard is None:
             return None
         base = self._read_guard_base(model)
-        return self._guard.compared(base, self._guard_errors(self._guard, model))
+        return self._guard.compare(base, self._guard_errors(self._guard, model))
 
-    def _guard_errors(self, guard: Guard, model: Any) -> ErrorRate:
+    def _guard_errors(self, guard: GuardSet, model: Any) -> ErrorRate:
         """The errors in the guard set, of which each process reads its share."""
-        ours = replace(guard, samples=self._ranks.share(guard.samples)).read(model, self._encoder, self._generation)
+        ours = replace(guard, samples=self._ranks.share(guard.samples)).score(model, self._encoder, self._generation)
         found: list[tuple[int, int]] = self._ranks.gathered((ours.errors, ours.length))
         return sum((ErrorRate(errors, length) for errors, length in found), ErrorRate())
 

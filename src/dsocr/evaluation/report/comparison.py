@@ -42,7 +42,7 @@ def write_comparison(found: Comparison, out: Path, progress: Callable[[int, int]
         return
     with writing_folder(out) as folder:
         write_atomically(folder / PAGE, page)
-        write_atomically(folder / NUMBERS, to_json(found.as_dict()))
+        write_atomically(folder / NUMBERS, to_json(found.to_dict()))
         with writing_whole(folder / CHANGES) as file:
             for row in _changes(found):
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -52,18 +52,18 @@ def write_comparison(found: Comparison, out: Path, progress: Callable[[int, int]
 
 def _changes(found: Comparison) -> Iterator[dict[str, object]]:
     for difference in found.differences:
-        sides = {"first": difference.first.name, "second": difference.second.name}
-        for change in (*difference.better, *difference.worse):
-            yield {"readings": sides, **change.as_dict()}
+        systems = {"first": difference.first.name, "second": difference.second.name}
+        for change in (*difference.improved, *difference.worsened):
+            yield {"systems": systems, **change.to_dict()}
 
 
 def render_comparison_page(found: Comparison, progress: Callable[[int, int], None] | None = None) -> str:
     """Render readings side by side: the verdict, writer by writer, and the lines that got better and worse."""
-    names = [reading.name for reading in found.readings]
-    lines = read_lines(found.lines)
+    names = [reading.name for reading in found.systems]
+    lines = read_lines({system.name: system.lines for system in found.systems})
     compared = names[-1] if len(names) == 2 else counted(len(names) - 1, "reading")
-    about = [("compared", f"{found.made_at} with dsocr {found.dsocr_version}"), *flat(found.about)]
-    about += [(reading.name, remark) for reading in found.readings for remark in reading.remarks]
+    about = [("compared", f"{found.created_at} with dsocr {found.dsocr_version}"), *flat(found.about)]
+    about += [(reading.name, remark) for reading in found.systems for remark in reading.notes]
     chapters = chapters_of(lines, names)
     return render(
         __package__,
@@ -72,10 +72,10 @@ def render_comparison_page(found: Comparison, progress: Callable[[int, int], Non
         script="report.js",
         title=f"{compared} compared with {names[0]}",
         subtitle=f"Character error rate (CER) on {lines_by_writers([line.last for line in lines])}",
-        rates=[Rate.of_score(reading.score) for reading in found.readings],
-        differences_found=[(sentence(one.sentence), [*map(sentence, one.chances)]) for one in found.differences],
+        rates=[Rate.of_score(reading.score) for reading in found.systems],
+        differences_found=[(sentence(one.summary), [*map(sentence, one.test_results)]) for one in found.differences],
         cautions=[*map(sentence, found.cautions)],
-        changes=score_changes([reading.score for reading in found.readings]),
+        changes=score_changes([reading.score for reading in found.systems]),
         plot=writers_svg(found) if found.groups else "",
         about=about,
         **line_context(chapters, lines, names, found.images, progress),
@@ -84,7 +84,7 @@ def render_comparison_page(found: Comparison, progress: Callable[[int, int], Non
 
 def writers_svg(found: Comparison, *, standalone: bool = False) -> str:
     """Draw the CER of each writer in each reading."""
-    names = [reading.name for reading in found.readings]
+    names = [reading.name for reading in found.systems]
     label = writers_label(names, found.groups, found.unit)
     size = writers_size(found.groups)
     return plot_svg(writers_plot(names, found.groups), label, size=size, standalone=standalone)

@@ -8,9 +8,9 @@ from typing import Any
 
 from dsocr.document import Split
 from dsocr.errors import DsocrError, RunError, typed
-from dsocr.evaluation.compare import NamedLines, difference_between
-from dsocr.evaluation.evaluate import scored_dataset
-from dsocr.evaluation.metrics import spoken_points
+from dsocr.evaluation.compare import System, compare_pair
+from dsocr.evaluation.evaluate import open_scored_dataset
+from dsocr.evaluation.metrics import format_points
 from dsocr.evaluation.report.lines import Chapter, Images, ReadLine, chapters_of, read_lines
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.scores import LineScore, Score, load_lines
@@ -71,9 +71,9 @@ class ReportContents:
         """The result, remarks on it, and how far to trust it."""
         compared = []
         if len(self.readings) > 1:
-            first, *_, last = (NamedLines(name, lines) for name, lines in self.readings.items())
-            compared.append(sentence(difference_between(first, last).sentence))
-        return [*compared, *self.card.remarks, *self.card.certainty]
+            first, *_, last = (System(name, lines) for name, lines in self.readings.items())
+            compared.append(sentence(compare_pair(first, last).summary))
+        return [*compared, *self.card.notes, *self.card.uncertainty]
 
 
 def gather_contents(run: RunFolder, dataset: Path | None = None) -> ReportContents:
@@ -106,7 +106,7 @@ def _images(
 ) -> tuple[Images, list[str]]:
     """Find the images of the lines with these references, by id, and what to warn of."""
     try:
-        dataset = scored_dataset(run, card, folder)
+        dataset = open_scored_dataset(run, card, folder)
         samples = dataset.samples(Split(card.split), references.keys())
     except (DsocrError, ValueError) as error:
         return {}, [f"There are no images because the dataset cannot be read: {error}."]
@@ -137,7 +137,7 @@ def _extras(run: RunFolder, card: Scorecard) -> tuple[list[ExtraTable], list[str
     try:
         return [*found, _confidence_table(json.loads(run.confidence.read_text(encoding="utf-8")))], []
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return found, [f"{run.confidence.name} cannot be read: run `dsocr calibrate RUN` again."]
+        return found, [f"{run.confidence.name} cannot be read: run `dsocr evaluate RUN` again."]
 
 
 def _guard_table(guard: Mapping[str, Any]) -> ExtraTable:
@@ -146,12 +146,12 @@ def _guard_table(guard: Mapping[str, Any]) -> ExtraTable:
         f"{guard['lines']:,}",
         f"{guard['base_cer']:.2%}",
         f"{guard['adapter_cer']:.2%}",
-        spoken_points(guard["drop"]),
+        format_points(guard["increase"]),
         f"{guard['margin']:g}",
     )
     head = ("guard set", "lines", "CER, base", "CER, adapter", "change in points", "margin")
-    text = sentence(guard["sentence"])
-    return ExtraTable("guard", "What the base already read well", text, head, [row], warns=guard["beyond_margin"])
+    text = sentence(guard["message"])
+    return ExtraTable("guard", "What the base already read well", text, head, [row], warns=guard["exceeds_margin"])
 
 
 def _confidence_table(report: Mapping[str, Any]) -> ExtraTable:
@@ -164,7 +164,7 @@ def _confidence_table(report: Mapping[str, Any]) -> ExtraTable:
     ]
     count = f"count, {report['split']} split" + (f" of {report['dataset']}" if "dataset" in report else "")
     head = ("confidence of", count, "ECE uncalibrated", "ECE calibrated", "ECE of perfect confidences")
-    text = sentence(f"{report['sentence']} {report.get('foretold', '')}".strip())
+    text = sentence(f"{report['summary']} {report.get('estimate_summary', '')}".strip())
     return ExtraTable("confidence", "Confidence", text, head, rows)
 
 
@@ -188,7 +188,7 @@ def facts(contents: ReportContents) -> Iterator[tuple[str, str]]:
     yield "base", f"{source.get('base', 'unknown')}{f' at {revision}' if revision else ''}"
     if digest := card.settings.get("adapter_sha256"):
         yield "adapter", f"sha256 {digest}"
-    yield "scored", f"{card.made_at} with dsocr {card.dsocr_version}"
+    yield "scored", f"{card.created_at} with dsocr {card.dsocr_version}"
     if "begun_at" in made:
         device = f" on {made['device']}" if made.get("device") else ""
         yield "trained", f"{made['begun_at']} with dsocr {made.get('dsocr_version', 'of unknown version')}{device}"

@@ -8,20 +8,20 @@ import numpy as np
 from markupsafe import Markup
 
 from dsocr.document import PackedImage
-from dsocr.evaluation.metrics import stretches
+from dsocr.evaluation.metrics import align
 from dsocr.evaluation.scores import FAILURES, LineScore
 from dsocr.html import Thumbnails
 
 MOST_PICTURES = 12 * 2**20
 """Bytes of all images together."""
 MOST_TEXT = 5 * 2**20
-"""Characters of HTML, roughly, that lines without images may take."""
+"""CharacterErrors of HTML, roughly, that lines without images may take."""
 LONGEST = 1500
-"""Characters of a line that are shown; a loop may write many more."""
+"""CharacterErrors of a line that are shown; a loop may write many more."""
 
 _THUMBNAIL = (960, 320)
 _MARKUP = 450
-"""Characters of HTML around the texts of a line."""
+"""CharacterErrors of HTML around the texts of a line."""
 _SEED = 17
 _MOST = {"sample": 30, "worst": 30, "better": 20, "worse": 20, "failures": 30}
 
@@ -160,17 +160,17 @@ def other_lines(lines: Sequence[ReadLine], chapters: Sequence[Chapter]) -> tuple
 
 
 def differences(reference: str, prediction: str) -> tuple[list[tuple[str, str]], int]:
-    """Split a prediction into stretches tagged "del" (not read), "ins" (added) or "" (right).
+    """Split a prediction into align tagged "del" (not read), "ins" (added) or "" (right).
 
     Cut at `LONGEST` characters; the second value is how many are hidden.
     """
     parts: list[tuple[str, str]] = []
     shown = hidden = 0
-    for stretch in stretches(reference, prediction):
+    for span in align(reference, prediction):
         room = LONGEST - shown
-        length = max(len(stretch.written), len(stretch.read))
-        written, read = stretch.written[:room], stretch.read[:room]
-        parts += [("", written)] if stretch.right else [("del", written), ("ins", read)]
+        length = max(len(span.reference), len(span.prediction))
+        written, read = span.reference[:room], span.prediction[:room]
+        parts += [("", written)] if span.correct else [("del", written), ("ins", read)]
         shown += min(length, room)
         hidden += max(length - room, 0)
     return [(tag, text) for tag, text in parts if text], hidden

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dsocr.errors import DataError
-from dsocr.evaluation.calibration import CalibrationReport, budget_sentence
+from dsocr.evaluation.calibration import CalibrationReport
 from dsocr.evaluation.learning_curve import Forecast
 from dsocr.evaluation.report.plots import CurvePlot, budget_plot, curve_plots, forecast_plot, reliability_plot
 from dsocr.history import History, read_history
@@ -95,11 +95,11 @@ def render_calibration(report: CalibrationReport, name: str) -> str:
              for kind, found in report.kinds.items()}  # fmt: skip
     curves = [
         ("least confident first", report.budget),
-        ("estimated from confidences", report.foretold_budget),
-        ("most errors first (needs the truth)", report.best_budget),
+        ("estimated from confidences", report.estimated_budget),
+        ("most errors first (needs the truth)", report.ideal_budget),
     ]
     budget = plot_svg(budget_plot(curves, report.cer), "CER of the rest over lines checked", size=(6.0, 3.0))
-    rows = [(point_at(report.budget, share), point_at(report.foretold_budget, share)) for share in _CHECKED_SHARES]
+    rows = [(point_at(report.budget, share), point_at(report.estimated_budget, share)) for share in _CHECKED_SHARES]
     return render(
         __package__,
         "calibration.html.jinja",
@@ -109,5 +109,5 @@ def render_calibration(report: CalibrationReport, name: str) -> str:
         plots=plots,
         budget=budget,
         rows=rows,
-        summary=budget_sentence(report.budget),
+        summary=report.summary,
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dsocr.evaluation.calibration import Reliability
-from dsocr.evaluation.compare import Group
+from dsocr.evaluation.compare import ComparedGroup
 from dsocr.evaluation.learning_curve import FARTHEST, Forecast
 from dsocr.history import History
 from dsocr.html import BAR, PAPER, QUIET, counted, printable, run_colour
@@ -146,7 +146,7 @@ def reliability_plot(noun: str, found: Reliability) -> Callable[["Axes"], None]:
     def paint(axes: "Axes") -> None:
         axes.plot([0, 1], [0, 1], color=QUIET, linestyle=":", label="ideal")
         for place, (name, bins) in enumerate((("uncalibrated", found.bins_before), ("calibrated", found.bins_after))):
-            said, true = [one.said for one in bins], [one.true for one in bins]
+            said, true = [one.confidence for one in bins], [one.accuracy for one in bins]
             axes.plot(said, true, color=run_colour(1 - place), marker=".", label=name)
         axes.set_xlabel(f"confidence of {noun}")
         axes.set_ylabel("share that is right")
@@ -173,7 +173,7 @@ def budget_plot(curves: Sequence[tuple[str, Sequence[Checked]]], cer: float) -> 
     return paint
 
 
-def writers_plot(names: Sequence[str], groups: Sequence[Group]) -> Callable[["Axes"], None]:
+def writers_plot(names: Sequence[str], groups: Sequence[ComparedGroup]) -> Callable[["Axes"], None]:
     """Plot a row per writer or page, with a dot for its CER in each reading; the groups are sorted by their change."""
     shown = shown_groups(groups)
 
@@ -209,24 +209,24 @@ def writers_plot(names: Sequence[str], groups: Sequence[Group]) -> Callable[["Ax
     return paint
 
 
-def writers_size(groups: Sequence[Group]) -> tuple[float, float]:
+def writers_size(groups: Sequence[ComparedGroup]) -> tuple[float, float]:
     """Return the size in inches that a plot of these writers needs."""
     return 6.4, 1.0 + 0.24 * len(shown_groups(groups))
 
 
-def shown_groups(groups: Sequence[Group]) -> Sequence[Group]:
+def shown_groups(groups: Sequence[ComparedGroup]) -> Sequence[ComparedGroup]:
     """Return the groups that changed most both ways, as many as a plot shows."""
     half = MOST_WRITERS // 2
     return groups if len(groups) <= MOST_WRITERS else [*groups[:half], *groups[-half:]]
 
 
-def finite_cer(group: Group, place: int) -> float | None:
+def finite_cer(group: ComparedGroup, place: int) -> float | None:
     """Return the CER of a group in percent, cut where the plot ends; None without any text."""
     rate = group.cers[place].rate
     return 100 * min(rate, _CER_LIMIT) if math.isfinite(rate) else None
 
 
-def writers_label(names: Sequence[str], groups: Sequence[Group], unit: str) -> str:
+def writers_label(names: Sequence[str], groups: Sequence[ComparedGroup], unit: str) -> str:
     """Describe a plot of writers."""
     shown = len(shown_groups(groups))
     note = f" ({shown} of {len(groups)}, those that changed most)" if shown < len(groups) else ""

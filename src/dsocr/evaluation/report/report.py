@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dsocr.errors import DataError, typed
-from dsocr.evaluation.breakdown import Characters, Confusion, Groups
-from dsocr.evaluation.metrics import marked_differences, script_of, spoken_points
+from dsocr.evaluation.breakdown import CharacterErrors, Confusion, LineGroups
+from dsocr.evaluation.metrics import finite_or_none, format_points, mark_differences, script_of
 from dsocr.evaluation.report.contents import (
     ReportContents,
     commands,
@@ -28,8 +28,8 @@ from dsocr.evaluation.report.lines import (
 )
 from dsocr.evaluation.report.pages import curve_svg
 from dsocr.evaluation.report.plots import curve_plots
-from dsocr.evaluation.scorecard import FAILED, PROFILES, Scorecard
-from dsocr.evaluation.scores import FAILURES, Score, Scores, finite
+from dsocr.evaluation.scorecard import FAILURE_LABELS, PROFILE_LABELS, Scorecard
+from dsocr.evaluation.scores import FAILURES, Score, Scores
 from dsocr.evaluation.statistics import Interval
 from dsocr.html import counted, percent, printable, render
 from dsocr.runs import RunFolder, write_atomically
@@ -62,7 +62,7 @@ class Rate:
     @classmethod
     def of_score(cls, score: Score) -> "Rate":
         """The CER of a score."""
-        return cls(finite(score.cer.rate), score.intervals.get("cer"))
+        return cls(finite_or_none(score.cer.rate), score.intervals.get("cer"))
 
     @property
     def ends(self) -> tuple[float, float] | None:
@@ -162,7 +162,7 @@ def line_context(
         "left": left,
         "differences": differences,
         "longest": LONGEST,
-        "failed": FAILED,
+        "failed": FAILURE_LABELS,
         "seen": _WRITERS,
     }
 
@@ -170,19 +170,20 @@ def line_context(
 def score_changes(scores: Sequence[Score]) -> list[ChangeRow]:
     """List rates and counts of the readings, and how the last differs from the first."""
     rows = [
-        _rate_change("CER", [finite(score.cer.rate) for score in scores]),
-        _rate_change("WER", [finite(score.wer.rate) for score in scores]),
+        _rate_change("CER", [finite_or_none(score.cer.rate) for score in scores]),
+        _rate_change("WER", [finite_or_none(score.wer.rate) for score in scores]),
         _count_change("lines without an error", [(score.exact, score.lines) for score in scores], sign=-1),
     ]
     return rows + [
-        _count_change(FAILED[name], [(score.failures[name], score.lines) for score in scores]) for name in FAILURES
+        _count_change(FAILURE_LABELS[name], [(score.failures[name], score.lines) for score in scores])
+        for name in FAILURES
     ]
 
 
 def _rate_change(name: str, rates: Sequence[float | None]) -> ChangeRow:
     first, last = rates[0], rates[-1]
     worse_by = 0.0 if first is None or last is None else round(100 * (last - first), 6)  # less is rounding
-    change = f"{spoken_points(abs(worse_by), 2).removeprefix('+')}\N{NO-BREAK SPACE}points"
+    change = f"{format_points(abs(worse_by), 2).removeprefix('+')}\N{NO-BREAK SPACE}points"
     return _change_row(name, [(percent(rate, 2), "") for rate in rates], change, worse_by)
 
 
@@ -209,16 +210,16 @@ def _other_counts(card: Scorecard, names: Sequence[str]) -> list[ChangeRow]:
         "90th percentile of lines": [one.p90_line_cer for one in averages],
     }
     rows = [_rate_change(name, values) for name, values in means.items() if any(values)]
-    for profile, title in PROFILES.items():
+    for profile, title in PROFILE_LABELS.items():
         rates = [card.profiles[profile][name].cer for name in names] if profile in card.profiles else []
         if any(rate.length for rate in rates):
-            rows.append(_rate_change(title, [finite(rate.rate) for rate in rates]))
+            rows.append(_rate_change(title, [finite_or_none(rate.rate) for rate in rates]))
     return rows
 
 
 def rate_groups(card: Scorecard, names: Sequence[str]) -> list[tuple[str, str, list[RateGroup], int]]:
     """List the kinds of groups that have several: their title, kind, groups, and how many are not folded away."""
-    known = [_rate_group(_WRITERS[hand], scores, names) for hand, scores in card.by_hands.items()]
+    known = [_rate_group(_WRITERS[hand], scores, names) for hand, scores in card.by_writer_status.items()]
     kinds = [("Known and new writers", "writer", known, 10)]
     kinds += [
         (title, kind, _named_groups(card.groups.get(kind), kind, names), most) for kind, (title, most) in _KINDS.items()
@@ -226,11 +227,11 @@ def rate_groups(card: Scorecard, names: Sequence[str]) -> list[tuple[str, str, l
     return [row for row in kinds if len(row[2]) > 1]
 
 
-def _named_groups(groups: Groups | None, kind: str, names: Sequence[str]) -> list[RateGroup]:
+def _named_groups(groups: LineGroups | None, kind: str, names: Sequence[str]) -> list[RateGroup]:
     """List the groups of a kind, then all others together; none where every line is a group by itself."""
     if groups is None:
         return []
-    named = [_rate_group(group.name or f"no {kind} known", group.scores, names) for group in groups.shown]
+    named = [_rate_group(group.name or f"no {kind} known", group.scores, names) for group in groups.top]
     if all(group.lines == 1 for group in named):
         return []
     if groups.others_scores is not None:
@@ -241,10 +242,10 @@ def _named_groups(groups: Groups | None, kind: str, names: Sequence[str]) -> lis
 
 def _rate_group(name: str, scores: Scores, names: Sequence[str]) -> RateGroup:
     chosen: list[Score | None] = [getattr(scores, model) for model in names]
-    return RateGroup(name, scores.last.lines, [Rate.of_score(score) if score else None for score in chosen])
+    return RateGroup(name, scores.final.lines, [Rate.of_score(score) if score else None for score in chosen])
 
 
-def character_tables(characters: Mapping[str, Characters]) -> dict[str, Any] | None:
+def character_tables(characters: Mapping[str, CharacterErrors]) -> dict[str, Any] | None:
     """Tabulate which characters are misread: a map, the commonest pairs, and what was left out and added."""
     names, counted_ = list(characters), list(characters.values())
     last = counted_[-1]
@@ -268,8 +269,8 @@ def character_tables(characters: Mapping[str, Characters]) -> dict[str, Any] | N
         "missed": [
             (letter(one.character), one.errors, one.count) for one in last.by_character if one.character is not None
         ][:_ROWS],
-        "deleted": [(letter(sign), count) for sign, count in last.deleted.shown[:_ROWS]],
-        "inserted": [(letter(sign), count) for sign, count in last.inserted.shown[:_ROWS]],
+        "deleted": [(letter(one.character), one.count) for one in last.deleted.top[:_ROWS]],
+        "inserted": [(letter(one.character), one.count) for one in last.inserted.top[:_ROWS]],
     }
 
 
@@ -323,8 +324,8 @@ def render_markdown(contents: ReportContents) -> str:
         commands=commands(contents),
         code=code_span,
         plain=_plain,
-        marked=marked_differences,
-        failed=FAILED,
+        marked=mark_differences,
+        failed=FAILURE_LABELS,
     )
 
 

@@ -1,0 +1,301 @@
+"""Intervals have their coverage and give none where the data cannot; paired tests agree with enumeration and SciPy."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from dsocr.evaluation.metrics import ErrorRate
+from dsocr.evaluation.statistics import (
+    Clusters,
+    Interval,
+    PairedErrors,
+    Quantity,
+    clusters_of,
+    difference_interval,
+    effective_count,
+    freedom_of_one_cluster,
+    interval_of,
+    interval_of_sums,
+    jackknife,
+    moderate,
+    permutation_test,
+    sign_test,
+    skew_shift,
+    student_quantile,
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    writer: str | None = None
+    page: str | None = None
+
+
+def writers(*of_line: int) -> Clusters:
+    return Clusters("writer", np.array(of_line, dtype=np.intp))
+
+
+def interval_over_writers(errors: list[int], length: int, of: Quantity = "characters") -> Interval:
+    """Return the interval of one line per writer."""
+    return interval_of([ErrorRate(count, length) for count in errors], writers(*range(len(errors))), of=of)
+
+
+def bounds_of(interval: Interval) -> tuple[float, float]:
+    assert interval.bounds is not None, interval.reason
+    return interval.bounds
+
+
+@pytest.mark.parametrize("freedom", [1, 2.5, 30, math.inf])
+def test_student_quantiles_are_those_of_scipy(freedom: float) -> None:
+    assert student_quantile(0.95, freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("lines", "unit", "count"),
+    [
+        pytest.param([Line(f"w{n % 5}", f"p{n}") for n in range(20)], "writer", 5, id="five writers"),
+        pytest.param([Line(f"w{n % 4}", f"p{n % 7}") for n in range(20)], "page", 7, id="four writers, seven pages"),
+        pytest.param([Line("w", f"p{n % 2}") for n in range(20)], "line", 20, id="one writer, two pages"),
+        pytest.param([Line(f"w{n % 6}" if n < 18 else None) for n in range(20)], "writer", 7, id="unnamed are one"),
+        pytest.param([], "line", 0, id="no line"),
+    ],
+)
+def test_lines_are_clustered_by_the_widest_known_unit(lines: list[Line], unit: str, count: int) -> None:
+    clusters = clusters_of(lines)
+    assert (clusters.unit, clusters.count) == (unit, count)
+
+
+@pytest.mark.parametrize(
+    ("errors", "of"),
+    [
+        pytest.param([1, 2, 3, 1], "characters", id="four writers"),
+        pytest.param([0] * 8, "characters", id="no error"),
+        pytest.param([0] * 20 + [9], "characters", id="one has all the errors"),
+        pytest.param([2] * 8, "characters", id="no spread"),
+        pytest.param([10] * 8, "lines", id="a share of all"),
+    ],
+)
+def test_no_interval_is_given_without_evidence(errors: list[int], of: Quantity) -> None:
+    interval = interval_over_writers(errors, 10, of)
+    assert interval.bounds is None
+    assert str(interval) == interval.reason
+
+
+def test_intervals_keep_to_their_range() -> None:
+    low, high = bounds_of(interval_over_writers([20, 35, 8, 12, 90, 14], 10))
+    assert 0 < low < 179 / 60 < high < math.inf, "an error rate can exceed 1"
+    low, high = bounds_of(interval_over_writers([9, 10, 10, 8, 10, 3], 10, "lines"))
+    assert 0 < low < 50 / 60 < high < 1, "a share cannot"
+    assert str(Interval(0.1, 0.159, 0.95, "writer", 20)) == "95 % CI 10.0 to 15.9 %"
+
+
+@pytest.mark.parametrize(("spread", "freedom"), [(0.1, 1.5), (0.9, 1.5), (0.9, 40.0)])
+def test_a_moderated_error_is_between_estimate_and_prior(spread: float, freedom: float) -> None:
+    error = moderate(spread, freedom, 0.3**2, weight=1)
+    assert min(spread, 0.3) < error < max(spread, 0.3)
+    assert error**2 == pytest.approx((freedom * spread**2 + 0.09) / (freedom + 1))
+
+
+@pytest.mark.parametrize("count", [5, 6, 20, 1000])
+def test_one_cluster_that_makes_the_whole_spread_has_known_freedom(count: int) -> None:
+    part = np.zeros(count)
+    part[3] = 70
+    _, freedom = jackknife(part, np.full(count, 10.0), lambda some, all_: some / all_)
+    assert freedom == pytest.approx(freedom_of_one_cluster(count))
+
+
+def test_the_jackknife_error_of_a_mean_is_its_standard_error() -> None:
+    values = np.array([3.0, 5.0, 4.0, 9.0, 1.0, 2.0])
+    error, _ = jackknife(values, np.ones(6), lambda part, whole: part / whole)
+    assert error == pytest.approx(stats.sem(values))
+
+
+def test_effective_count_and_skew_shift() -> None:
+    assert effective_count(np.full(8, 30.0)) == pytest.approx(8)
+    assert effective_count(np.array([1e6, 1, 1, 1])) == pytest.approx(1, abs=1e-4)
+    # Johnson's shift of a mean of 25 with skewness 2 is 2 (1 + 2 x 1.96^2) / (6 x 5) standard errors.
+    assert skew_shift(2, 25, 0.95) == pytest.approx(2 * (1 + 2 * 1.959964**2) / 30, rel=1e-6)
+
+
+def test_a_few_similar_writers_do_not_make_the_interval_narrow() -> None:
+    few, many = (bounds_of(interval_over_writers([10, 10, 11, 10, 10] * times, 100)) for times in (1, 40))
+    assert few[1] / few[0] > 2
+    assert many[1] / many[0] < 1.1
+
+
+def test_an_interval_extends_further_up_than_down() -> None:
+    """A small test set more often lacks a hard writer or a loop than an easy writer."""
+    low, high = bounds_of(interval_over_writers([9, 12, 8, 14, 10, 11], 100))
+    assert high / (64 / 600) > 1.2 * (64 / 600) / low
+
+
+def test_writers_can_differ_less_when_most_words_are_wrong() -> None:
+    errors = [90, 88, 92, 91, 87, 90]
+    assert bounds_of(interval_over_writers(errors, 100, "words"))[1] < 1.3
+    assert bounds_of(interval_over_writers(errors, 100, "characters"))[1] > 1.8
+
+
+counts = st.tuples(st.integers(0, 40), st.integers(0, 400), st.integers(0, 60))
+
+
+@given(st.lists(counts, max_size=40), st.sampled_from(get_args(Quantity)))
+def test_an_interval_contains_its_rate_or_has_a_reason(rows: list[tuple[int, int, int]], of: Quantity) -> None:
+    lines = [ErrorRate(min(errors, length) if of == "lines" else errors, length) for _, errors, length in rows]
+    interval = interval_of(lines, clusters_of([Line(f"w{writer}") for writer, *_ in rows]), of=of)
+    pooled = sum(lines, ErrorRate())
+    if interval.bounds is None:
+        assert interval.reason
+    else:
+        low, high = interval.bounds
+        assert low <= pooled.rate * (1 + 1e-9)
+        assert pooled.rate * (1 - 1e-9) <= high < math.inf
+
+
+def simulate(seed: int, repeats: int) -> Iterator[tuple[Clusters, np.ndarray, np.ndarray, np.random.Generator]]:
+    """Draw twelve writers with uneven numbers of lines: clusters, lengths of the lines, and relative error rates."""
+    random = np.random.default_rng(seed)
+    for _ in range(repeats):
+        of_line = np.repeat(np.arange(12), 1 + random.negative_binomial(2, 0.1, 12))
+        lengths = random.integers(12, 60, of_line.size)
+        yield Clusters("writer", of_line), lengths, np.exp(0.6 * random.normal(size=12) - 0.18), random
+
+
+def test_intervals_have_their_coverage() -> None:
+    """`benchmarks/intervals.py` has the long table."""
+    covered, truth = [], 0.12
+    for clusters, lengths, writer_rates, random in simulate(5, 1000):
+        errors = random.poisson(truth * writer_rates[clusters.of_line] * lengths)
+        interval = interval_of_sums(errors.astype(float), lengths.astype(float), clusters)
+        if interval.bounds is not None:
+            covered.append(interval.bounds[0] <= truth <= interval.bounds[1])
+    assert len(covered) >= 990
+    assert 0.92 <= np.mean(covered) <= 0.97
+
+
+def paired(first: list[float], second: list[float], of_line: list[int] | None = None) -> PairedErrors:
+    """Pair lines of ten characters, each by a different writer unless given."""
+    clusters = writers(*(range(len(first)) if of_line is None else of_line))
+    return PairedErrors(np.array(first), np.array(second), np.full(len(first), 10.0), clusters)
+
+
+pairs = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30), st.integers(0, 7)), min_size=5, max_size=40)
+
+
+@given(pairs)
+def test_exchanging_the_systems_negates_the_interval(rows: list[tuple[int, int, int]]) -> None:
+    first, second, names = ([*map(float, column)] for column in zip(*rows, strict=True))
+    places = [sorted(set(names)).index(name) for name in names]
+    there, back = difference_interval(paired(first, second, places)), difference_interval(paired(second, first, places))
+    assert there.reason == back.reason
+    if there.bounds is not None:
+        low, high = there.bounds
+        assert low <= (sum(second) - sum(first)) / (10 * len(rows)) <= high
+        assert back.bounds == pytest.approx((-high, -low), abs=1e-9)
+
+
+def test_a_few_similar_gains_do_not_make_the_interval_narrow() -> None:
+    few, many = (
+        bounds_of(difference_interval(paired([5.0, 5.0, 6.0, 5.0, 5.0] * times, [2.0] * 5 * times)))
+        for times in (1, 40)
+    )
+    assert few[1] - few[0] > 0.3
+    assert many[1] - many[0] < 0.03
+    low, high = bounds_of(difference_interval(paired([5, 4, 6, 3, 5, 4, 7, 5], [2, 3, 3, 1, 2, 2, 3, 3])))
+    assert low < -20 / 80 < high < 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param([1, 2, 3, 4], [0, 0, 1, 0], id="four writers"),
+        pytest.param([1.0] * 6, [1.0] * 6, id="no difference"),
+        pytest.param([2.0] * 6, [1.0] * 6, id="no spread"),
+        pytest.param([5.0] + [0.0] * 19, [0.0] * 20, id="one differs"),
+        pytest.param([900.0] + [5.0, 4.0, 6.0] * 4, [3.0] * 13, id="one loops"),
+    ],
+)
+def test_no_interval_of_a_difference_is_given_without_evidence(first: list[float], second: list[float]) -> None:
+    interval = difference_interval(paired(first, second))
+    assert interval.bounds is None
+    assert interval.reason
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "p", "smallest"),
+    [
+        pytest.param([5, 5, 5, 5, 5], [1, 2, 3, 1, 2], 2 / 32, 2 / 32, id="five of five better"),
+        pytest.param([1, 5], [5, 1], 1.0, 0.5, id="one up, one down"),
+        pytest.param([5, 5, 5], [1, 5, 5], 1.0, 1.0, id="a single one differs"),
+        pytest.param([1, 1], [1, 1], 1.0, 1.0, id="nothing differs"),
+    ],
+)
+def test_few_clusters_are_tested_exactly(first: list[float], second: list[float], p: float, smallest: float) -> None:
+    tested = permutation_test(paired(first, second))
+    assert (tested.p, tested.smallest_p, tested.exact) == (p, smallest, True)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=8))
+def test_the_exact_test_counts_all_swaps(rows: list[tuple[int, int]]) -> None:
+    changes = [second - first for first, second in rows]
+    swaps = [sum(s * c for s, c in zip(signs, changes, strict=True)) for signs in product((1, -1), repeat=len(rows))]
+    expected = sum(abs(value) >= abs(sum(changes)) for value in swaps) / len(swaps)
+    tested = permutation_test(paired([float(first) for first, _ in rows], [float(second) for _, second in rows]))
+    assert tested.p == pytest.approx(expected)
+
+
+def test_many_clusters_are_tested_as_by_scipy_and_reproducibly() -> None:
+    random = np.random.default_rng(1)
+    first = random.poisson(5, 60).astype(float)
+    second = first + random.integers(-2, 2, 60)
+    theirs = stats.permutation_test(
+        (first, second), lambda a, b: abs(np.sum(a - b)), permutation_type="samples", alternative="greater", rng=2
+    )
+    ours = permutation_test(paired([*first], [*second]))
+    assert not ours.exact
+    assert ours.p == pytest.approx(theirs.pvalue, abs=0.015)
+    many = paired([*random.integers(0, 9, 2500)], [*random.integers(0, 7, 2500)])
+    assert permutation_test(many, seed=3) == permutation_test(many, seed=3)
+
+
+@pytest.mark.parametrize(("better", "worse"), [(5, 5), (5, 0), (1, 9), (540, 470)])
+def test_the_sign_test_is_the_binomial_test(better: int, worse: int) -> None:
+    assert sign_test(better, worse) == pytest.approx(stats.binomtest(better, better + worse).pvalue, rel=1e-9)
+    assert sign_test(0, 0) == 1
+
+
+def test_lines_of_one_writer_are_swapped_together() -> None:
+    """Twenty better lines are strong evidence by different writers, and none if one writer wrote them."""
+    first, second = [5.0] * 20, [1.0, 2.0] * 10
+    assert permutation_test(paired(first, second)).p < 0.001
+    assert permutation_test(paired(first, second, [0] * 20)).p == 1.0
+
+
+def test_equal_systems_are_called_different_one_time_in_twenty() -> None:
+    random = np.random.default_rng(8)
+    found = 0
+    for _ in range(400):
+        rates = 8 * random.lognormal(0, 0.6, 10)
+        first, second = random.poisson(rates).astype(float), random.poisson(rates).astype(float)
+        found += permutation_test(paired([*first], [*second])).p <= 0.05
+    assert found / 400 <= 0.07
+
+
+def test_intervals_of_a_difference_have_their_coverage() -> None:
+    covered = []
+    for clusters, lengths, writer_rates, random in simulate(9, 400):
+        rates = 0.2 * writer_rates[clusters.of_line] * lengths
+        gains = (0.5 * np.exp(0.3 * random.normal(size=12) - 0.045))[clusters.of_line]
+        first, second = random.poisson(rates).astype(float), random.poisson(rates * gains).astype(float)
+        interval = difference_interval(PairedErrors(first, second, lengths.astype(float), clusters))
+        if interval.bounds is not None:
+            covered.append(interval.bounds[0] <= -0.1 <= interval.bounds[1])
+    assert len(covered) >= 380
+    assert 0.92 <= np.mean(covered) <= 0.98
