@@ -5,8 +5,8 @@
 The server runs in another process on a free port of this machine. First its capacity is measured with clients that
 send the next request as soon as they are answered. Then requests arrive at `--times` that rate for `--seconds`, one in
 twenty of them hostile: an empty body, a damaged image, one of too many pixels, one of extreme aspect ratio, a body that
-is announced and never sent, and a client that disconnects at once. Meanwhile `--half-open` connections send the
-beginning of a header again and again, and one client asks for /healthz every second.
+is announced and never sent, and a client that disconnects at once. Meanwhile `--half-open` connections send half a
+header again and again, and one client asks for /healthz every second.
 """
 
 import argparse
@@ -47,7 +47,7 @@ class Results:
 
 
 def png_header(width: int, height: int) -> bytes:
-    """The beginning of a PNG of that size."""
+    """The first chunk of a PNG of that size."""
     head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     chunk = b"IHDR" + head
     return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
@@ -134,7 +134,7 @@ async def flood(port: int, images: list[bytes], rate: float, seconds: float, wat
 
 
 async def stay_half_open(port: int, until: float) -> None:
-    """Send the beginning of a header, again and again as the server closes the connection."""
+    """Send half a header, again each time that the server closes the connection."""
     while time.monotonic() < until:
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

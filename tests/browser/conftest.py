@@ -86,15 +86,15 @@ def open_page(browser: Browser) -> Iterator[Open]:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A workbench for all tests; `store` puts its lines back as they were."""
+    """One workbench for all tests; `store` resets it."""
     with serving(tmp_path_factory.mktemp("bench")) as served:
         yield served
 
 
 @pytest.fixture
 def store(served: Served) -> Iterator[Store]:
-    """What the workbench keeps, at its beginning."""
-    served.begin_again()
+    """The workbench's store in its initial state."""
+    served.reset()
     store = Store.open(served.corrections)
     yield store
     store.close()
@@ -102,7 +102,7 @@ def store(served: Served) -> Iterator[Store]:
 
 @pytest.fixture
 def new_window(browser: Browser, served: Served, store: Store) -> Iterator[OpenWindow]:
-    """The function that gives a window of a visitor of its own, not opened yet; a fault in one fails the test."""
+    """A function that makes a window of a new visitor, without a page yet; a script error fails the test."""
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
 

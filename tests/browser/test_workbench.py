@@ -1,4 +1,4 @@
-"""A workbench as its users have it: lines corrected, walked, parted, joined and exported in a real browser."""
+"""Correcting, splitting, joining and exporting lines in a real browser."""
 
 import http.client
 from urllib.parse import urlsplit
@@ -13,7 +13,7 @@ from tests.browser.workbench import FIELD, Served, texts
 from tests.workbench.fakes import TEXTS
 
 
-def test_a_line_is_corrected_accepted_and_taken_back(window: Page, store: Store) -> None:
+def test_accept_and_undo(window: Page, store: Store) -> None:
     field = window.get_by_label(FIELD)
     expect(field).to_have_value(TEXTS[0][0])
     field.fill("исправленная строка")
@@ -28,7 +28,7 @@ def test_a_line_is_corrected_accepted_and_taken_back(window: Page, store: Store)
     assert texts(store)[0] == TEXTS[0][0]
 
 
-def test_lines_are_walked_clicked_parted_joined_and_marked(window: Page, store: Store) -> None:
+def test_select_split_join_and_mark_lines(window: Page, store: Store) -> None:
     field = window.get_by_label(FIELD)
     field.press("Alt+ArrowDown")
     expect(field).to_have_value(TEXTS[0][1])
@@ -58,7 +58,7 @@ def test_lines_are_walked_clicked_parted_joined_and_marked(window: Page, store: 
     assert texts(store) == [text for page in TEXTS for text in page]
 
 
-def test_what_was_written_on_the_next_line_is_joined_with_it(window: Page, store: Store) -> None:
+def test_joining_takes_the_draft_of_the_next_line(window: Page, store: Store) -> None:
     field = window.get_by_label(FIELD)
     field.press("Alt+ArrowDown")
     expect(field).to_have_value(TEXTS[0][1])
@@ -73,7 +73,7 @@ def test_what_was_written_on_the_next_line_is_joined_with_it(window: Page, store
     expect(field).to_have_value(TEXTS[0][0])
 
 
-def test_words_parted_by_a_line_break_are_not_run_together(window: Page, store: Store) -> None:
+def test_line_breaks_in_a_text_become_spaces(window: Page, store: Store) -> None:
     field = window.get_by_label(FIELD)
     store.review(store.lines()[1], "раз\nдва", State.READ, who="another")
     field.press("Alt+ArrowDown")
@@ -85,7 +85,7 @@ def test_words_parted_by_a_line_break_are_not_run_together(window: Page, store: 
     assert texts(store)[1] == "раз два!"
 
 
-def test_a_key_that_is_held_accepts_one_line(window: Page, store: Store) -> None:
+def test_a_held_key_accepts_one_line(window: Page, store: Store) -> None:
     field = window.get_by_label(FIELD)
     for _ in range(5):
         window.keyboard.down("Enter")
@@ -98,7 +98,7 @@ def test_a_key_that_is_held_accepts_one_line(window: Page, store: Store) -> None
     assert [line.state for line in store.lines()].count(State.ACCEPTED) == 1
 
 
-def test_letters_that_a_keyboard_writes_with_control_and_alt_are_no_commands(window: Page, store: Store) -> None:
+def test_ctrl_alt_types_letters(window: Page, store: Store) -> None:
     field = window.get_by_label(FIELD)
     field.press("Control+Alt+u")
     field.press("Alt+ArrowDown")
@@ -106,7 +106,7 @@ def test_letters_that_a_keyboard_writes_with_control_and_alt_are_no_commands(win
     assert store.history() == []
 
 
-def test_the_most_doubtful_comes_first_and_work_can_be_written_out(window: Page, served: Served) -> None:
+def test_order_by_doubt_and_export(window: Page, served: Served) -> None:
     window.get_by_text("most doubtful first").click()
     expect(window.get_by_label(FIELD)).to_have_value(TEXTS[0][0])
     window.get_by_label(FIELD).fill("выгруженная строка")

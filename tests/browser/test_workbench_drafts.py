@@ -1,4 +1,4 @@
-"""What is written in a workbench and not accepted, in one window and in several, on slow and bad connections."""
+"""Texts that are typed and not accepted: with several windows, reloads, and slow or bad connections."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from tests.browser.workbench import FIELD, OpenWindow, choose, texts
 from tests.workbench.fakes import TEXTS
 
 
-def test_what_was_written_is_not_lost_by_looking_elsewhere(window: Page, store: Store) -> None:
+def test_drafts_survive_moving_between_lines(window: Page, store: Store) -> None:
     field = window.get_by_label(FIELD)
     field.fill("ещё не принято")
     field.press("Alt+ArrowDown")
@@ -45,13 +45,13 @@ def test_two_windows_do_not_overwrite_each_other(window: Page, new_window: OpenW
     expect(window.get_by_text("Somebody else changed this line to “from the other”")).to_be_visible()
     expect(window.get_by_label(FIELD)).to_have_value("from here, not sent yet")
     assert texts(store)[0] == "from the other"
-    window.get_by_label(FIELD).press("Enter")  # it was told, and means it
+    window.get_by_label(FIELD).press("Enter")  # a second time, on purpose
     expect(window.get_by_label(FIELD)).to_have_value(TEXTS[0][1])
     assert texts(store)[0] == "from here, not sent yet"
 
 
 TIMERS_IN_ANOTHER_ORDER = """(() => {
-    // what waits for the connection, ten milliseconds at a time, goes out when it is there: here the last to wait first
+    // NiceGUI polls every 10 ms for the connection before it sends; here the last message goes out first
     const wait = window.setTimeout.bind(window), held = [];
     window.setTimeout = (go, ms, ...rest) => {
         if (ms !== 10 || window.did_handshake) return wait(go, ms, ...rest);
@@ -63,7 +63,7 @@ TIMERS_IN_ANOTHER_ORDER = """(() => {
 })()"""
 
 
-def test_what_was_typed_before_the_connection_is_what_is_accepted(new_window: OpenWindow, store: Store) -> None:
+def test_text_typed_before_the_connection_is_accepted(new_window: OpenWindow, store: Store) -> None:
     window = new_window()
     window.add_init_script(TIMERS_IN_ANOTHER_ORDER)
     held: list[WebSocketRoute] = []
@@ -81,7 +81,7 @@ def test_what_was_typed_before_the_connection_is_what_is_accepted(new_window: Op
     assert [line.state for line in store.lines()].count(State.ACCEPTED) == 1
 
 
-def test_what_was_written_is_there_when_the_page_is_loaded_again(window: Page, store: Store) -> None:
+def test_drafts_survive_a_reload_and_another_language(window: Page, store: Store) -> None:
     field = window.get_by_label(FIELD)
     field.press("Alt+ArrowDown")
     expect(field).to_have_value(TEXTS[0][1])
@@ -97,7 +97,7 @@ def test_what_was_written_is_there_when_the_page_is_loaded_again(window: Page, s
     assert texts(store)[:3] == [TEXTS[0][0], "не принято", ""]
 
 
-def test_what_was_written_stays_where_another_window_removed_the_line(window: Page, store: Store) -> None:
+def test_the_draft_of_a_removed_line_stays(window: Page, store: Store) -> None:
     field = window.get_by_label(FIELD)
     field.press("Alt+ArrowDown")
     expect(field).to_have_value(TEXTS[0][1])
@@ -105,15 +105,15 @@ def test_what_was_written_stays_where_another_window_removed_the_line(window: Pa
     store.join(store.lines()[0], who="another")
     expect(window.get_by_text("Somebody else removed this line")).to_be_visible()
     field.press("Enter")
-    expect(window.locator(".q-notification__badge")).to_have_text("2")  # told again
+    expect(window.locator(".q-notification__badge")).to_have_text("2")  # notified again
     expect(field).to_have_value("написано напрасно")
-    field.fill("вторая строка")  # as it was: nothing is written there
+    field.fill("вторая строка")  # as stored: no draft any more
     field.press("Alt+ArrowDown")
     expect(field).to_have_value("")
     store.undo("another")
 
 
-def test_from_a_removed_line_where_nothing_was_written_one_goes_on(window: Page, store: Store) -> None:
+def test_a_removed_line_without_a_draft_is_left(window: Page, store: Store) -> None:
     field = window.get_by_label(FIELD)
     field.press("Alt+ArrowDown")
     expect(field).to_have_value(TEXTS[0][1])
@@ -121,7 +121,7 @@ def test_from_a_removed_line_where_nothing_was_written_one_goes_on(window: Page,
     expect(field).to_have_value("")
 
 
-def test_what_somebody_wrote_takes_the_place_of_what_a_machine_read_meanwhile(window: Page, store: Store) -> None:
+def test_a_typed_text_replaces_what_a_model_read_meanwhile(window: Page, store: Store) -> None:
     field = window.get_by_label(FIELD)
     choose(window, TEXTS[0][1])
     field.press("Alt+ArrowDown")
@@ -136,7 +136,7 @@ def test_what_somebody_wrote_takes_the_place_of_what_a_machine_read_meanwhile(wi
     assert texts(store)[2] == "самой прочитано"
 
 
-def test_letters_typed_before_the_next_line_is_there_belong_to_it(new_window: OpenWindow, store: Store) -> None:
+def test_letters_typed_ahead_belong_to_the_next_line(new_window: OpenWindow, store: Store) -> None:
     window = new_window()
     held: list[Callable[[], None]] = []
     is_slow = False
@@ -153,7 +153,7 @@ def test_letters_typed_before_the_next_line_is_there_belong_to_it(new_window: Op
     is_slow = True
     field.press("Enter")
     window.keyboard.type("дальше")
-    field.press("Enter")  # nobody has seen yet what it would accept
+    field.press("Enter")  # the next line is not visible yet
     expect(field).to_have_value(TEXTS[0][1])
     while not held:
         window.wait_for_timeout(10)
@@ -165,8 +165,8 @@ def test_letters_typed_before_the_next_line_is_there_belong_to_it(new_window: Op
     assert [line.state for line in store.lines()].count(State.ACCEPTED) == 1
 
 
-def test_what_was_lost_on_its_way_is_told_again_and_done_once(new_window: OpenWindow, store: Store) -> None:
-    """Takes three seconds, after which the window says again what nobody answered."""
+def test_lost_messages_are_sent_again_and_carried_out_once(new_window: OpenWindow, store: Store) -> None:
+    """Takes three seconds, after which the browser sends again what was not answered."""
     window = new_window()
     lost: list[str | bytes] = []
 
@@ -194,7 +194,7 @@ def test_what_was_lost_on_its_way_is_told_again_and_done_once(new_window: OpenWi
     assert texts(store)[0] == "дважды сказано"
 
 
-def test_each_tab_takes_back_what_was_changed_in_it(window: Page, store: Store) -> None:
+def test_each_tab_undoes_its_own_changes(window: Page, store: Store) -> None:
     field = window.get_by_label(FIELD)
     field.press("Enter")
     expect(field).to_have_value(TEXTS[0][1])

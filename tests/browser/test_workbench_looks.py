@@ -1,4 +1,4 @@
-"""What a window of a workbench shows: on small and dark screens, in two languages, and to those who do not see it."""
+"""The appearance of a window: small and dark screens, two languages, accessibility."""
 
 import sqlite3
 from contextlib import closing
@@ -11,7 +11,7 @@ from tests.browser.workbench import FIELD, OpenWindow, Served
 from tests.workbench.fakes import TEXTS
 
 
-def test_a_line_without_a_picture_says_why(window: Page, served: Served, store: Store) -> None:
+def test_a_line_without_an_image_says_why(window: Page, served: Served, store: Store) -> None:
     with closing(sqlite3.connect(served.corrections)) as connection, connection:
         connection.execute("UPDATE line SET outline = '[[9000, 1, 9100, 9], [], []]' WHERE number = 2")
     window.get_by_label(FIELD).press("Alt+ArrowDown")
@@ -28,7 +28,7 @@ def test_a_line_without_a_picture_says_why(window: Page, served: Served, store: 
         pytest.param(1100, 2, id="small screen"),
     ],
 )
-def test_page_and_text_stand_where_there_is_room(window: Page, width: int, columns: int) -> None:
+def test_columns_fit_the_screen(window: Page, width: int, columns: int) -> None:
     window.set_viewport_size({"width": width, "height": 900})
     page = window.get_by_role("img", name="Page").bounding_box()
     field = window.get_by_label(FIELD).bounding_box()
@@ -38,37 +38,37 @@ def test_page_and_text_stand_where_there_is_room(window: Page, width: int, colum
     assert window.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_pictures_and_pages_have_names_for_those_who_do_not_see_them(window: Page) -> None:
+def test_images_have_accessible_names(window: Page) -> None:
     expect(window.get_by_role("img", name="Image of the line")).to_be_visible()
     expect(window.get_by_role("combobox", name="Page")).to_be_visible()
 
 
-def test_it_speaks_russian(window: Page) -> None:
+def test_russian(window: Page) -> None:
     window.get_by_text("Русский").click()
     expect(window.get_by_label("Текст строки")).to_have_value(TEXTS[0][0])
     expect(window.get_by_role("button", name="Принять (Enter)")).to_be_visible()
 
 
-def test_buttons_can_be_read_on_a_dark_screen(window: Page) -> None:
+def test_contrast_on_a_dark_screen(window: Page) -> None:
     window.emulate_media(color_scheme="dark")
     button = window.get_by_role("button", name="Export")
     expect(button).to_have_css("color", "rgb(147, 197, 253)")  # 9.9 to 1 on the ground; the light one has 2.7 to 1
 
 
-IS_IN_SIGHT = """() => {
+IS_IN_VIEW = """() => {
     const box = document.querySelector("[aria-current]").getBoundingClientRect();
     const seen = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
     return seen?.closest("[aria-current]") !== null && box.bottom < innerHeight;
 }"""
 
 
-def test_the_row_of_the_chosen_line_comes_into_sight(new_window: OpenWindow, store: Store) -> None:
+def test_the_selected_row_is_scrolled_into_view(new_window: OpenWindow, store: Store) -> None:
     words = [str(number) for number in range(14)]
     line = store.review(store.lines()[0], " ".join(words), State.READ, who="another")
     for number in reversed(range(1, 14)):
         line, _ = store.split(line, len(" ".join(words[:number])) + 1, who="another")
     window = new_window()
-    window.set_viewport_size({"width": 1100, "height": 600})  # half of the rows find room
+    window.set_viewport_size({"width": 1100, "height": 600})  # half of the rows fit
     window.goto("/")
     field, rows = window.get_by_label(FIELD), window.get_by_role("list")
     expect(field).to_have_value("0")
@@ -77,12 +77,12 @@ def test_the_row_of_the_chosen_line_comes_into_sight(new_window: OpenWindow, sto
             field.press(key)
         expect(field).to_have_value(end)
         expect(rows.locator("[aria-current]")).to_contain_text(end)
-        window.wait_for_function(IS_IN_SIGHT)
+        window.wait_for_function(IS_IN_VIEW)
 
     window.wait_for_function("document.querySelector('img[src*=\"picture/line\"]').complete")
-    window.keyboard.press("Alt+z")  # its answer comes after what the picture caused
+    window.keyboard.press("Alt+z")  # its answer comes after the image's effects
     expect(window.get_by_text("Nothing to undo in this window")).to_be_visible()
-    rows.evaluate("list => list.parentElement.scrollTop = 50")  # somebody looks around, while another works
+    rows.evaluate("list => list.parentElement.scrollTop = 50")  # the user scrolls while somebody else works
     store.review(store.lines()[10], "changed elsewhere", State.READ, who="another")
     expect(rows.get_by_text("changed elsewhere")).to_have_count(1)
     window.wait_for_timeout(100)

@@ -1,4 +1,4 @@
-"""A workbench in a process of its own, for a browser to open: how it is begun, and what its windows hold."""
+"""A workbench in another process, for a browser to open."""
 
 import os
 import socket
@@ -23,24 +23,24 @@ OpenWindow = Callable[[], Page]
 
 @dataclass(frozen=True)
 class Served:
-    """A workbench in a process of its own: where it answers, what it works in, and its corrections as they began."""
+    """A running workbench: its address, its work folder, and a copy of its initial corrections."""
 
     address: str
     work: Path
-    beginning: Path
+    initial: Path
 
     @property
     def corrections(self) -> Path:
         return self.work / "corrections.sqlite"
 
-    def begin_again(self) -> None:
-        """Put all lines back as they were when the workbench was opened."""
+    def reset(self) -> None:
+        """Restore all lines and forget all changes."""
         with closing(sqlite3.connect(self.corrections)) as connection:
-            connection.execute("ATTACH ? AS beginning", (str(self.beginning),))
+            connection.execute("ATTACH ? AS initial", (str(self.initial),))
             with connection:
                 for statement in (
                     "DELETE FROM line",
-                    "INSERT INTO line SELECT * FROM beginning.line",
+                    "INSERT INTO line SELECT * FROM initial.line",
                     "DELETE FROM change",
                     "INSERT INTO stamp DEFAULT VALUES",
                 ):
@@ -49,15 +49,15 @@ class Served:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[Served]:
-    """A workbench on two small pages in the folder, ended afterwards; it must not have met a bug."""
+    """A workbench on two small pages; its output must not contain a traceback."""
     source = make_pages(folder / "box")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "dsocr", "workbench", str(source), "--port", str(port), "--no-show", "--quiet"]
-    with (folder / "said.txt").open("w", encoding="utf-8") as said:
-        # NiceGUI would take it for a test of its own kind.
+    with (folder / "output.txt").open("w", encoding="utf-8") as output:
+        # otherwise NiceGUI believes that it is being tested
         environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
-        server = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=environment)
+        server = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
         try:
             until = time.monotonic() + 120
             while time.monotonic() < until:
@@ -65,20 +65,20 @@ def serving(folder: Path) -> Iterator[Served]:
                     socket.create_connection(("127.0.0.1", port), timeout=1).close()
                     break
                 except OSError:
-                    assert server.poll() is None, (folder / "said.txt").read_text(encoding="utf-8")
+                    assert server.poll() is None, (folder / "output.txt").read_text(encoding="utf-8")
                     time.sleep(0.1)
-            served = Served(f"http://127.0.0.1:{port}/", folder / "box.workbench", folder / "beginning.sqlite")
+            served = Served(f"http://127.0.0.1:{port}/", folder / "box.workbench", folder / "initial.sqlite")
             with (
                 closing(sqlite3.connect(served.corrections)) as now,
-                closing(sqlite3.connect(served.beginning)) as kept,
+                closing(sqlite3.connect(served.initial)) as kept,
             ):
                 now.backup(kept)
             yield served
         finally:
             server.terminate()
             server.wait(30)
-    assert "Traceback" not in (folder / "said.txt").read_text(encoding="utf-8")
-    if os.name == "posix":  # elsewhere a process that is ended is not asked
+    assert "Traceback" not in (folder / "output.txt").read_text(encoding="utf-8")
+    if os.name == "posix":  # elsewhere a process is ended without a signal
         assert [path.name for path in served.work.glob("corrections.sqlite*")] == ["corrections.sqlite"]
 
 
@@ -88,6 +88,6 @@ def texts(store: Store) -> list[str]:
 
 
 def choose(window: Page, text: str) -> None:
-    """Click on the line of this text in the list."""
+    """Click the line with this text in the list."""
     window.get_by_role("list").get_by_text(text, exact=True).click()
     expect(window.get_by_label(FIELD)).to_have_value(text)

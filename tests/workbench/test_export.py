@@ -130,8 +130,8 @@ def text_lines(content: str) -> list[tuple[str, str]]:
     root = etree.fromstring(content.encode())
     lines = []
     for line in root.iter("{*}TextLine"):
-        text = "".join(line.itertext("{*}Unicode")) or " ".join(part.get("CONTENT") for part in line.iter("{*}String"))
-        lines.append((line.get("ID") or line.get("id"), text.strip()))
+        texts = [part.text or part.get("CONTENT") or "" for part in line.iter("{*}Unicode", "{*}String")]
+        lines.append((line.get("ID") or line.get("id") or "", " ".join(texts).strip()))
     return lines
 
 

@@ -315,7 +315,7 @@ def _alto_baseline(data: bytes, line: Marked, outline: Outline) -> str:
 def _value(data: bytes, element: Marked, name: str) -> str:
     """An attribute as it is written, without its quotes."""
     found = attributes_of(data, element).get(name)
-    return data[found.value[0] + 1 : found.value[1] - 1].decode() if found else ""
+    return str(data[found.value[0] + 1 : found.value[1] - 1], "utf-8") if found else ""
 
 
 def _set(data: bytes, element: Marked, values: Mapping[str, str]) -> list[Edit]:
