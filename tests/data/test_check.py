@@ -40,6 +40,7 @@ def folder(tmp_path: Path) -> Path:
         document = (source / f"{name}.xml").read_text(encoding="utf-8")
         for number in range(3):
             left, right = 30 * number + 5, 30 * number + 28
+            document = document.replace('"10 25 60 25"', f'"{left} 35 {right} 35"', 1)
             document = document.replace(f'"{SQUARE}"', f'"{left},5 {right},5 {right},45 {left},45"', 1)
         write(source / f"{name}.xml", document)
     return prepare(source, tmp_path / "out", writer="(.+)_").folder

@@ -40,6 +40,7 @@ from dsocr.io.cropping import CropFailure, CroppedLine, CroppedPage, cropped_out
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, current_time, is_dataset
 from dsocr.io.processes import ProgressCallback, worker_processes
+from dsocr.outlines import outline_by_baselines
 from dsocr.text import TextChange, TextPolicy, is_blank
 
 DEFAULT_POLICY = TextPolicy()
@@ -127,6 +128,7 @@ def prepare(
                 recorder.add(result)
                 if progress:
                     progress(report.pages, total)
+        report.note_outlines()
         candidates = [_candidate(sample) for sample in work.journal.samples()]
         if not candidates:
             raise DataError(f"no sample is left{report.explain_empty()}", code="no-samples", where=source)
@@ -170,6 +172,8 @@ class _PageReader:
     def pages(self, report: SourceReport) -> Iterator[Page]:
         """The pages that have samples with a text."""
         for page in report.filter_pages(chain(self.source.items, self.format.read(self.source.path, self.columns))):
+            page, repaired = outline_by_baselines(page)
+            report.outlined_by_baselines += [line.where for line in repaired]
             # Group before the text policy, which drops lines: a page must not lose a line unnoticed.
             grouped = self.grouper.apply(self.names.apply(page, report), report)
             if (normalised := normalise_texts(grouped, report, self.text_policy)).lines:

@@ -42,6 +42,7 @@ class SourceReport:
     skipped: list[Skipped] = field(default_factory=list)
     unmatched: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     notes: list[str] = field(default_factory=list)
+    outlined_by_baselines: list[str] = field(default_factory=list)
     text_changes: dict[str, TextChanges] = field(default_factory=lambda: defaultdict(TextChanges))
     pages: int = 0
     reused: int = 0
@@ -56,6 +57,14 @@ class SourceReport:
     def note(self, message: str) -> None:
         """Record something that is no fault but worth knowing."""
         self.notes.append(message)
+
+    def note_outlines(self) -> None:
+        """Note how many lines were outlined by their baselines, and the first of them."""
+        if places := self.outlined_by_baselines:
+            examples = ", ".join(places[:MAX_EXAMPLES])
+            self.note(
+                f"{len(places)} lines have no outline or one off their baseline, so the baseline is used: {examples}"
+            )
 
     def add_unmatched(self, kind: str, pattern: str, name: str) -> None:
         """Record that the writer, page or document of an image is unknown."""

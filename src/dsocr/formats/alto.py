@@ -11,7 +11,7 @@ from typing import cast
 
 from lxml import etree
 
-from dsocr.document import Box, Line, Outline, Page, Point, Skipped, parse_points
+from dsocr.document import Box, Line, Outline, Page, Point, Skipped, bounds, parse_points
 from dsocr.errors import DataError
 from dsocr.formats.writing import PlacedWord, WholeImage, placed_words
 from dsocr.formats.xml import (
@@ -91,7 +91,7 @@ def _outline(element: etree._Element) -> Outline | None:
         return Outline.of_polygon(polygon, baseline)
     box = [whole_number(element, name) for name in ("HPOS", "VPOS", "WIDTH", "HEIGHT")]
     if any(side is None for side in box):
-        return None
+        return Outline(bounds(baseline), (), baseline) if len(baseline) >= 2 else None
     left, top, width, height = (side or 0 for side in box)
     return Outline((left, top, left + width, top + height), (), baseline)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lxml import etree
 
-from dsocr.document import Box, Line, Outline, Page, Point, Region, Skipped, format_points, parse_points
+from dsocr.document import Box, Line, Outline, Page, Point, Region, Skipped, bounds, format_points, parse_points
 from dsocr.formats.writing import WholeImage
 from dsocr.formats.xml import (
     Edit,
@@ -131,10 +131,10 @@ def _number_or_last(element: etree._Element, attribute: str) -> int:
 
 def _outline(element: etree._Element) -> Outline | None:
     """Of a line or a region."""
-    polygon = _points_of(element.find("{*}Coords"))
+    polygon, baseline = _points_of(element.find("{*}Coords")), _points_of(element.find("{*}Baseline"))
     if not polygon:
-        return None
-    outline = Outline.of_polygon(polygon, _points_of(element.find("{*}Baseline")))
+        return Outline(bounds(baseline), (), baseline) if len(baseline) >= 2 else None
+    outline = Outline.of_polygon(polygon, baseline)
     return replace(outline, polygon=()) if _known(element) == "box" else outline
 
 

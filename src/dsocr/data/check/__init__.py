@@ -9,6 +9,7 @@ from dsocr.data.check.image_checks import (
     check_distortion,
     check_inverted,
     check_line_heights,
+    check_outlines,
     check_sizes,
 )
 from dsocr.data.check.pair_checks import check_densities, check_neighbours
@@ -38,7 +39,7 @@ __all__ = ["Example", "Finding", "Findings", "check", "check_for_base"]
 _SAMPLE_CHECKS = (
     *(check_letters, check_habits, check_repeats),
     *(check_densities, check_neighbours),
-    *(check_brightness, check_inverted, check_sizes, check_line_heights),
+    *(check_brightness, check_inverted, check_sizes, check_line_heights, check_outlines),
     *(check_duplicates, check_near_duplicates),
 )
 _DATASET_CHECKS = (check_balance, check_crossing, check_hashes)

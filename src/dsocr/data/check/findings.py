@@ -56,6 +56,7 @@ REMEDIES = {
     "low-resolution": "Scan or cut it again with more pixels; enlarging adds nothing.",
     "inverted-image": "Invert it, or scan it like the others; a model learns a few odd ones badly.",
     "unusual-aspect": "Look at the image: split it into its lines, or cut the whole line.",
+    "outline-off-baseline": "Prepare again: lines are then cropped by their baselines. Or correct the outlines first.",
     "turned-image": "Rotate it in the source, or drop it, and prepare again.",
     "near-duplicate-image": "Keep the better of the two in the source, and prepare again.",
     "near-image-crosses": "Keep one of the two, or give both one --page or --writer, and prepare again.",

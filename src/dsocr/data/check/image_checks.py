@@ -55,6 +55,14 @@ def check_inverted(samples: Sequence[CheckedSample], findings: Findings) -> None
             findings.add("inverted-image", "warning", f"Writing is {kind}", item)
 
 
+def check_outlines(samples: Sequence[CheckedSample], findings: Findings) -> None:
+    """Find lines whose outline on the page is not around their baseline, so that the image shows something else."""
+    for item in samples:
+        if item.is_off_baseline:
+            message = "Outline of the line is off its baseline, so the image may show another part of the page"
+            findings.add("outline-off-baseline", "warning", message, item)
+
+
 def check_line_heights(samples: Sequence[CheckedSample], findings: Findings) -> None:
     """Find images of unusual height for their page: two lines in one, or part of a line."""
     pages: dict[tuple[str | None, ...], list[tuple[CheckedSample, int, int]]] = defaultdict(list)

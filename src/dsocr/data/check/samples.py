@@ -12,10 +12,11 @@ import numpy.typing as npt
 from PIL import Image
 
 from dsocr.data.dataset import Dataset
-from dsocr.document import Sample, Split
+from dsocr.document import Outline, Sample, Split
 from dsocr.errors import DataError
 from dsocr.images import decode_image, read_bytes
 from dsocr.io.processes import worker_processes
+from dsocr.outlines import is_off_baseline
 
 _BATCH = 64
 """Images per task of a worker process."""
@@ -67,8 +68,8 @@ class ImageStats:
 class CheckedSample:
     """A sample and its place (`split/metadata.jsonl:line`), with its image's SHA-256, (width, height) and statistics.
 
-    The last three are None if the image cannot be read; `error` then says why. The sample's geometry is dropped,
-    because all samples of a dataset are held in memory at once.
+    The last three are None if the image cannot be read; `error` then says why. `is_off_baseline` compares the outline
+    on the page with its baseline. The geometry itself is dropped, because all samples are held in memory at once.
     """
 
     where: str
@@ -77,6 +78,7 @@ class CheckedSample:
     size: tuple[int, int] | None = None
     stats: ImageStats | None = None
     error: str | None = None
+    is_off_baseline: bool = False
 
     @property
     def text(self) -> str:
@@ -131,8 +133,6 @@ def read_samples(dataset: Dataset, workers: int | None = None) -> Iterator[Check
     with worker_processes(workers) as pool:
         pending: deque[Future[list[CheckedSample]]] = deque()
         while batch := list(islice(samples, _BATCH)):
-            # A polygon takes more memory than all the rest of a sample, and no check needs it.
-            batch = [(where, replace(sample, geometry={})) for where, sample in batch]
             pending.append(pool.submit(_inspect_batch, batch))
             while len(pending) > pool.backlog:
                 yield from pool.result(pending.popleft())
@@ -146,11 +146,14 @@ def _inspect_batch(batch: Sequence[tuple[str, Sample]]) -> list[CheckedSample]:
 
 def _inspect(where: str, sample: Sample) -> CheckedSample:
     """Read and decode the image of a sample once."""
+    polygon, baseline = (tuple(map(tuple, sample.geometry.get(name) or ())) for name in ("polygon", "baseline"))
+    is_off = len(polygon) >= 3 and is_off_baseline(Outline.of_polygon(polygon, baseline))
+    sample = replace(sample, geometry={})
     digest = None
     try:
         data = read_bytes(sample.image)
         digest = hashlib.sha256(data).hexdigest()
         image = decode_image(data, name=sample.image).image
     except DataError as error:
-        return CheckedSample(where, sample, digest, error=error.message)
-    return CheckedSample(where, sample, digest, image.size, measure_image(image))
+        return CheckedSample(where, sample, digest, error=error.message, is_off_baseline=is_off)
+    return CheckedSample(where, sample, digest, image.size, measure_image(image), is_off_baseline=is_off)
