@@ -28,7 +28,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.source_report import SourceReport
 from dsocr.document import Sample, Split
 from dsocr.evaluation.compare import Comparison, System, compare, render_comparison
-from dsocr.evaluation.predictions import Text
+from dsocr.evaluation.predictions import MatchedText
 from dsocr.evaluation.scores import score_lines
 from dsocr.inference.generation import Generation
 from dsocr.inference.reader import Transcriber
@@ -109,7 +109,7 @@ def train(training: BackgroundTraining) -> Path:
 
 def read_again(
     run: Path, archive: Archive, pages: Mapping[int, StoredPage], lines: Sequence[StoredLine]
-) -> dict[str, Text]:
+) -> dict[str, MatchedText]:
     """What the new adapter reads, by the line's number."""
     reader = Transcriber.of_run(RunFolder(run))
 
@@ -119,7 +119,7 @@ def read_again(
             cut = zip((str(line.number) for line in own), archive.cut(page, own), strict=True)
             yield from ((name, image) for name, image in cut if isinstance(image, Image.Image))
 
-    return {one.id: Text(one.text, one.truncated) for one in reader.read(images())}
+    return {one.id: MatchedText(one.text, one.truncated) for one in reader.read(images())}
 
 
 def go_round(
@@ -165,7 +165,7 @@ def go_round(
         )
         for line in left
     ]
-    before = {str(line.number): Text(line.machine or "") for line in left}
+    before = {str(line.number): MatchedText(line.machine or "") for line in left}
     found = compare([System(name, score_lines(samples, read)) for name, read in (("before", before), ("after", after))])
     splits = Dataset.open(load_run_config(RunFolder(run).config).dataset).card.splits
     return Round(found, len(others) - len(left), {name.value: split.samples for name, split in splits.items()}, seconds)

@@ -13,7 +13,7 @@ from dsocr.errors import DataError
 from dsocr.evaluation.metrics import (
     ErrorRate,
     character_errors,
-    format_points,
+    format_difference,
     has_new_loop,
     is_empty,
     is_exact,
@@ -163,7 +163,7 @@ def test_separated_punctuation_counts_as_words(text: str, words: list[str]) -> N
     ],
 )
 def test_a_small_difference_does_not_look_like_zero(points: float, digits: int, text: str) -> None:
-    assert format_points(points, digits) == text
+    assert format_difference(points, digits) == text
 
 
 @pytest.mark.parametrize(

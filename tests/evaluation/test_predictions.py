@@ -1,17 +1,31 @@
-"""Predictions of other tools: what is read, whose line each is, and what is refused or counted in the open."""
+"""Predictions of other tools are read and matched with lines, and systems to compare come from the same lines."""
 
 import json
+import shutil
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
-from dsocr.errors import DataError
-from dsocr.evaluation.predictions import Matched, Missing, match, read_predictions
+from dsocr.errors import DataError, DsocrError
+from dsocr.evaluation.predictions import (
+    MatchedPredictions,
+    Missing,
+    NamedPath,
+    SystemsToCompare,
+    gather_systems,
+    match,
+    read_predictions,
+)
 from dsocr.io.encodings import text_encoding
+from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
 from tests.data.making import alto, page_xml, write
+from tests.evaluation.making_runs import make_evaluated_run, misread, read_better
 
 TEXTS = ["Ёж йод", "щука", "=1+1"]
 
@@ -32,12 +46,14 @@ SAMPLES = [sample(number, text) for number, text in enumerate(TEXTS)]
 PLACED = [sample(number, text, box=(10, 100 * number, 400, 100 * number + 60)) for number, text in enumerate(TEXTS)]
 
 
-def taken(path: Path, samples: list[Sample] = SAMPLES, *, missing: Missing = "refuse", **columns: str) -> Matched:
+def match_file(
+    path: Path, samples: list[Sample] = SAMPLES, *, missing: Missing = "error", **columns: str
+) -> MatchedPredictions:
     return match(read_predictions(path, columns), samples, TextPolicy(), missing=missing)
 
 
-def texts_of(matched: Matched) -> list[str]:
-    return [matched.predictions[name].text for name in sorted(matched.predictions)]
+def texts_of(matched: MatchedPredictions) -> list[str]:
+    return [matched.texts[name].text for name in sorted(matched.texts)]
 
 
 def jsonl(path: Path, *rows: object) -> Path:
@@ -60,7 +76,7 @@ def jsonl(path: Path, *rows: object) -> Path:
                 json.dumps({"image": f"D:\\x\\p_000{n}.PNG", "label": "?", "pred": TEXTS[n]}) + "\n" for n in (2, 1, 0)
             ),
             "by file name without suffix: 3 of 3 lines",
-            id="paths of another machine, the transcription beside what was read",
+            id="paths of another machine, with a reference column",
         ),
         pytest.param(
             "a.tsv",
@@ -84,21 +100,21 @@ def jsonl(path: Path, *rows: object) -> Path:
 )
 def test_tables_are_read_and_matched(name: str, content: str, how: str, tmp_path: Path) -> None:
     write(tmp_path / name, content)
-    matched = taken(tmp_path / name)
-    assert texts_of(matched) == TEXTS
-    assert how in matched.notes
+    found = match_file(tmp_path / name)
+    assert texts_of(found) == TEXTS
+    assert how in found.notes
 
 
 def test_columns_can_be_named(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", *({"line": f"p_000{n}", "best": text} for n, text in enumerate(TEXTS)))
-    assert texts_of(taken(path, id="line", text="best")) == TEXTS
+    assert texts_of(match_file(path, id="line", text="best")) == TEXTS
 
 
-def test_a_text_file_for_each_line_is_read_and_ground_truth_beside_it_is_not(tmp_path: Path) -> None:
+def test_a_text_file_per_line_is_read_without_its_ground_truth(tmp_path: Path) -> None:
     for n, text in enumerate(TEXTS):
         write(tmp_path / f"p_000{n}.pred.txt", f"{text}\n")
         write(tmp_path / f"p_000{n}.gt.txt", "правда\n")
-    assert texts_of(taken(tmp_path)) == TEXTS
+    assert texts_of(match_file(tmp_path)) == TEXTS
 
 
 def page_line(number: int, text: str, *, moved: int = 0) -> str:
@@ -109,141 +125,271 @@ def page_line(number: int, text: str, *, moved: int = 0) -> str:
     )
 
 
-def test_page_lines_are_matched_by_where_they_stand(tmp_path: Path) -> None:
+def test_page_lines_are_matched_by_position(tmp_path: Path) -> None:
     """In another order, a little moved, one more line than the dataset has."""
     lines = [page_line(n, text, moved=7) for n, text in enumerate([*TEXTS, "ещё"])]
     write(tmp_path / "export/page/p.xml", page_xml(f'<TextRegion id="r">{"".join(lines[::-1])}</TextRegion>'))
-    matched = taken(tmp_path / "export", PLACED)
-    assert texts_of(matched) == TEXTS
-    assert "by page and place on it: 3 of 3 lines" in matched.notes
-    assert any("1 predictions of no line of the split, not used: page/p.xml:" in remark for remark in matched.notes)
+    found = match_file(tmp_path / "export", PLACED)
+    assert texts_of(found) == TEXTS
+    assert "by page and position: 3 of 3 lines" in found.notes
+    assert any("page/p.xml:" in note for note in found.notes[2:])
 
 
-def test_alto_lines_are_matched_by_where_they_stand(tmp_path: Path) -> None:
+def test_alto_lines_are_matched_by_position(tmp_path: Path) -> None:
     lines = "".join(
         f'<TextLine HPOS="10" VPOS="{100 * n}" WIDTH="380" HEIGHT="55"><String CONTENT="{text}"/></TextLine>'
         for n, text in enumerate(TEXTS)
     )
     write(tmp_path / "p.xml", alto(lines))
-    assert texts_of(taken(tmp_path / "p.xml", PLACED)) == TEXTS
+    assert texts_of(match_file(tmp_path / "p.xml", PLACED)) == TEXTS
 
 
 def test_a_sample_that_is_a_whole_page_takes_its_lines_together(tmp_path: Path) -> None:
     lines = "".join(page_line(n, text) for n, text in enumerate(TEXTS))
     write(tmp_path / "p.xml", page_xml(f'<TextRegion id="r">{lines}</TextRegion>'))
-    matched = taken(tmp_path, [sample(1, "\n".join(TEXTS))])
-    assert texts_of(matched) == ["\n".join(TEXTS)]
-    assert not any("not used" in remark for remark in matched.notes)
+    found = match_file(tmp_path, [sample(1, "\n".join(TEXTS))])
+    assert texts_of(found) == ["\n".join(TEXTS)]
+    assert len(found.notes) == 2
 
 
-def test_two_pages_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+def test_pages_with_the_same_name_are_distinguished_by_folder(tmp_path: Path) -> None:
     samples = [sample(0, text, page=f"{box}/p", box=(10, 0, 400, 60)) for box, text in (("a", "раз"), ("b", "два"))]
     for box, text in (("a", "раз"), ("b", "два")):
         write(tmp_path / f"page/{box}/p.xml", page_xml(f'<TextRegion id="r">{page_line(0, text)}</TextRegion>'))
-    assert texts_of(taken(tmp_path, samples)) == ["раз", "два"]
-    with pytest.raises(DataError, match="2 pages of the dataset are called p"):
-        taken(tmp_path / "page/a", samples)
+    assert texts_of(match_file(tmp_path, samples)) == ["раз", "два"]
+    with pytest.raises(DataError) as caught:
+        match_file(tmp_path / "page/a", samples)
+    assert caught.value.code == "page-ambiguous"
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("rows", "code"),
     [
-        pytest.param(
-            [("p_0000", "а"), ("p_0002", "б")],
-            r"no prediction for 1 of 3 lines \(by file name without suffix\): test/images/p_0001.png",
-            id="a line is missing",
-        ),
-        pytest.param(
-            [("x", "а"), ("y", "б")], "none of the 2 predictions is of one of the 3 lines", id="another dataset"
-        ),
-        pytest.param(
-            [("p_0000", "а"), ("p_0000", "б")],
-            "a.tsv:2 and a.tsv:3 are both of the line test/images/p_0000.png, and differ",
-            id="one line twice",
-        ),
+        pytest.param([("p_0000", "а"), ("p_0002", "б")], "prediction-missing", id="a line is missing"),
+        pytest.param([("x", "а"), ("y", "б")], "nothing-matches", id="another dataset"),
+        pytest.param([("p_0000", "а"), ("p_0000", "б")], "prediction-ambiguous", id="one line twice"),
     ],
 )
-def test_what_does_not_fit_is_refused(rows: list[tuple[str, str]], message: str, tmp_path: Path) -> None:
+def test_predictions_that_do_not_match_are_rejected(rows: list[tuple[str, str]], code: str, tmp_path: Path) -> None:
     write(tmp_path / "a.tsv", "id\ttext\n" + "".join(f"{name}\t{text}\n" for name, text in rows))
-    with pytest.raises(DataError, match=message):
-        taken(tmp_path / "a.tsv")
+    with pytest.raises(DataError) as caught:
+        match_file(tmp_path / "a.tsv")
+    assert caught.value.code == code
 
 
-def test_what_was_not_plain_is_counted(tmp_path: Path) -> None:
-    rows = [("p_0000", unicodedata.normalize("NFD", "Ёж  йод")), ("p_0000", unicodedata.normalize("NFD", "Ёж  йод"))]
-    rows += [("p_0002", " "), ("p_0777", "?")]
+def test_everything_unusual_is_counted(tmp_path: Path) -> None:
+    rows = [("p_0000", unicodedata.normalize("NFD", "Ёж  йод"))] * 2 + [("p_0002", " "), ("p_0777", "?")]
     path = jsonl(tmp_path / "a.jsonl", *({"id": name, "text": text} for name, text in rows))
-    matched = taken(path, missing="empty")
-    assert texts_of(matched) == ["Ёж йод", "", ""]
-    assert matched.notes == [
-        "columns id and text",
-        "by file name without suffix: 2 of 3 lines",
-        "1 predictions of no line of the split, not used: a.jsonl:4",
-        "1 lines without a prediction, counted as empty: test/images/p_0001.png",
-        "1 predictions that stand there twice, alike",
-        "1 empty predictions",
-        "2 predictions changed by the dataset's text policy",
-        "1 predictions not in the normal form NFC, as references are",
-    ]
+    found = match_file(path, missing="empty")
+    assert texts_of(found) == ["Ёж йод", "", ""]
+    # Unused, missing, duplicate, empty, changed by the text policy, not NFC.
+    assert [note.split()[0] for note in found.notes[2:]] == ["1", "1", "1", "1", "2", "1"]
+    assert found.notes[2].endswith("a.jsonl:4")
+    assert found.notes[3].endswith("test/images/p_0001.png")
 
 
-def test_half_a_character_that_json_can_write_is_counted_as_one_sign(tmp_path: Path) -> None:
+def test_half_a_character_is_replaced_and_counted(tmp_path: Path) -> None:
     rows = (f'{{"id": "p_000{n}", "text": "да\\ud83d"}}\n' for n in range(3))
     write(tmp_path / "a.jsonl", "".join(rows))
-    matched = taken(tmp_path / "a.jsonl")
-    assert texts_of(matched) == ["да\ufffd"] * 3
-    assert "3 predictions with half a character, read as \ufffd" in matched.notes
+    found = match_file(tmp_path / "a.jsonl")
+    assert texts_of(found) == ["да\ufffd"] * 3
+    assert found.notes[2].startswith("3 ")
 
 
 def test_names_in_another_normal_form_are_the_same_names(tmp_path: Path) -> None:
     """macOS writes й in file names as two characters."""
     line = Sample("test/images/йод_1.png", Path("p.png"), "а", Split.TEST)
     path = jsonl(tmp_path / "a.jsonl", {"id": unicodedata.normalize("NFD", "йод_1"), "text": "а"})
-    assert texts_of(taken(path, [line])) == ["а"]
+    assert texts_of(match_file(path, [line])) == ["а"]
 
 
-def test_a_name_that_two_folders_have_is_not_guessed(tmp_path: Path) -> None:
+def test_an_ambiguous_name_does_not_match(tmp_path: Path) -> None:
     samples = [Sample(f"test/images/{box}/1.png", Path("p.png"), "а", Split.TEST) for box in "ab"]
     path = jsonl(tmp_path / "a.jsonl", {"id": "1.png", "text": "а"})
-    with pytest.raises(DataError, match="none of the 1 predictions"):
-        taken(path, samples)
+    with pytest.raises(DataError) as caught:
+        match_file(path, samples)
+    assert caught.value.code == "nothing-matches"
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content", "code"),
     [
-        pytest.param("a.jsonl", "", "the table is empty", id="an empty file"),
-        pytest.param(
-            "a.jsonl",
-            '{"id": "a", "text": "б"}\n{"id": "b", "text": null}\n',
-            "a.jsonl:2: has no 'text', which says what was read",
-            id="no text",
-        ),
-        pytest.param("a.jsonl", '{"id": "a"\n', "line 1 is not JSON", id="half a row"),
-        pytest.param("a.csv", "id,label\na,б\n", "no column is known to say what was read", id="only a transcription"),
-        pytest.param("a.csv", "line,text\na,б\n", "no column is known to say which line it is", id="no id"),
-        pytest.param("a.xml", "<x/>", "nothing here can be read as predictions", id="other XML"),
-        pytest.param("a.xml", page_xml(""), "holds no prediction", id="a page without lines"),
-        pytest.param("a.xml", '<PcGts xmlns="x"><Page><TextLine>', "the XML cannot be read", id="XML cut off"),
-        pytest.param("a.docx", "?", "nothing here can be read as predictions", id="another format"),
+        pytest.param("a.jsonl", '{"id": "a", "text": "б"}\n{"id": "b", "text": null}\n', "value-missing", id="no text"),
+        pytest.param("a.csv", "id,label\na,б\n", "column-missing", id="only a reference"),
+        pytest.param("a.csv", "line,text\na,б\n", "column-missing", id="no id"),
+        pytest.param("a.xml", "<x/>", "unknown-format", id="other XML"),
+        pytest.param("a.xml", page_xml(""), "no-predictions", id="a page without lines"),
+        pytest.param("a.docx", "?", "unknown-format", id="another format"),
     ],
 )
-def test_what_cannot_be_read_is_refused(name: str, content: str, message: str, tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_rejected(name: str, content: str, code: str, tmp_path: Path) -> None:
     write(tmp_path / name, content)
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError) as caught:
+        read_predictions(tmp_path / name)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        pytest.param("a.jsonl", "", id="an empty table"),
+        pytest.param("a.jsonl", '{"id": "a"\n', id="half a row"),
+        pytest.param("a.xml", '<PcGts xmlns="x"><Page><TextLine>', id="XML cut off"),
+    ],
+)
+def test_damaged_files_are_rejected(name: str, content: str, tmp_path: Path) -> None:
+    write(tmp_path / name, content)
+    with pytest.raises(DataError):
         read_predictions(tmp_path / name)
 
 
-def test_another_encoding_is_refused_with_its_name_and_read_when_it_is_given(tmp_path: Path) -> None:
+def test_columns_belong_to_tables_and_known_roles(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", {"id": "a", "text": "б"})
+    for columns, code in (({"txt": "text"}, "unknown-column-role"), ({"text": "best"}, "column-missing")):
+        with pytest.raises(DataError) as caught:
+            read_predictions(path, columns)
+        assert caught.value.code == code
+    with pytest.raises(DataError) as caught:
+        read_predictions(tmp_path, {"text": "best"})
+    assert caught.value.code == "not-a-table"
+
+
+def test_another_encoding_is_read_when_it_is_given(tmp_path: Path) -> None:
     write(tmp_path / "a.tsv", "id\ttext\np_0000\tСъешь ещё этих мягких булок\n", encoding="cp1251")
-    with pytest.raises(DataError, match="--encoding cp1251"):
+    with pytest.raises(DataError) as caught:
         read_predictions(tmp_path / "a.tsv")
+    assert "--encoding cp1251" in f"{caught.value} {caught.value.hint}"
     with text_encoding("cp1251"):
-        assert read_predictions(tmp_path / "a.tsv").found[0].text == "Съешь ещё этих мягких булок"
+        assert read_predictions(tmp_path / "a.tsv").predictions[0].text == "Съешь ещё этих мягких булок"
 
 
 def test_page_and_alto_in_one_folder_are_not_mixed(tmp_path: Path) -> None:
     write(tmp_path / "a.xml", page_xml(""))
     write(tmp_path / "b.xml", alto(""))
-    with pytest.raises(DataError, match="both 1 PAGE and 1 ALTO files"):
+    with pytest.raises(DataError) as caught:
         read_predictions(tmp_path)
+    assert caught.value.code == "mixed-formats"
+
+
+@pytest.fixture
+def run(small_dataset: Path, tmp_path: Path) -> RunFolder:
+    return make_evaluated_run(tmp_path / "poor", small_dataset, {"base": misread, "adapter": misread})
+
+
+@pytest.fixture
+def better(small_dataset: Path, tmp_path: Path) -> RunFolder:
+    return make_evaluated_run(tmp_path / "fair", small_dataset, {"base": misread, "adapter": read_better})
+
+
+@pytest.fixture
+def table(small_dataset: Path, tmp_path: Path) -> Path:
+    """Write another tool's predictions for the test split, without the first letter of each line."""
+    rows = ({"id": one.id, "text": one.text[1:]} for one in Dataset.open(small_dataset).samples(Split.TEST))
+    return jsonl(tmp_path / "kraken.jsonl", *rows)
+
+
+def changed(dataset: Path, folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """Copy a dataset and change its card."""
+    if folder != dataset:
+        shutil.copytree(dataset, folder)
+    card = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+    change(card)
+    (folder / "dataset.json").write_text(json.dumps(card), encoding="utf-8")
+    return folder
+
+
+def other_test_split(card: dict[str, Any]) -> None:
+    card["splits"]["test"]["sha256"] = "f" * 64
+
+
+def names(found: SystemsToCompare) -> list[str]:
+    return [system.name for system in found.systems]
+
+
+def code_of(*paths: object, **options: Any) -> str:
+    """Return the code of the error that gathering raises."""
+    with pytest.raises(DsocrError) as caught:
+        gather_systems([str(path) for path in paths], **options)
+    return caught.value.code
+
+
+def test_a_single_run_gives_base_and_adapter(better: RunFolder) -> None:
+    found = gather_systems([str(better.path)])
+    assert names(found) == ["base", "adapter"]
+    assert {line.id for line in found.systems[0].lines} == found.images.keys()
+    assert found.about["split"] == "test"
+
+
+def test_systems_keep_their_order_and_names(run: RunFolder, better: RunFolder, table: Path) -> None:
+    found = gather_systems([str(run.path), f"новая={better.path}", str(table)], base=True)
+    assert names(found) == ["base", "poor", "новая", "kraken"]
+    assert [line.cer.errors for line in found.systems[3].lines] == [1, 1, 1, 1]
+
+
+def test_predictions_alone_need_a_dataset(table: Path, small_dataset: Path) -> None:
+    assert code_of(table, f"b={table}") == "no-dataset"
+    assert names(gather_systems([str(table), f"b={table}"], dataset=small_dataset)) == ["kraken", "b"]
+    assert code_of(table, base=True, dataset=small_dataset) == "no-run"
+    assert code_of(table.parent / "nothing") == "no-such-file"
+
+
+def test_a_name_stands_before_the_first_equals_sign(tmp_path: Path) -> None:
+    (tmp_path / "a=b").mkdir()
+    assert NamedPath.parse(str(tmp_path / "a=b")).name == "a=b"
+    assert NamedPath.parse("TrOCR large=out/x.v2.tsv") == NamedPath(Path("out/x.v2.tsv"), "TrOCR large")
+    assert NamedPath.parse("out/x.v2.tsv").name == "x.v2"
+    assert NamedPath.parse("out=1/x.tsv") == NamedPath(Path("1/x.tsv"), "out")
+    assert NamedPath.parse("some/out=1/x.tsv") == NamedPath(Path("some/out=1/x.tsv"), "x")
+
+
+def test_runs_must_have_read_the_same_split(run: RunFolder, better: RunFolder, small_dataset: Path) -> None:
+    with pytest.raises(DsocrError) as caught:
+        gather_systems([str(run.path)], split=Split.VALIDATION)
+    assert caught.value.code == "other-split"
+    command = f"dsocr evaluate {run.path.as_posix()} --dataset {small_dataset.as_posix()} --split validation"
+    assert caught.value.hint == command
+    card = json.loads(better.scorecard.read_text(encoding="utf-8"))
+    card["dataset"]["test"] = "f" * 64
+    better.scorecard.write_text(json.dumps(card), encoding="utf-8")
+    assert code_of(run.path, better.path) == "other-dataset"
+
+
+def test_runs_scored_on_another_dataset_than_their_own_are_compared(small_dataset: Path, tmp_path: Path) -> None:
+    own = changed(small_dataset, tmp_path / "own", other_test_split)
+    runs = [
+        make_evaluated_run(tmp_path / name, small_dataset, {"adapter": reader}, trained_on=own)
+        for name, reader in (("a", misread), ("b", read_better))
+    ]
+    found = gather_systems([str(run.path) for run in runs])
+    assert names(found) == ["a", "b"]
+    assert (found.about["dataset"], len(found.images)) == (small_dataset.name, 4)
+
+
+def test_runs_are_compared_after_their_dataset_has_changed_but_not_with_predictions(
+    small_dataset: Path, table: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(small_dataset, tmp_path / "copy"))
+    runs = [make_evaluated_run(tmp_path / name, copy, {"adapter": read_better}) for name in "ab"]
+    scored = Dataset.open(copy).card.splits[Split.TEST].sha256
+    changed(copy, copy, other_test_split)
+    found = gather_systems([str(run.path) for run in runs])
+    assert (names(found), found.about["sha256"]) == (["a", "b"], scored)
+    assert code_of(runs[0].path, table) == "other-dataset"
+
+
+def test_runs_are_compared_without_images_when_their_dataset_is_gone(
+    small_dataset: Path, table: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(small_dataset, tmp_path / "copy"))
+    run = make_evaluated_run(tmp_path / "r", copy, {"base": misread, "adapter": read_better})
+    shutil.rmtree(copy)
+    found = gather_systems([str(run.path)])
+    assert (names(found), found.images) == (["base", "adapter"], {})
+    assert code_of(run.path, table) == "no-dataset"
+
+
+def test_a_run_needs_an_evaluation_with_its_base(run: RunFolder, small_dataset: Path, tmp_path: Path) -> None:
+    alone = make_evaluated_run(tmp_path / "alone", small_dataset, {"adapter": misread})
+    assert code_of(alone.path) == "no-base"
+    run.scorecard.unlink()
+    assert code_of(run.path) == "scorecard-missing"

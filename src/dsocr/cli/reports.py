@@ -44,8 +44,8 @@ def compare(
         Split | None, typer.Option(help="The split that they are of; the first run's if not given, else test.")
     ] = None,
     missing: Annotated[
-        Literal["refuse", "empty"], typer.Option(help="What a line without a prediction is: a fault, or read as empty.")
-    ] = "refuse",
+        Literal["error", "empty"], typer.Option(help="What a line without a prediction is: an error, or empty.")
+    ] = "error",
     column: Annotated[list[str] | None, typer.Option(help="A table's column: id=NAME or text=NAME.")] = None,
     encoding: Annotated[str | None, typer.Option(help="Of predictions that are not UTF-8, e.g. cp1251.")] = None,
     out: Annotated[

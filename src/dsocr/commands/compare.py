@@ -29,12 +29,12 @@ def compare_command(
     """`dsocr compare`."""
     from dsocr.commands.prepare import named_columns
     from dsocr.evaluation.compare import compare, render_comparison
-    from dsocr.evaluation.predictions import gather_readings
+    from dsocr.evaluation.predictions import gather_systems
     from dsocr.evaluation.report.comparison import PAGE, require_free, write_comparison
 
     if out is not None:
         require_free(out, overwrite=overwrite)
-    gathered = gather_readings(
+    gathered = gather_systems(
         given,
         base=base,
         dataset=dataset,
@@ -43,7 +43,7 @@ def compare_command(
         columns=named_columns(columns),
         encoding=encoding,
     )
-    found = compare(gathered.readings, images=gathered.images, about=gathered.about)
+    found = compare(gathered.systems, images=gathered.images, about=gathered.about)
     if json:
         printer.result(json_.dumps(found.to_dict(), ensure_ascii=False, indent=2))
     else:

@@ -13,7 +13,7 @@ import numpy as np
 from dsocr import __version__
 from dsocr.document import PackedImage
 from dsocr.errors import DataError
-from dsocr.evaluation.metrics import ErrorRate, finite_or_none, format_points, pool
+from dsocr.evaluation.metrics import ErrorRate, finite_or_none, format_difference, pool
 from dsocr.evaluation.scorecard import FAILURE_LABELS, align_columns, printable
 from dsocr.evaluation.scores import LineScore, Score
 from dsocr.evaluation.statistics import (
@@ -151,10 +151,10 @@ class Difference:
         else:
             text = f"too few {unit}s to decide: {second} is better on {better} of {total}, worse on {worse}"
         cers = " -> ".join(f"{100 * system.score.cer.rate:.1f}" for system in (self.first, self.second))
-        text += f"; CER {cers} %, {format_points(100 * self.difference)} points"
+        text += f"; CER {cers} %, {format_difference(100 * self.difference)} points"
         if self.interval.bounds is None:
             return f"{text}, without an interval: {self.interval.reason}"
-        low, high = (format_points(100 * bound) for bound in self.interval.bounds)
+        low, high = (format_difference(100 * bound) for bound in self.interval.bounds)
         return f"{text}, {100 * self.interval.level:.0f} % CI {low} to {high}"
 
     @property
@@ -165,7 +165,7 @@ class Difference:
         unit, kind = self.interval.unit, "exact" if self.permutation.exact else "random swaps"
         results = [f"permutation test over {unit}s: p = {self.permutation.p:.2g} ({kind})"]
         if self.typical is not None:
-            median = f"median over {unit}s: {format_points(100 * self.typical)} points"
+            median = f"median over {unit}s: {format_difference(100 * self.typical)} points"
             results.append(f"{median}; sign test: p = {self.sign_p:.2g}")
         return results
 

@@ -194,7 +194,7 @@ def _mark(span: Span) -> str:
     return deleted + (f"{{+{span.prediction}+}}" if span.prediction else "")
 
 
-def format_points(points: float, digits: int = 1) -> str:
+def format_difference(points: float, digits: int = 1) -> str:
     """Format a difference of two rates in percentage points, such as `-0.4`.
 
     A difference that would round to zero gets more digits; below a millionth it is numerical noise and prints as zero.

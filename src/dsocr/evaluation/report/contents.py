@@ -10,7 +10,7 @@ from dsocr.document import Split
 from dsocr.errors import DsocrError, RunError, typed
 from dsocr.evaluation.compare import System, compare_pair
 from dsocr.evaluation.evaluate import open_scored_dataset
-from dsocr.evaluation.metrics import format_points
+from dsocr.evaluation.metrics import format_difference
 from dsocr.evaluation.report.lines import Chapter, Images, ReadLine, chapters_of, read_lines
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.scores import LineScore, Score, load_lines
@@ -146,7 +146,7 @@ def _guard_table(guard: Mapping[str, Any]) -> ExtraTable:
         f"{guard['lines']:,}",
         f"{guard['base_cer']:.2%}",
         f"{guard['adapter_cer']:.2%}",
-        format_points(guard["increase"]),
+        format_difference(guard["increase"]),
         f"{guard['margin']:g}",
     )
     head = ("guard set", "lines", "CER, base", "CER, adapter", "change in points", "margin")

@@ -9,7 +9,7 @@ from typing import Any
 
 from dsocr.errors import DataError, typed
 from dsocr.evaluation.breakdown import CharacterErrors, Confusion, LineGroups
-from dsocr.evaluation.metrics import finite_or_none, format_points, mark_differences, script_of
+from dsocr.evaluation.metrics import finite_or_none, format_difference, mark_differences, script_of
 from dsocr.evaluation.report.contents import (
     ReportContents,
     commands,
@@ -183,7 +183,7 @@ def score_changes(scores: Sequence[Score]) -> list[ChangeRow]:
 def _rate_change(name: str, rates: Sequence[float | None]) -> ChangeRow:
     first, last = rates[0], rates[-1]
     worse_by = 0.0 if first is None or last is None else round(100 * (last - first), 6)  # less is rounding
-    change = f"{format_points(abs(worse_by), 2).removeprefix('+')}\N{NO-BREAK SPACE}points"
+    change = f"{format_difference(abs(worse_by), 2).removeprefix('+')}\N{NO-BREAK SPACE}points"
     return _change_row(name, [(percent(rate, 2), "") for rate in rates], change, worse_by)
 
 
