@@ -63,7 +63,7 @@ def simulate(scene: Scene, repeats: int) -> tuple[float, float, float, float, fl
         held = fit_learning_curve(scene.sizes, *together, seed=repeat, draws=1000).expect(int(counts[-1]))
         same += held.low <= measured <= held.high
         other += expected.low <= truth[-1] <= expected.high
-        falls += expected.least_fall <= 1 - truth[-1] / truth[-2] <= expected.most_fall
+        falls += expected.min_reduction <= 1 - truth[-1] / truth[-2] <= expected.max_reduction
         widths.append((expected.high - expected.low) / 2 / truth[-1])
         misses.append(abs(expected.rate - measured) / measured)
     return same / repeats, other / repeats, falls / repeats, float(np.median(widths)), float(np.median(misses))

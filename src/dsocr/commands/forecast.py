@@ -12,7 +12,7 @@ from dsocr.document import Split
 from dsocr.errors import Interrupted
 
 if TYPE_CHECKING:
-    from dsocr.evaluation.learning_curve import Point
+    from dsocr.evaluation.learning_curve import CurvePoint
 
 
 def forecast_command(
@@ -41,7 +41,7 @@ def forecast_command(
 
     quiet_libraries()
 
-    def finished(point: "Point") -> None:
+    def finished(point: "CurvePoint") -> None:
         printer.say(f"{point.samples} lines, {point.steps} steps: CER {point.cer:.2%}")
 
     try:

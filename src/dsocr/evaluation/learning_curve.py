@@ -1,6 +1,7 @@
-"""What trainings on ever more samples say about still more: points, the curve through them, and plain sentences.
+"""Learning curves: fit a power law through trainings on increasing numbers of samples, and forecast further ones.
 
-Knows nothing about how the trainings were made.
+The error rate with n samples is a * n^-b + c. All curves on a grid of exponents and floors are weighted by how well
+they fit, and drawn with the uncertainty of the scored lines and of training; see `fit_learning_curve`.
 """
 
 import math
@@ -9,60 +10,65 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from dsocr.errors import DataError
-from dsocr.evaluation.metrics import ErrorRate
-from dsocr.evaluation.statistics import Clusters, ClusterUnit, clusters_of
+from dsocr.evaluation.metrics import ErrorRate, finite_or_none, pool
+from dsocr.evaluation.statistics import Clusters, ClusterUnit, Floats, clusters_of
 
-Floats = npt.NDArray[np.float64]
+MIN_SIZES = 3
+"""Training sizes needed to fit a curve: any number of such curves go through two points."""
 
-FEWEST = 3
-"""Sizes below which nothing is fitted: two points lie on any number of such curves."""
+MAX_EXTRAPOLATION = 10
+"""Multiple of the largest training size beyond which no forecast is given."""
+
 LEVEL = 0.95
+_QUANTILES = ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2)
+
 _EXPONENTS = np.geomspace(0.1, 2.0, 30)
 _FLOORS = np.linspace(0.0, 1.0, 26)
 """c as a share of the rate at the largest size."""
-_PRIOR_SHAPE, _PRIOR_NOISE = 0.75, 0.05
-"""The prior of the noise's variance is an inverse gamma: worth one and a half residuals of 5 % each."""
+
+_NOISE_SHAPE, _NOISE_SCALE = 0.75, 0.05
+"""The prior of the noise variance is an inverse gamma, worth one and a half residuals of 5 % each."""
+
 _DRAWS = 4000
 
 
 @dataclass(frozen=True, slots=True)
 class PowerLaw:
-    """One curve: a * n^-b + c, as a fraction."""
+    """The curve a * n^-b + c, as a fraction."""
 
     a: float
     b: float
     c: float
 
     def __call__(self, count: float) -> float:
-        """The error rate with so many samples."""
+        """Return the error rate with this number of samples."""
         return float(self.a * count**-self.b + self.c)
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """The error rate expected with so many samples: the middle of what was drawn, and a 95 % interval.
+class ExpectedRate:
+    """The error rate expected with `count` samples: median and 95 % interval.
 
-    `fall` is the part of the errors of today's largest training that is gone then, with `least_fall` and `most_fall`:
-    it is known better than the rate, because which lines are scored matters less to it.
+    `reduction` is the share of the largest training's errors that would be gone, from `min_reduction` to
+    `max_reduction`. It is more certain than the rate, which also depends on which lines are scored.
     """
 
     count: int
     rate: float
     low: float
     high: float
-    fall: float
-    least_fall: float
-    most_fall: float
+    reduction: float
+    min_reduction: float
+    max_reduction: float
 
 
 @dataclass(frozen=True, slots=True)
-class Needed:
-    """How many samples a target takes: median and 95 % interval; infinite where a curve never reaches it.
+class NeededSamples:
+    """The number of samples needed for a target rate: median and 95 % interval, infinity if it is never reached.
 
-    `reached` is the share of the drawn curves that reach it at all.
+    `reached` is the share of the drawn curves that reach the target at all.
     """
 
     target: float
@@ -74,7 +80,7 @@ class Needed:
 
 @dataclass(frozen=True, slots=True)
 class LearningCurve:
-    """The curves that agree with the points: `best` passes nearest; the arrays hold draws, one an entry."""
+    """Curves that fit the points: `best` fits closest; the arrays hold draws, one per entry."""
 
     counts: tuple[int, ...]
     rates: tuple[float, ...]
@@ -85,119 +91,105 @@ class LearningCurve:
     _exponent: Floats = field(repr=False)
     _noise: Floats = field(repr=False)
 
-    def expect(self, count: int) -> Expected:
-        """What a training with so many samples would score, its own luck included."""
+    def expect(self, count: int) -> ExpectedRate:
+        """Return the rate that a training with `count` samples would score, including its randomness."""
         shape = _shape(count / self._largest, self._exponent, self._floor)
-        low, rate, high = _quantiles(self._height * shape * np.exp(self._noise))
-        least, fall, most = _quantiles(1 - shape)
-        return Expected(count, rate, low, high, fall, least, most)
+        low, rate, high = np.quantile(self._height * shape * np.exp(self._noise), _QUANTILES).tolist()
+        smallest, reduction, largest = np.quantile(1 - shape, _QUANTILES).tolist()
+        return ExpectedRate(count, rate, low, high, reduction, smallest, largest)
 
-    def needed(self, target: float) -> Needed:
-        """How many samples bring the error rate down to a target."""
+    def needed(self, target: float) -> NeededSamples:
+        """Return how many samples bring the error rate down to a target."""
         share = (target / self._height - self._floor) / np.maximum(1 - self._floor, 1e-12)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             counts = np.where(share > 0, self._largest * np.power(np.maximum(share, 0), -1 / self._exponent), np.inf)
-        low, count, high = (float(np.quantile(counts, share, method="nearest")) for share in _SHARES)
-        return Needed(target, count, low, high, float(np.isfinite(counts).mean()))
-
-
-_SHARES = ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2)
+        low, count, high = np.quantile(counts, _QUANTILES, method="nearest").tolist()
+        return NeededSamples(target, count, low, high, float(np.isfinite(counts).mean()))
 
 
 def fit_learning_curve(
     counts: Sequence[int], errors: Floats, lengths: Floats, *, seed: int = 17, draws: int = _DRAWS
 ) -> LearningCurve:
-    """The learning curve through trainings with so many samples each.
+    """Fit a learning curve through trainings with `counts` samples.
 
-    `errors` is (sizes, clusters): the edits of each training in each cluster of scored lines; `lengths` is (clusters):
-    the reference characters there. A size whose readings have no error counts as half an error. Raises ValueError for
-    fewer than three different sizes.
+    `errors` (sizes, clusters) has the edits of each training in each cluster of scored lines, `lengths` (clusters) the
+    reference characters. Each draw resamples the clusters, then draws a curve, its height and the noise of training
+    from their posterior. A size without errors counts as half an error. Raises ValueError for fewer than three sizes.
     """
-    if len(set(counts)) < FEWEST:
-        raise ValueError(f"a learning curve needs {FEWEST} sizes, not {len(set(counts))}")
+    if len(set(counts)) < MIN_SIZES:
+        raise ValueError(f"a learning curve needs {MIN_SIZES} different sizes, not {len(set(counts))}")
     random = np.random.default_rng(seed)
     sizes, largest = np.asarray(counts, dtype=np.float64), float(max(counts))
-    rates = _rates(errors, np.ones((1, lengths.size)), lengths)[0]
+    rates = _pooled_rates(errors, np.ones((1, lengths.size)), lengths)[0]
     exponents, floors = (grid.ravel() for grid in np.meshgrid(_EXPONENTS, _FLOORS, indexing="ij"))
     shapes = np.log(_shape(sizes[:, None] / largest, exponents, floors)).T
 
-    logs = np.log(rates) + _scatter(errors, lengths, random, draws)
-    heights, squares = _distances(logs, shapes)
-    drawn = _choose(
-        -(_PRIOR_SHAPE + (sizes.size - 1) / 2) * np.log(_PRIOR_SHAPE * _PRIOR_NOISE**2 + squares / 2), random
-    )
+    log_rates = np.log(rates) + _resampling_shifts(errors, lengths, random, draws)
+    heights, squares = _residuals(log_rates, shapes)
+    gamma_shape = _NOISE_SHAPE + (sizes.size - 1) / 2
+    log_posterior = -gamma_shape * np.log(_NOISE_SHAPE * _NOISE_SCALE**2 + squares / 2)
+    # Adding Gumbel noise and taking the maximum draws from the posterior.
+    chosen = np.argmax(log_posterior + random.gumbel(size=log_posterior.shape), axis=1)
     rows = np.arange(draws)
-    shape = _PRIOR_SHAPE + (sizes.size - 1) / 2
-    variance = (_PRIOR_SHAPE * _PRIOR_NOISE**2 + squares[rows, drawn] / 2) / random.gamma(shape, size=draws)
-    height = heights[rows, drawn] + random.normal(size=draws) * np.sqrt(variance / sizes.size)
+    variance = _NOISE_SHAPE * _NOISE_SCALE**2 + squares[rows, chosen] / 2
+    variance = variance / random.gamma(gamma_shape, size=draws)
+    height = heights[rows, chosen] + random.normal(size=draws) * np.sqrt(variance / sizes.size)
     noise = random.normal(size=draws) * np.sqrt(variance)
 
-    height_of_best, square = _distances(np.log(rates)[None], shapes)
-    nearest = int(np.argmin(square[0]))
-    top, floor, exponent = math.exp(height_of_best[0, nearest]), float(floors[nearest]), float(exponents[nearest])
+    best_heights, best_squares = _residuals(np.log(rates)[None], shapes)
+    closest = int(np.argmin(best_squares[0]))
+    top, floor, exponent = math.exp(best_heights[0, closest]), float(floors[closest]), float(exponents[closest])
     return LearningCurve(
         counts=tuple(counts),
         rates=tuple(map(float, rates)),
         best=PowerLaw(top * (1 - floor) * largest**exponent, exponent, top * floor),
         _largest=largest,
         _height=np.exp(height),
-        _floor=floors[drawn],
-        _exponent=exponents[drawn],
+        _floor=floors[chosen],
+        _exponent=exponents[chosen],
         _noise=noise,
     )
 
 
 def _shape(share: "Floats | float", exponent: Floats, floor: Floats) -> Floats:
-    """The curve at a share of the largest size, as a multiple of its value there."""
+    """Return the curve at a share of the largest size, relative to its value there."""
     return np.asarray((1 - floor) * np.power(share, -exponent) + floor, dtype=np.float64)
 
 
-def _rates(errors: Floats, weights: Floats, lengths: Floats) -> Floats:
-    """Pooled rates, (draws, sizes), of clusters taken `weights` (draws, clusters) times."""
-    taken = np.maximum(weights @ lengths, 1)[:, None]
-    return np.asarray(np.maximum(weights @ errors.T, 0.5) / taken, dtype=np.float64)
+def _pooled_rates(errors: Floats, weights: Floats, lengths: Floats) -> Floats:
+    """Return pooled rates (draws, sizes) of clusters with `weights` (draws, clusters)."""
+    characters = np.maximum(weights @ lengths, 1)[:, None]
+    return np.asarray(np.maximum(weights @ errors.T, 0.5) / characters, dtype=np.float64)
 
 
-def _scatter(errors: Floats, lengths: Floats, random: np.random.Generator, draws: int) -> Floats:
-    """How far the logarithms of the rates move, (draws, sizes), where the scored clusters are drawn anew.
+def _resampling_shifts(errors: Floats, lengths: Floats, random: np.random.Generator, draws: int) -> Floats:
+    """Return how far the log rates move, (draws, sizes), when the scored clusters are resampled.
 
-    Few clusters scatter less when they are drawn from themselves than new ones would, and the scatter itself is
-    uncertain; both are put right as Student's t does for a mean.
+    Resampling a few clusters underestimates their spread, and the spread itself is uncertain; both are corrected as in
+    Student's t.
     """
     clusters = lengths.size
     if clusters < 2:
         return np.zeros((draws, len(errors)))
     weights = random.multinomial(clusters, np.full(clusters, 1 / clusters), size=draws).astype(np.float64)
-    moved = np.log(_rates(errors, weights, lengths)) - np.log(_rates(errors, np.ones((1, clusters)), lengths))
-    wider = np.sqrt(clusters / random.chisquare(clusters - 1, size=draws))
-    return np.asarray(moved * wider[:, None], dtype=np.float64)
+    unweighted = np.ones((1, clusters))
+    shifts = np.log(_pooled_rates(errors, weights, lengths)) - np.log(_pooled_rates(errors, unweighted, lengths))
+    correction = np.sqrt(clusters / random.chisquare(clusters - 1, size=draws))
+    return np.asarray(shifts * correction[:, None], dtype=np.float64)
 
 
-def _distances(logs: Floats, shapes: Floats) -> tuple[Floats, Floats]:
-    """For each row of points and each shape: the log height that fits best, and the squares that are left."""
-    heights = logs.mean(axis=1)[:, None] - shapes.mean(axis=1)[None]
-    logs, shapes = logs - logs.mean(axis=1, keepdims=True), shapes - shapes.mean(axis=1, keepdims=True)
-    squares = (logs**2).sum(axis=1)[:, None] + (shapes**2).sum(axis=1)[None] - 2 * logs @ shapes.T
+def _residuals(log_rates: Floats, shapes: Floats) -> tuple[Floats, Floats]:
+    """Return, for each row of points and each shape, the best log height and the sum of squared residuals."""
+    heights = log_rates.mean(axis=1)[:, None] - shapes.mean(axis=1)[None]
+    log_rates = log_rates - log_rates.mean(axis=1, keepdims=True)
+    shapes = shapes - shapes.mean(axis=1, keepdims=True)
+    squares = (log_rates**2).sum(axis=1)[:, None] + (shapes**2).sum(axis=1)[None] - 2 * log_rates @ shapes.T
     return heights, np.maximum(squares, 0)
-
-
-def _choose(log_weights: Floats, random: np.random.Generator) -> npt.NDArray[np.intp]:
-    """A column for each row, drawn by the weights (the largest of Gumbel's numbers)."""
-    return np.asarray(np.argmax(log_weights + random.gumbel(size=log_weights.shape), axis=1), dtype=np.intp)
-
-
-def _quantiles(values: Floats) -> tuple[float, float, float]:
-    low, middle, high = np.quantile(values, _SHARES)
-    return float(low), float(middle), float(high)
-
-
-FARTHEST = 10
-"""Times the largest training beyond which nothing is told: no curve through these points knows that far."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredLine:
-    """One line of the scored split: whose it is, its edits, and the characters of its reference."""
+    """A line of the scored split: its edits, the characters of its reference, its writer and page."""
 
     id: str
     errors: int
@@ -207,8 +199,8 @@ class ScoredLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """One training: on how many samples, in how many optimizer steps, and what it scored."""
+class CurvePoint:
+    """A training: its number of samples and optimizer steps, and its scored lines."""
 
     samples: int
     steps: int
@@ -216,61 +208,63 @@ class Point:
 
     @property
     def cer(self) -> float:
-        """Pooled over the scored lines."""
-        return sum((ErrorRate(line.errors, line.length) for line in self.scored), ErrorRate()).rate
+        """The CER, pooled over the scored lines."""
+        return pool(ErrorRate(line.errors, line.length) for line in self.scored).rate
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """The largest training, as the smaller ones alone would have foretold it for the same scored lines."""
+    """The largest training compared with what the smaller ones predict for it on the same lines."""
 
     samples: int
     measured: float
-    expected: Expected
+    expected: ExpectedRate
 
     @property
     def error(self) -> float:
-        """Foretold less measured, as a fraction of characters."""
+        """Predicted minus measured CER, as a fraction."""
         return self.expected.rate - self.measured
 
     @property
     def inside(self) -> bool:
-        """True where the measured rate lies in the foretold interval."""
+        """Whether the measured CER is in the predicted interval."""
         return self.expected.low <= self.measured <= self.expected.high
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The points and what follows from them; without a `curve`, `cannot` says why in a sentence.
+    """Trainings, the curve through them, and what it predicts.
 
-    `unit` is what was drawn anew for the interval (writer, page or line), `clusters` how many of them there are.
+    Without a `curve`, `reason` says why. `unit` is what was resampled for the interval, `clusters` their number.
     """
 
     split: str
     unit: ClusterUnit
     clusters: int
-    points: Sequence[Point]
+    points: Sequence[CurvePoint]
     curve: LearningCurve | None
-    more: Sequence[Expected]
-    targets: Sequence[Needed]
+    more: Sequence[ExpectedRate]
+    targets: Sequence[NeededSamples]
     held_out: HeldOut | None
-    cannot: str | None
+    reason: str | None
 
     @classmethod
-    def of(cls, split: str, points: Sequence[Point], *, more: Sequence[int], targets: Sequence[float]) -> Self:
-        """The forecast for so many `more` samples than the largest training had, and for error rates to reach.
+    def compute(
+        cls, split: str, points: Sequence[CurvePoint], *, more: Sequence[int], targets: Sequence[float]
+    ) -> Self:
+        """Forecast for numbers of samples added to the largest training, and for error rates to reach.
 
-        Raises DataError where the points were not scored on the same lines.
+        Raises DataError if the points were not scored on the same lines.
         """
         points = sorted(points, key=lambda point: point.samples)
-        _demand_the_same_lines(points)
+        _require_same_lines(points)
         clusters = clusters_of(points[-1].scored)
         curve = _fit(points, clusters)
         largest = points[-1].samples
         held_out = None
-        # It was scored on the very same lines, so other lines are no excuse: all of them are one cluster.
-        together = Clusters(clusters.unit, np.zeros(len(points[-1].scored), dtype=np.intp))
-        if (smaller := _fit(points[:-1], together)) is not None:
+        # It was scored on the same lines, so the choice of lines adds no uncertainty: all are one cluster.
+        one_cluster = Clusters(clusters.unit, np.zeros(len(points[-1].scored), dtype=np.intp))
+        if (smaller := _fit(points[:-1], one_cluster)) is not None:
             held_out = HeldOut(largest, points[-1].cer, smaller.expect(largest))
         return cls(
             split=split,
@@ -281,50 +275,53 @@ class Forecast:
             more=[curve.expect(largest + number) for number in more] if curve else [],
             targets=[curve.needed(target) for target in targets] if curve else [],
             held_out=held_out,
-            cannot=None if curve else f"cannot tell: {len(points)} sizes are no curve, {FEWEST} are the fewest",
+            reason=None if curve else f"a forecast needs {MIN_SIZES} training sizes, not {len(points)}",
         )
 
     @property
-    def largest(self) -> Point:
+    def largest(self) -> CurvePoint:
         """The training on the most samples."""
         return self.points[-1]
 
     def sentences(self) -> list[str]:
-        """What was asked, answered in words; then how far to trust it."""
-        if self.cannot is not None:
-            return [self.cannot]
-        told = [self._more(expected) for expected in self.more] + [self._target(needed) for needed in self.targets]
+        """Return the forecasts in words, then how well the largest training was predicted."""
+        if self.reason is not None:
+            return [self.reason]
+        sentences = [self._describe_more(expected) for expected in self.more]
+        sentences += [self._describe_target(needed) for needed in self.targets]
         if (held := self.held_out) is not None:
-            told.append(
-                f"held out: {held.samples} lines score {held.measured:.1%}; from the smaller trainings "
-                f"{_spoken(held.expected)} was expected, {'inside' if held.inside else 'OUTSIDE'} its interval"
+            sentences.append(
+                f"check: {held.samples} lines score {held.measured:.1%}; from the smaller trainings "
+                f"{_format_rate(held.expected)} was expected, {'inside' if held.inside else 'OUTSIDE'} its interval"
             )
-        return told
+        return sentences
 
-    def _more(self, expected: Expected) -> str:
-        ahead = expected.count - self.largest.samples
-        if expected.count > FARTHEST * self.largest.samples:
-            return f"{ahead:,} more lines: cannot tell, that is over {FARTHEST} times what was trained on"
-        fall = f"{100 * max(expected.least_fall, 0):.0f} to {_share(max(expected.most_fall, 0))} fewer errors"
-        return f"about {ahead:,} more lines -> CER {_spoken(expected)}; {self.largest.cer:.1%} now, {fall}"
+    def _describe_more(self, expected: ExpectedRate) -> str:
+        added = expected.count - self.largest.samples
+        if not self._in_range(expected.count):
+            return f"{added:,} more lines: no forecast beyond {MAX_EXTRAPOLATION} times the largest training"
+        low, high = (100 * max(share, 0) for share in (expected.min_reduction, expected.max_reduction))
+        reduction = f"{low:.0f} to {high:.0f}% fewer errors"
+        return f"about {added:,} more lines -> CER {_format_rate(expected)}; {self.largest.cer:.1%} now, {reduction}"
 
-    def _target(self, needed: Needed) -> str:
-        largest = self.largest.samples
-        goal = f"a CER of {needed.target:.1%}"
+    def _describe_target(self, needed: NeededSamples) -> str:
+        largest, goal = self.largest.samples, f"a CER of {needed.target:.1%}"
         if self.largest.cer <= needed.target:
             return f"{goal} is reached: {self.largest.cer:.1%} with {largest:,} lines"
-        if needed.count > FARTHEST * largest:
+        if not self._in_range(needed.count):
             return (
-                f"{goal}: cannot tell; {_share(1 - needed.reached)} of the curves that fit never reach it, "
-                f"and the others take {_lines(needed.low)} lines or more"
+                f"{goal}: no forecast; {1 - needed.reached:.0%} of the curves that fit never reach it, "
+                f"and the others need {_round_lines(needed.low)} lines or more"
             )
-        ahead = max(needed.count - largest, 1)
-        most = f"at most {_lines(needed.high)}" if needed.high <= FARTHEST * largest else "perhaps never"
-        span = f"{_lines(needed.count)} in all; at least {_lines(needed.low)}, {most}"
-        return f"{goal} -> about {_lines(ahead)} more lines ({span})"
+        most = f"at most {_round_lines(needed.high)}" if self._in_range(needed.high) else "perhaps never"
+        span = f"{_round_lines(needed.count)} in total; at least {_round_lines(needed.low)}, {most}"
+        return f"{goal} -> about {_round_lines(max(needed.count - largest, 1))} more lines ({span})"
 
     def to_dict(self) -> dict[str, Any]:
-        """The forecast for programs: rates are fractions, and a count that is never reached is null."""
+        """Return the forecast for JSON: rates are fractions, counts that are never reached are None.
+
+        `in_range` is whether a forecast is within the largest training times `MAX_EXTRAPOLATION`.
+        """
         return {
             "split": self.split,
             "points": [
@@ -337,64 +334,54 @@ class Forecast:
                 {
                     "more": expected.count - self.largest.samples,
                     **asdict(expected),
-                    "told": self._is_near(expected.count),
+                    "in_range": self._in_range(expected.count),
                 }
                 for expected in self.more
             ],
             "targets": [
                 {
-                    **{name: _finite(value) for name, value in asdict(needed).items()},
-                    "told": self._is_near(needed.count),
+                    **{name: finite_or_none(value) for name, value in asdict(needed).items()},
+                    "in_range": self._in_range(needed.count),
                 }
                 for needed in self.targets
             ],
             "held_out": self.held_out
             and {**asdict(self.held_out), "error": self.held_out.error, "inside": self.held_out.inside},
-            "cannot": self.cannot,
+            "reason": self.reason,
             "sentences": self.sentences(),
         }
 
-    def _is_near(self, count: float) -> bool:
-        return count <= FARTHEST * self.largest.samples
+    def _in_range(self, count: float) -> bool:
+        return count <= MAX_EXTRAPOLATION * self.largest.samples
 
 
-def _demand_the_same_lines(points: Sequence[Point]) -> None:
+def _require_same_lines(points: Sequence[CurvePoint]) -> None:
+    if not points or not points[0].scored:
+        raise DataError("there are no scored lines to forecast from", code="no-lines")
     for point in points:
         if [line.id for line in point.scored] != [line.id for line in points[0].scored]:
-            raise DataError(
-                f"the trainings on {points[0].samples} and {point.samples} samples were not scored on the same lines",
-                hint="give --overwrite, so that all are scored again",
-            )
-    if not points or not points[0].scored:
-        raise DataError("there is no scored line to make a forecast from")
+            message = f"trainings on {points[0].samples} and {point.samples} samples were scored on different lines"
+            raise DataError(message, code="lines-differ", hint="give --overwrite to score all of them again")
 
 
-def _fit(points: Sequence[Point], clusters: Clusters) -> LearningCurve | None:
-    """The curve through the points; None where there are too few."""
-    if len({point.samples for point in points}) < FEWEST:
+def _fit(points: Sequence[CurvePoint], clusters: Clusters) -> LearningCurve | None:
+    """Fit a curve through the points; None if they are too few."""
+    if len({point.samples for point in points}) < MIN_SIZES:
         return None
     lengths = clusters.sums(np.array([line.length for line in points[0].scored], dtype=np.float64))
     errors = [clusters.sums(np.array([line.errors for line in point.scored], dtype=np.float64)) for point in points]
     return fit_learning_curve([point.samples for point in points], np.stack(errors), lengths)
 
 
-def _spoken(expected: Expected) -> str:
-    """For example `9.0 % +- 2.0 (7.2 to 11.3 %)`."""
+def _format_rate(expected: ExpectedRate) -> str:
+    """Format as `9.0 % +- 2.0 (7.2 to 11.3 %)`."""
     half = (expected.high - expected.low) / 2
     return f"{expected.rate:.1%} +- {100 * half:.1f} ({100 * expected.low:.1f} to {expected.high:.1%})"
 
 
-def _lines(count: float) -> str:
-    """Two digits are all that such a number knows."""
+def _round_lines(count: float) -> str:
+    """Round to the two digits that such a number has."""
     if not math.isfinite(count):
-        return "endless"
+        return "infinitely many"
     step = 10 ** max(0, math.floor(math.log10(max(count, 1))) - 1)
     return f"{round(count / step) * step:,}"
-
-
-def _share(share: float) -> str:
-    return f"{share:.0%}"
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

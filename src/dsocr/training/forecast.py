@@ -17,7 +17,7 @@ from dsocr.data.splits import page_key
 from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, RunError
 from dsocr.evaluation.evaluate import require_samples
-from dsocr.evaluation.learning_curve import Forecast, Point, ScoredLine
+from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine
 from dsocr.evaluation.metrics import character_errors
 from dsocr.evaluation.report.pages import write_forecast
 from dsocr.images import open_image
@@ -72,7 +72,7 @@ def forecast(
     targets: Sequence[float] = (),
     overwrite: bool = False,
     progress: Watch | None = None,
-    finished: Callable[[Point], None] | None = None,
+    finished: Callable[[CurvePoint], None] | None = None,
     say: Say | None = None,
     trainer: Trainer = train,
     reader: Reader | None = None,
@@ -106,10 +106,10 @@ def forecast(
             gc.collect()  # the network goes before the next is loaded: there may be no room for two
         scores = folder / f"{_name(training.samples)}-{split}.json"
         scored = _scored(RunFolder.open(training.config.output), scores, scored_on, facts, reader)
-        points.append(Point(training.samples, training.steps, scored))
+        points.append(CurvePoint(training.samples, training.steps, scored))
         if finished is not None:
             finished(points[-1])
-    result = Forecast.of(split, points, more=more, targets=targets)
+    result = Forecast.compute(split, points, more=more, targets=targets)
     write_atomically(folder / "forecast.json", to_json(result.to_dict()))
     write_forecast(result, config.output.name, folder)
     return result

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dsocr.evaluation.calibration import Reliability
 from dsocr.evaluation.compare import ComparedGroup
-from dsocr.evaluation.learning_curve import FARTHEST, Forecast
+from dsocr.evaluation.learning_curve import MAX_EXTRAPOLATION, Forecast
 from dsocr.history import History
 from dsocr.html import BAR, PAPER, QUIET, counted, printable, run_colour
 from dsocr.inference.review import Checked
@@ -114,7 +114,7 @@ def forecast_plot(forecast: Forecast) -> Callable[["Axes"], None]:
     def paint(axes: "Axes") -> None:
         curve, largest = forecast.curve, forecast.largest.samples
         if curve is not None:
-            asked = [expected for expected in forecast.more if expected.count <= FARTHEST * largest]
+            asked = [expected for expected in forecast.more if expected.count <= MAX_EXTRAPOLATION * largest]
             farthest = max([2 * largest, *(expected.count for expected in asked)])
             band = [curve.expect(count) for count in _spaced(forecast.points[0].samples, farthest)]
             counts = [expected.count for expected in band]

@@ -1,0 +1,171 @@
+"""Learning curves recover known curves, cover later measurements, and forecasts say what they cannot predict."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsocr.errors import DataError
+from dsocr.evaluation.learning_curve import CurvePoint, Forecast, PowerLaw, ScoredLine, fit_learning_curve
+
+
+def similar_clusters(rates: list[float], clusters: int = 40, length: float = 1000) -> tuple[np.ndarray, np.ndarray]:
+    """Make errors and lengths of clusters that are all alike."""
+    return np.repeat(np.array(rates)[:, None], clusters, axis=1) * length, np.full(clusters, length)
+
+
+def test_a_curve_without_noise_is_recovered() -> None:
+    truth = PowerLaw(a=2.0, b=0.5, c=0.03)
+    counts = [25, 50, 100, 200, 400, 800]
+    curve = fit_learning_curve(counts, *similar_clusters([truth(count) for count in counts]))
+    assert curve.rates == pytest.approx([truth(count) for count in counts])
+    for count in (100, 800, 1600):
+        assert curve.best(count) == pytest.approx(truth(count), rel=0.03)
+        expected = curve.expect(count)
+        assert expected.low < truth(count) < expected.high
+        assert expected.rate == pytest.approx(truth(count), rel=0.05)
+    needed = curve.needed(truth(1600))
+    assert needed.low < 1600 < needed.high
+    assert needed.count == pytest.approx(1600, rel=0.3)
+
+
+@pytest.mark.parametrize("counts", [[], [100], [100, 200], [100, 200, 200]])
+def test_a_curve_needs_three_sizes(counts: list[int]) -> None:
+    with pytest.raises(ValueError, match="3 different sizes"):
+        fit_learning_curve(counts, *similar_clusters([0.2] * len(counts)))
+
+
+def test_extrapolation_and_fewer_clusters_are_less_certain() -> None:
+    counts, rates = [50, 100, 200, 400], [0.30, 0.22, 0.17, 0.13]
+    curve = fit_learning_curve(counts, *similar_clusters(rates))
+    widths = [math.log(expected.high / expected.low) for expected in map(curve.expect, (400, 800, 1600, 4000))]
+    assert widths == sorted(widths)
+    difficulty = np.random.default_rng(3).lognormal(0, 0.4, 60)
+    errors, lengths = similar_clusters(rates, 60)
+    few, many = (fit_learning_curve(counts, errors[:, :n] * difficulty[:n], lengths[:n]).expect(800) for n in (6, 60))
+    assert few.high / few.low > many.high / many.low
+
+
+def test_a_flat_curve_never_reaches_a_lower_rate() -> None:
+    curve = fit_learning_curve([50, 100, 200, 400], *similar_clusters([0.20, 0.21, 0.20, 0.21]))
+    assert curve.expect(800).rate == pytest.approx(0.2, abs=0.02)
+    needed = curve.needed(0.02)
+    assert needed.count == math.inf
+    assert needed.reached < 0.5
+
+
+def test_no_errors_count_as_half_an_error() -> None:
+    curve = fit_learning_curve([50, 100, 200], *similar_clusters([0.1, 0.01, 0.0], clusters=1))
+    assert curve.rates[-1] == 0.5 / 1000
+    assert curve.expect(400).low >= 0
+
+
+@given(
+    rates=st.lists(st.floats(0, 3), min_size=3, max_size=7),
+    clusters=st.integers(1, 9),
+    ahead=st.integers(1, 100_000),
+    target=st.floats(0, 1),
+)
+def test_any_measurements_give_a_rate_inside_its_interval(
+    rates: list[float], clusters: int, ahead: int, target: float
+) -> None:
+    counts = [10 * 2**place for place in range(len(rates))]
+    curve = fit_learning_curve(counts, *similar_clusters(rates, clusters, 100), draws=200)
+    expected, needed = curve.expect(counts[-1] + ahead), curve.needed(target)
+    assert 0 <= expected.low <= expected.rate <= expected.high < math.inf
+    assert 0 < needed.low <= needed.count <= needed.high
+    assert 0 <= needed.reached <= 1
+    assert curve.best.a >= 0
+    assert curve.best.c >= 0
+
+
+def test_intervals_cover_later_measurements() -> None:
+    """Sixty simulated forecasts with writers of different legibility and random trainings."""
+    random = np.random.default_rng(5)
+    inside = 0
+    for repeat in range(60):
+        truth = PowerLaw(a=random.uniform(0.5, 2), b=random.uniform(0.2, 0.8), c=random.uniform(0, 0.1))
+        counts = np.array([40, 80, 160, 320, 640])
+        lengths = random.integers(300, 1500, 20).astype(float)
+        hard = random.lognormal(0, 0.35, 20)
+        rates = np.array([truth(count) for count in counts]) * random.lognormal(0, 0.06, 5)
+        errors = random.poisson(rates[:, None] * hard * lengths).astype(float)
+        expected = fit_learning_curve(counts[:-1].tolist(), errors[:-1], lengths, seed=repeat, draws=500).expect(640)
+        inside += expected.low <= errors[-1].sum() / lengths.sum() <= expected.high
+    assert inside >= 54
+
+
+def point(samples: int, cer: float, lines: int = 40, *, writers: int | None = None) -> CurvePoint:
+    """Make a training whose errors are spread evenly over lines of a thousand characters."""
+    names = [None if writers is None else f"w{number % writers}" for number in range(lines)]
+    scored = [ScoredLine(f"l{number}", round(1000 * cer), 1000, names[number]) for number in range(lines)]
+    return CurvePoint(samples, samples // 4, scored)
+
+
+FALLING = [point(100, 0.30), point(200, 0.22), point(400, 0.165), point(800, 0.125)]
+
+
+def test_a_forecast_answers_in_sentences_and_json() -> None:
+    forecast = Forecast.compute("validation", FALLING[::-1], more=[300, 800], targets=[0.1])
+    more, further, target, check = forecast.sentences()
+    assert more.startswith("about 300 more lines -> CER 11.")
+    assert further.startswith("about 800 more lines -> CER ")
+    assert target.startswith("a CER of 10.0% -> about ")
+    assert "800 lines score 12.5%" in check
+    assert forecast.held_out is not None
+    assert forecast.held_out.inside
+    assert forecast.more[1].low < 0.095 < forecast.more[1].high
+    written = json.loads(json.dumps(forecast.to_dict(), allow_nan=False))
+    assert [one["in_range"] for one in (*written["more"], *written["targets"])] == [True] * 3
+    assert Forecast.compute("validation", FALLING, more=[300, 800], targets=[0.1]).to_dict() == forecast.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("points", "more", "targets", "sentence"),
+    [
+        pytest.param(FALLING[:2], [300], [0.1], "3 training sizes, not 2", id="two sizes"),
+        pytest.param(FALLING, [90_000], [], "no forecast beyond 10 times", id="far beyond what was measured"),
+        pytest.param(FALLING, [], [0.001], "no forecast; ", id="a target that hardly any curve reaches"),
+        pytest.param(FALLING, [], [0.2], "is reached: 12.5% with 800 lines", id="a target already reached"),
+    ],
+)
+def test_what_cannot_be_predicted_is_said(
+    points: list[CurvePoint], more: list[int], targets: list[float], sentence: str
+) -> None:
+    forecast = Forecast.compute("validation", points, more=more, targets=targets)
+    assert sentence in " ".join(forecast.sentences())
+    written = json.loads(json.dumps(forecast.to_dict(), allow_nan=False))
+    assert [one["in_range"] for one in written["more"]] in ([], [False])
+
+
+def test_a_wrong_prediction_of_the_largest_training_is_reported() -> None:
+    wrong = Forecast.compute("test", [*FALLING[:3], point(800, 0.6)], more=[], targets=[])
+    assert wrong.held_out is not None
+    assert not wrong.held_out.inside
+    assert wrong.held_out.error < -0.3
+    assert "OUTSIDE" in wrong.sentences()[-1]
+    assert Forecast.compute("test", FALLING[:3], more=[], targets=[]).held_out is None
+
+
+@pytest.mark.parametrize(
+    ("writers", "unit", "clusters"),
+    [
+        pytest.param(8, "writer", 8, id="enough writers"),
+        pytest.param(3, "line", 40, id="a few writers"),
+        pytest.param(None, "line", 40, id="unknown writers"),
+    ],
+)
+def test_writers_are_resampled_if_there_are_enough(writers: int | None, unit: str, clusters: int) -> None:
+    points = [point(samples, 0.2, writers=writers) for samples in (10, 20, 40)]
+    forecast = Forecast.compute("validation", points, more=[], targets=[])
+    assert (forecast.unit, forecast.clusters) == (unit, clusters)
+
+
+def test_trainings_scored_on_different_lines_are_not_compared() -> None:
+    for points, code in (([*FALLING[:2], point(400, 0.1, 39)], "lines-differ"), ([point(1, 0.1, 0)], "no-lines")):
+        with pytest.raises(DataError) as caught:
+            Forecast.compute("validation", points, more=[], targets=[])
+        assert caught.value.code == code
