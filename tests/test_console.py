@@ -2,7 +2,7 @@
 
 import pytest
 
-from dsocr.console import Printer, spoken_time
+from dsocr.console import Printer, format_duration
 
 
 @pytest.mark.parametrize(
@@ -10,7 +10,7 @@ from dsocr.console import Printer, spoken_time
     [(0, "0 s"), (59.4, "59 s"), (61, "1 min 01 s"), (3 * 3600 + 300, "3 h 05 min"), (-2, "0 s")],
 )
 def test_durations_are_said_as_people_say_them(seconds: float, text: str) -> None:
-    assert spoken_time(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_progress_without_a_terminal_is_a_line_now_and_then(
@@ -18,11 +18,11 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
 ) -> None:
     clock = iter([5.0, 10.0, 15.0, 25.0])
     monkeypatch.setattr("dsocr.console.time.monotonic", lambda: next(clock))
-    with Printer().progress("reading", "lines") as tell:
-        tell(5, 40)
-        tell(8, 40)
-        tell(15, 40, "CER 5.0%")
-        tell(40, 40)
+    with Printer().progress("reading", "lines") as progress:
+        progress(5, 40)
+        progress(8, 40)
+        progress(15, 40, "CER 5.0%")
+        progress(40, 40)
     out, err = capsys.readouterr()
     assert out.splitlines() == [
         "reading: 15 of 40, 1.0 lines/s, 25 s left  CER 5.0%",
@@ -36,20 +36,20 @@ def test_time_left_counts_neither_the_loading_before_the_first_nor_what_was_done
 ) -> None:
     clock = iter([600.0, 600.0, 610.0])
     monkeypatch.setattr("dsocr.console.time.monotonic", lambda: next(clock))
-    with Printer().progress("reading", "lines") as tell:
-        tell(1001, 1100)  # ten minutes after the start: a model was loaded, and a thousand lines were read yesterday
-        tell(1002, 1100)
-        tell(1021, 1100)
+    with Printer().progress("reading", "lines") as progress:
+        progress(1001, 1100)  # after ten minutes of loading; a thousand lines were read yesterday
+        progress(1002, 1100)
+        progress(1021, 1100)
     assert capsys.readouterr().out == "reading: 1021 of 1100, 2.0 lines/s, 40 s left\n"
 
 
 def test_quiet_leaves_results_and_complaints(capsys: pytest.CaptureFixture[str]) -> None:
     printer = Printer(quiet=True)
-    printer.say("on the way")
+    printer.message("on the way")
     printer.result("dataset: [bold]письма[/bold]")
     printer.complain("error: nothing there")
-    with printer.progress("reading", "lines") as tell:
-        tell(1, 2)
+    with printer.progress("reading", "lines") as progress:
+        progress(1, 2)
     out, err = capsys.readouterr()
     assert out == "dataset: [bold]письма[/bold]\n"
     assert err == "error: nothing there\n"

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from dsocr import __version__, doctor
-from dsocr.cli.options import app
+from dsocr.cli import app
 from dsocr.doctor import Fact
 
 

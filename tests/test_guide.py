@@ -2,13 +2,13 @@
 
 import re
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import typer
 
-from dsocr.cli import JOURNEY
-from dsocr.cli.options import app
+from dsocr.cli import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs" / "guide").glob("*.md"))
@@ -30,8 +30,8 @@ def commands(page: Path) -> list[list[str]]:
 def test_every_command_of_the_guide_parses(page: Path) -> None:
     root = typer.main.get_command(app)
     for command, *arguments in commands(page):
-        assert command in JOURNEY
-        root.commands[command].make_context(command, arguments)  # type: ignore[attr-defined]
+        with suppress(typer.Exit):  # of options that only print
+            root.commands[command].make_context(command, arguments)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -2,13 +2,13 @@
 
 import re
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import typer
 
-from dsocr.cli import JOURNEY
-from dsocr.cli.options import app
+from dsocr.cli import app
 
 ROOT = Path(__file__).parents[1]
 READMES = ["README.md", "README.ru.md"]
@@ -28,10 +28,11 @@ def commands(name: str) -> list[list[str]]:
 def test_every_command_parses(name: str) -> None:
     root = typer.main.get_command(app)
     found = commands(name)
-    assert {line[0] for line in found} == set(JOURNEY)
+    assert {line[0] for line in found} == set(root.commands)  # type: ignore[attr-defined]
     for command, *arguments in found:
         subcommand = root.commands[command]  # type: ignore[attr-defined]
-        subcommand.make_context(command, arguments)
+        with suppress(typer.Exit):  # of options that only print
+            subcommand.make_context(command, arguments)
 
 
 def test_both_languages_show_the_same_commands() -> None:

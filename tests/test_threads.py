@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dsocr.cli.threads import wait_briefly
+from dsocr.cli.app import limit_spinning
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_threads_wait_as_the_user_says_else_briefly(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expected: str | None
 ) -> None:
     monkeypatch.setattr(os, "environ", {**environment})
-    wait_briefly()
+    limit_spinning()
     assert os.environ.get("GOMP_SPINCOUNT") == expected
 
 

@@ -490,13 +490,18 @@ def load_config(
     *,
     changes: Mapping[str, object] | None = None,
 ) -> RunConfig:
-    """Load a configuration from a YAML file or a mapping.
+    """Load a configuration from a YAML file or a mapping, or make the default one for a dataset folder.
 
     `overrides` are texts such as `training.max_steps=100`, whose values are YAML; `changes` maps dotted keys to values.
-    Both win over the source. An empty section means its defaults. Raises ConfigError with all problems at once.
+    Both win over the source. An empty section means its defaults. A run on a dataset folder goes to `runs/NAME`, named
+    as the dataset. Raises ConfigError with all problems at once.
     """
+    settings: dict[Any, Any]
+    where: Path | None = None
     if isinstance(source, Mapping):
-        settings, where = _copy(source), None
+        settings = _copy(source)
+    elif (Path(source) / "dataset.json").is_file():
+        settings = {"dataset": Path(source), "output": f"runs/{Path(source).resolve().name}"}
     else:
         where = Path(source)
         settings = read_yaml(where, example="dataset: my_dataset", hint=_which(where))
@@ -568,8 +573,6 @@ def _which(path: Path) -> str:
     """Which file to give in place of one that cannot be read, or of a folder."""
     if (path / "config.yaml").is_file():
         return f"a run's configuration is {path / 'config.yaml'}; configs/ holds recipes to start from"
-    if (path / "dataset.json").is_file():
-        return f"configs/ holds recipes to start from; the dataset is named in one, or with --set dataset={path}"
     return "configs/ holds recipes to start from"
 
 

@@ -1,13 +1,10 @@
-"""What the command line looks like: sentences, progress bars on a terminal, plain lines elsewhere.
-
-Knows nothing about what the commands do.
-"""
+"""Messages and progress in a terminal, a notebook or a log: bars where they can be drawn, plain lines elsewhere."""
 
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Protocol
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -23,18 +20,23 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
-_UNWRAPPED = 1000
-"""Columns: more than any line has."""
+if TYPE_CHECKING:
+    from dsocr.training.callbacks import Report, TrainingProgress
+    from dsocr.training.setup import Stage
+    from dsocr.training.validation import ValidationReading
+
+_WIDE = 1000
+"""Columns: wider than any line."""
 
 
-class Tell(Protocol):
-    """Told how many are done of how many, and what else is worth a glance."""
+class ProgressCallback(Protocol):
+    """Called with the number of items done, their total, and a note to show beside them."""
 
     def __call__(self, done: int, total: int, note: str = "") -> None: ...  # noqa: D102
 
 
 class Printer:
-    """Prints results to stdout and progress and errors to stderr; `quiet` leaves results and errors."""
+    """Print results to stdout, progress and errors to stderr; `quiet` leaves results and errors."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
@@ -44,45 +46,45 @@ class Printer:
 
     @property
     def interactive(self) -> bool:
-        """True where bars can be drawn."""
-        return self._err.is_terminal and not self.quiet
+        """Whether progress bars can be drawn."""
+        return (self._err.is_terminal or self._err.is_jupyter) and not self.quiet
 
     def result(self, text: str) -> None:
-        """What the command was asked for."""
+        """Print what the command was asked for."""
         self._out.print(text)
 
-    def say(self, text: str = "") -> None:
-        """What is good to know on the way."""
+    def message(self, text: str = "") -> None:
+        """Print what is good to know, unless quiet."""
         if not self.quiet:
             self._out.print(text)
 
     def table(self, header: Sequence[str], rows: Iterable[tuple[Sequence[str], str]]) -> None:
-        """A result in columns; each row comes with its style, and wraps only where a terminal ends."""
+        """Print a result in columns; each row comes with its style. Cells wrap only at the edge of a terminal."""
         table = Table(*(Column(name, overflow="fold") for name in header), box=None, pad_edge=False)
         for cells, style in rows:
             table.add_row(*map(Text, cells), style=style)
         if self._out.is_terminal:
             self._out.print(table, soft_wrap=False)
             return
-        wide = Console(width=_UNWRAPPED)
+        wide = Console(width=_WIDE)
         with wide.capture() as drawn:
             wide.print(table)
         self.result("\n".join(line.rstrip() for line in drawn.get().splitlines()))
 
     def complain(self, text: str) -> None:
-        """What went wrong."""
+        """Print a warning or an error to stderr."""
         self._err.print(text, style="red" if self._err.is_terminal else None)
 
     @contextmanager
-    def progress(self, label: str, unit: str) -> Iterator[Tell]:
-        """A function to be told (done, total); shows a bar with rate and time left, or a line now and then."""
+    def progress(self, label: str, unit: str) -> Iterator[ProgressCallback]:
+        """Show what is reported to the callback: a bar with rate and time left, or a line every ten seconds."""
         if self.quiet:
-            yield tell_nobody
+            yield ignore_progress
         elif self.interactive:
             with self._bar(unit) as bar:
                 yield _Bar(bar, bar.add_task(label, total=None, note=""))
         else:
-            yield _Lines(label, unit, self.say)
+            yield _Lines(label, unit, self.message)
 
     def _bar(self, unit: str) -> Progress:
         return Progress(
@@ -103,8 +105,7 @@ class _RateColumn(ProgressColumn):
         self._unit = unit
 
     def render(self, task: Task) -> Text:
-        """How fast it goes."""
-        return Text(told_rate(task.speed, self._unit) if task.speed else "")
+        return Text(format_rate(task.speed, self._unit) if task.speed else "")
 
 
 class _Bar:
@@ -115,19 +116,18 @@ class _Bar:
         self._bar.update(self._task, completed=done, total=total, note=note)
 
 
-def tell_nobody(done: int, total: int, note: str = "") -> None:
-    """For where nobody listens."""
+def ignore_progress(done: int, total: int, note: str = "") -> None:
+    """Do nothing."""
 
 
 class _Lines:
-    """Progress where no bar can be drawn: a line every ten seconds.
+    """Progress as a line every ten seconds.
 
-    How fast it goes is counted from the first report: before it models are loaded, and what it brings may be of
-    another day.
+    The rate counts from the first report: before it models are loaded, and its count may be from an earlier run.
     """
 
-    def __init__(self, label: str, unit: str, say: Callable[[str], None], every_seconds: float = 10) -> None:
-        self._label, self._unit, self._say, self._every = label, unit, say, every_seconds
+    def __init__(self, label: str, unit: str, write: Callable[[str], None], every_seconds: float = 10) -> None:
+        self._label, self._unit, self._write, self._every = label, unit, write, every_seconds
         self._first: tuple[float, int] | None = None
         self._last = 0.0
 
@@ -141,17 +141,18 @@ class _Lines:
             return
         self._last = now
         rate = (done - earlier) / (now - started)
-        left = spoken_time((total - done) / rate)
-        self._say(f"{self._label}: {done} of {total}, {told_rate(rate, self._unit)}, {left} left{note and f'  {note}'}")
+        left = format_duration((total - done) / rate)
+        note = note and f"  {note}"
+        self._write(f"{self._label}: {done} of {total}, {format_rate(rate, self._unit)}, {left} left{note}")
 
 
-def told_rate(by_second: float, unit: str) -> str:
-    """How fast it goes: by the second, or by the minute where that is less than one."""
-    return f"{by_second:.1f} {unit}/s" if by_second >= 1 else f"{60 * by_second:.1f} {unit}/min"
+def format_rate(per_second: float, unit: str) -> str:
+    """Format a rate per second, or per minute below one per second."""
+    return f"{per_second:.1f} {unit}/s" if per_second >= 1 else f"{60 * per_second:.1f} {unit}/min"
 
 
-def spoken_time(seconds: float) -> str:
-    """A duration as people say it, e.g. `4 min 05 s`."""
+def format_duration(seconds: float) -> str:
+    """Format a duration, e.g. `4 min 05 s`."""
     minutes, rest = divmod(round(max(seconds, 0)), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -159,8 +160,55 @@ def spoken_time(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
+def format_validation(reading: "ValidationReading") -> str:
+    """Format one validation on one line."""
+    loops = f", {reading.runaway} of {reading.samples} lines run away" if reading.runaway else ""
+    best = ", the best so far" if reading.best else ""
+    guard = reading.guard
+    kept = "" if guard is None else f", guard CER {guard.adapter.rate:.2%} (base {guard.base.rate:.2%})"
+    return f"step {reading.step}: validation CER {reading.cer:.2%}, loss {reading.loss:.3f}{kept}{loops}{best}"
+
+
+@contextmanager
+def training_progress(printer: Printer) -> "Iterator[tuple[Report, Stage]]":
+    """Show a training: a bar for each stage of preparation, then one for the steps, and a line for each validation."""
+    validated, warned, shown = -1, False, ""
+    with ExitStack() as bar:
+        update: ProgressCallback = ignore_progress
+
+        def show(label: str, unit: str) -> None:
+            nonlocal update, shown
+            if label != shown:
+                bar.close()  # one bar at a time
+                update, shown = bar.enter_context(printer.progress(label, unit)), label
+
+        def on_stage(label: str, unit: str, done: int, total: int) -> None:
+            show(label, unit)
+            update(done, total)
+
+        def on_progress(progress: "TrainingProgress") -> None:
+            nonlocal validated, warned
+            show("training", "steps")
+            reading = progress.reading
+            if reading is not None and reading.step != validated:
+                validated = reading.step
+                printer.message(format_validation(reading))
+                if reading.guard is not None and reading.guard.exceeds_margin and not warned:
+                    warned = True
+                    printer.complain(f"warning: {reading.guard.message}")
+            facts = [
+                None if progress.loss is None else f"loss {progress.loss:.3f}",
+                None if progress.learning_rate is None else f"lr {progress.learning_rate:.1e}",
+                None if progress.cer is None else f"CER {progress.cer:.1%}",
+                f"{progress.samples_per_second:.0f} lines/s",
+            ]
+            update(progress.step, progress.steps, "  ".join(fact for fact in facts if fact))
+
+        yield on_progress, on_stage
+
+
 def make_output_utf8() -> None:
-    """Let Cyrillic through whatever the locale says, as on a Windows console or under LC_ALL=C."""
+    """Print UTF-8 whatever the locale says, as on a Windows console or under LC_ALL=C."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

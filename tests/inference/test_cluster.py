@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from dsocr.commands.transcribe import choose_engine
+from dsocr.cli.read_commands import choose_engine
 from dsocr.errors import ConfigError, DataError, RunError
 from dsocr.inference.cluster import Actor, Attempts, Cluster, Settings, rows_of, shares
 from dsocr.inference.confidence import Prediction

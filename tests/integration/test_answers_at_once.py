@@ -24,10 +24,11 @@ REFUSALS = [
     ("evaluate moved", "no base model './gone/base'"),
     ("evaluate run --dataset empty", "empty: not a dataset folder"),
     ("evaluate run --split validation --dataset tested", "has no validation split to score"),
+    ("evaluate moved --calibrate", "no base model './gone/base'"),
     ("evaluate run --calibrate --dataset tested", "has no validation split to score"),
-    ("next run data -o there.txt", "there.txt: a file of this name is in the way"),
-    ("next run data -o queue", "no line waits for a transcription"),
-    ("next moved scans -o queue", "no base model './gone/base'"),
+    ("suggest run data -o there.txt", "there.txt: a file of this name is in the way"),
+    ("suggest run data -o queue", "no line waits for a transcription"),
+    ("suggest moved scans -o queue", "no base model './gone/base'"),
     ("serve moved", "no base model './gone/base'"),
     ("workbench scans --run moved --no-show", "no base model './gone/base'"),
     ("export run --merged scans", "is not empty and not an earlier export"),
@@ -38,9 +39,9 @@ REFUSALS = [
     ("train config.yaml --set base=./gone/base", "no base model './gone/base'"),
     ("train config.yaml --set input.resolution=gundam", "this base has no resolution 'gundam'"),
     ("train config.yaml --set guard.dataset=empty", "empty: guard.dataset: not a dataset folder"),
-    ("plan config.yaml --set input.prompt=read", "'read' is not the name of a prompt"),
-    ("preflight config.yaml --set dataset=nowhere", "nowhere: not a dataset folder: it is not there"),
-    ("preflight config.yaml --set base=./gone/base", "no base model './gone/base'"),
+    ("train config.yaml --dry-run --set input.prompt=read", "'read' is not the name of a prompt"),
+    ("train config.yaml --dry-run --set dataset=nowhere", "nowhere: not a dataset folder: it is not there"),
+    ("train config.yaml --dry-run --set base=./gone/base", "no base model './gone/base'"),
     ("forecast config.yaml --set dataset=tested", "has no validation split to score"),
 ]
 
@@ -97,18 +98,20 @@ def test_what_is_not_there_is_told_without_waiting_for_torch(tmp_path: Path) -> 
     commands = [
         "train nowhere.yaml",
         "train config.yaml",
-        "plan nowhere.yaml",
-        "plan config.yaml",
+        "train nowhere.yaml --dry-run",
+        "train config.yaml --dry-run",
         "forecast nowhere.yaml",
         "forecast config.yaml",
         "evaluate nowhere",
         "evaluate run",
         "evaluate run --dataset nowhere",
+        "evaluate nowhere --calibrate",
+        "evaluate run --calibrate --dataset nowhere",
         "export nowhere --merged out",
         "transcribe nowhere scans -o out.jsonl",
         "transcribe run nowhere -o out.jsonl",
-        "next nowhere scans -o out",
-        "next run nowhere -o out",
+        "suggest nowhere scans -o out",
+        "suggest run nowhere -o out",
         "workbench nowhere",
         "workbench . --run nowhere",
         "workbench . --config nowhere",
@@ -127,7 +130,7 @@ def test_a_finished_run_is_not_trained_again_and_torch_is_not_waited_for(tmp_pat
 def test_the_demo_replaces_no_run_of_somebody_s_own(tmp_path: Path) -> None:
     make_run(tmp_path / "run")
     said = refused_without_torch(["demo -o run"], tmp_path)
-    assert "error: run: holds a run that is not the demo's" in said
+    assert "error: run: holds a run other than the demo's" in said
     assert (tmp_path / "run" / "adapter").is_dir()
 
 
@@ -136,7 +139,7 @@ def test_a_port_that_is_taken_is_told_before_anything_is_loaded(tmp_path: Path) 
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         said = refused_without_torch([f"serve run --port {port}"], tmp_path)
-    assert f"cannot listen at 127.0.0.1:{port}" in said
+    assert f"cannot listen on 127.0.0.1:{port}" in said
 
 
 def refused_without_torch(commands: list[str], folder: Path) -> str:

@@ -51,7 +51,7 @@ def test_a_page_alone_can_be_asked_for(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
 ) -> None:
     code, out, _ = call(monkeypatch, capsys, "compare", run, "-o", tmp_path / "found.html")
-    assert (code, out.strip().splitlines()[-1]) == (0, f"look at: {tmp_path / 'found.html'}")
+    assert (code, out.strip().splitlines()[-1]) == (0, f"page: {tmp_path / 'found.html'}")
     page = (tmp_path / "found.html").read_text(encoding="utf-8")
     assert "Too few lines to decide: adapter is better on " in page
     assert "<script>alert" not in page

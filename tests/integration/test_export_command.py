@@ -89,8 +89,8 @@ def small_run_scorecard() -> str:
     [
         pytest.param(["RUN"], "give either --merged FOLDER or --adapter FOLDER", id="neither"),
         pytest.param(["RUN", "--merged", "a", "--adapter", "b"], "give either --merged", id="both"),
-        pytest.param(["RUN", "--merged", "a", "--for", "vllm"], "--for: says who is to read an adapter", id="for"),
-        pytest.param(["RUN", "--adapter", "a", "--for", "ollama"], "--for: must be peft or vllm", id="for whom"),
+        pytest.param(["RUN", "--merged", "a", "--for", "vllm"], "--for goes with --adapter", id="for"),
+        pytest.param(["RUN", "--adapter", "a", "--for", "ollama"], "--for must be peft or vllm", id="for whom"),
         pytest.param(["nowhere", "--merged", "a"], "nowhere: no such run folder", id="no run"),
         pytest.param([".", "--merged", "a"], ".: is not a run folder", id="not a run"),
         pytest.param(["begun", "--merged", "a"], "begun: is not finished", id="no adapter yet"),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from typer.core import TyperCommand
 
-from dsocr.cli.options import app
+from dsocr.cli import app
 from dsocr.errors import Interrupted
 from dsocr.io.atomic import work_path
 from tests.integration.calling import call
@@ -14,15 +14,15 @@ from tests.integration.calling import call
 Texts = pytest.CaptureFixture[str]
 
 ARGUMENTS = {
-    **dict.fromkeys(("doctor", "demo", "sources"), ""),
-    **dict.fromkeys(("plan", "preflight", "train", "forecast"), "mine.yaml"),
-    **dict.fromkeys(("check", "splits", "preview"), "data"),
-    **dict.fromkeys(("curves", "evaluate", "report", "compare", "serve", "export"), "run"),
+    **dict.fromkeys(("doctor", "demo"), ""),
+    **dict.fromkeys(("train", "forecast"), "mine.yaml"),
+    **dict.fromkeys(("check", "preview"), "data"),
+    **dict.fromkeys(("evaluate", "report", "compare", "serve", "export"), "run"),
     "prepare": "scans -o data",
     "synthesize": "--fonts fonts --text text -o data",
     "convert": "scans -o out --to page",
     "transcribe": "run scans -o out",
-    "next": "run scans -o out",
+    "suggest": "run scans -o out",
     "workbench": "scans",
 }
 
@@ -51,8 +51,8 @@ def test_every_command_says_how_to_go_on(
 @pytest.mark.parametrize(
     ("name", "kept"),
     [
-        pytest.param("prepare", "what was cut is kept, and the same command goes on with it", id="cut lines"),
-        pytest.param("transcribe", "what was read is kept, and the same command goes on with it", id="read pages"),
+        pytest.param("prepare", "prepared images are kept", id="cut lines"),
+        pytest.param("transcribe", "transcribed pages are kept", id="read pages"),
         pytest.param("train", "checkpoints are kept", id="checkpoints"),
     ],
 )

@@ -6,15 +6,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dsocr.cli.options import app
-from dsocr.commands.listening import listening
+from dsocr.cli import app
+from dsocr.cli.share_commands import listen
 from dsocr.errors import RunError
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "a..b"])
 def test_where_it_cannot_listen_it_says_so(host: str) -> None:
-    with listening("127.0.0.1", 0) as taken, pytest.raises(RunError, match=f"cannot listen at {host}"):
-        listening(host, taken.getsockname()[1])
+    with listen("127.0.0.1", 0) as taken, pytest.raises(RunError) as caught:
+        listen(host, taken.getsockname()[1])
+    assert caught.value.code == "port-unavailable"
+    assert host in str(caught.value)
 
 
 def test_a_workbench_whose_port_is_taken_makes_nothing(tmp_path: Path) -> None:
@@ -24,7 +26,7 @@ def test_a_workbench_whose_port_is_taken_makes_nothing(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         answer = CliRunner().invoke(app, ["workbench", str(source), "--port", str(port), "--no-show"])
     assert isinstance(answer.exception, RunError)
-    assert f"cannot listen at 127.0.0.1:{port}" in str(answer.exception)
+    assert answer.exception.code == "port-unavailable"
     assert not (tmp_path / "scans.workbench").exists()
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dsocr.commands.training import training_progress
-from dsocr.console import Printer, Tell
+from dsocr.console import Printer, ProgressCallback, training_progress
 from dsocr.training.callbacks import TrainingProgress
 
 
@@ -16,7 +15,7 @@ class Bars(Printer):
         self.shown: list[tuple[object, ...]] = []
 
     @contextmanager
-    def progress(self, label: str, unit: str) -> Iterator[Tell]:
+    def progress(self, label: str, unit: str) -> Iterator[ProgressCallback]:
         self.shown.append(("begins", label, unit))
         yield lambda done, total, note="": self.shown.append((label, done, total))
         self.shown.append(("ends", label))

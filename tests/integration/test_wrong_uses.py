@@ -38,13 +38,13 @@ def refusal(monkeypatch: pytest.MonkeyPatch, capsys: Texts, *arguments: object) 
     [
         pytest.param(["evaluate", "nowhere"], "nowhere: no such run folder", id="a run that is not there"),
         pytest.param(["evaluate", "."], ".: is not a run folder", id="a folder that is no run"),
-        pytest.param(["curves", "nowhere"], "nowhere: no such run folder", id="a run to draw"),
+        pytest.param(["report", "nowhere", "--curves"], "nowhere: no such run folder", id="a run to draw"),
         pytest.param(["report", "nowhere"], "nowhere: no such run folder", id="its report"),
         pytest.param(["compare", "nowhere"], "nowhere: no such file or folder", id="a reading that is not there"),
         pytest.param(["compare", "a=nowhere"], "nowhere: no such file or folder", id="one with a name"),
         pytest.param(
             ["transcribe", "run", "in", "-o", "out", "--engine", "ray", "--workers", "2"],
-            "--workers is how many open pages on this machine",
+            "--workers counts processes on this machine",
             id="processes of a cluster",
         ),
         pytest.param(["serve", "nowhere"], "nowhere: no such run folder", id="a run to serve"),
@@ -69,13 +69,11 @@ def test_what_is_not_there_is_named(
         pytest.param("check nowhere", "not a dataset folder: it is not there", id="no dataset"),
         pytest.param("train lines", "is a folder, not a YAML file", id="a folder as configuration"),
         pytest.param("prepare pictures -o out", "transcribed in `dsocr workbench`", id="images without texts"),
-        pytest.param("splits run/config.yaml", "folder that `dataset:` names", id="a configuration as dataset"),
         pytest.param("train run", "a run's configuration is run", id="a run as configuration"),
-        pytest.param("train data", "with --set dataset=data", id="a dataset as configuration"),
         pytest.param("evaluate lines/a.png", "is a file, not a run folder", id="a file as run"),
         pytest.param("evaluate run/adapter", "it holds an adapter alone", id="an adapter as run"),
         pytest.param("report lines", "lines: is not a run folder", id="scans as run"),
-        pytest.param("report run -o run.pdf", "A report is a .html file", id="a report of another kind"),
+        pytest.param("report run -o run.pdf", "is a .html file", id="a report of another kind"),
         pytest.param("check data --html lines", "lines is a folder", id="a folder as page"),
     ],
 )
@@ -104,16 +102,16 @@ def test_a_word_too_many_is_told_how_it_happens(tmp_path: Path, monkeypatch: pyt
     picture(tmp_path / "мои сканы" / "a.png")
     monkeypatch.chdir(tmp_path)
     code, _, said = call(monkeypatch, capsys, "prepare", "мои", "сканы", "-o", "out")
-    assert (code, "(сканы): a path with spaces stands in quotes" in said) == (2, True)
+    assert (code, "(сканы): put a path with spaces in quotes" in said) == (2, True)
     code, _, said = call(monkeypatch, capsys, "train", "mine.yaml", "training.epochs=3")
-    assert (code, "(training.epochs=3): a setting stands behind --set" in said) == (2, True)
+    assert (code, "(training.epochs=3): put --set before a setting" in said) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         pytest.param(["transcribe", "run"], "Missing argument 'inputs'. Images, PDF, ALTO", id="argument"),
-        pytest.param(["prepare", "scans"], "Missing option '--out' / '-o'. The dataset folder to make.", id="option"),
+        pytest.param(["prepare", "scans"], "Missing option '--output' / '-o'. Folder to write.", id="option"),
     ],
 )
 def test_what_is_missing_is_described(
@@ -138,7 +136,7 @@ def test_a_workbench_says_that_its_port_is_taken_before_it_reads_a_page(
 ) -> None:
     pages = make_pages(tmp_path / "box")
     said = refusal(monkeypatch, capsys, "workbench", pages, "--port", taken, "--no-show")
-    assert f"cannot listen at 127.0.0.1:{taken}: " in said
+    assert f"cannot listen on 127.0.0.1:{taken}: " in said
     assert said.count("127.0.0.1") == 1
     assert not (tmp_path / "box.workbench").exists()
 

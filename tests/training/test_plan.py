@@ -35,10 +35,10 @@ def changed(config: RunConfig, changes: Mapping[str, object]) -> RunConfig:
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Runs `dsocr plan WORDS` in this process; gives its exit code, stdout and stderr."""
+    """Runs `dsocr train WORDS --dry-run --no-preflight` here; gives its exit code, stdout and stderr."""
 
     def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dsocr", "plan", *map(str, words)])
+        monkeypatch.setattr(sys, "argv", ["dsocr", "train", *map(str, words), "--dry-run", "--no-preflight"])
         with pytest.raises(SystemExit) as exit_:
             main()
         return int(exit_.value.code or 0), *capsys.readouterr()
@@ -213,7 +213,7 @@ def test_the_command_prints_tables_and_json(call: Call, small_config: RunConfig,
 
     code, out, err = call(path, "--json")
     assert (code, err) == (0, "")
-    told = json.loads(out)
+    told = json.loads(out)["plan"]
     assert told["tokens"]["vision"] == dict.fromkeys(("min", "median", "percentile_95", "max"), 73)
     assert told["probe"]["peak_bytes"] > 0
     assert told["seconds"] > 0

@@ -161,7 +161,7 @@ def _detect(source: Path, columns: Columns) -> SourceFormat:
         known = ", ".join(format_.title for format_ in FORMATS.values())
         message = f"nothing in this folder can be read; looked for: {known}"
         why = why_no_table(source)
-        hint = f"{why}; {COLUMNS_HINT}" if why else "`dsocr sources` shows a command for each"
+        hint = f"{why}; {COLUMNS_HINT}" if why else "`dsocr prepare --formats` shows a command for each"
         if list_files(source, IMAGE_SUFFIXES):
             hint += "; images without texts are read with `dsocr transcribe`, or transcribed in `dsocr workbench`"
         raise DataError(message, code="no-format-found", where=source, hint=hint)

@@ -1,4 +1,4 @@
-"""`dsocr prepare` with every choice of splits and texts, and `dsocr splits` on what it made."""
+"""`dsocr prepare` with every choice of splits and texts, and `dsocr check` of what it made."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ def test_the_refusal_of_an_encoding_says_the_option_that_reads_it(
 ) -> None:
     code, out, _ = call(monkeypatch, capsys, "prepare", source, "-o", tmp_path / "out", "--writer", "(.)_")
     assert code == 0
-    assert "left out, source cannot be read: 1" in out
+    assert "skipped, source cannot be read: 1" in out
     assert "it looks like cp1251, which --encoding cp1251 reads" in out
 
 
@@ -45,13 +45,13 @@ def test_every_choice_together_and_the_report(
     assert (card["split_by"], card["stratified"], card["fixed"]["names"]) == ("writer+text", False, 1)
     assert card["text_policy"]["struck"] == "strip"
 
-    code, out, _ = call(monkeypatch, capsys, "splits", data)
+    code, out, _ = call(monkeypatch, capsys, "check", data)
     assert code == 0
     assert "to quote:\nThe 12 samples of out were split by writer and text (seed 17): " in out
-    code, out, _ = call(monkeypatch, capsys, "splits", data, "--json")
-    assert json.loads(out)["crossing"]["writers"]["count"] == 0
-    code, out, _ = call(monkeypatch, capsys, "splits", data, "--markdown")
-    assert out.startswith("# The splits of out\n\nThe 12 samples")
+    code, out, _ = call(monkeypatch, capsys, "check", data, "--json")
+    assert json.loads(out)["splits"]["crossing"]["writers"]["count"] == 0
+    code, out, _ = call(monkeypatch, capsys, "check", data, "--markdown", tmp_path / "splits.md")
+    assert (tmp_path / "splits.md").read_text(encoding="utf-8").startswith("# The splits of out\n\nThe 12 samples")
 
     options[options.index("--fixed") :] = ["--like", data]
     code, out, err = call(monkeypatch, capsys, "prepare", source, "-o", tmp_path / "again", *options)
@@ -63,7 +63,7 @@ def test_folds_are_made_and_reported(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
 ) -> None:
     call(monkeypatch, capsys, "prepare", source, "-o", tmp_path / "out", "--writer", "(.)_", "--folds", 3)
-    code, out, _ = call(monkeypatch, capsys, "splits", tmp_path / "out", "--fold", 2)
+    code, out, _ = call(monkeypatch, capsys, "check", tmp_path / "out", "--fold", 2)
     assert code == 0
     assert "into 3 folds, of which fold 2 tests" in out
 
@@ -75,7 +75,7 @@ def test_a_configuration_is_checked_by_the_fold_it_names(
     call(monkeypatch, capsys, "prepare", source, "-o", data, "--writer", "(.)_", "--folds", 3)
     config = write(tmp_path / "run.yaml", f"dataset: {data.as_posix()}\noutput: {tmp_path.as_posix()}/run\nfold: 3\n")
     _, out, _ = call(monkeypatch, capsys, "check", config, "--json")
-    assert not {finding["code"] for finding in json.loads(out)} & {"writer-crosses", "hash-differs"}
+    assert not {finding["code"] for finding in json.loads(out)["findings"]} & {"writer-crosses", "hash-differs"}
     write(config, config.read_text(encoding="utf-8").replace("fold: 3", "fold: 4"))
     code, _, err = call(monkeypatch, capsys, "check", config)
     assert (code, "has folds 1 to 3, and none is fold 4" in err) == (2, True)
@@ -84,7 +84,7 @@ def test_a_configuration_is_checked_by_the_fold_it_names(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        pytest.param(["splits", "nowhere"], "not a dataset folder", id="no dataset"),
+        pytest.param(["check", "nowhere"], "not a dataset folder", id="no dataset"),
         pytest.param(["prepare", "s", "-o", "o", "--struck", "erase"], "struck: must be 'keep', 'strip'", id="policy"),
         pytest.param(
             ["prepare", "s", "-o", "o", "--text-policy", "no.yaml"], "no.yaml: no such file", id="policy file"

@@ -1,4 +1,4 @@
-"""`dsocr sources` lists what can be read, from the table that detection uses."""
+"""`dsocr prepare --formats` lists what can be read, from the table that detection uses."""
 
 import shlex
 
@@ -6,12 +6,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dsocr.cli.options import app
+from dsocr.cli import app
 from dsocr.formats import FORMATS
 
 
 def test_every_format_is_listed_with_its_command() -> None:
-    done = CliRunner().invoke(app, ["sources"])
+    done = CliRunner().invoke(app, ["prepare", "--formats"])
     assert done.exit_code == 0
     for format_ in FORMATS.values():
         told = f"{format_.name:<14}{format_.title}\n{'':<14}dsocr prepare {format_.example}\n"

@@ -1,4 +1,4 @@
-"""`dsocr preflight`, the trials of `dsocr train`, and `dsocr curves` as a person meets them."""
+"""`dsocr train`, its dry run and its checks, and the curves of `dsocr report`."""
 
 import json
 import shutil
@@ -46,8 +46,8 @@ def test_swapped_images_are_refused_before_anything_is_trained(
     shifted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = write_config(tmp_path, shifted)
-    assert dsocr(monkeypatch, "preflight", *arguments, "--json") == 1
-    found = json.loads(capsys.readouterr().out)
+    assert dsocr(monkeypatch, "train", *arguments, "--dry-run", "--json") == 1
+    found = json.loads(capsys.readouterr().out)["preflight"]
     assert "pairs" in found["refused"]
     assert "overfit" not in {check["name"] for check in found["checks"]}
 
@@ -64,14 +64,14 @@ def test_a_sound_training_is_tried_then_trained_and_its_curves_are_drawn(
     arguments = write_config(tmp_path, small_dataset)
     assert dsocr(monkeypatch, "train", *arguments) == 0
     shown = capsys.readouterr().out
-    assert "trying first whether it learns" in shown
+    assert "checking first that it learns" in shown
     assert shown.count("step 2: validation CER") == 1
     assert "preflight: ok, overfit: 5 samples were learnt by heart" in RunFolder(tmp_path / "run").log.read_text(
         "utf-8"
     )
 
     out = tmp_path / "curves.html"
-    assert dsocr(monkeypatch, "curves", tmp_path / "run", "-o", out) == 0
+    assert dsocr(monkeypatch, "report", tmp_path / "run", "--curves", "-o", out) == 0
     assert "run: 2 steps, best validation CER" in capsys.readouterr().out
     assert "validation CER" in out.read_text(encoding="utf-8")
 
@@ -85,15 +85,15 @@ def test_a_training_that_goes_on_is_not_said_to_be_tried(
     assert dsocr(monkeypatch, "train", *arguments) == 2
     shown = capsys.readouterr()
     assert "step-0000001" in shown.err
-    assert "trying first" not in shown.out
+    assert "checking first" not in shown.out
 
 
 def test_a_refusal_says_why_and_what_to_do(
     small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [*write_config(tmp_path, small_dataset), "--set", "training.max_text_tokens=5"]
-    assert dsocr(monkeypatch, "preflight", *arguments) == 1
+    assert dsocr(monkeypatch, "train", *arguments, "--dry-run") == 1
     shown = capsys.readouterr().out
     assert "refused  dataset:" in shown
     assert "-> " in shown
-    assert "refused: dataset" in shown
+    assert "would not train: dataset" in shown

@@ -1,0 +1,243 @@
+"""The `dsocr` application: command groups, options that several commands share, interrupts and exit codes."""
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from dsocr import __version__
+from dsocr.console import Printer, make_output_utf8
+from dsocr.errors import ConfigError, DsocrError
+
+GROUPS = ("Data", "Train", "Judge", "Read", "Share", "Setup")
+"""Groups of commands, in the order in which `dsocr --help` lists them."""
+
+RENAMED_COMMANDS = {
+    "sources": "dsocr prepare --formats",
+    "splits": "dsocr check DATASET",
+    "plan": "dsocr train CONFIG --dry-run",
+    "preflight": "dsocr train CONFIG --dry-run",
+    "calibrate": "dsocr evaluate RUN --calibrate",
+    "curves": "dsocr report RUN... --curves",
+    "next": "dsocr suggest",
+}
+"""Commands of earlier versions and what replaces them."""
+
+_AGAIN = "nothing half-made is left; run the same command again to start over"
+_RESUME = "run the same command, without --overwrite, to resume"
+_AFTER_INTERRUPT = {
+    "train": f"checkpoints are kept; {_RESUME} from the last one",
+    "forecast": f"finished trainings are kept; {_RESUME}",
+    "evaluate": "no scores are written; run the same command again",
+    "serve": "the server has stopped; run the same command to start it again",
+    "workbench": "the workbench has stopped; corrections are kept, run the same command to continue",
+}
+"""What an interrupted command leaves and how to continue, where it is more than `_AGAIN`."""
+
+_JOURNALS = {"prepare": "prepared images are kept", "transcribe": "transcribed pages are kept"}
+"""Commands that keep a journal beside their output, and what is in it."""
+
+
+class Commands(TyperGroup):
+    """The commands of `dsocr`, listed by group."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Look up a command; a name of an earlier version is an error that says what replaces it."""
+        if args and args[0] in RENAMED_COMMANDS:
+            raise ConfigError(f"dsocr {args[0]} was replaced by `{RENAMED_COMMANDS[args[0]]}`", code="command-renamed")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands under the headings of their groups."""
+        for group in GROUPS:
+            commands = [command for command in self.commands.values() if command.rich_help_panel == group]  # type: ignore[attr-defined]
+            with formatter.section(group):
+                formatter.write_dl([(command.name, command.get_short_help_str(90)) for command in commands])
+
+
+class Command(TyperCommand):
+    """One command: adds advice to usage errors, and says after Ctrl-C what is kept."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse as Typer does, with clearer messages for bad values and stray words."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = _explain(error)
+            raise
+        except Exception as error:
+            usage: Any = error  # Typer exports no name for its usage errors.
+            if "unexpected extra argument" in getattr(usage, "message", ""):
+                is_setting = "=" in usage.message
+                usage.message += ": put --set before a setting" if is_setting else ": put a path with spaces in quotes"
+            raise
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; after Ctrl-C say what is kept and exit with 130."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            Printer().complain(f"interrupted: {_after_interrupt(self.name or '', ctx.params)}")
+            raise typer.Exit(130) from None
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the examples, one a line."""
+        if self.epilog:
+            with formatter.section("Examples"):
+                for line in self.epilog.splitlines():
+                    formatter.write(f"  {line}\n")
+
+
+def _explain(error: typer.BadParameter) -> str:
+    """The help text of a missing parameter, or what is wrong with a value."""
+    if not error.message:
+        return getattr(error.param, "help", None) or ""
+    from pydantic import ValidationError
+
+    from dsocr.config import problems_in
+
+    cause = error.__cause__
+    return problems_in(cause)[0] if isinstance(cause, ValidationError) else error.message
+
+
+def _after_interrupt(name: str, options: Mapping[str, Any]) -> str:
+    from dsocr.io.atomic import work_path
+
+    if name in _JOURNALS and work_path(Path(options["output"])).exists():
+        return f"{_JOURNALS[name]}; run the same command to resume"
+    return _AFTER_INTERRUPT.get(name, _AGAIN)
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 100},
+)
+
+
+def command(group: str, *examples: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function as a command of a group; the examples end its help."""
+    return app.command(rich_help_panel=group, epilog="\n".join(examples), cls=Command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dsocr {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Teach a reader one archive's handwriting: datasets, fine-tuning, honest scores, transcription."""
+
+
+def main() -> None:
+    """Run the command line. A user's mistake prints a sentence and exits with 2; a bug keeps its traceback."""
+    make_output_utf8()
+    limit_spinning()
+    try:
+        app()
+    except DsocrError as error:
+        Printer().complain(error.render())
+        sys.exit(2)
+
+
+Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")]
+Encoding = Annotated[str | None, typer.Option(help="Encoding of texts and tables that are not UTF-8, e.g. cp1251.")]
+Format = Annotated[
+    str | None,
+    typer.Option("--format", help="Format of the source; detected if not given; `dsocr prepare --formats` lists them."),
+]
+Writer = Annotated[str | None, typer.Option("--writer", help="Writer: a column, or a pattern over file names.")]
+Page = Annotated[str | None, typer.Option("--page", help="Page: a column, or a pattern over file names.")]
+Document = Annotated[
+    str | None, typer.Option("--document", help="Document of the page: a column, or a pattern over file names.")
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option("--column", help="Column of a table, as image=NAME, text=NAME, writer=NAME; repeatable."),
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="Change a setting, as section.key=value; repeatable.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first fault instead of counting and listing it.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier command wrote there.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Number of processes; one per core if not given.")]
+
+
+def require_choice(option: str, value: str | None, *choices: str) -> None:
+    """Raise ConfigError unless the value is None or one of the choices."""
+    if value is not None and value not in choices:
+        raise ConfigError(
+            f"{option} must be {', '.join(choices[:-1])} or {choices[-1]}, not {value!r}", code="option-invalid"
+        )
+
+
+def parse_columns(pairs: Sequence[str] | None) -> dict[str, str]:
+    """Parse `--column role=NAME` options."""
+    pairs = pairs or []
+    if bad := [pair for pair in pairs if not pair.partition("=")[2]]:
+        raise ConfigError(
+            f"--column {bad[0]!r} has no =", hint="write role=NAME, for example text=label", code="option-invalid"
+        )
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def parse_augmentation(text: str) -> float | str:
+    """Parse `--augmentation`: a preset or a number."""
+    from dsocr.config import read_augmentation
+
+    try:
+        return read_augmentation(text)
+    except ValueError as error:
+        raise ConfigError(f"--augmentation {error}", code="option-invalid") from error
+
+
+def print_json(printer: Printer, value: object) -> None:
+    """Print a value as indented JSON; letters stay letters."""
+    import json
+
+    printer.result(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def quiet_libraries() -> None:
+    """Silence progress bars and warnings of transformers and huggingface_hub, loaded or not; errors still show."""
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    # Loaded libraries have read the environment already.
+    if "huggingface_hub" in sys.modules:
+        from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
+
+        disable_progress_bars()
+    if "transformers" in sys.modules:
+        from transformers.utils import logging
+
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+    # PEFT asks transformers for a property under its old name.
+    warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+
+
+def limit_spinning() -> None:
+    """Make OpenMP threads sleep soon when they wait, on Linux; must run before torch is imported.
+
+    By default, libgomp's threads spin 300,000 times at the end of every matrix product: milliseconds in which they
+    take a core from the threads they wait for, if anything else runs. The user's own setting wins.
+    `docs/experiments.md` has the measurement.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "2000")

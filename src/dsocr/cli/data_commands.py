@@ -1,0 +1,475 @@
+"""Commands that make, check and show datasets."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dsocr.cli.app import (
+    Columns,
+    Document,
+    Encoding,
+    Format,
+    Json,
+    Output,
+    Overwrite,
+    Page,
+    Quiet,
+    Strict,
+    Workers,
+    Writer,
+    command,
+    parse_augmentation,
+    parse_columns,
+    print_json,
+    require_choice,
+)
+from dsocr.console import Printer
+from dsocr.errors import ConfigError, typed
+
+if TYPE_CHECKING:
+    from dsocr.config import RunConfig
+    from dsocr.data.check import Finding
+    from dsocr.data.dataset import Card, Dataset
+    from dsocr.data.leaks import LeakReport
+    from dsocr.data.source_report import CountCard
+    from dsocr.data.synthesize import SynthesisReport
+
+_LISTED = 10
+
+
+def _print_formats(wanted: bool) -> None:
+    """List the formats that prepare reads, each with a command."""
+    if not wanted:
+        return
+    from dsocr.formats import FORMATS
+
+    printer = Printer()
+    for format_ in FORMATS.values():
+        printer.result(f"{format_.name:<14}{format_.title}")
+        printer.result(f"{'':<14}dsocr prepare {format_.example}")
+    printer.result(
+        "A zip archive of any of these works too, and so does hf:owner/name, a dataset of the Hugging Face Hub."
+    )
+    printer.result("The format is detected; --format NAME decides where a folder holds several.")
+    raise typer.Exit
+
+
+@command(
+    "Data",
+    "dsocr prepare scans -o data/mine",
+    r"dsocr prepare export.zip -o data/mine --writer '(\w+?)_\d+'",
+)
+def prepare(
+    source: Annotated[
+        Path, typer.Argument(help="Folder of scans with transcriptions, a zip archive, a table, or hf:owner/name.")
+    ],
+    output: Output,
+    format: Format = None,
+    formats: Annotated[
+        bool, typer.Option("--formats", callback=_print_formats, is_eager=True, help="List the formats and exit.")
+    ] = False,
+    writer: Writer = None,
+    page: Page = None,
+    document: Document = None,
+    split: Annotated[str, typer.Option(help="Fractions of train/validation/test.")] = "0.8/0.1/0.1",
+    split_by: Annotated[
+        str | None,
+        typer.Option(
+            help="What no two splits share: writer, document, page, text, writer+text, ...; chosen if not given."
+        ),
+    ] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="What a sample is: line, region or page; as transcribed if not given.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the split.")] = 17,
+    stratify: Annotated[bool, typer.Option(help="Make splits alike in lengths and scripts.")] = True,
+    folds: Annotated[
+        int | None, typer.Option(help="Number of folds for cross-validation; a configuration names the one to test.")
+    ] = None,
+    fixed: Annotated[
+        Path | None,
+        typer.Option(help="List of writers, pages or images, each with a tab and its split; test if there is none."),
+    ] = None,
+    like: Annotated[
+        Path | None, typer.Option(help="Earlier dataset whose samples keep their splits; only new ones are placed.")
+    ] = None,
+    column: Columns = None,
+    store: Annotated[str, typer.Option(help="How to store images: files, or parquet for very many.")] = "files",
+    workers: Workers = None,
+    text_policy: Annotated[
+        Path | None, typer.Option(help="YAML file that says how to normalize transcriptions.")
+    ] = None,
+    struck: Annotated[str | None, typer.Option(help="Struck-out text: keep, strip or drop-line.")] = None,
+    unclear: Annotated[str | None, typer.Option(help="Marks of unclear text: keep, strip or drop-line.")] = None,
+    mojibake: Annotated[str | None, typer.Option(help="Text decoded with a wrong encoding: keep or repair.")] = None,
+    line_end_hyphens: Annotated[str | None, typer.Option(help="Words broken at a line end: keep or join.")] = None,
+    encoding: Encoding = None,
+    strict: Strict = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a dataset from scans and transcriptions."""
+    from dsocr.config import read_policy
+    from dsocr.data.prepare import prepare
+
+    require_choice("--unit", unit, "line", "region", "page")
+    require_choice("--store", store, "files", "parquet")
+    policy = {"struck": struck, "unclear": unclear, "mojibake": mojibake, "line_end_hyphens": line_end_hyphens}
+    printer = Printer(quiet=quiet)
+    with printer.progress("preparing", "images") as progress:
+        dataset = prepare(
+            source,
+            output,
+            format=format,
+            writer=writer,
+            page=page,
+            document=document,
+            split=split,
+            split_by=split_by,
+            unit=unit,  # type: ignore[arg-type]
+            seed=seed,
+            stratify=stratify,
+            folds=folds,
+            fixed=fixed,
+            like=like,
+            columns=parse_columns(column),
+            store=store,  # type: ignore[arg-type]
+            workers=workers,
+            text_policy=read_policy(text_policy, policy),
+            encoding=encoding,
+            strict=strict,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    _print_prepared(printer, dataset)
+
+
+def _print_prepared(printer: Printer, dataset: "Dataset") -> None:
+    card = dataset.card
+    printer.message(f"{'split':<12}{'samples':>9}{'writers':>9}{'pages':>8}{'characters':>12}")
+    for split, part in card.splits.items():
+        row = f"{split:<12}{part.samples:>9}{part.writers:>9}{part.pages:>8}{part.characters:>12}"
+        printer.message(row)
+    printer.message(f"read as {card.source_format}, {card.unit} by {card.unit}; split by {card.split_by}{_folds(card)}")
+    if dataset.report.reused:
+        printer.message(f"of {dataset.report.pages} images, {dataset.report.reused} had been cropped before")
+    for rule, changes in card.text_changes.items():
+        printer.message(f"text policy, texts changed by {rule}: {changes.count}, e.g. {changes.examples[0]}")
+    _print_skipped(printer, card.skipped, card.unmatched)
+    for note in card.notes:
+        printer.message(f"note: {note}")
+    printer.result(f"dataset: {dataset.folder}")
+    printer.message(f"next:    dsocr check {typed(dataset.folder)}")
+
+
+def _print_skipped(printer: Printer, skipped: Mapping[str, "CountCard"], unmatched: Mapping[str, "CountCard"]) -> None:
+    """Print what of a source was skipped, and the names that a pattern did not match."""
+    for reason, part in skipped.items():
+        printer.message(f"skipped, {reason}: {part.count}")
+        for example in part.examples[:3]:
+            printer.message(f"  {example}")
+    for kind, part in unmatched.items():
+        printer.message(f"no {kind} found in the name of {part.count}, e.g. {part.examples[0]}")
+
+
+def _folds(card: "Card") -> str:
+    return f" into {card.folds} folds, the table shows fold 1" if card.folds else ""
+
+
+@command("Data", "dsocr check data/mine --html check.html", "dsocr check data/mine --fix -o data/fixed")
+def check(
+    dataset: Annotated[Path, typer.Argument(help="Dataset folder, or a configuration that names one.")],
+    base: Annotated[str, typer.Option(help="Base model whose tokenizer must know the characters.")] = "nano",
+    max_text_tokens: Annotated[int, typer.Option(min=1, help="Longest transcription, in tokens.")] = 512,
+    fold: Annotated[int | None, typer.Option(min=1, help="Fold whose splits to report.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write the findings, with images, to this page.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(help="Also write how the data is split to this Markdown file, to quote.")
+    ] = None,
+    workers: Workers = None,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Repair what is certain in a new dataset, then check that.")
+    ] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Dataset folder for --fix to write.")] = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find what would spoil a training, and report the splits. Exits with 1 if there are errors."""
+    from dsocr.config import load_config
+    from dsocr.data.dataset import Dataset
+
+    _validate_check_options(html, markdown, fix, output)
+    resolution, prompt, revision, folder = None, "free_ocr", None, dataset
+    if dataset.suffix in (".yaml", ".yml"):
+        config = load_config(dataset)
+        base, max_text_tokens, folder = config.base, config.training.max_text_tokens, config.dataset
+        resolution, prompt, revision = config.input.resolution, config.input.prompt, config.base_revision
+        fold = config.fold if fold is None else fold
+    opened = Dataset.open(folder, fold=fold)
+    printer = Printer(quiet=quiet or json)
+    if fix and output is not None:
+        opened = _fix(printer, opened, output, overwrite)
+    # Slow, and not needed to say that there is no dataset.
+    from dsocr.data.check import check_for_base
+    from dsocr.data.leaks import report_leaks, summarise, to_markdown
+    from dsocr.models.family import load_processor
+
+    processor = load_processor(base, resolution, prompt, revision)
+    with printer.progress("checking", "samples") as progress:
+        findings = check_for_base(
+            opened, processor, max_text_tokens=max_text_tokens, workers=workers, progress=progress
+        )
+    splits = report_leaks(opened)
+    if html is not None:
+        findings.to_html(html)
+    if markdown is not None:
+        markdown.write_text(to_markdown(splits), encoding="utf-8", newline="\n")
+    if json:
+        described = {**splits.as_dict(), "quote": summarise(splits)}
+        print_json(printer, {"findings": [finding.to_dict() for finding in findings], "splits": described})
+    else:
+        _print_splits(printer, splits)
+        for finding in findings:
+            print_finding(printer, finding)
+        printer.result(f"{opened.folder}: {findings.summary()}")
+        for page in filter(None, (html, markdown)):
+            printer.result(f"page: {page}")
+        if not findings.of("error"):
+            printer.message("next: dsocr train CONFIG (configs/ holds recipes to copy)")
+    sys.exit(1 if findings.of("error") else 0)
+
+
+def _validate_check_options(html: Path | None, markdown: Path | None, fix: bool, output: Path | None) -> None:
+    for option, page in (("--html", html), ("--markdown", markdown)):
+        if page is not None and not page.absolute().parent.is_dir():
+            raise ConfigError(f"{option}: no folder {page.parent}", hint="create it", code="option-invalid")
+        if page is not None and page.is_dir():
+            raise ConfigError(f"{option}: {page} is a folder", hint="name a file in it", code="option-invalid")
+    if fix and output is None:
+        raise ConfigError("--fix needs a folder for the new dataset", hint="add -o NEW", code="option-missing")
+    if output is not None and not fix:
+        raise ConfigError("--output goes with --fix", hint="add --fix, or leave it out", code="option-invalid")
+
+
+def _fix(printer: Printer, dataset: "Dataset", output: Path, overwrite: bool) -> "Dataset":
+    """Write the repaired dataset and return it, or the old one if there was nothing to repair."""
+    from dsocr.data.dataset import Dataset
+    from dsocr.data.fix import fix_dataset
+
+    with printer.progress("copying", "samples") as progress:
+        report = fix_dataset(dataset, output, overwrite=overwrite, progress=progress)
+    for (code, split), count in sorted(report.counts().items()):
+        printer.message(f"fixed in {split}: {count} [{code}]")
+    if report.duplicates_left:
+        printer.message(f"duplicates kept in validation and test: {report.duplicates_left} samples")
+    if report.dataset is None:
+        printer.message(f"nothing to fix; {output} was not written")
+        return dataset
+    printer.message(f"dataset: {output} (all changes are listed in {output / 'fixes.jsonl'})")
+    return Dataset.open(output, fold=dataset.fold)
+
+
+def _print_splits(printer: Printer, report: "LeakReport") -> None:
+    from dsocr.data.leaks import leak_tables, summarise
+
+    if printer.quiet:
+        return
+    for title, header, rows in leak_tables(report):
+        printer.result(f"{title}:")
+        printer.table(header, [(row, "") for row in rows])
+        printer.result("")
+    for split, facts in report.splits.items():
+        if facts.sha256:
+            printer.result(f"{split}: sha256 {facts.sha256}")
+    printer.result(f"\nto quote:\n{summarise(report)}\n")
+
+
+def print_finding(printer: Printer, finding: "Finding") -> None:
+    """Print a finding with its first places and what to do about it."""
+    times = f" ({finding.count} times)" if finding.count > 1 else ""
+    printer.result(f"{finding.severity}: {finding.where}: {finding.message}{times} [{finding.code}]")
+    for example in finding.examples[:4]:
+        if example.detail or finding.count > 1:
+            printer.message(f"    {example}")
+    printer.message(f"    fix: {finding.remedy}")
+
+
+@command("Data", "dsocr preview data/mine -o preview.html", "dsocr preview mine.yaml --as-model --augmentation strong")
+def preview(
+    data: Annotated[Path, typer.Argument(help="Dataset folder, or a configuration that names one.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Page to write: .html with texts, or .png with images alone.")
+    ] = Path("preview.html"),
+    samples: Annotated[int, typer.Option(min=1, max=200, help="Number of training samples, evenly spread.")] = 8,
+    epochs: Annotated[int, typer.Option(min=1, max=50, help="Number of epochs to show each of them in.")] = 4,
+    augmentation: Annotated[
+        str | None,
+        typer.Option(help="none, light, medium, strong or a number; the configuration's, or medium, if not given."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed; the configuration's if not given.")] = None,
+    as_model: Annotated[
+        bool, typer.Option("--as-model", help="Show images as the model sees them, with their number of tokens.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show training samples with their augmentation."""
+    from dsocr.data.contact_sheet import sheet_writer
+
+    write = sheet_writer(output)
+    config = _preview_config(data, augmentation, seed)
+    # Slow, and not needed to say that something does not exist.
+    from dsocr.models.family import load_processor
+    from dsocr.training.preview import preview
+
+    processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
+    rows = list(preview(config, processor, samples=samples, epochs=epochs, as_model=as_model))
+    how = f"augmentation {config.training.augmentation}, seed {config.seed}"
+    seen = f", as {config.base} sees it at {processor.resolution.name}" if as_model else ""
+    write(f"{config.dataset.resolve().name}: {how}{seen}", rows)
+    printer = Printer(quiet=quiet)
+    printer.message(f"{len(rows)} samples in {epochs} epochs, {how}{seen}")
+    printer.result(f"page: {output}")
+    if config.training.augmentation in (0, "none") and not as_model:
+        printer.message("next: nothing is augmented; --augmentation medium shows what that would do")
+    else:
+        printer.message("next: look at it; what no pen and no scanner could produce is too much")
+
+
+def _preview_config(path: Path, augmentation: str | None, seed: int | None) -> "RunConfig":
+    """The configuration at `path`, or the default one for a dataset folder with augmentation `medium`."""
+    from dsocr.config import RunConfig, load_config
+    from dsocr.data.dataset import Dataset
+
+    if path.suffix in (".yaml", ".yml"):
+        config = load_config(path)
+    else:
+        config = RunConfig(dataset=path, output=path)
+        augmentation = augmentation or "medium"
+    Dataset.open(config.dataset)
+    if augmentation is not None:
+        training = config.training.model_copy(update={"augmentation": parse_augmentation(augmentation)})
+        config = config.model_copy(update={"training": training})
+    return config if seed is None else config.model_copy(update={"seed": seed})
+
+
+@command(
+    "Data",
+    "dsocr synthesize --fonts fonts --text words.txt -o data/drawn",
+    "dsocr synthesize --fonts fonts --text words.txt -o data/drawn --count 5000 --augmentation medium",
+)
+def synthesize(
+    fonts: Annotated[Path, typer.Option(help="Folder of fonts: ttf, otf, woff, woff2.")],
+    text: Annotated[Path, typer.Option(help="UTF-8 text file: one line each, or running text.")],
+    output: Output,
+    count: Annotated[int, typer.Option(min=1, help="Number of lines to draw.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 17,
+    augmentation: Annotated[
+        str, typer.Option(help="Augmentation of the images: none, light, medium, strong or a number.")
+    ] = "light",
+    split: Annotated[
+        str, typer.Option(help="Fractions of train/validation/test; a font is in one only.")
+    ] = "0.8/0.1/0.1",
+    height: Annotated[int, typer.Option(min=16, max=512, help="Approximate height of a line in pixels.")] = 64,
+    strict: Strict = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Draw the lines of a text in your fonts, as a dataset."""
+    from dsocr.data.synthesize import synthesize
+
+    printer = Printer(quiet=quiet)
+    with printer.progress("drawing", "lines") as progress:
+        report = synthesize(
+            fonts,
+            text,
+            output,
+            count=count,
+            seed=seed,
+            augmentation=parse_augmentation(augmentation),
+            split=split,
+            height=height,
+            strict=strict,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    _print_problems(printer, report)
+    _print_prepared(printer, report.prepared)
+
+
+def _print_problems(printer: Printer, report: "SynthesisReport") -> None:
+    """Print the files, fonts and lines that were not used."""
+    from dsocr.data.synthesize import shorten_letters
+
+    _list(printer, "not read", [f"{name}: {reason}" for name, reason in report.broken.items()])
+    lines = [
+        f"{name} lacks {shorten_letters(letters)}: "
+        f"{'draws nothing' if name in report.unused else f'{count} lines not drawn in it'}"
+        for name, (count, letters) in report.missing.items()
+    ]
+    _list(printer, "fonts that lack letters", lines)
+    _list(printer, "lines that no font of their split can draw", report.undrawn)
+    for what, count in report.skipped.items():
+        printer.message(f"skipped: {count} {what}")
+
+
+def _list(printer: Printer, title: str, lines: list[str]) -> None:
+    if not lines:
+        return
+    printer.message(f"{title}: {len(lines)}")
+    for line in lines[:_LISTED]:
+        printer.message(f"  {line}")
+    if len(lines) > _LISTED:
+        printer.message("  ...")
+
+
+@command("Data", "dsocr convert data/mine -o pages --to page", "dsocr convert scans -o table --to tsv")
+def convert(
+    source: Annotated[Path, typer.Argument(help="Anything that prepare reads, or a dataset folder.")],
+    output: Output,
+    to: Annotated[
+        str, typer.Option(help="Format: page, page-2013, alto, tsv, parquet, ms-swift, llama-factory or unsloth.")
+    ],
+    format: Format = None,
+    writer: Writer = None,
+    page: Page = None,
+    document: Document = None,
+    column: Columns = None,
+    encoding: Encoding = None,
+    strict: Strict = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write transcriptions in another format."""
+    from dsocr.data.convert import convert
+
+    printer = Printer(quiet=quiet)
+    with printer.progress("converting", "images") as progress:
+        report = convert(
+            source,
+            output,
+            to=to,
+            format=format,
+            writer=writer,
+            page=page,
+            document=document,
+            columns=parse_columns(column),
+            encoding=encoding,
+            strict=strict,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    card = report.conversion
+    printer.message(f"read as {card.source_format}, written as {card.target}: {card.images} images, {card.lines} lines")
+    for split, lines in card.splits.items():
+        printer.message(f"  {split or 'no split':<12}{lines:>9} lines")
+    for note in card.notes:
+        printer.message(note)
+    for sentence in card.left_behind:
+        printer.message(f"not written: {sentence}")
+    _print_skipped(printer, card.skipped, card.unmatched)
+    printer.result(f"written: {report.output}")
+    printer.message(f"next:    {report.next}")

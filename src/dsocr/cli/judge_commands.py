@@ -1,0 +1,178 @@
+"""Commands that score, report and compare."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from dsocr.cli.app import Columns, Encoding, Json, Overwrite, Quiet, command, parse_columns, print_json, quiet_libraries
+from dsocr.console import Printer
+from dsocr.document import Split
+from dsocr.errors import ConfigError, typed
+
+
+@command("Judge", "dsocr evaluate runs/mine", "dsocr evaluate runs/mine --dataset data/other --split validation --json")
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    dataset: Annotated[Path | None, typer.Option(help="Another dataset folder than the run's own.")] = None,
+    split: Annotated[Split, typer.Option(help="Split to score.")] = Split.TEST,
+    limit: Annotated[int | None, typer.Option(min=1, help="Score the first samples only, this many.")] = None,
+    base: Annotated[bool, typer.Option(help="Also score the base without the adapter.")] = True,
+    report: Annotated[bool, typer.Option(help="Also write report.html, a page with images of the lines.")] = True,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Fit the confidences again first, on the validation split.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Score an adapter on lines it never saw, beside its base."""
+    from dsocr.evaluation.evaluate import evaluate
+    from dsocr.evaluation.report.report import drop_reports
+    from dsocr.runs import RunFolder
+
+    quiet_libraries()
+    folder, printer = RunFolder.open(run), Printer(quiet=quiet or json)
+    with printer.progress("reading", "lines") as progress:
+        card = evaluate(
+            folder, dataset=dataset, split=split, limit=limit, with_base=base, calibrate=calibrate, progress=progress
+        )
+    outdated = drop_reports(folder, drawn=report)
+    page = write_run_report(printer, run, dataset=dataset)[0] if report else None
+    for sentence in outdated:
+        printer.complain(f"note: {sentence}")
+    if json:
+        print_json(printer, card.to_dict())
+        return
+    printer.result(str(card))
+    print_guard(printer, card.guard)
+    printer.message(f"scorecard:  {folder.scorecard}")
+    printer.message(f"lines:      {folder.lines}")
+    if folder.confidence_page.is_file():
+        printer.message(f"confidence: {folder.confidence_page}")
+    if page is not None:
+        printer.message(f"report:     {page}")
+    printer.message(f"next:       dsocr transcribe {typed(run)} SCANS -o texts.jsonl")
+
+
+def print_guard(printer: Printer, guard: Mapping[str, Any] | None) -> None:
+    """Print the result of the guard set, if there is one, as a warning if it exceeds its margin."""
+    if guard is not None:
+        (printer.complain if guard["exceeds_margin"] else printer.message)(guard["message"])
+
+
+@command("Judge", "dsocr report runs/mine", "dsocr report runs/first runs/second -o curves.html")
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="An evaluated run, or several runs to draw the curves of.")],
+    dataset: Annotated[Path | None, typer.Option(help="Dataset folder that was scored, if it has moved.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write; report.html in the run, or curves.html, if not given."),
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Write Markdown, to report.md in the run if no file is given.")
+    ] = False,
+    curves: Annotated[
+        bool, typer.Option("--curves", help="Draw the training curves only, also of runs that are not evaluated.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write the report of a run, or the curves of several runs."""
+    printer = Printer(quiet=quiet or json)
+    if curves or len(runs) > 1:
+        if markdown or dataset is not None:
+            raise ConfigError("--markdown and --dataset are for the report of one run", code="option-invalid")
+        _write_curves(printer, runs, output or Path("curves.html"), json=json)
+        return
+    page, warnings = write_run_report(printer, runs[0], dataset=dataset, output=output, markdown=markdown)
+    if json:
+        print_json(printer, {"report": str(page), "bytes": page.stat().st_size, "warnings": warnings})
+        return
+    printer.result(f"report: {page}")
+
+
+def _write_curves(printer: Printer, runs: Sequence[Path], output: Path, *, json: bool) -> None:
+    from dsocr.evaluation.report.pages import write_curves
+
+    histories = write_curves(runs, output)
+    if json:
+        rows = [
+            {"run": history.name, "steps": history.training[-1]["step"], "best": history.best} for history in histories
+        ]
+        print_json(printer, {"curves": str(output), "runs": rows})
+        return
+    for history in histories:
+        best = history.best
+        reached = "" if best is None else f", best validation CER {best['cer']:.2%} at step {best['step']}"
+        printer.message(f"{history.name}: {history.training[-1]['step']} steps{reached}")
+    printer.result(f"curves: {output}")
+
+
+def write_run_report(
+    printer: Printer, run: Path, *, dataset: Path | None = None, output: Path | None = None, markdown: bool = False
+) -> tuple[Path, list[str]]:
+    """Write the report of an evaluated run and print its warnings; return its path and the warnings."""
+    from dsocr.evaluation.report.report import write_report
+    from dsocr.runs import RunFolder
+
+    with printer.progress("drawing", "lines") as progress:
+        page, contents = write_report(
+            RunFolder.begun(run), dataset=dataset, out=output, markdown=markdown, progress=progress
+        )
+    for warning in contents.warnings:
+        printer.complain(f"warning: {warning}")
+    return page, list(contents.warnings)
+
+
+@command("Judge", "dsocr compare runs/first runs/second", "dsocr compare runs/mine other=predictions.tsv -o page.html")
+def compare(
+    predictions: Annotated[
+        list[str], typer.Argument(help="Evaluated runs, or files of predictions; NAME=PATH names one.")
+    ],
+    base: Annotated[bool, typer.Option("--base", help="Also compare with the base of the first run.")] = False,
+    dataset: Annotated[
+        Path | None, typer.Option(help="Dataset that the predictions are of, if not the first run's.")
+    ] = None,
+    split: Annotated[
+        Split | None, typer.Option(help="Split that they are of; the first run's if not given, else test.")
+    ] = None,
+    missing: Annotated[
+        Literal["error", "empty"],
+        typer.Option(help="What a line without a prediction is: an error, or an empty text."),
+    ] = "error",
+    column: Columns = None,
+    encoding: Encoding = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Page.html, or a folder for page, numbers and lines.")
+    ] = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say which model reads better, and whether one can tell. Scores predictions for the same lines."""
+    from dsocr.evaluation.compare import compare, render_comparison
+    from dsocr.evaluation.predictions import gather_systems
+    from dsocr.evaluation.report.comparison import PAGE, require_free, write_comparison
+
+    printer = Printer(quiet=quiet or json)
+    if output is not None:
+        require_free(output, overwrite=overwrite)
+    gathered = gather_systems(
+        predictions,
+        base=base,
+        dataset=dataset,
+        split=split,
+        missing=missing,
+        columns=parse_columns(column),
+        encoding=encoding,
+    )
+    found = compare(gathered.systems, images=gathered.images, about=gathered.about)
+    if json:
+        print_json(printer, found.to_dict())
+    else:
+        printer.result(render_comparison(found))
+    if output is not None:
+        with printer.progress("drawing", "lines") as progress:
+            write_comparison(found, output, progress)
+        printer.message(f"page: {output if output.is_file() else output / PAGE}")

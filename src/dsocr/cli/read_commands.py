@@ -1,0 +1,293 @@
+"""Commands that transcribe scans and help to correct transcriptions."""
+
+import re
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from dsocr.cli.app import (
+    Encoding,
+    Format,
+    Json,
+    Output,
+    Overwrite,
+    Quiet,
+    Strict,
+    Writer,
+    command,
+    print_json,
+    quiet_libraries,
+    require_choice,
+)
+from dsocr.cli.share_commands import listen
+from dsocr.console import Printer
+from dsocr.errors import ConfigError, DataError, RunError
+
+if TYPE_CHECKING:
+    from dsocr.inference.cluster import Cluster
+    from dsocr.inference.reader import Transcriber
+    from dsocr.inference.remote import Engine
+    from dsocr.runs import RunFolder
+
+_LISTED = 20
+"""Number of unreadable inputs to print; the rest are counted."""
+
+
+@command(
+    "Read", "dsocr transcribe runs/mine scans -o texts.txt", "dsocr transcribe runs/mine scans -o out --format page"
+)
+def transcribe(
+    run: Annotated[Path, typer.Argument(help="Run folder, or an exported adapter.")],
+    inputs: Annotated[list[Path], typer.Argument(help="Images, PDF, ALTO or PAGE files, zip archives, or folders.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="One file, whose suffix says the format, or a folder.")
+    ],
+    formats: Annotated[
+        list[str] | None, typer.Option("--format", help="Format in a folder: text, jsonl, page, ...; repeatable.")
+    ] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="What the model is shown: line, region or page; as trained if not given.")
+    ] = None,
+    shows: Annotated[
+        str | None, typer.Option("--images", help="What images show: line or page; judged by shape if not given.")
+    ] = None,
+    segmenter: Annotated[
+        str, typer.Option(help="Line segmentation of page images: builtin, or kraken if installed.")
+    ] = "builtin",
+    engine: Annotated[
+        str | None, typer.Option(help="Where to run the model: http://HOST:PORT/v1 of a server, or ray for a cluster.")
+    ] = None,
+    engine_model: Annotated[
+        str | None, typer.Option(help="Name of the model on the server; the run's name if not given.")
+    ] = None,
+    actors: Annotated[
+        int | None, typer.Option(help="Number of Ray actors; one per GPU or machine if not given.")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Also transcribe lines that have a text already.")] = False,
+    shard: Annotated[str, typer.Option(help="Transcribe one share of the pages, as 2/5: the second of five.")] = "1/1",
+    review: Annotated[Path | None, typer.Option(help="Also write all lines to this file, least certain first.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that open pages; four, or one per core if fewer, if not given.")
+    ] = None,
+    strict: Strict = False,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Transcribe scans. Resumes a transcription that was interrupted."""
+    require_choice("--unit", unit, "line", "region", "page")
+    require_choice("--images", shows, "line", "page")
+    share = _parse_shard(shard)
+    if engine == "ray" and workers is not None:
+        raise ConfigError(
+            "--workers counts processes on this machine", hint="with --engine ray, give --actors", code="option-invalid"
+        )
+    from dsocr.inference.transcribe import transcribe
+    from dsocr.runs import RunFolder
+
+    folder = RunFolder.to_read_with(run)
+    quiet_libraries()
+    printer = Printer(quiet=quiet or json)
+    with printer.progress("transcribing", "pages") as progress:
+        report = transcribe(
+            folder,
+            inputs,
+            output,
+            formats=formats or [],
+            unit=unit,  # type: ignore[arg-type]
+            shows=shows,  # type: ignore[arg-type]
+            segmenter=segmenter,
+            replace_texts=replace,
+            shard=share,
+            strict=strict,
+            overwrite=overwrite,
+            review=review,
+            progress=progress,
+            engine=choose_engine(engine, engine_model or folder.path.resolve().name, actors),
+            workers=workers,
+        )
+    if json:
+        print_json(printer, {**asdict(report), "out": str(report.out)})
+        return
+    for failure in report.refused[:_LISTED]:
+        printer.complain(f"cannot read {failure}")
+    if len(report.refused) > _LISTED:
+        printer.complain(f"cannot read {len(report.refused) - _LISTED} more (--json lists all)")
+    printer.message(
+        f"{report.images} images transcribed, with {report.lines} lines; {len(report.refused)} could not be read; "
+        f"{report.empty} empty, {report.truncated} truncated, {report.looping} looping"
+    )
+    if report.known:
+        printer.message(f"{report.known} images had been transcribed before the interruption")
+    if report.kept:
+        printer.message(f"{report.kept} lines kept the text they had (--replace transcribes them again)")
+    if report.unmatched:
+        printer.message(f"{report.unmatched} regions came back with another number of lines than they have")
+    if review is not None:
+        printer.message(f"least certain lines first: {review}")
+    if report.foretold is not None:
+        estimate = report.foretold
+        printer.message(
+            f"estimated CER: {estimate.cer:.1%}; after checking the first {estimate.check:.0%} of that list, "
+            f"{estimate.rest:.1%} on the rest (new writers are read worse than estimated)"
+        )
+    printer.result(f"texts: {report.out}")
+
+
+def choose_engine(engine: str | None, model: str, actors: int | None) -> "Engine | Cluster | None":
+    """Return a Ray cluster, or the server at an address that knows the model by this name, or None for this process."""
+    from dsocr.inference.cluster import Cluster
+    from dsocr.inference.remote import Engine
+
+    if actors is not None and engine != "ray":
+        raise ConfigError("--actors goes with --engine ray", code="option-invalid")
+    if engine == "ray":
+        return Cluster(actors)
+    return Engine(engine, model) if engine else None
+
+
+def _parse_shard(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise DataError(f"--shard {text!r} is not a share", hint="the second of five is 2/5", code="option-invalid")
+    return int(found[1]), int(found[2])
+
+
+@command(
+    "Read",
+    "dsocr suggest runs/mine new_scans -o queue",
+    "dsocr suggest runs/mine export.zip -o queue --count 200",
+)
+def suggest(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    source: Annotated[
+        Path, typer.Argument(help="Anything that prepare reads, with lines without text, or a folder of line images.")
+    ],
+    output: Output,
+    count: Annotated[int, typer.Option(min=1, help="Number of lines to suggest.")] = 100,
+    format: Format = None,
+    writer: Writer = None,
+    encoding: Encoding = None,
+    strict: Strict = False,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Suggest which lines to transcribe by hand next. Uncertain lines, new writers and rare characters come first."""
+    import json as json_
+
+    from dsocr.inference.suggest import LIST, SHEET, TABLE, next_lines
+    from dsocr.runs import RunFolder
+
+    quiet_libraries()
+    folder, printer = RunFolder.open(run), Printer(quiet=quiet or json)
+    with printer.progress("reading", "lines") as progress:
+        queue = next_lines(
+            folder,
+            source,
+            output,
+            count=count,
+            format=format,
+            writer=writer,
+            encoding=encoding,
+            strict=strict,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    for item in queue.skipped:
+        printer.complain(f"skipped, {item.reason}: {item.where}: {item.message}")
+    for remark in queue.remarks:
+        printer.complain(remark)
+    rows = json_.loads((output / LIST).read_text(encoding="utf-8"))["lines"]
+    if json:
+        print_json(printer, {"waiting": queue.waiting, "skipped": len(queue.skipped), "lines": rows})
+        return
+    for row in rows[:10]:
+        printer.message(f"{row['rank']:>3}. {row['where']}: {row['reason']}")
+    printer.message(f"{len(queue.choices)} of {queue.waiting} lines without a transcription were chosen")
+    printer.result(f"queue: {output}")
+    printer.message(f"look:  {output / SHEET}, {output / TABLE}")
+    printer.message(f"next:  transcribe them (import {output.as_posix()} into eScriptorium), then dsocr prepare")
+
+
+@command("Read", "dsocr workbench scans --run runs/mine", "dsocr workbench scans --run runs/mine --language ru")
+def workbench(
+    source: Annotated[
+        Path, typer.Argument(help="Pages with lines: PAGE, ALTO or any other source, images, PDF, or an archive.")
+    ],
+    run: Annotated[Path | None, typer.Option(help="Run that transcribes lines without text.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Configuration for training on corrections; the run's if not given.")
+    ] = None,
+    work: Annotated[
+        Path | None, typer.Option(help="Folder for corrections; NAME.workbench beside the source if not given.")
+    ] = None,
+    format: Format = None,
+    writer: Writer = None,
+    encoding: Encoding = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port.")] = 8080,
+    show: Annotated[bool, typer.Option(help="Open the browser.")] = True,
+    language: Annotated[Literal["en", "ru"], typer.Option(help="Language of the interface.")] = "en",
+    quiet: Quiet = False,
+) -> None:
+    """Correct transcriptions in a browser. Trains on the corrections, and shows the least certain lines first."""
+    from dsocr.models.checkpoint import require_readable_adapter
+    from dsocr.runs import RunFolder
+    from dsocr.workbench.background import BackgroundReader, BackgroundTraining, find_training_config
+
+    if not source.exists():
+        raise DataError("no such file or folder", where=source, code="file-missing")
+    reads = None if run is None else RunFolder.open(run)
+    if reads is not None:
+        require_readable_adapter(reads.adapter)
+    training_config = find_training_config(run, config)
+    try:  # slow, and not needed to say what does not exist
+        import nicegui  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise RunError(
+            f"the workbench needs {error.name}, which is not installed",
+            hint='pip install "dsocr-hw[workbench]"',
+            code="package-missing",
+        ) from error
+    from dsocr.data.source_report import SourceReport
+    from dsocr.workbench.app import HOST, serve
+    from dsocr.workbench.archive import import_pages, open_archive
+    from dsocr.workbench.session import Session
+    from dsocr.workbench.store import open_store
+
+    quiet_libraries()
+    listen(HOST, port).close()  # before lines are detected, and because NiceGUI reports a used port badly
+    printer = Printer(quiet=quiet)
+    folder = work or source.resolve().with_name(f"{source.resolve().stem}.workbench")
+    report = SourceReport(strict=False)
+    with ExitStack() as stack:
+        store = stack.enter_context(open_store(folder / "corrections.sqlite"))
+        archive = stack.enter_context(open_archive(store, source, folder / "unpacked"))
+        with printer.progress("finding lines", "pages") as progress:
+            options = {"format": format, "writer": writer, "encoding": encoding}
+            new = import_pages(store, archive, report, **options, progress=progress)
+        for item in report.skipped:
+            printer.complain(f"skipped: {item.where}: {item.message}")
+        session = Session(source.resolve().name, store, archive, folder)
+        if not session.pages:
+            raise DataError("holds no page that can be shown", where=source, code="source-empty")
+        if reads is not None:
+            session.reader = BackgroundReader(store, archive, partial(_load_reader, reads))
+            session.reader.start()
+            stack.callback(session.reader.stop)
+        if training_config is not None:
+            session.training = BackgroundTraining(store, archive, folder, training_config)
+            stack.callback(session.training.stop)
+        printer.message(f"{len(session.pages)} pages, {new} of them new; corrections: {folder / 'corrections.sqlite'}")
+        printer.result(f"http://{HOST}:{port}/")
+        serve(session, language=language, port=port, show=show)
+
+
+def _load_reader(run: "RunFolder") -> "Transcriber":
+    from dsocr.inference.reader import Transcriber
+
+    return Transcriber.of_run(run)

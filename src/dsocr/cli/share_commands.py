@@ -1,0 +1,187 @@
+"""Commands that hand a model to other programs, and `dsocr doctor`."""
+
+import ipaddress
+import logging
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from dsocr.cli.app import Json, Overwrite, Quiet, command, print_json, quiet_libraries
+from dsocr.console import Printer
+from dsocr.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from dsocr.doctor import Fact
+
+TOKEN = "DSOCR_TOKEN"  # noqa: S105 - the name of a variable
+_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@command("Share", "dsocr export runs/mine --merged models/mine", "dsocr export runs/mine --adapter out --for vllm")
+def export(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    merged: Annotated[Path | None, typer.Option(help="Folder for the base with the adapter merged in.")] = None,
+    adapter: Annotated[Path | None, typer.Option(help="Folder for the adapter alone.")] = None,
+    for_: Annotated[
+        str | None, typer.Option("--for", help="Program that loads the adapter: peft or vllm; peft if not given.")
+    ] = None,
+    scale: Annotated[float, typer.Option(min=0, max=1, help="Strength of the adapter in the export, up to 1.")] = 1.0,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Export an adapter, or the base with the adapter merged in."""
+    from dsocr.models.checkpoint import require_readable_adapter
+    from dsocr.models.export_target import require_free_target, require_separate
+    from dsocr.runs import RunFolder
+
+    out = _export_target(merged, adapter, for_)
+    folder = RunFolder.open(run)
+    require_free_target(out, overwrite=overwrite)
+    require_separate(out, [folder.adapter])
+    if merged is not None:
+        require_readable_adapter(folder.adapter)
+    from dsocr.evaluation.scorecard import Scorecard
+    from dsocr.models.export import export_adapter, export_merged
+
+    quiet_libraries()
+    printer = Printer(quiet=quiet)
+    scores = Scorecard.load(folder.scorecard).to_dict() if folder.scorecard.is_file() else None
+    if adapter is None:
+        with printer.progress("writing", "tensors") as progress:
+            exported = export_merged(folder, out, scores=scores, scale=scale, overwrite=overwrite, progress=progress)
+    else:
+        form: Literal["peft", "vllm"] = "vllm" if for_ == "vllm" else "peft"
+        exported = export_adapter(folder, out, form, scores=scores, scale=scale, overwrite=overwrite)
+    printer.result(f"{'adapter' if adapter else 'merged model'}: {out}")
+    printer.message(f"card:    {out / 'README.md'}, with the prompt and settings to read with")
+    printer.message(f"next:    {exported.serve_command(out) or 'the card says how to load it'}")
+
+
+def _export_target(merged: Path | None, adapter: Path | None, form: str | None) -> Path:
+    out = merged or adapter
+    if out is None or (merged and adapter):
+        raise ConfigError("give either --merged FOLDER or --adapter FOLDER", code="option-missing")
+    if form is not None and adapter is None:
+        raise ConfigError("--for goes with --adapter", code="option-invalid")
+    if form not in (None, "peft", "vllm"):
+        raise ConfigError(f"--for must be peft or vllm, not {form!r}", code="option-invalid")
+    return out
+
+
+@command("Share", "dsocr serve runs/mine", "dsocr serve runs/mine runs/other --port 8001 --deadline 30")
+def serve(
+    runs: Annotated[list[Path], typer.Argument(help="Run or adapter folders of one base; the first is the default.")],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    deadline: Annotated[float, typer.Option(min=1, help="Seconds that a request may take.")] = 60.0,
+    waiting: Annotated[int, typer.Option(min=1, help="Images that may wait; beyond, requests get 429.")] = 64,
+    public: Annotated[bool, typer.Option("--public", help="Answer without a token on any address.")] = False,
+    shelf: Annotated[Path | None, typer.Option(help="Folder of runs that clients with the token may load.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Serve a model over HTTP. OpenAI clients work too; DSOCR_TOKEN holds the token that clients must send."""
+    from dsocr.models.checkpoint import require_readable_adapter
+    from dsocr.server import adapter_folder, adapter_name
+
+    token = os.environ.get(TOKEN, "").strip() or None  # `set TOKEN=word ` keeps the space
+    _validate_access(host, token, shelf, public=public)
+    adapters = {adapter_name(path): adapter_folder(path) for path in runs}
+    if len(adapters) < len(runs):
+        raise ConfigError(
+            "two runs have the same name", hint="clients ask for models by the names of their folders", code="run-name"
+        )
+    for folder in adapters.values():
+        require_readable_adapter(folder)
+    listen(host, port).close()  # before the base is loaded, which may take minutes
+    try:  # slow, and not needed to say what does not exist
+        from dsocr.server.app import create_app, run_server
+    except ModuleNotFoundError as error:
+        hint = 'pip install "dsocr-hw[server]"'
+        raise RunError(
+            f"serving needs {error.name}, which is not installed", hint=hint, code="package-missing"
+        ) from error
+    from dsocr.server.engine import ServedModels
+    from dsocr.server.limits import Limits
+
+    quiet_libraries()
+    printer = Printer(quiet=quiet)
+    limits = Limits(deadline=deadline, max_queued=waiting)
+    models = ServedModels(adapters)
+    hosts = _LOCAL | {host} if _is_local(host) else None
+    server = create_app(models, limits=limits, token=token, hosts=hosts, shelf=shelf)
+    with listen(host, port) as listener:
+        address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        printer.result(f"serving at {address} as {', '.join(models.names)}")
+        printer.message(f"how to ask: {address}/docs")
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+        run_server(server, listener, limits)
+
+
+def _validate_access(host: str, token: str | None, shelf: Path | None, *, public: bool) -> None:
+    if token is None and not _is_local(host) and not public:
+        raise ConfigError(
+            f"anybody who reaches {host} could use this server",
+            hint=f"set a token in the environment variable {TOKEN}, or give --public if that is meant",
+            code="token-missing",
+        )
+    if shelf is not None and (token is None or not shelf.is_dir()):
+        raise ConfigError(
+            f"--shelf {shelf} must be a folder, and needs a token because it lets clients change the models",
+            hint=f"set a token in the environment variable {TOKEN}",
+            code="shelf-invalid",
+        )
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket; port 0 takes a free one. Raises RunError if the port is in use."""
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128
+        )
+    except (OSError, UnicodeError) as error:
+        number = getattr(error, "errno", None) or 0
+        reason = os.strerror(number) if number > 0 else error  # its own sentence may repeat the address
+        raise RunError(
+            f"cannot listen on {host}:{port}: {reason}",
+            hint="another server may use the port: give --port",
+            code="port-unavailable",
+        ) from error
+
+
+@command("Setup", "dsocr doctor", "dsocr doctor --json")
+def doctor(json: Json = False, quiet: Quiet = False) -> None:
+    """Show what this machine has and lacks. Exits with 1 if dsocr cannot run."""
+    from dsocr.doctor import examine
+
+    with suppress(ImportError, OSError):  # the table says what is wrong with transformers
+        quiet_libraries()
+    facts = examine(Path.cwd())
+    fatal = [fact.name for fact in facts if fact.fatal]
+    printer = Printer(quiet=quiet)
+    if json:
+        print_json(printer, {"ready": not fatal, "facts": [asdict(fact) for fact in facts]})
+    else:
+        printer.table(["name", "state", "found"], [_fact_row(fact) for fact in facts])
+        printer.result(f"not ready: {', '.join(fatal)}" if fatal else "ready")
+        if not fatal:
+            printer.message("next: dsocr demo, or dsocr prepare YOUR_SCANS -o data/yours")
+    sys.exit(1 if fatal else 0)
+
+
+def _fact_row(fact: "Fact") -> tuple[Sequence[str], str]:
+    found = f"{fact.found}\nhint: {fact.hint}" if fact.hint else fact.found
+    return (fact.name, fact.state, found), "red" if fact.fatal else "" if fact.state == "ok" else "yellow"

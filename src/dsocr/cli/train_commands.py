@@ -1,0 +1,322 @@
+"""Commands that train."""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from dsocr.cli.app import Json, Overwrite, Quiet, Settings, command, print_json, quiet_libraries
+from dsocr.cli.data_commands import print_finding
+from dsocr.console import Printer, format_duration, training_progress
+from dsocr.document import Split
+from dsocr.errors import DsocrError, Interrupted, RunError, typed
+
+if TYPE_CHECKING:
+    from dsocr.config import RunConfig
+    from dsocr.evaluation.learning_curve import CurvePoint
+    from dsocr.runs import RunFolder
+    from dsocr.training.learning_checks import Check
+    from dsocr.training.plan import Plan
+    from dsocr.training.train import TrainResult
+
+_SECONDS_TO_SPEAK = 3
+_OTHER_FOLDER = "name another folder with -o"
+
+
+@command(
+    "Train",
+    "dsocr train configs/deepseek_ocr_16gb.yaml --set dataset=data/mine --set output=runs/mine",
+    "dsocr train data/mine --dry-run",
+)
+def train(
+    config: Annotated[Path, typer.Argument(help="YAML file (configs/ holds recipes), or a dataset folder.")],
+    set_: Settings = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only check that it would learn and fit, and how long it would take.")
+    ] = False,
+    overwrite: Overwrite = False,
+    preflight: Annotated[bool, typer.Option(help="Try on a few samples first that it learns.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print the result of --dry-run as JSON.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train an adapter, or resume an interrupted training."""
+    from dsocr.config import load_config
+    from dsocr.io.processes import rank_and_count
+    from dsocr.runs import RunFolder
+    from dsocr.training.requirements import demand_named, refuse_run
+
+    overrides = set_ or []
+    if dry_run:
+        sys.exit(_dry_run(Printer(quiet=quiet or json), config, overrides, preflight=preflight, json=json))
+    rank, processes = rank_and_count()
+    printer = Printer(quiet=quiet or rank > 0)
+    try:
+        settings = load_config(config, overrides)
+        run = RunFolder(settings.output)
+        if rank == 0:  # other processes may look when the first is at work there
+            refuse_run(run, overwrite=overwrite)
+        demand_named(settings)
+    except DsocrError:
+        if rank == 0:
+            raise
+        _leave_quietly()
+    printer.message(f"training {settings.output} on {settings.dataset} from {settings.base}")
+    if preflight and (overwrite or not any(run.checkpoints.glob("step-*"))):
+        printer.message("checking first that it learns, a few minutes at most; --no-preflight skips this")
+    from dsocr.training.distributed import OthersEndedError
+    from dsocr.training.train import train
+
+    quiet_libraries()
+    try:
+        with training_progress(printer) as (on_progress, on_stage):
+            result = train(
+                settings,
+                overwrite=overwrite,
+                preflight=preflight,
+                report=on_progress,
+                stage=on_stage,
+                warn=lambda finding: print_finding(printer, finding),
+                say=printer.complain,
+            )
+    except Interrupted as interrupted:
+        if rank == 0:
+            launcher = "" if processes == 1 else f"torchrun --nproc-per-node {processes} -m "
+            _print_interrupted(printer, interrupted, f"{launcher}{interrupted.resume}")
+        raise SystemExit(interrupted.exit_code) from None
+    except OthersEndedError:
+        if rank == 0:
+            raise
+        _leave_quietly()
+    if rank == 0:
+        _print_trained(printer, result)
+        printer.message(f"next:    dsocr evaluate {typed(result.run.path)}")
+
+
+def _leave_quietly() -> NoReturn:
+    """Exit after the first process: when one process exits, the launcher ends the others, whatever they print."""
+    time.sleep(_SECONDS_TO_SPEAK)
+    raise SystemExit(2)
+
+
+def _print_interrupted(printer: Printer, interrupted: Interrupted, resume: str) -> None:
+    printer.complain(f"interrupted; a checkpoint of step {interrupted.step} is written")
+    printer.complain(f"resume:  {resume}")
+
+
+def _print_trained(printer: Printer, result: "TrainResult") -> None:
+    if result.resumed_from:
+        printer.message(f"resumed from step {result.resumed_from}")
+    if result.excluded:
+        printer.message(f"excluded as longer than max_text_tokens: {result.excluded} samples")
+    best = "" if result.best_cer is None else f", best validation CER {result.best_cer:.2%} at step {result.best_step}"
+    printer.message(f"{result.steps} steps in {format_duration(result.seconds)}{best}")
+    if result.guard is not None and result.guard.exceeds_margin:
+        printer.complain(f"warning: {result.guard.message}")
+    elif result.guard is not None:
+        printer.message(result.guard.message)
+    if result.calibrated_on:
+        printer.message(f"confidences were calibrated on {result.calibrated_on} lines of the validation split")
+    printer.result(f"adapter: {result.run.adapter}")
+    printer.message(f"curves:  tensorboard --logdir {result.run.tensorboard}")
+
+
+def _dry_run(printer: Printer, path: Path, overrides: Sequence[str], *, preflight: bool, json: bool) -> int:
+    """Print what would become of a training; 1 if it would not learn or not fit into memory, else 0."""
+    from dsocr.config import load_config
+    from dsocr.training.requirements import demand_named
+
+    config = load_config(path, overrides)
+    demand_named(config)
+    from dsocr.training.plan import make_plan
+    from dsocr.training.preflight import preflight as run_preflight
+
+    quiet_libraries()
+    found = None
+    if preflight:
+        with printer.progress("overfitting five samples", "steps") as progress:
+            found = run_preflight(config, progress=progress)
+    plan = None
+    if found is None or not found.refused:
+        with printer.progress("measuring", "samples") as progress:
+            plan = make_plan(config, progress=progress)
+    failed = [check.name for check in found.refused] if found else []
+    fits = plan is None or plan.fits
+    if json:
+        print_json(
+            printer,
+            {"preflight": found and found.as_dict(), "plan": plan and plan.as_dict(), "ready": not failed and fits},
+        )
+        return 1 if failed or not fits else 0
+    for check in found.checks if found else ():
+        _print_check(printer, check)
+    if plan is not None:
+        _print_plan(printer, plan)
+    if failed:
+        printer.result(f"would not train: {', '.join(failed)}")
+    if failed or not fits:
+        return 1
+    settings = "".join(f" --set {typed(text)}" for text in overrides)
+    printer.message(f"next: dsocr train {typed(path.as_posix())}{settings}")
+    return 0
+
+
+def _print_check(printer: Printer, check: "Check") -> None:
+    printer.result(f"{check.verdict:<8} {check.name}: {check.message}")
+    if check.fix:
+        printer.result(f"{'':<9}-> {check.fix}")
+    for line in check.details:
+        printer.result(f"{'':<11}{line}")
+
+
+def _print_plan(printer: Printer, plan: "Plan") -> None:
+    from dsocr.training.plan import spoken_bytes
+
+    spreads = {name: getattr(plan.tokens, name) for name in ("vision", "text", "sequence")}
+    rows = [([name, *map(str, asdict(spread).values())], "") for name, spread in spreads.items()]
+    printer.table(["tokens", "min", "median", "95 %", "max"], rows)
+    printer.result(f"over max_text_tokens ({plan.tokens.limit}): {plan.tokens.too_long}\n")
+
+    probe, schedule = plan.probe, plan.schedule
+    if probe is not None and probe.peak_bytes is not None:
+        peak, free = spoken_bytes(probe.peak_bytes), spoken_bytes(probe.free_bytes)
+        printer.result(f"memory of the longest batch on {probe.device}, measured: {peak} at most, {free} were free")
+    printer.result(
+        f"{schedule.steps} steps, {schedule.forwards} forward passes over {schedule.samples} samples, "
+        f"{schedule.epochs:.1f} epochs"
+    )
+    if probe is not None and plan.seconds is not None:
+        rate, duration = probe.samples_per_second, format_duration(plan.seconds)
+        printer.result(f"{duration} at {rate:.3g} samples/s, and {schedule.readings} validations")
+        if probe.images:
+            before = format_duration(plan.seconds_before)
+            printer.result(f"at most {before} of it at the start, to fill the feature cache with {probe.images} images")
+    for warning in plan.warnings:
+        printer.result(f"warning: {warning}")
+
+
+@command(
+    "Train",
+    "dsocr forecast mine.yaml --more 500 --more 1000",
+    "dsocr forecast mine.yaml --target 0.05",
+)
+def forecast(
+    config: Annotated[Path, typer.Argument(help="YAML file (configs/ holds recipes), or a dataset folder.")],
+    set_: Settings = None,
+    more: Annotated[
+        list[int] | None, typer.Option(min=1, help="Number of additional lines to forecast for; repeatable.")
+    ] = None,
+    target: Annotated[
+        list[float] | None,
+        typer.Option(min=0, max=1, help="CER to reach, as 0.05: how many lines does it take? Repeatable."),
+    ] = None,
+    sizes: Annotated[
+        list[float] | None,
+        typer.Option(min=0, max=1, help="Share of the training split; repeatable; 0.125 0.25 0.5 1 if not given."),
+    ] = None,
+    split: Annotated[Split, typer.Option(help="Split to score on.")] = Split.VALIDATION,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Forecast what more lines would bring. Trains on growing parts of the data and follows the learning curve."""
+    from dsocr.config import load_config
+    from dsocr.evaluation.evaluate import require_samples
+    from dsocr.training.requirements import demand_named
+
+    settings = load_config(config, set_ or [])
+    require_samples(demand_named(settings), split)
+    # Slow, and not needed to say what is wrong with a configuration.
+    from dsocr.evaluation.report.pages import FORECAST_PAGE, explanation
+    from dsocr.runs import RunFolder
+    from dsocr.training.forecast import SIZES, forecast
+
+    quiet_libraries()
+    printer = Printer(quiet=quiet or json)
+
+    def on_point(point: "CurvePoint") -> None:
+        printer.message(f"{point.samples} lines, {point.steps} steps: CER {point.cer:.2%}")
+
+    try:
+        with printer.progress("training", "steps") as progress:
+            result = forecast(
+                settings,
+                sizes=sizes or SIZES,
+                split=split,
+                more=more or [],
+                targets=target or [],
+                overwrite=overwrite,
+                progress=progress,
+                finished=on_point,
+                say=printer.complain,
+            )
+    except Interrupted as interrupted:
+        _print_interrupted(printer, interrupted, "run the same command, without --overwrite")
+        raise SystemExit(interrupted.exit_code) from None
+    if json:
+        print_json(printer, result.to_dict())
+        return
+    rows = [([f"{point.samples}", f"{point.steps}", f"{point.cer:.2%}"], "") for point in result.points]
+    printer.table(["lines", "steps", f"{split} CER"], rows)
+    printer.result("")
+    for sentence in result.sentences():
+        printer.result(sentence)
+    printer.message(f"\n{explanation(result)}")
+    printer.result(f"forecast: {RunFolder(settings.output).forecast / FORECAST_PAGE}")
+
+
+@command("Train", "dsocr demo", "dsocr demo -o runs/first")
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Run folder.")] = Path("runs/demo"),
+    quiet: Quiet = False,
+) -> None:
+    """Train on the shipped handwriting and score it. Takes a few minutes without a GPU."""
+    from dsocr.config import load_config
+    from dsocr.io.files import shipped_path
+    from dsocr.runs import RunFolder
+    from dsocr.training.requirements import refuse_run
+
+    settings = {"output": output, "dataset": shipped_path("examples/handwriting")}
+    config = load_config(shipped_path("configs/demo.yaml"), changes=settings)
+    refuse_run(RunFolder(output), overwrite=True, another=_OTHER_FOLDER)
+    _require_demo_run(RunFolder(output), config)
+    printer = Printer(quiet=quiet)
+    printer.message("The demo trains a small DeepSeek-OCR network (`nano`) on 330 shipped lines by three writers.")
+    # Slow, and not needed to say that another run is there.
+    from dsocr.cli.judge_commands import print_guard, write_run_report
+    from dsocr.evaluation.evaluate import evaluate
+    from dsocr.training.train import train
+
+    quiet_libraries()
+    try:
+        with training_progress(printer) as (on_progress, on_stage):
+            trained = train(config, overwrite=True, report=on_progress, stage=on_stage)
+    except Interrupted as interrupted:
+        _print_interrupted(printer, interrupted, interrupted.resume)
+        raise SystemExit(interrupted.exit_code) from None
+    _print_trained(printer, trained)
+    with printer.progress("reading", "lines") as progress:
+        card = evaluate(trained.run, progress=progress)
+    page, _ = write_run_report(printer, output)
+    printer.result(str(card))
+    print_guard(printer, card.guard)
+    printer.message(f"scorecard: {trained.run.scorecard}")
+    printer.message(f"report:    {page}   (open it in a browser)")
+    printer.message(
+        f"next:      dsocr transcribe {typed(output)} examples/handwriting/test -o {typed(output / 'texts.txt')}"
+    )
+    printer.message("           dsocr prepare YOUR_SCANS -o data/yours   (the README has the whole way)")
+
+
+def _require_demo_run(run: "RunFolder", config: "RunConfig") -> None:
+    """Raise RunError if the folder holds another run than a demo's, which may have been installed elsewhere."""
+    from dsocr.config import load_run_config
+
+    if not run.config.is_file():
+        return
+    existing = load_run_config(run.config)
+    if (existing.base, existing.dataset.parts[-2:]) != (config.base, config.dataset.parts[-2:]):
+        raise RunError("holds a run other than the demo's", where=run.path, hint=_OTHER_FOLDER, code="run-other")
