@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dsocr.evaluation.metrics as metrics
+import dsocr
 from dsocr.errors import DataError
 from dsocr.evaluation.metrics import (
     ErrorRate,
@@ -78,14 +78,14 @@ def test_jiwer_counts_the_same(reference: str, prediction: str) -> None:
 @settings(deadline=None)
 def test_public_rates_are_pooled_as_jiwer_pools_them(pairs: list[tuple[str, str]]) -> None:
     references, predictions = ([comparable(text) for text in side] for side in zip(*pairs, strict=True))
-    assert metrics.cer(references, predictions) == pytest.approx(jiwer.cer(references, predictions))
-    assert metrics.wer(references, predictions) == pytest.approx(jiwer.wer(references, predictions))
-    assert metrics.cer(*pairs[0]) == pytest.approx(jiwer.cer(references[0], predictions[0]))
+    assert dsocr.cer(references, predictions) == pytest.approx(jiwer.cer(references, predictions))
+    assert dsocr.wer(references, predictions) == pytest.approx(jiwer.wer(references, predictions))
+    assert dsocr.cer(*pairs[0]) == pytest.approx(jiwer.cer(references[0], predictions[0]))
 
 
 @pytest.mark.parametrize(("references", "predictions"), [(["а"], ["а", "б"]), ([], []), ("а", ["а"]), (["а"], "а")])
 def test_public_rates_need_a_prediction_per_reference(references: list[str], predictions: list[str]) -> None:
-    for rate in (metrics.cer, metrics.wer):
+    for rate in (dsocr.cer, dsocr.wer):
         with pytest.raises(DataError) as caught:
             rate(references, predictions)
         assert caught.value.code == "pair-mismatch"

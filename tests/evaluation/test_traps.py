@@ -68,7 +68,7 @@ def test_an_empty_prediction_costs_its_whole_reference_and_stays_in_every_count(
     assert card.characters["adapter"].deletions == 7
 
 
-def test_a_long_text_is_not_left_out() -> None:
+def test_a_long_text_is_not_dropped() -> None:
     """Elsewhere a label of over 25 characters disappears from training and test."""
     assert character_errors("длинная строка " * 40, "").length == 15 * 40 - 1
 
@@ -110,8 +110,8 @@ def test_an_interval_above_one_is_a_number() -> None:
     json.dumps(make_scorecard("test", None, lines).to_dict(), allow_nan=False)
 
 
-def test_lines_of_one_hand_do_not_make_an_interval_narrow() -> None:
-    """Elsewhere every line counts for itself, though a hand goes well or badly as a whole."""
+def test_lines_of_one_writer_do_not_make_an_interval_narrow() -> None:
+    """Elsewhere every line counts for itself, though errors of one writer are correlated."""
     texts = [("абвгдежзик", "абвгдежзик" if writer % 2 else "ABCDEFзик") for writer in range(20) for _ in range(50)]
     lines = scored(*texts)
     by_writer = [replace(one, writer=f"w{place // 50}") for place, one in enumerate(lines)]

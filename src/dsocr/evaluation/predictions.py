@@ -423,7 +423,7 @@ class _EvaluatedRun:
         if self.card.split != split:
             message = f"was evaluated on the {self.card.split} split, not on {split}"
             raise RunError(message, code="other-split", where=self.path, hint=hint)
-        other = first and first.card.dataset.get(split)
+        other = first.card.dataset.get(split) if first else None
         if check_dataset and dataset is not None and split in dataset.card.splits:
             other = dataset.card.splits[split].sha256
         own = self.card.dataset.get(split)
