@@ -23,6 +23,26 @@ from tests.data.hands import clean_dataset
 Row = dict[str, Any]
 
 
+ERRORS = {
+    "unreadable-image",
+    "empty-text",
+    "long-text",
+    "image-crosses",
+    "near-image-crosses",
+    "writer-crosses",
+}
+NOTES = {
+    "many-tokens",
+    "markup-in-text",
+    "mixed-punctuation",
+    "mixed-yo",
+    "old-spelling",
+    "rare-characters",
+    "seen-once",
+    "text-crosses",
+}
+
+
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return clean_dataset(tmp_path_factory.mktemp("clean"))
@@ -206,6 +226,9 @@ def test_forty_planted_faults_are_found_and_nothing_else(folder: Path) -> None:
     for plant in (plant_in_images, plant_in_texts, plant_across_lines):
         plant(planting)
     planting.write()
-    found = places(run_checks(folder))
+    findings = run_checks(folder)
+    found = places(findings)
     assert len({code for code, _ in planting.expected}) >= 36
     assert (planting.expected - found, found - planting.expected) == (set(), set())
+    assert {finding.code for finding in findings.of("error")} == ERRORS
+    assert {finding.code for finding in findings.of("note")} == NOTES
