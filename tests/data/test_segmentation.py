@@ -74,6 +74,30 @@ def test_skewed_page(skew: float) -> None:
     assert np.median(np.abs(np.array(slopes) - falls)) < 8
 
 
+@pytest.mark.parametrize(
+    ("borders", "turn"),
+    [
+        pytest.param((150, 120, 200, 90), 0.0, id="on all sides"),
+        pytest.param((300, 0, 0, 0), 0.0, id="on one side"),
+        pytest.param((150, 150, 150, 150), 4.0, id="around a rotated page"),
+    ],
+)
+@pytest.mark.parametrize("level", [0, 50], ids=["black", "dark grey"])
+def test_dark_borders_have_no_lines(borders: tuple[int, int, int, int], turn: float, level: int) -> None:
+    image, boxes = page()
+    left, top, right, bottom = borders
+    scan = Image.new("L", (image.width + left + right, image.height + top + bottom), level)
+    scan.paste(image, (left, top))
+    if turn:
+        scan = scan.rotate(turn, Image.Resampling.BICUBIC, fillcolor=level)
+    noise = np.random.default_rng(1).normal(0, 6, (scan.height, scan.width))
+    found = segment(Image.fromarray(np.clip(np.asarray(scan) + noise, 0, 255).astype(np.uint8)))
+    assert len(found) == len(boxes)
+    if not turn:
+        expected = [(x0 + left, y0 + top, x1 + left, y1 + top) for x0, y0, x1, y1 in boxes]
+        assert all(overlap(line.outline.box, box) > 0.5 for line, box in zip(found, expected, strict=True))
+
+
 def test_baselines_are_under_the_letters() -> None:
     image, boxes = page()
     for line, (_, top, _, bottom) in zip(segment(image), boxes, strict=True):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
-from scipy.ndimage import uniform_filter1d
+from scipy.ndimage import binary_erosion, binary_fill_holes, label, uniform_filter1d
 
 from dsocr.document import Outline, Point, Region, bounds
 from dsocr.errors import DataError
@@ -62,7 +62,8 @@ def segment(page: Image.Image) -> list[SegmentedLine]:
     """Find the lines of a page, column by column from the top. Raises DataError if there are none."""
     scale = min(_MAX_SIDE / max(page.size), 1.0)
     size = (max(round(page.width * scale), 1), max(round(page.height * scale), 1))
-    ink = find_ink(page.convert("L").resize(size, Image.Resampling.BOX) if scale < 1 else page.convert("L"))
+    grey = page.convert("L").resize(size, Image.Resampling.BOX) if scale < 1 else page.convert("L")
+    ink = find_ink(_fill_borders(grey))
     amount = int(ink.sum())
     if amount < _MIN_INK:
         raise DataError("page is blank, or its writing too faint", code="page-blank")
@@ -94,6 +95,35 @@ def _to_page(shape: _Shape, begin: int, shifts: Ints, scale: float, size: tuple[
         return tuple(zip(xs.tolist(), ys.tolist(), strict=True))
 
     return Outline.of_polygon(points(shape.polygon), points(shape.baseline))
+
+
+# Borders.
+
+_BORDER_SIDE = 400
+"""Longer side in pixels at which borders are looked for."""
+_BORDER_LEVEL = 0.5
+"""Share of the paper's level below which a border is."""
+_LETTER = 9
+"""Pixels at that size: larger than strokes, which are not holes in the page."""
+_MIN_BORDER, _MIN_PAGE = 0.02, 0.2
+"""Shares of the scan below which nothing is filled."""
+
+
+def _fill_borders(grey: Image.Image) -> Image.Image:
+    """Fill dark borders around the page with the level of its paper; a scan without borders stays as it is."""
+    factor = max(1, round(max(grey.size) / _BORDER_SIDE))
+    small = np.asarray(grey.reduce(factor).filter(ImageFilter.MaxFilter(_LETTER)), dtype=np.float32)
+    paper = float(np.percentile(small, 90))
+    regions, count = label(small > _BORDER_LEVEL * paper)
+    if not count:
+        return grey
+    largest = regions == np.argmax(np.bincount(regions.ravel())[1:]) + 1
+    sheet = binary_erosion(binary_fill_holes(largest), iterations=_LETTER // 2 + 1, border_value=1)
+    if 1 - largest.mean() < _MIN_BORDER or sheet.mean() < _MIN_PAGE:
+        return grey
+    mask = Image.fromarray(sheet.astype(np.uint8) * 255).resize(grey.size, Image.Resampling.NEAREST)
+    level = int(np.median(np.asarray(grey)[np.asarray(mask) > 0]))
+    return Image.composite(grey, Image.new("L", grey.size, level), mask)
 
 
 # Ink.
