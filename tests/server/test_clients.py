@@ -69,9 +69,9 @@ def test_answers_match_the_openapi_description(address: str, operation: str) -> 
     send()
 
 
-def connect(address: str) -> socket.socket:
+def connect(address: str, source: str = "127.0.0.1") -> socket.socket:
     host, port = address.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=PATIENCE)
+    return socket.create_connection((host, int(port)), timeout=PATIENCE, source_address=(source, 0))
 
 
 def converse(address: str, *parts: bytes) -> bytes:
@@ -123,7 +123,22 @@ def test_many_half_open_connections_do_not_lock_others_out(address: str) -> None
         with urllib.request.urlopen(f"{address}/healthz", timeout=PATIENCE) as answer:
             assert answer.status == 200
         assert time.monotonic() - started < 10
-        assert is_closed(connections[0]), "the oldest made room"
+
+
+def test_the_address_with_most_idle_connections_makes_room() -> None:
+    limits = Limits(max_idle_connections=50)
+    with ExitStack() as stack:
+        address = stack.enter_context(listening(create_app(FakeModels(), limits=limits), limits))  # type: ignore[arg-type]
+        try:
+            other = stack.enter_context(connect(address, source="127.0.0.2"))
+        except OSError:
+            pytest.skip("this system has one loopback address")
+        other.sendall(HEAD)
+        connections = [stack.enter_context(connect(address)) for _ in range(60)]
+        assert is_closed(connections[0])
+        assert converse(address, HEALTH).startswith(b"HTTP/1.1 200")
+        other.sendall(b"Content-Length: 0\r\n\r\n")
+        assert other.recv(100).startswith(b"HTTP/1.1 422"), "it was older, but the only one of its address"
 
 
 @pytest.mark.parametrize(

@@ -71,12 +71,14 @@ def test_a_store_belongs_to_one_source(empty_store: Store, archive: Archive, tmp
     other = make_pages(tmp_path / "other")
     with pytest.raises(DataError) as error, open_archive(empty_store, other, tmp_path / "u"):
         pass
-    assert error.value.where == str(tmp_path)
+    assert (error.value.code, error.value.where) == ("other-source", str(tmp_path))
 
 
 def test_a_single_image_is_not_a_source(empty_store: Store, source: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError), open_archive(empty_store, source / "scan-1.png", tmp_path / "work" / "unpacked"):
+    folder = tmp_path / "work" / "unpacked"
+    with pytest.raises(DataError) as error, open_archive(empty_store, source / "scan-1.png", folder):
         pass
+    assert error.value.code == "source-not-supported"
 
 
 @pytest.fixture

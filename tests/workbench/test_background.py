@@ -90,8 +90,9 @@ def test_a_training_runs_in_another_process_and_leaves_a_run(small_config: RunCo
         assert os.name == "nt" or os.getpgid(_process(training).pid) != os.getpgid(
             0
         )  # Ctrl-C reaches it once, through `stop`
-        with pytest.raises(RunError):
+        with pytest.raises(RunError) as error:
             training.start()
+        assert error.value.code == "training-running"
         while (status := training.status()) and status.is_running:
             time.sleep(0.2)
         assert status is not None

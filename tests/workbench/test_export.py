@@ -209,8 +209,9 @@ def test_a_page_whose_file_is_gone_gets_a_new_one(
 
 
 def test_accepted_lines_become_a_dataset(empty_store: Store, archive: Archive, tmp_path: Path) -> None:
-    with pytest.raises(DataError):
+    with pytest.raises(DataError) as error:
         export_dataset(empty_store, archive, tmp_path / "dataset")
+    assert error.value.code == "nothing-accepted"
     for line in empty_store.lines():
         if line.text:
             empty_store.review(line, line.text, State.ACCEPTED, who="anna")

@@ -27,4 +27,4 @@ def check_adapter_name(name: str) -> None:
     """Raise RunError if `name` cannot be the name of an adapter."""
     if name == BASE or not _NAME.fullmatch(name):
         hint = "use letters, digits, dots, dashes and underscores; `base` is reserved for the base model"
-        raise RunError(f"{name!r} is not a valid adapter name", hint=hint)
+        raise RunError(f"{name!r} is not a valid adapter name", code="adapter-name-invalid", hint=hint)

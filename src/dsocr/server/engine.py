@@ -355,7 +355,8 @@ class ServedModels:
         settings, default = ReadingSettings.load(folder), self._adapters[self.default].settings
         if (settings.base, settings.base_revision) != (default.base, default.base_revision):
             hint = "start another server for it"
-            raise ModelError(f"the adapter is for base {settings.base}, not {default.base}", where=folder, hint=hint)
+            message = f"the adapter is for base {settings.base}, not {default.base}"
+            raise ModelError(message, code="adapter-of-other-base", where=folder, hint=hint)
         key = next(self._keys)
         add_adapter(self._network, folder, key)
         encoder = load_processor(settings.base, settings.resolution, settings.prompt, settings.base_revision)
@@ -369,9 +370,10 @@ class ServedModels:
     def unload(self, name: str) -> None:
         """Remove an adapter. Raises ModelError if there is none of that name, or it is the default."""
         if name not in self._adapters:
-            raise ModelError(f"no adapter {name!r} is loaded", hint=f"loaded: {', '.join(self._adapters)}")
+            hint = f"loaded: {', '.join(self._adapters)}"
+            raise ModelError(f"no adapter {name!r} is loaded", code="adapter-not-loaded", hint=hint)
         if name == self.default:
-            raise ModelError(f"{name!r} is the default model and cannot be unloaded")
+            raise ModelError(f"{name!r} is the default model and cannot be unloaded", code="default-adapter")
         former = self._adapters[name]
         self._adapters = {other: adapter for other, adapter in self._adapters.items() if other != name}
         self._delete(former, active=self._adapters[self.default].key)
@@ -389,7 +391,8 @@ class ServedModels:
     def _adapter(self, model: str) -> _LoadedAdapter:
         adapter = self._adapters.get(self.default if model == BASE else model)
         if adapter is None:  # it was unloaded while the image was queued
-            raise ModelError(f"no model {model!r} is loaded", hint=f"loaded: {', '.join(self.names)}")
+            hint = f"loaded: {', '.join(self.names)}"
+            raise ModelError(f"no model {model!r} is loaded", code="adapter-not-loaded", hint=hint)
         return adapter
 
     def _active(self, model: str, adapter: _LoadedAdapter) -> AbstractContextManager[Any]:

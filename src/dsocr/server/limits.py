@@ -46,8 +46,7 @@ class Limits:
     deadline: float = 60.0
     batch_wait: float = 0.01
     header_timeout: float = 10.0
-    max_idle_connections: int = 256
-    max_idle_per_address: int = 128
+    max_idle_connections: int = 768
 
     @property
     def queue_timeout(self) -> float:
@@ -172,7 +171,8 @@ def guarded_protocol(limits: Limits) -> type[asyncio.Protocol]:
     """uvicorn's HTTP protocol with a header timeout and a bound on idle connections, for `uvicorn.Config(http=...)`.
 
     uvicorn itself waits for ever for the header of a first request, so a few hundred connections that never complete
-    one would use up its limit of connections. Here the oldest idle connections are closed to make room.
+    one would use up its limit of connections. Here there is a timeout, and if there are too many idle connections, the
+    address that has most of them loses its oldest: clients at other addresses are not affected.
     """
     idle_since: dict[Any, float] = {}
     is_sweeping = False
@@ -183,6 +183,13 @@ def guarded_protocol(limits: Limits) -> type[asyncio.Protocol]:
     def close(connection: Any) -> None:
         del idle_since[connection]
         connection.transport.close()
+
+    def make_room() -> None:
+        by_address: dict[str, list[Any]] = {}
+        for connection in filter(is_idle, idle_since):
+            by_address.setdefault(connection.client[0] if connection.client else "", []).append(connection)
+        if sum(map(len, by_address.values())) > limits.max_idle_connections:
+            close(min(max(by_address.values(), key=len), key=idle_since.__getitem__))
 
     def sweep() -> None:
         nonlocal is_sweeping
@@ -201,14 +208,9 @@ def guarded_protocol(limits: Limits) -> type[asyncio.Protocol]:
     class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            idle = [connection for connection in idle_since if is_idle(connection)]
-            address = self.client and self.client[0]
-            same = [connection for connection in idle if connection.client and connection.client[0] == address]
-            if len(same) >= limits.max_idle_per_address:
-                close(min(same, key=idle_since.__getitem__))
-            elif len(idle) >= limits.max_idle_connections:
-                close(min(idle, key=idle_since.__getitem__))
             idle_since[self] = time.monotonic()
+            if len(idle_since) > limits.max_idle_connections:
+                make_room()
             if not is_sweeping:
                 sweep()
 

@@ -105,7 +105,7 @@ class Archive:
         """
         found = crop_lines(self.source_image(page, lines), self.image_bytes(page))
         if isinstance(found, CropFailure):
-            raise DataError(found.message, where=page.name)
+            raise DataError(found.message, code="page-not-cut", where=page.name)
         return [_decode_line(file, page) for file in found[1]]
 
 
@@ -118,7 +118,8 @@ def open_archive(store: Store, source: Path, folder: Path) -> Iterator[Archive]:
     known = store.setting(_SOURCE)
     if known is not None and known != source.resolve().name:
         hint = "name another folder with --work"
-        raise DataError(f"holds the corrections of {known}, not of {source.name}", where=folder.parent, hint=hint)
+        message = f"holds the corrections of {known}, not of {source.name}"
+        raise DataError(message, code="other-source", where=folder.parent, hint=hint)
     store.set_setting(_SOURCE, source.resolve().name)
     with open_source(source, folder) as held:
         if held.path.is_dir():
@@ -127,7 +128,8 @@ def open_archive(store: Store, source: Path, folder: Path) -> Iterator[Archive]:
             yield Archive(held.path.parent, held.path)
         else:
             hint = f"open its folder: dsocr workbench {typed(source.parent.as_posix())}"
-            raise DataError("a single file must be a PDF or an archive", where=source, hint=hint)
+            message = "a single file must be a PDF or an archive"
+            raise DataError(message, code="source-not-supported", where=source, hint=hint)
 
 
 @lru_cache(maxsize=2)
@@ -190,7 +192,8 @@ def _described_images(
     chosen = choose_format(source, format, {})
     for image in notes.filter_pages(chosen.read(source, {})):
         if image.content is not None and image.image.suffix.lower() not in PDF_SUFFIXES:
-            raise DataError(f"{chosen.name} sources without image files cannot be shown", where=source)
+            message = f"{chosen.name} sources without image files cannot be shown"
+            raise DataError(message, code="source-not-supported", where=source)
         # pages of a PDF are named by their number
         number = int(image.name.rpartition("_")[2]) if image.content else None
         if image.lines:

@@ -145,7 +145,7 @@ class BackgroundTraining:
         """
         with self._starting:
             if self._process is not None and self._process.poll() is None:
-                raise RunError("a training is already running", where=self.run)
+                raise RunError("a training is already running", code="training-running", where=self.run)
             found = (_NUMBERED.fullmatch(path.name) for path in self._work.iterdir())
             number = 1 + max((int(match[1]) for match in found if match), default=0)
             dataset = self._work / f"dataset-{number}"

@@ -122,7 +122,8 @@ def export_dataset(store: Store, archive: Archive, out: Path, *, overwrite: bool
     """
     accepted = [line for line in store.lines() if line.state is State.ACCEPTED]
     if not accepted:
-        raise DataError("no line is accepted yet, so there is nothing to train on", where=out)
+        message = "no line is accepted yet, so there is nothing to train on"
+        raise DataError(message, code="nothing-accepted", where=out)
     split_by = "text" if len({line.page for line in accepted}) < _MIN_PAGES_TO_SPLIT else None
     out.resolve().parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".corrections-", dir=out.resolve().parent) as folder:

@@ -70,13 +70,13 @@ class Session:
         """A line as a JPEG file, cut as for the model. Raises DataError if there is none."""
         line = self.store.line(number)
         if line is None:
-            raise DataError(f"there is no line {number}")
+            raise DataError(f"there is no line {number}", code="no-such-line")
         page = self._page(line.page)
 
         def cut() -> bytes:
             (image,) = self.archive.cut(page, [line])
             if isinstance(image, CropFailure):
-                raise DataError(image.message, where=page.name)
+                raise DataError(image.message, code="line-not-cut", where=page.name)
             return _jpeg(image)
 
         return self._cached(("line", number, line.outline), cut)
@@ -107,7 +107,7 @@ class Session:
 
     def _page(self, number: int) -> StoredPage:
         if number not in self.pages:
-            raise DataError(f"there is no page {number}")
+            raise DataError(f"there is no page {number}", code="no-such-page")
         return self.pages[number]
 
     def _cached(self, key: object, make: Callable[[], bytes]) -> bytes:

@@ -76,7 +76,8 @@ def split_line(line: StoredLine, at: int) -> tuple[StoredLine, StoredLine]:
     left, top, right, bottom = line.outline.box
     cut = left + round((right - left) * at / max(1, len(line.text)))
     if not first or not second or not left < cut < right:
-        raise DataError("a line can only be split inside its text", hint="put the cursor where the second line begins")
+        hint = "put the cursor where the second line begins"
+        raise DataError("a line can only be split inside its text", code="split-outside-text", hint=hint)
     halves = [
         _clip_outline(line.outline, (left, top, cut, bottom)),
         _clip_outline(line.outline, (cut, top, right, bottom)),
@@ -209,7 +210,7 @@ class StaleError(DataError):
     def __init__(self, line: StoredLine | None) -> None:
         self.line = line
         message = "somebody else changed this line" if line else "somebody else removed this line"
-        super().__init__(message, hint="look at its current text, then change it again")
+        super().__init__(message, code="line-changed", hint="look at its current text, then change it again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,10 +259,11 @@ class Store:
             raise _write_error(path, error) from error
         except sqlite3.DatabaseError as error:
             connection.close()
-            raise DataError(f"not a corrections file: {error}", where=path) from error
+            raise DataError(f"not a corrections file: {error}", code="not-corrections", where=path) from error
         if version > _VERSION:
             connection.close()
-            raise DataError(f"written by a newer release (format {version}; this one reads 1-{_VERSION})", where=path)
+            message = f"written by a newer release (format {version}; this one reads 1-{_VERSION})"
+            raise DataError(message, code="corrections-too-new", where=path)
         return cls(connection, path)
 
     def close(self) -> None:
@@ -380,7 +382,7 @@ class Store:
         """
         second = following or self.following(line)
         if second is None:
-            raise DataError("the last line of a page cannot be joined with a next one")
+            raise DataError("the last line of a page cannot be joined with a next one", code="last-line")
         return self._change(
             "joined",
             who,
@@ -512,7 +514,7 @@ def _with_text(line: StoredLine, text: str | None) -> StoredLine:
 
 def _write_error(path: Path, error: Exception) -> DataError:
     hint = "check for a full disk, a read-only folder or a network drive; --work names another folder"
-    return DataError(f"corrections cannot be written: {error}", where=path, hint=hint)
+    return DataError(f"corrections cannot be written: {error}", code="corrections-not-writable", where=path, hint=hint)
 
 
 def _new_stamp(run: Callable[..., sqlite3.Cursor]) -> int:
