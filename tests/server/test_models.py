@@ -18,6 +18,7 @@ from dsocr.server import adapter_folder, adapter_name
 from dsocr.server.engine import ServedModels
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
+from tests.errors import raises_code
 
 SETTINGS = ReadingSettings(
     "nano",
@@ -102,7 +103,7 @@ def test_each_adapter_reads_as_it_does_alone(adapter: Adapter, image: Image.Imag
     read("vision")  # one may go that was read with last
     served.unload("vision")
     assert served.names == ["one", "two", "base"]
-    with pytest.raises(ModelError):
+    with raises_code("adapter-not-loaded"):
         read("vision")
     read("one")
     served.load("one", folders["two"])
@@ -119,22 +120,18 @@ def test_a_failed_change_leaves_the_models_as_they_were(adapter: Adapter, image:
     served = ServedModels({"first": first})
     before = [prediction.text for prediction in served.read("first", [("line", image)])]
     other = adapter("other", 5, replace(SETTINGS, base="another"))
-    with pytest.raises(ModelError):
-        served.load("other", other)
-    with pytest.raises(ModelError):
-        served.load("experts", adapter("experts", 6, scope="decoder+experts"))
-    damaged = adapter("damaged", 7)
-    (damaged / "adapter_model.safetensors").write_bytes((first / "adapter_model.safetensors").read_bytes()[:100])
-    with pytest.raises(ModelError):
-        served.load("damaged", damaged)
-    misfit = adapter("misfit", 8, rank=4)
-    (misfit / "adapter_model.safetensors").write_bytes((first / "adapter_model.safetensors").read_bytes())
-    with pytest.raises(ModelError):
-        served.load("misfit", misfit)
-    with pytest.raises(ModelError):
+    experts = adapter("experts", 6, scope="decoder+experts")
+    damaged, misfit = adapter("damaged", 7), adapter("misfit", 8, rank=4)
+    weights = (first / "adapter_model.safetensors").read_bytes()
+    (damaged / "adapter_model.safetensors").write_bytes(weights[:100])
+    (misfit / "adapter_model.safetensors").write_bytes(weights)
+    for folder in (other, experts, damaged, misfit):
+        with pytest.raises(ModelError):
+            served.load(folder.parent.name, folder)
+    with raises_code("default-adapter"):
         served.unload("first")
     for name in ("base", "", "a/b", "..", "x" * 65):
-        with pytest.raises(RunError):
+        with raises_code("adapter-name-invalid"):
             served.load(name, first)
     assert served.names == ["first", "base"]
     assert [prediction.text for prediction in served.read("first", [("line", image)])] == before

@@ -7,18 +7,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from dsocr.config import RunConfig
 from dsocr.data.source_report import SourceReport
 from dsocr.document import Outline
-from dsocr.errors import DataError, RunError
 from dsocr.inference.confidence import Prediction
 from dsocr.runs import RunFolder
 from dsocr.workbench.archive import Archive, import_pages, open_archive
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining
 from dsocr.workbench.store import State, Store, StoredLine
 from tests.conftest import PATIENCE
+from tests.errors import raises_code
 from tests.workbench.fakes import FakeReader, make_pages
 
 
@@ -80,7 +78,7 @@ def test_a_training_runs_in_another_process_and_leaves_a_run(small_config: RunCo
         import_pages(store, archive, SourceReport(strict=True))
         training = BackgroundTraining(store, archive, work, recipe)
         assert training.status() is None
-        with pytest.raises(DataError):
+        with raises_code("nothing-accepted"):
             training.start()
         for line in store.lines():  # the drawn texts: preflight rejects others
             store.review(line, f"line {line.place + 1:.0f} of page {line.page}", State.ACCEPTED, who="anna")
@@ -90,9 +88,8 @@ def test_a_training_runs_in_another_process_and_leaves_a_run(small_config: RunCo
         assert os.name == "nt" or os.getpgid(_process(training).pid) != os.getpgid(
             0
         )  # Ctrl-C reaches it once, through `stop`
-        with pytest.raises(RunError) as error:
+        with raises_code("training-running"):
             training.start()
-        assert error.value.code == "training-running"
         while (status := training.status()) and status.is_running:
             time.sleep(0.2)
         assert status is not None

@@ -13,10 +13,11 @@ from dsocr.data.convert import convert
 from dsocr.data.dataset import Dataset
 from dsocr.data.source_report import SourceReport
 from dsocr.document import SkipReason, Split
-from dsocr.errors import DataError, DsocrError
+from dsocr.errors import DsocrError
 from dsocr.workbench.archive import Archive, import_pages, open_archive
 from dsocr.workbench.export import export, export_dataset
 from dsocr.workbench.store import State, Store, open_store
+from tests.errors import raises_code
 from tests.workbench.fakes import TEXTS
 
 COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or Path(__file__).parents[3] / "shared" / "data" / "copiste")
@@ -209,9 +210,8 @@ def test_a_page_whose_file_is_gone_gets_a_new_one(
 
 
 def test_accepted_lines_become_a_dataset(empty_store: Store, archive: Archive, tmp_path: Path) -> None:
-    with pytest.raises(DataError) as error:
+    with raises_code("nothing-accepted"):
         export_dataset(empty_store, archive, tmp_path / "dataset")
-    assert error.value.code == "nothing-accepted"
     for line in empty_store.lines():
         if line.text:
             empty_store.review(line, line.text, State.ACCEPTED, who="anna")

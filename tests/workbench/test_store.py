@@ -25,6 +25,7 @@ from dsocr.workbench.store import (
     open_store,
     split_line,
 )
+from tests.errors import raises_code
 
 PAGE = StoredPage(0, "box/one", Path("one.jpg"), 1000, 800, "anna", "letters")
 
@@ -92,10 +93,10 @@ def test_lines_are_split_and_joined(store: Store) -> None:
     whole = store.join(first, who="anna")
     assert whole.text == "первая строка"
     assert whole.outline.box == (0, 0, 501, 61)
-    with pytest.raises(DataError):
+    with raises_code("last-line"):
         store.join(store.lines()[-1], who="anna")
     for at in (0, 13):
-        with pytest.raises(DataError):
+        with raises_code("split-outside-text"):
             store.split(store.lines()[0], at, who="anna")
 
 
@@ -145,7 +146,7 @@ def test_undoing_everything_restores_the_lines(steps: list[tuple[str, int, int]]
 
 def test_splitting_and_joining_take_the_edited_text_in_one_change(store: Store) -> None:
     first, _, _ = store.lines()
-    with pytest.raises(DataError):
+    with raises_code("split-outside-text"):
         store.split(first, 99, who="anna", text="другой текст")
     assert texts(store) == ["первая строка", "вторая", "третья"]
     left, _ = store.split(first, 7, who="anna", text="другой текст")
@@ -192,7 +193,7 @@ def test_every_change_and_undo_changes_the_stamp(store: Store) -> None:
 def test_a_failed_write_is_an_error_and_the_next_one_works(store: Store) -> None:
     first = store.lines()[0]
     store._connection.execute("PRAGMA query_only = 1")
-    with pytest.raises(DataError):
+    with raises_code("corrections-not-writable"):
         store.review(first, "потеряно?", State.ACCEPTED, who="anna")
     store._connection.execute("PRAGMA query_only = 0")
     assert store.review(first, "сохранено", State.ACCEPTED, who="anna").text == "сохранено"
@@ -200,7 +201,7 @@ def test_a_failed_write_is_an_error_and_the_next_one_works(store: Store) -> None
 
 def test_an_unusable_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "work").write_text("a file", encoding="utf-8")
-    with pytest.raises(DataError):
+    with raises_code("corrections-not-writable"):
         Store.open(tmp_path / "work" / "corrections.sqlite")
 
 
@@ -235,12 +236,12 @@ def test_threads_lose_no_changes(store: Store) -> None:
 
 def test_other_files_are_errors(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a database, but long enough to be looked at as one" * 20, encoding="utf-8")
-    with pytest.raises(DataError):
+    with raises_code("not-corrections"):
         Store.open(tmp_path / "notes.txt")
     other = sqlite3.connect(tmp_path / "later.sqlite")
     other.execute("PRAGMA user_version = 99")
     other.close()
-    with pytest.raises(DataError):
+    with raises_code("corrections-too-new"):
         Store.open(tmp_path / "later.sqlite")
 
 
