@@ -111,7 +111,7 @@ def test_outlines_off_their_baselines_are_found(tmp_path: Path) -> None:
         pytest.param([(0, 90), (200, 90)], True, id="far below"),
         pytest.param([(0, 40), (300, 40)], False, id="longer than the polygon"),
         pytest.param([(0, 40), (900, 40)], True, id="much longer than the polygon"),
-        pytest.param([(40, 40)], False, id="a single point says nothing"),
+        pytest.param([(40, 40)], False, id="a single point is no baseline"),
         pytest.param([], False, id="no baseline"),
     ],
 )

@@ -109,12 +109,14 @@ def test_check_exits_with_1_on_errors_and_tells_them_to_programs(call: Call, sma
     assert len(findings[0]["examples"]) == findings[0]["count"]
 
 
-def test_check_writes_a_page(call: Call, small_dataset: Path, tmp_path: Path) -> None:
-    code, out, _ = call("check", small_dataset, "--max-text-tokens", 3, "--html", tmp_path / "page.html")
+def test_check_writes_a_page_and_a_table_of_every_place(call: Call, small_dataset: Path, tmp_path: Path) -> None:
+    pages = ("--html", tmp_path / "page.html", "--csv", tmp_path / "findings.csv")
+    code, out, _ = call("check", small_dataset, "--max-text-tokens", 3, *pages)
     assert code == 1
     assert f"page: {tmp_path / 'page.html'}" in out
     assert "    fix: Cut the image into lines" in out
     assert "long-text" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert (tmp_path / "findings.csv").read_text(encoding="utf-8").count("\nlong-text,") == 24
 
 
 def test_check_fixes_into_a_new_dataset_and_checks_that(call: Call, small_dataset: Path, tmp_path: Path) -> None:

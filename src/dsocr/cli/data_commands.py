@@ -186,6 +186,7 @@ def check(
     max_text_tokens: Annotated[int, typer.Option(min=1, help="Longest transcription, in tokens.")] = 512,
     fold: Annotated[int | None, typer.Option(min=1, help="Fold whose splits to report.")] = None,
     html: Annotated[Path | None, typer.Option(help="Also write the findings, with images, to this page.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Also write every place of every finding to this table.")] = None,
     markdown: Annotated[
         Path | None, typer.Option(help="Also write how the data is split to this Markdown file, to quote.")
     ] = None,
@@ -202,7 +203,7 @@ def check(
     from dsocr.config import load_config
     from dsocr.data.dataset import Dataset
 
-    _validate_check_options(html, markdown, fix, output)
+    _validate_check_options({"--html": html, "--csv": csv, "--markdown": markdown}, fix, output)
     resolution, prompt, revision, folder = None, "free_ocr", None, dataset
     if dataset.suffix in (".yaml", ".yml"):
         config = load_config(dataset)
@@ -226,6 +227,8 @@ def check(
     splits = report_leaks(opened)
     if html is not None:
         findings.to_html(html)
+    if csv is not None:
+        findings.to_csv(csv)
     if markdown is not None:
         markdown.write_text(to_markdown(splits), encoding="utf-8", newline="\n")
     if json:
@@ -236,15 +239,15 @@ def check(
         for finding in findings:
             print_finding(printer, finding)
         printer.result(f"{opened.folder}: {findings.summary()}")
-        for page in filter(None, (html, markdown)):
+        for page in filter(None, (html, markdown, csv)):
             printer.result(f"page: {page}")
         if not findings.of("error"):
             printer.message("next: dsocr train CONFIG (configs/ holds recipes to copy)")
     sys.exit(1 if findings.of("error") else 0)
 
 
-def _validate_check_options(html: Path | None, markdown: Path | None, fix: bool, output: Path | None) -> None:
-    for option, page in (("--html", html), ("--markdown", markdown)):
+def _validate_check_options(pages: dict[str, Path | None], fix: bool, output: Path | None) -> None:
+    for option, page in pages.items():
         if page is not None and not page.absolute().parent.is_dir():
             raise ConfigError(f"{option}: no folder {page.parent}", hint="create it", code="option-invalid")
         if page is not None and page.is_dir():
