@@ -1,5 +1,6 @@
 """Folding a line image onto a square canvas."""
 
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -55,3 +56,12 @@ def test_what_the_line_does_not_fill_is_grey() -> None:
     folded = np.asarray(wrap(Image.fromarray(line_with_gaps(200, 60, 90)), 128, 32))
     assert (folded[32:] == PAD_COLOUR).all()
     assert (folded[:32, 110:] == PAD_COLOUR).all()
+
+
+def test_wrapping_a_large_image_takes_little_memory() -> None:
+    large = np.full((2000, 10_000), 200, np.uint8)
+    tracemalloc.start()
+    plan_wrapping(large, 256, 64)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * large.nbytes, "a copy in float64 takes eight times as much"

@@ -202,9 +202,16 @@ def wrap(image: Image.Image, size: int, max_row_height: int) -> Image.Image:
     return canvas
 
 
+_STRIP_PIXELS = 1_000_000
+
+
 def _ink(grey: NDArray[np.uint8], columns: int) -> NDArray[np.float64]:
     """Return how much each of `columns` columns differs from the paper, for dark and light ink alike."""
-    shade = np.abs(grey.astype(np.float64) - np.median(grey)).mean(axis=0)
+    paper, shade = np.median(grey), np.zeros(grey.shape[1])
+    rows = max(1, _STRIP_PIXELS // grey.shape[1])
+    for top in range(0, grey.shape[0], rows):  # as one array, 40 megapixels would take a gigabyte
+        shade += np.abs(grey[top : top + rows].astype(np.float64) - paper).sum(axis=0)
+    shade /= grey.shape[0]
     position = np.linspace(0, len(shade) - 1, columns)
     return np.asarray(np.interp(position, np.arange(len(shade)), shade))
 
