@@ -31,7 +31,7 @@ from measuring import machine, told
 
 if TYPE_CHECKING:
     from dsocr.inference.confidence import Prediction
-    from dsocr.inference.pages import Reads
+    from dsocr.inference.pages import ImageReader
 
 BATCH = 16
 
@@ -60,13 +60,13 @@ def in_turn(
         yield [make(page) for page in group]
 
 
-def seconds_of(pages: Sequence[InputPage], opening: Opening, reader: "Reads", folder: Path) -> float:
+def seconds_of(pages: Sequence[InputPage], opening: Opening, reader: "ImageReader", folder: Path) -> float:
     """How long it takes to read the pages into a new journal."""
-    from dsocr.inference.pages import read_here, read_into
+    from dsocr.inference.pages import read_into, read_locally
 
     journal = ReadingJournal(folder / f"{time.monotonic_ns()}.sqlite")
     start = time.perf_counter()
-    read = partial(read_here, opening=opening, open_reader=lambda: reader, strict=False)
+    read = partial(read_locally, opening=opening, open_reader=lambda: reader, strict=False)
     read_into(journal, pages, read, progress=None)
     seconds = time.perf_counter() - start
     journal.close()
@@ -84,11 +84,11 @@ def main() -> None:
     given = parser.parse_args()
     import torch
 
-    from dsocr.inference.reader import Transcriber
+    from dsocr.inference.reader import Reader
 
     torch.set_num_threads(1)
     print(told(machine()))
-    reader = Waiting(given.line_ms / 1000) if given.run is None else Transcriber.of_run(RunFolder.open(given.run))
+    reader = Waiting(given.line_ms / 1000) if given.run is None else Reader.of_run(RunFolder.open(given.run))
     opening = Opening("line", choose_segmenter(BUILT_IN), replace_texts=True)
     with tempfile.TemporaryDirectory() as name, find_pages([given.pages], Path(name) / "unpacked") as found:
         pages = found.pages[: given.most]

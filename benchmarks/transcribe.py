@@ -31,9 +31,9 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import PackedImage, Split
 from dsocr.images import open_image
 from dsocr.inference import decoding
-from dsocr.inference.confidence import Pieces, ScoredText
+from dsocr.inference.confidence import ScoredText, TokenSpans
 from dsocr.inference.generation import Generation
-from dsocr.inference.reader import Transcriber
+from dsocr.inference.reader import Reader
 from dsocr.models.adapters import attach_adapter
 from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
@@ -110,7 +110,7 @@ def main() -> None:
     append_json(options.json, "transcribe", settings, rows)
 
 
-def _transcriber(options: argparse.Namespace) -> Transcriber:
+def _transcriber(options: argparse.Namespace) -> Reader:
     if options.full_size or options.small:
         from gpu_phases import Bench
 
@@ -118,12 +118,12 @@ def _transcriber(options: argparse.Namespace) -> Transcriber:
         device = torch.device(options.device)
         bench = Bench.prepare(None, numbers, resolution, device=device)
         generation = Generation(max_new_tokens=options.new_tokens, no_repeat_ngram_size=0)
-        return Transcriber(bench.model, bench.encoder, generation, TextPolicy())
+        return Reader(bench.model, bench.encoder, generation, TextPolicy())
     if options.run is not None:
-        return Transcriber.of_run(RunFolder.open(options.run))
+        return Reader.of_run(RunFolder.open(options.run))
     base = load_base("nano")
     model = attach_adapter(base.network, base="nano", revision=None, target_modules="decoder+vision", r=16, alpha=32)
-    return Transcriber(model, base.processor(None, "free_ocr"), Generation(max_new_tokens=96), TextPolicy())
+    return Reader(model, base.processor(None, "free_ocr"), Generation(max_new_tokens=96), TextPolicy())
 
 
 def _images(count: int) -> list[Path | PackedImage]:
@@ -132,7 +132,7 @@ def _images(count: int) -> list[Path | PackedImage]:
     return [paths[place % len(paths)] for place in range(count)]
 
 
-def _read(transcriber: Transcriber, way: Way, paths: Sequence[Path | PackedImage], measured: Measured) -> None:
+def _read(transcriber: Reader, way: Way, paths: Sequence[Path | PackedImage], measured: Measured) -> None:
     generation = replace(
         transcriber.generation, batch_size=way.batch, prefetch_batches=way.prefetch_batches, num_beams=way.num_beams
     )
@@ -169,7 +169,7 @@ def _without_scores() -> Any:
         def by_row(self) -> tuple[list[list[float]], list[list[bool]]]:
             return [[]] * self._rows, [[]] * self._rows
 
-    class Unscored(Pieces):
+    class Unscored(TokenSpans):
         def scored(self, ids: Sequence[int], *_: Any, ended: bool) -> ScoredText:
             return ScoredText(self.text(ids[: len(ids) - ended]))
 
@@ -178,7 +178,12 @@ def _without_scores() -> Any:
             return scores
 
     return patch.multiple(
-        decoding, BeforeGuards=Same, Choices=Nothing, StopLoops=Nothing, Pieces=Unscored, is_looping=lambda text: False
+        decoding,
+        ModelScores=Same,
+        ChosenTokens=Nothing,
+        StopLoops=Nothing,
+        TokenSpans=Unscored,
+        is_looping=lambda text: False,
     )
 
 

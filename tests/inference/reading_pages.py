@@ -50,7 +50,7 @@ def fake_run(folder: Path, unit: str = "line") -> RunFolder:
 def draw_job(folder: Path, monkeypatch: pytest.MonkeyPatch, pages: int) -> RunFolder:
     """A run, and pages in `in/` of which p05 is broken; all that is read is kept, and the date stands still."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
-    monkeypatch.setattr(work, "WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(work, "MIN_SECONDS_KEPT", 0.0)
     for number in range(pages):
         draw_page(folder / "in" / f"p{number:02d}.png", lines=1 + number % 3, shade=30 + number)
     (folder / "in" / "p05.png").write_bytes(b"broken")

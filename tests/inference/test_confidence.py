@@ -20,7 +20,7 @@ from dsocr.inference.confidence import (
     line_confidence,
     words_of,
 )
-from dsocr.inference.review import marked, write_review
+from dsocr.inference.review import mark_doubtful, write_review
 
 
 def scored(text: str, *tokens: tuple[int, int, float]) -> ScoredText:
@@ -85,10 +85,8 @@ def prediction(text: str, confidence: float | None) -> Prediction:
         pytest.param({}, (), id="nothing the matter"),
         pytest.param({"text": " "}, ("empty",), id="nothing read"),
         pytest.param({"truncated": True}, ("truncated",), id="no end"),
-        pytest.param({"looping": True, "tried_again": True}, ("looping", "tried_again"), id="a loop twice"),
-        pytest.param(
-            {"tried_again": True, "other_resolution": True}, ("tried_again", "other_resolution"), id="the third try"
-        ),
+        pytest.param({"looping": True, "retried": True}, ("looping", "retried"), id="a loop twice"),
+        pytest.param({"retried": True, "other_resolution": True}, ("retried", "other_resolution"), id="the third try"),
         pytest.param({"overruled": 2}, ("overruled",), id="the guard interfered"),
     ],
 )
@@ -98,7 +96,7 @@ def test_flags_say_what_is_the_matter(options: dict[str, Any], flags: tuple[str,
 
 def test_the_lines_of_a_page_have_their_own_words_and_confidence() -> None:
     page = prediction("да нет\n\nи так", 0.9)
-    parts = page.parted()
+    parts = page.split_lines()
     assert [part.text for part in parts] == ["да нет", "", "и так"]
     for part in parts:
         assert [part.text[word.start : word.end] for word in part.words] == part.text.split()
@@ -127,7 +125,7 @@ def test_doubtful_words_are_marked_where_they_stand() -> None:
         {"start": 3, "end": 6, "confidence": 0.9},
         {"start": 7, "end": 10, "confidence": 0.1},
     ]
-    assert marked("да нет так", words) == "⟦да⟧ нет ⟦так⟧"
+    assert mark_doubtful("да нет так", words) == "⟦да⟧ нет ⟦так⟧"
 
 
 def test_a_scale_turns_what_is_said_into_what_comes_true() -> None:

@@ -6,14 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.inference.review import Checked, Foretold, checking_curve, foretold_curve, point_at, share_for
+from dsocr.inference.review import (
+    CheckedShare,
+    EstimatedCer,
+    checking_curve,
+    estimated_checking_curve,
+    point_at,
+    share_for,
+)
 
 LINES = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 50)), max_size=30)
 
 
 def test_every_checked_line_takes_its_errors_away() -> None:
     curve = checking_curve([(6, 10), (2, 10), (0, 20)])
-    assert curve == [Checked(0, 8 / 40, 0), Checked(1 / 3, 2 / 30, 0.75), Checked(2 / 3, 0, 1), Checked(1, 0, 1)]
+    assert curve == [
+        CheckedShare(0, 8 / 40, 0),
+        CheckedShare(1 / 3, 2 / 30, 0.75),
+        CheckedShare(2 / 3, 0, 1),
+        CheckedShare(1, 0, 1),
+    ]
 
 
 @given(LINES)
@@ -21,12 +33,12 @@ def test_lines_with_the_errors_of_their_confidences_leave_the_curve_that_is_fore
     lines: list[tuple[float, int]],
 ) -> None:
     true = checking_curve([((1 - confidence) * length, length) for confidence, length in lines])
-    assert foretold_curve(lines) == true
+    assert estimated_checking_curve(lines) == true
 
 
 @given(LINES)
 def test_the_most_doubtful_first_never_makes_the_rest_worse(lines: list[tuple[float, int]]) -> None:
-    curve = foretold_curve(sorted(lines))
+    curve = estimated_checking_curve(sorted(lines))
     assert all(0 <= point.rest <= 1 and -1e-9 <= point.found <= 1 for point in curve)
     rests = [point.rest for point in curve]
     assert all(after <= before + 1e-9 for before, after in pairwise(rests))
@@ -38,17 +50,17 @@ def test_the_most_doubtful_first_never_makes_the_rest_worse(lines: list[tuple[fl
     [pytest.param((None, 7), id="nothing is known of it"), pytest.param((0.2, 0), id="nothing was read")],
 )
 def test_a_line_without_confidence_or_text_foretells_nothing(line: tuple[float | None, int]) -> None:
-    curve = foretold_curve([line, (0.7, 10)])
+    curve = estimated_checking_curve([line, (0.7, 10)])
     assert [point.rest for point in curve] == pytest.approx([0.3, 0.3, 0])
     assert [point.found for point in curve] == pytest.approx([0, 0, 1])
 
 
 def test_no_lines_foretell_no_errors() -> None:
-    assert foretold_curve([]) == [Checked(0, 0, 1)]
+    assert estimated_checking_curve([]) == [CheckedShare(0, 0, 1)]
 
 
 def test_it_takes_the_doubtful_third_to_halve_what_is_foretold() -> None:
-    foretold = Foretold.of(foretold_curve([(0.5, 10), (0.9, 10), (0.9, 10)]))
+    foretold = EstimatedCer.of(estimated_checking_curve([(0.5, 10), (0.9, 10), (0.9, 10)]))
     assert (foretold.cer, foretold.check, foretold.rest) == pytest.approx((7 / 30, 1 / 3, 0.1))
 
 

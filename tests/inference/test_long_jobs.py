@@ -72,7 +72,7 @@ def test_what_was_written_but_not_yet_in_its_place_is_put_there(
         out.rename(former)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(work, "exchange", struck)
+    monkeypatch.setattr(work, "replace_path", struck)
     with pytest.raises(KeyboardInterrupt):
         transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", overwrite=True, reader=Hashes())
     assert not (tmp_path / "out.txt").exists()

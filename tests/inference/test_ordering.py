@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.inference.generation import read_by_length
+from dsocr.inference.generation import map_by_length
 
 
 def read(things: list[int], most: int, heaviest: int) -> tuple[list[tuple[int, str]], list[list[int]]]:
@@ -16,7 +16,7 @@ def read(things: list[int], most: int, heaviest: int) -> tuple[list[tuple[int, s
         shown.append(list(window))
         return [f"read {thing}" for thing in shown[-1]]
 
-    told = read_by_length(things, answers, length=float, weight=lambda thing: thing, most=most, heaviest=heaviest)
+    told = map_by_length(things, answers, length=float, weight=lambda thing: thing, max_items=most, max_weight=heaviest)
     return list(told), shown
 
 
@@ -37,11 +37,11 @@ def test_no_more_is_opened_ahead_than_may_be_held() -> None:
             opened.append(thing)
             yield thing
 
-    told = read_by_length(things(), list, length=float, weight=lambda thing: 10, most=64, heaviest=40)
+    told = map_by_length(things(), list, length=float, weight=lambda thing: 10, max_items=64, max_weight=40)
     assert next(iter(told)) == (0, 0)
     assert opened == [0, 1, 2, 3]
 
 
 def test_an_answer_missing_is_an_error() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        list(read_by_length([1, 2], lambda window: [1], length=float, weight=int, most=9, heaviest=9))
+        list(map_by_length([1, 2], lambda window: [1], length=float, weight=int, max_items=9, max_weight=9))

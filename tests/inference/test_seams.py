@@ -15,7 +15,7 @@ from dsocr.errors import DataError, RunError
 from dsocr.inference import pages as work
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.pages import ReadingJournal
-from dsocr.inference.remote import Engine
+from dsocr.inference.remote import RemoteEngine
 from dsocr.inference.transcribe import transcribe
 from dsocr.runs import RunFolder
 from tests.data.making import page_line, page_xml
@@ -209,7 +209,7 @@ def test_what_a_former_transcription_could_not_take_away_is_no_hindrance(
 def test_rows_of_another_version_are_not_gone_on_with(run: RunFolder, scans: Path, tmp_path: Path) -> None:
     place = tmp_path / ".out.txt.work"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(work, "WORTH_KEEPING", 0.0)
+        patched.setattr(work, "MIN_SECONDS_KEPT", 0.0)
         patched.setattr("dsocr.inference.transcribe.__version__", "0.0.1")
         with pytest.raises(RunError):
             transcribe(run, [scans], tmp_path / "out.txt", reader=Fails(4, NO_MEMORY))
@@ -223,13 +223,18 @@ def test_rows_of_another_version_are_not_gone_on_with(run: RunFolder, scans: Pat
     ("engine", "batches"),
     [
         pytest.param(None, True, id="here, in batches of a size that can be lowered"),
-        pytest.param(Engine("http://127.0.0.1:1/v1", "mine"), False, id="by a server, which has its own"),
+        pytest.param(RemoteEngine("http://127.0.0.1:1/v1", "mine"), False, id="by a server, which has its own"),
     ],
 )
 def test_the_end_of_memory_is_a_sentence_and_what_was_read_is_kept(
-    engine: Engine | None, batches: bool, run: RunFolder, scans: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: RemoteEngine | None,
+    batches: bool,
+    run: RunFolder,
+    scans: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(work, "WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(work, "MIN_SECONDS_KEPT", 0.0)
     with pytest.raises(RunError, match="memory") as caught:
         transcribe(run, [scans], tmp_path / "out.txt", reader=Fails(4, NO_MEMORY), engine=engine)
     assert "the same command" in (caught.value.hint or "")
@@ -253,8 +258,8 @@ def test_an_interrupted_command_says_what_is_kept(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(work, "WORTH_KEEPING", worth_keeping)
-    monkeypatch.setattr("dsocr.inference.reader.Transcriber.of_run", lambda *_, **__: Fails(4, KeyboardInterrupt()))
+    monkeypatch.setattr(work, "MIN_SECONDS_KEPT", worth_keeping)
+    monkeypatch.setattr("dsocr.inference.reader.Reader.of_run", lambda *_, **__: Fails(4, KeyboardInterrupt()))
     monkeypatch.setattr("dsocr.runs.RunFolder.to_read_with", lambda _: run)
     code, _, err = call(monkeypatch, capsys, "transcribe", run.path, scans, "-o", tmp_path / "o.txt", "--quiet")
     assert (code, err) == (130, f"interrupted: {told}\n")

@@ -9,7 +9,7 @@ from PIL import Image
 
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.generation import Generation
-from dsocr.inference.reader import Transcriber
+from dsocr.inference.reader import Reader
 from dsocr.models.deepseek_images import Resolution
 from dsocr.models.loading import BaseModel
 from dsocr.text import TextPolicy, is_looping
@@ -23,7 +23,7 @@ def read(network: Any, nano: BaseModel, guard: int, others: tuple[Resolution, ..
     generation = Generation(max_new_tokens=96, no_repeat_ngram_size=guard, batch_size=4)
     encoder = replace(nano.processor(None, "free_ocr"), others=others)
     images = [(f"{place}.png", Image.effect_noise((400 + 90 * place, 40), 60)) for place in range(4)]
-    return list(Transcriber(network, encoder, generation, TextPolicy()).read(images))
+    return list(Reader(network, encoder, generation, TextPolicy()).read(images))
 
 
 @pytest.mark.parametrize("unit", ["а", "да ", "слон, "])
@@ -31,11 +31,11 @@ def read(network: Any, nano: BaseModel, guard: int, others: tuple[Resolution, ..
 def test_every_forced_loop_is_flagged_and_none_is_written_out(unit: str, guard: int, nano: BaseModel) -> None:
     for prediction in read(bent(unit, nano.processor(None, "free_ocr")), nano, guard):
         assert not is_looping(prediction.text)
-        assert {"looping", "tried_again", "overruled", "truncated"} & set(prediction.flags)
+        assert {"looping", "retried", "overruled", "truncated"} & set(prediction.flags)
 
 
 def test_what_does_not_loop_is_read_once(nano: BaseModel) -> None:
-    assert not any(prediction.tried_again for prediction in read(nano.network, nano, 20) if not prediction.truncated)
+    assert not any(prediction.retried for prediction in read(nano.network, nano, 20) if not prediction.truncated)
 
 
 def test_a_loop_that_no_guard_breaks_is_cut_off_where_it_begins(
@@ -44,7 +44,7 @@ def test_a_loop_that_no_guard_breaks_is_cut_off_where_it_begins(
     """The second try is as loose as the first, so that both loop."""
     monkeypatch.setattr("dsocr.inference.decoding.stricter", lambda generation: generation)
     for prediction in read(bent("слон, ", nano.processor(None, "free_ocr")), nano, 0):
-        assert prediction.flags == ("empty", "looping", "truncated", "tried_again")
+        assert prediction.flags == ("empty", "looping", "truncated", "retried")
         assert prediction.text == ""
         assert prediction.confidence is None
 
@@ -80,7 +80,7 @@ def at_its_own_resolution(batches: Batches) -> bool:
 def test_what_a_second_try_reads_is_not_read_a_third_time(nano: BaseModel) -> None:
     network, batches = bent_while(lambda batches: len(batches) == 1, nano)
     read_ = read(network, nano, 0, others=(SMALLER,))
-    assert {(prediction.text, prediction.flags) for prediction in read_} == {("ну", ("tried_again",))}
+    assert {(prediction.text, prediction.flags) for prediction in read_} == {("ну", ("retried",))}
     assert batches == [(73, 4), (73, 4)]
 
 
@@ -91,7 +91,7 @@ def test_what_loops_twice_is_read_at_another_resolution_and_says_so(
     network, _ = bent_while(at_its_own_resolution, nano)
     for prediction in read(network, nano, 0, (SMALLER,)):
         assert prediction.text == "ну"
-        assert prediction.flags == ("tried_again", "other_resolution")
+        assert prediction.flags == ("retried", "other_resolution")
 
 
 def test_what_loops_at_every_resolution_keeps_the_beginning_of_its_first_text(
@@ -100,7 +100,7 @@ def test_what_loops_at_every_resolution_keeps_the_beginning_of_its_first_text(
     monkeypatch.setattr("dsocr.inference.decoding.stricter", lambda generation: generation)
     network, batches = bent_while(lambda _: True, nano)
     for prediction in read(network, nano, 0, others=(SMALLER,)):
-        assert prediction.flags == ("empty", "looping", "truncated", "tried_again")
+        assert prediction.flags == ("empty", "looping", "truncated", "retried")
     assert batches == [(73, 4), (73, 4), (43, 4)]
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from dsocr.inference.confidence import Pieces, ScoredText, TokenScore
+from dsocr.inference.confidence import ScoredText, TokenScore, TokenSpans
 from dsocr.text import TextPolicy
 
 
@@ -26,7 +26,9 @@ def byte_tokenizer(*longer: str) -> PreTrainedTokenizerFast:
 
 def scored(tokenizer: PreTrainedTokenizerFast, text: str) -> ScoredText:
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    return Pieces(tokenizer).scored(ids, [-float(place) for place in range(len(ids))], [False] * len(ids), ended=False)
+    return TokenSpans(tokenizer).scored(
+        ids, [-float(place) for place in range(len(ids))], [False] * len(ids), ended=False
+    )
 
 
 def spans(found: ScoredText) -> list[tuple[int, int]]:
@@ -55,7 +57,7 @@ def test_broken_letters_are_in_the_text_and_every_token_stands_within_it(ids: Se
     tokenizer = byte_tokenizer()
     by_byte = {ord(sign): sign for sign in "a"} | {0xD0: "Ð", 0xB6: "¶", 0xF0: "ð", 0x9F: "Ł", 0x98: "ĺ"}
     numbers = [tokenizer.convert_tokens_to_ids(by_byte[byte]) for byte in ids]
-    found = Pieces(tokenizer).scored(numbers, [0.0] * len(ids), [False] * len(ids), ended=False)
+    found = TokenSpans(tokenizer).scored(numbers, [0.0] * len(ids), [False] * len(ids), ended=False)
     assert found.text == tokenizer.decode(numbers)
     assert len(found.text) == text
     assert all(0 <= start <= end <= len(found.text) for start, end in spans(found))
@@ -93,7 +95,7 @@ def test_lines_have_the_tokens_of_their_characters(text: str) -> None:
 @given(LETTERS)
 def test_a_policy_makes_nothing_surer(text: str) -> None:
     before = scored(byte_tokenizer("aÐ"), text)
-    after = before.become(TextPolicy().apply(text))
+    after = before.rewrite(TextPolicy().apply(text))
     assert len(after.scores) == len(before.scores)
     assert all(0 <= start <= end <= len(after.text) for start, end in spans(after))
     covered = {place for start, end in spans(after) for place in range(start, end)}
@@ -103,7 +105,7 @@ def test_a_policy_makes_nothing_surer(text: str) -> None:
 def test_a_composed_letter_has_the_tokens_of_both_its_parts() -> None:
     text = "си\u0306м"
     scores = tuple(TokenScore(place, place + 1, -float(place)) for place in range(len(text)))
-    after = ScoredText(text, (*scores, TokenScore(4, 4, -9.0))).become("сйм")
+    after = ScoredText(text, (*scores, TokenScore(4, 4, -9.0))).rewrite("сйм")
     assert [score[:3] for score in after.scores] == [(0, 1, 0), (1, 2, -1), (1, 2, -2), (2, 3, -3), (3, 3, -9)]
 
 

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from dsocr.errors import ConfigError, RunError
 from dsocr.inference.generation import Generation
-from dsocr.inference.remote import Engine, RemoteReader
+from dsocr.inference.remote import RemoteEngine, RemoteReader
 from dsocr.inference.transcribe import transcribe
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.server.app import create_app
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
+from tests.errors import raises_code
 from tests.server.fakes import FakeModels, listening
 
 SETTINGS = ReadingSettings("nano", None, "<image>\nFree OCR.", "fold", TextPolicy(), Generation().as_dict())
@@ -40,10 +40,12 @@ def test_what_a_server_reads_is_written_in_order(address: str, tmp_path: Path) -
     (tmp_path / "scans").mkdir()
     for number in range(9):
         draw_line(tmp_path / "scans" / f"{number}.png", "a" * (number + 1))
-    report = transcribe(run, [tmp_path / "scans"], tmp_path / "texts.jsonl", engine=Engine(address, "mine", together=3))
+    report = transcribe(
+        run, [tmp_path / "scans"], tmp_path / "texts.jsonl", engine=RemoteEngine(address, "mine", concurrency=3)
+    )
     rows = [json.loads(line) for line in report.out.read_text(encoding="utf-8").splitlines()]
     assert [row["text"] for row in rows] == [f"mine {26 * number + 46}" for number in range(9)]
-    assert {row["confidence"] for row in rows} == {None}
+    assert {row["confidence"] for row in rows} == {0.6065}, "from the server's log probabilities"
 
 
 def test_a_model_that_is_not_served_and_a_server_that_is_not_there_are_sentences(
@@ -51,14 +53,14 @@ def test_a_model_that_is_not_served_and_a_server_that_is_not_there_are_sentences
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     image = [("line", Image.new("L", (40, 10)))]
-    with pytest.raises(RunError, match=r"404: .*'other name'"):
-        list(RemoteReader(Engine(address, "other name"), SETTINGS).read(image))
+    with raises_code("engine-refused"):
+        list(RemoteReader(RemoteEngine(address, "other name"), SETTINGS).read(image))
     with socket.create_server(("127.0.0.1", 0)) as free:
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-    with pytest.raises(RunError, match="cannot be asked"):
-        list(RemoteReader(Engine(nobody, "mine"), SETTINGS).read(image))
-    with pytest.raises(ConfigError, match="is no address"):
-        Engine("file:///etc/passwd", "mine")
+    with raises_code("engine-unreachable"):
+        list(RemoteReader(RemoteEngine(nobody, "mine"), SETTINGS).read(image))
+    with raises_code("engine-address"):
+        RemoteEngine("file:///etc/passwd", "mine")
 
 
 def completion(text: str, reason: str = "stop") -> bytes:
@@ -98,7 +100,7 @@ def refusal(status: int, after: str | None = None) -> urllib.error.HTTPError:
 
 
 def read_one() -> Any:
-    engine = Engine("http://localhost/v1/", "mine", together=1)
+    engine = RemoteEngine("http://localhost/v1/", "mine", concurrency=1)
     (prediction,) = RemoteReader(engine, SETTINGS).read([("line", Image.new("L", (40, 10)))])
     return prediction
 
@@ -130,5 +132,5 @@ def test_a_loop_is_cut_off_and_marked(answering: Callable[..., list[Any]]) -> No
 @pytest.mark.parametrize("answer", [b"<html>", b"[]", b'{"choices": []}', b'{"choices": [{"message": 3}]}'])
 def test_what_is_no_answer_is_said_to_be_none(answering: Callable[..., list[Any]], answer: bytes) -> None:
     answering(answer)
-    with pytest.raises(RunError, match="its answer is no"):
+    with raises_code("engine-answer"):
         read_one()

@@ -5,15 +5,15 @@ import math
 
 from dsocr.evaluation.calibration import JudgedLine, fit_calibration
 from dsocr.inference.confidence import UNCALIBRATED, TokenScore
-from dsocr.inference.decoding import Reading
+from dsocr.inference.decoding import Decoded
 from dsocr.text import TextPolicy
 from dsocr.training.validation import calibration_of, scored_of
 
 
-def reading(text: str, *, looping: bool = False) -> Reading:
+def reading(text: str, *, looping: bool = False) -> Decoded:
     scores = tuple(TokenScore(place, place + 1, math.log(0.9)) for place in range(len(text)))
     end = TokenScore(len(text), len(text), math.log(0.8))
-    return Reading(text, len(text) + 1, looping, looping, scores if looping else (*scores, end))
+    return Decoded(text, len(text) + 1, looping, looping, scores if looping else (*scores, end))
 
 
 def test_the_fit_is_that_of_the_lines_judged_whichever_process_read_them() -> None:

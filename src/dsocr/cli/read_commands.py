@@ -29,8 +29,8 @@ from dsocr.errors import ConfigError, DataError, RunError
 
 if TYPE_CHECKING:
     from dsocr.inference.cluster import Cluster
-    from dsocr.inference.reader import Transcriber
-    from dsocr.inference.remote import Engine
+    from dsocr.inference.reader import Reader
+    from dsocr.inference.remote import RemoteEngine
     from dsocr.runs import RunFolder
 
 _LISTED = 20
@@ -138,16 +138,16 @@ def transcribe(
     printer.result(f"texts: {report.out}")
 
 
-def choose_engine(engine: str | None, model: str, actors: int | None) -> "Engine | Cluster | None":
+def choose_engine(engine: str | None, model: str, actors: int | None) -> "RemoteEngine | Cluster | None":
     """Return a Ray cluster, or the server at an address that knows the model by this name, or None for this process."""
     from dsocr.inference.cluster import Cluster
-    from dsocr.inference.remote import Engine
+    from dsocr.inference.remote import RemoteEngine
 
     if actors is not None and engine != "ray":
         raise ConfigError("--actors goes with --engine ray", code="option-invalid")
     if engine == "ray":
         return Cluster(actors)
-    return Engine(engine, model) if engine else None
+    return RemoteEngine(engine, model) if engine else None
 
 
 def _parse_shard(text: str) -> tuple[int, int]:
@@ -287,7 +287,7 @@ def workbench(
         serve(session, language=language, port=port, show=show)
 
 
-def _load_reader(run: "RunFolder") -> "Transcriber":
-    from dsocr.inference.reader import Transcriber
+def _load_reader(run: "RunFolder") -> "Reader":
+    from dsocr.inference.reader import Reader
 
-    return Transcriber.of_run(run)
+    return Reader.of_run(run)

@@ -20,7 +20,7 @@ from dsocr.inference.confidence import (
     log_odds,
     words_of,
 )
-from dsocr.inference.review import Checked, checking_curve, foretold_curve, point_at, share_for
+from dsocr.inference.review import CheckedShare, checking_curve, estimated_checking_curve, point_at, share_for
 
 BINS = 15
 """Bins of equal width for the expected calibration error, as in Guo et al. (2017)."""
@@ -266,9 +266,9 @@ class CalibrationReport:
     lines: int
     cer: float
     kinds: dict[str, Reliability]
-    budget: list[Checked]
-    estimated_budget: list[Checked]
-    ideal_budget: list[Checked]
+    budget: list[CheckedShare]
+    estimated_budget: list[CheckedShare]
+    ideal_budget: list[CheckedShare]
 
     @classmethod
     def compute(cls, calibration: Calibration, lines: Sequence[JudgedLine], *, dataset: str, split: Split) -> Self:
@@ -286,7 +286,9 @@ class CalibrationReport:
             cer=budget[0].rest,
             kinds={kind: Reliability.compute(kind, lines, scale) for kind, scale in scales.items()},
             budget=budget,
-            estimated_budget=foretold_curve((confidences[place], len(lines[place].scored.text)) for place in order),
+            estimated_budget=estimated_checking_curve(
+                (confidences[place], len(lines[place].scored.text)) for place in order
+            ),
             ideal_budget=_budget(ideal),
         )
 
@@ -329,7 +331,7 @@ class CalibrationReport:
         )
 
 
-def _budget(lines: Sequence[JudgedLine]) -> list[Checked]:
+def _budget(lines: Sequence[JudgedLine]) -> list[CheckedShare]:
     return checking_curve([(line.errors, line.length) for line in lines])
 
 

@@ -33,7 +33,7 @@ from dsocr.text import is_blank
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from dsocr.inference.reader import Transcriber
+    from dsocr.inference.reader import Reader
 
 
 def open_dataset(run: RunFolder, folder: Path | None = None) -> Dataset:
@@ -198,9 +198,9 @@ def evaluate(
     samples = require_samples(opened, split, limit)
     fitting_samples = require_samples(opened, Split.VALIDATION, limit) if calibrate else []
     require_readable_adapter(run.adapter)
-    from dsocr.inference.reader import Transcriber
+    from dsocr.inference.reader import Reader
 
-    transcriber = Transcriber.of_run(run)
+    transcriber = Reader.of_run(run)
     # First, so that an unreadable guard set fails before hours of reading.
     guard = _score_guard_set(run, transcriber) if with_base else None
     total = len(fitting_samples) + len(samples) * (2 if with_base else 1)
@@ -262,12 +262,12 @@ def _judge(samples: Sequence[Sample], predictions: Iterator[Prediction] | Sequen
     return [JudgedLine.compute(ScoredText(read.text, read.scores), sample.text) for sample, read in pairs]
 
 
-def _score_guard_set(run: RunFolder, transcriber: "Transcriber") -> GuardResult | None:
+def _score_guard_set(run: RunFolder, transcriber: "Reader") -> GuardResult | None:
     config = load_run_config(run.config)
     guard = GuardSet.load(config.guard, config.base)
     if guard is None:
         return None
-    reading = transcriber.network, transcriber.encoder, transcriber.generation
+    reading = transcriber.network, transcriber.processor, transcriber.generation
     with transcriber.without_adapter():
         base = guard.score(*reading)
     return guard.compare(base, guard.score(*reading))
@@ -298,7 +298,7 @@ def _training_hashes(run: RunFolder) -> dict[str, str]:
 
 
 def _settings(
-    run: RunFolder, transcriber: "Transcriber", dataset: Dataset, lines: int, limit: int | None
+    run: RunFolder, transcriber: "Reader", dataset: Dataset, lines: int, limit: int | None
 ) -> dict[str, object]:
     from dsocr.models.adapters import WEIGHTS
 
@@ -311,8 +311,8 @@ def _settings(
         "number_format": str(transcriber.network.dtype).removeprefix("torch."),
         "normalization": "NFC, every run of white space one space, both ends stripped",
         "dataset_source": dataset.card.source,
-        "prompt": transcriber.encoder.prompt,
-        "resolution": transcriber.encoder.resolution.name,
+        "prompt": transcriber.processor.prompt,
+        "resolution": transcriber.processor.resolution.name,
         "generation": transcriber.generation.as_dict(),
         "text_policy": transcriber.text_policy.as_dict(),
         "split_by": dataset.card.split_by,

@@ -1,8 +1,8 @@
-"""How likely what was read is right, for each character, word and line, from what the model said of its tokens.
+"""Predictions and their confidences: how likely each character, word and line is right.
 
-A network's own probabilities are too high or too low by a degree that is much the same all over; a `Scale` turns them
-into shares that come true. Only the chosen token's probability is kept, so not the softmax is tempered but its outcome:
-`sigmoid(slope * logit(p) + offset)`, which for two classes is temperature (1 / slope) and bias (Platt 1999).
+A network's own probabilities are too high or too low by a degree that is much the same everywhere; a `Scale` fitted on
+the validation split corrects them. Only the chosen token's probability is kept, so its outcome is scaled instead of the
+softmax: `sigmoid(slope * logit(p) + offset)`, which for two classes is temperature (1 / slope) and bias (Platt 1999).
 """
 
 import json
@@ -28,18 +28,17 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-_PART = "\ufffd"
-"""What a tokenizer makes of bytes that are no whole letter."""
-_MOST_PARTS = 4
-"""Tokens that a letter of UTF-8 can be spread over; what is no letter by then never becomes one."""
+_REPLACEMENT = "\ufffd"
+"""How a tokenizer decodes bytes that are not a complete character."""
+_MAX_BYTES = 4
+"""The most tokens that one UTF-8 character can be spread over."""
 
 
 class TokenScore(NamedTuple):
     """The characters `start` to `end` of a text that a token stands for, and its natural log probability.
 
-    The probability is the model's own, before a guard forbade anything; `overruled` where it forbade what the model
-    would have written there. The end token, and one of which a text policy has left nothing, stand for no character:
-    `start` equals `end`.
+    The probability is the model's own, before the loop guard; `overruled` says that the guard forbade the model's
+    choice. The end token, and tokens of which a text policy left nothing, stand for no character (`start` == `end`).
     """
 
     start: int
@@ -50,15 +49,15 @@ class TokenScore(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScoredText:
-    """A text with the scores of the tokens it was written with, in their order."""
+    """A text with the scores of its tokens, in their order."""
 
     text: str
     scores: tuple[TokenScore, ...] = ()
 
     def lines(self) -> "list[ScoredText]":
-        """The text parted at its line breaks, a token with each line that it stands for a part of.
+        """Split the text at its line breaks; a token goes with each line that it stands for a part of.
 
-        The token of a line break goes with the line it ends, and the end token with the last one.
+        The token of a line break goes with the line it ends, and the end token with the last line.
         """
         texts = self.text.split("\n")
         begins = [0, *accumulate(len(text) + 1 for text in texts)]
@@ -71,15 +70,15 @@ class ScoredText:
         return [ScoredText(text, tuple(of_line)) for text, of_line in zip(texts, scores, strict=True)]
 
     def cut(self, length: int) -> "ScoredText":
-        """The first so many characters, and the tokens that stand for some of them."""
+        """Return the first `length` characters and the tokens that stand for them."""
         scores = (_clipped(score, 0, length) for score in self.scores if score.start < length)
         return ScoredText(self.text[:length], tuple(scores))
 
-    def become(self, text: str) -> "ScoredText":
-        """The same after a text policy made `text` of it.
+    def rewrite(self, text: str) -> "ScoredText":
+        """Return the scores for `text`, which a text policy made of this one.
 
-        Where characters were exchanged for others, each token of the old ones stands for all new ones, so that what was
-        read doubtfully never looks surer than it was.
+        If characters were replaced, each token of the old ones stands for all new ones, so that an uncertain reading
+        never looks more certain than it was.
         """
         if text == self.text or not self.scores:
             return replace(self, text=text)
@@ -99,8 +98,8 @@ class ScoredText:
         return ScoredText(text, tuple(map(moved, self.scores)))
 
 
-class Pieces:
-    """The characters of token after token, for one tokenizer; what was asked once is remembered."""
+class TokenSpans:
+    """Find which characters of a text each token stands for, with one tokenizer; single tokens are cached."""
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
         self._tokenizer = tokenizer
@@ -109,21 +108,21 @@ class Pieces:
     def scored(
         self, ids: Sequence[int], log_probabilities: Sequence[float], overruled: Sequence[bool], *, ended: bool
     ) -> ScoredText:
-        """The text of some tokens with a score for each; where it has `ended`, the last one is the end token."""
-        written = ids[: len(ids) - ended]
-        text = self.text(written)
-        spans = self._spans(written, text)
+        """Decode tokens and score them; if the text has `ended`, the last one is the end token."""
+        content = ids[: len(ids) - ended]
+        text = self.text(content)
+        spans = self._spans(content, text)
         spans += [(len(text), len(text))] * ended
         scores = zip(spans, log_probabilities, overruled, strict=True)
         return ScoredText(text, tuple(TokenScore(*span, score, other) for span, score, other in scores))
 
     def text(self, ids: Sequence[int]) -> str:
-        """The text of some tokens."""
-        # Not `skip_special_tokens`: for DeepSeek-OCR that would also drop table tags, which are text.
+        """Decode tokens."""
+        # Without `skip_special_tokens`, which for DeepSeek-OCR would also drop table tags.
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
 
     def _spans(self, ids: Sequence[int], text: str) -> list[tuple[int, int]]:
-        """Where in the text each token stands."""
+        """Return the span of each token in the text."""
         spans: list[tuple[int, int]] = []
         pieces: list[str] = []
         waiting: list[int] = []
@@ -131,17 +130,17 @@ class Pieces:
         for token in ids:
             waiting.append(token)
             piece = self._of(token) if len(waiting) == 1 else self.text(waiting)
-            start, whole = whole, len(piece.rstrip(_PART))
+            start, whole = whole, len(piece.rstrip(_REPLACEMENT))
             in_part = whole < len(piece)
             spans.append((begin + min(start, whole), begin + len(piece)))
-            if not in_part or len(waiting) == _MOST_PARTS:
+            if not in_part or len(waiting) == _MAX_BYTES:
                 pieces.append(piece)
                 begin, whole, waiting = begin + len(piece), 0, []
         pieces.append(self.text(waiting))
-        return spans if "".join(pieces) == text else self._spans_of_beginnings(ids)
+        return spans if "".join(pieces) == text else self._spans_by_prefix(ids)
 
-    def _spans_of_beginnings(self, ids: Sequence[int]) -> list[tuple[int, int]]:
-        """The same for a tokenizer that writes a token otherwise among others than alone."""
+    def _spans_by_prefix(self, ids: Sequence[int]) -> list[tuple[int, int]]:
+        """Return the spans for a tokenizer that decodes a token differently in context than alone."""
         lengths = [len(self.text(ids[:count])) for count in range(len(ids) + 1)]
         return [(min(start, end), end) for start, end in pairwise(lengths)]
 
@@ -152,43 +151,45 @@ class Pieces:
 
 
 def _changes(before: str, after: str) -> Iterator[tuple[int, int, int, int]]:
-    """Which stretch of one text became which of the other, equal and exchanged ones by turns."""
+    """Yield which span of one text became which of the other; equal and replaced spans alternate."""
     steps = Levenshtein.opcodes(before, after)
-    for _, alike in groupby(steps, lambda step: step.tag == "equal"):
-        same = list(alike)
-        yield same[0].src_start, same[-1].src_end, same[0].dest_start, same[-1].dest_end
+    for _, group in groupby(steps, lambda step: step.tag == "equal"):
+        run = list(group)
+        yield run[0].src_start, run[-1].src_end, run[0].dest_start, run[-1].dest_end
 
 
 def _clipped(score: TokenScore, begin: int, length: int) -> TokenScore:
-    """The part of a token that lies within so many characters from `begin`, seen from there."""
+    """Clip a token's span to `length` characters from `begin`, relative to it."""
     start, end = (min(max(place - begin, 0), length) for place in (score.start, score.end))
     return score._replace(start=start, end=end)
 
 
 _WORD = re.compile(r"\S+")
-_SUREST = 1e-7
-"""No probability is taken to be nearer to 0 or 1 than this, so that its odds stay finite."""
+_EPSILON = 1e-7
+"""Probabilities are kept this far from 0 and 1, so that their odds stay finite."""
 
 
 @checked(frozen=True, slots=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
 class Scale:
-    """Probabilities turned into others in the same order; the plain one changes nothing."""
+    """A monotone correction of probabilities; the default changes nothing."""
 
     slope: NonNegativeFloat = 1.0
     offset: float = 0.0
 
     def __call__(self, probability: float) -> float:
-        """The share that comes true where the model says this probability."""
+        """Return the calibrated probability."""
         odds = self.slope * log_odds(probability) + self.offset
         return 1 / (1 + math.exp(-odds)) if odds > -700 else 0.0
 
 
 PLAIN = Scale()
 
+_FIT_AGAIN = "fit it again: dsocr evaluate RUN --calibrate"
+
 
 @checked(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class Calibration:
-    """A scale for each kind of confidence; `lines` says how many lines it was fitted on, 0 that it was not."""
+    """A scale for each kind of confidence; `lines` is the number of lines it was fitted on, 0 if it was not."""
 
     character: Scale = PLAIN
     word: Scale = PLAIN
@@ -197,26 +198,25 @@ class Calibration:
 
     @classmethod
     def load(cls, adapter: Path) -> Self:
-        """The calibration in an adapter's folder; the plain one where there is none."""
+        """Load the calibration of an adapter; the default if it has none."""
         path = adapter / CALIBRATION
         try:
             return TypeAdapter(cls).validate_python(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return cls()
         except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise RunError(
-                f"cannot be read: {error}", where=path, hint="fit it again: dsocr evaluate RUN --calibrate"
-            ) from error
+            message = f"Cannot read calibration: {error}"
+            raise RunError(message, code="calibration-unreadable", where=path, hint=_FIT_AGAIN) from error
         except ValidationError as error:
-            told = "; ".join(problems_in(error, list(asdict(cls()))))
-            raise RunError(told, where=path, hint="fit it again: dsocr evaluate RUN --calibrate") from error
+            problems = "; ".join(problems_in(error, list(asdict(cls()))))
+            raise RunError(problems, code="calibration-unreadable", where=path, hint=_FIT_AGAIN) from error
 
     def save(self, adapter: Path) -> None:
-        """Lay the calibration into an adapter's folder."""
+        """Save the calibration in an adapter's folder."""
         write_atomically(adapter / CALIBRATION, self.to_json())
 
     def to_json(self) -> str:
-        """The calibration as an indented JSON object, which `load` reads."""
+        """Return the calibration as indented JSON."""
         return to_json(asdict(self))
 
 
@@ -225,7 +225,7 @@ UNCALIBRATED = Calibration()
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a text, which white space divides, where it stands there, and how likely all of it is right."""
+    """A word between white space, its span in the text, and the probability that it is right."""
 
     text: str
     start: int
@@ -234,15 +234,15 @@ class Word:
 
 
 def log_odds(probability: float) -> float:
-    """The logarithm of a probability's odds, finite for 0 and 1 too."""
-    kept = min(max(probability, _SUREST), 1 - _SUREST)
-    return math.log(kept / (1 - kept))
+    """Return the logarithm of a probability's odds, finite also for 0 and 1."""
+    clipped = min(max(probability, _EPSILON), 1 - _EPSILON)
+    return math.log(clipped / (1 - clipped))
 
 
 def character_confidences(scored: ScoredText, scale: Scale = PLAIN) -> list[float]:
-    """For each character, how likely it is right; empty where there are no scores.
+    """Return the probability that each character is right; empty without scores.
 
-    Tokens that make a letter together have to be right all of them.
+    A character made of several tokens is right only if all of them are.
     """
     if not scored.scores:
         return []
@@ -254,9 +254,9 @@ def character_confidences(scored: ScoredText, scale: Scale = PLAIN) -> list[floa
 
 
 def words_of(scored: ScoredText, scale: Scale = PLAIN) -> tuple[Word, ...]:
-    """The words of a text, each as likely as all its tokens and the one after them; empty where there are no scores.
+    """Return the words of a text, each as likely as all its tokens and the one after them; empty without scores.
 
-    The token that follows tells how sure the model was that the word ends there.
+    The token that follows shows how certain the model was that the word ends there.
     """
     if not scored.scores:
         return ()
@@ -271,9 +271,9 @@ def words_of(scored: ScoredText, scale: Scale = PLAIN) -> tuple[Word, ...]:
 
 
 def line_confidence(scored: ScoredText, scale: Scale = PLAIN) -> float | None:
-    """The share of a text that is likely to be right, on a page too; None where there are no scores.
+    """Return the share of a text that is likely right, from the mean probability of its tokens and the end token.
 
-    It comes from the mean probability of the tokens, the end among them.
+    None without scores.
     """
     if not scored.scores:
         return None
@@ -281,7 +281,7 @@ def line_confidence(scored: ScoredText, scale: Scale = PLAIN) -> float | None:
 
 
 def _until(scores: Sequence[TokenScore], first: int, end: int) -> Iterator[TokenScore]:
-    """The scores from the first one on that stand for a character before `end`, and one more."""
+    """Yield the scores from `first` on that stand for a character before `end`, and the next one."""
     for score in scores[first:]:
         if score.start >= end:
             yield score
@@ -292,21 +292,20 @@ def _until(scores: Sequence[TokenScore], first: int, end: int) -> Iterator[Token
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The transcription of one image. `tokens` counts the end token; `truncated` means that none came.
+    """The transcription of one image.
 
-    `tried_again` is a line that ran into a loop and was read a second time, and where that looped too a third time at
-    another resolution; `other_resolution` says that its text comes from there. `looping` is one that always ran into a
-    loop: its first text is cut off where that begins. `overruled` counts the tokens at which the guard forbade what the
-    model would have written. `confidence` is the share of the text that is likely to be right, `words` has the
-    likelihood of each word, `characters` of each character, `lines` that share for each line of the text, and `scores`
-    what all was told from; None and empty where nothing is known.
+    `tokens` counts the end token; a `truncated` text has none. A `retried` line looped and was read a second time, and
+    a third time at another resolution if it looped again; `other_resolution` says that its text comes from there. A
+    `looping` line always looped: its first text is cut at the loop. `overruled` counts tokens at which the loop guard
+    forbade the model's choice. `confidence` is the share of the text that is likely right; `words`, `characters` and
+    `lines` hold the confidences of these parts, `scores` what they are computed from; None and empty if unknown.
     """
 
     id: str
     text: str
     tokens: int
     truncated: bool
-    tried_again: bool = False
+    retried: bool = False
     other_resolution: bool = False
     looping: bool = False
     overruled: int = 0
@@ -318,19 +317,19 @@ class Prediction:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Why to look at it whatever its confidence; docs/guide/confidence.md says what each means."""
-        told = {
+        """Reasons to check the line whatever its confidence."""
+        conditions = {
             "empty": is_blank(self.text),
             "looping": self.looping,
             "truncated": self.truncated,
             "overruled": self.overruled > 0,
-            "tried_again": self.tried_again,
+            "retried": self.retried,
             "other_resolution": self.other_resolution,
         }
-        return tuple(name for name, true in told.items() if true)
+        return tuple(name for name, holds in conditions.items() if holds)
 
-    def parted(self) -> "list[Prediction]":
-        """A prediction for each line of the text, with what is told of that; what is told of the whole stays."""
+    def split_lines(self) -> "list[Prediction]":
+        """Return a prediction for each line of the text, with its own confidences and the flags of the whole."""
         texts = self.text.split("\n")
         begins = [0, *accumulate(len(text) + 1 for text in texts)]
         confidences = self.lines or (None,) * len(texts)
@@ -352,8 +351,8 @@ class Prediction:
         ]
 
     def as_dict(self, *, characters: bool = False) -> dict[str, Any]:
-        """The prediction as JSON holds it, confidences rounded to what they can tell; `characters` adds theirs."""
-        told: dict[str, Any] = {
+        """Return JSON values, confidences rounded to four digits; `characters` adds those of single characters."""
+        values: dict[str, Any] = {
             "id": self.id,
             "text": self.text,
             "confidence": _rounded(self.confidence),
@@ -362,7 +361,7 @@ class Prediction:
             "tokens": self.tokens,
             "truncated": self.truncated,
         }
-        return told | ({"characters": list(map(_rounded, self.characters))} if characters else {})
+        return values | ({"characters": list(map(_rounded, self.characters))} if characters else {})
 
 
 def _rounded(confidence: float | None) -> float | None:

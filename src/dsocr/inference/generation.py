@@ -1,4 +1,4 @@
-"""How text is generated: settings alone, so that whoever hands them on needs no torch."""
+"""Settings of text generation, and the order in which images are batched; needs no torch."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """How text is generated; 0 as `no_repeat_ngram_size` switches the guard off.
+    """How text is generated.
 
-    The guard forbids an n-gram of tokens to come back within the last `no_repeat_ngram_window` tokens. It spares the
-    tokens of `no_repeat_ngram_whitelist`, named by their text; one that a base does not have is never written there.
-    `num_beams` over 1 is beam search. `prefetch_batches` batches are sorted by length before they are read.
+    The loop guard forbids repeating an n-gram of `no_repeat_ngram_size` tokens within the last `no_repeat_ngram_window`
+    ones; 0 switches it off. It spares the tokens of `no_repeat_ngram_whitelist`, given by their text. `num_beams` over
+    1 is beam search. `prefetch_batches` batches are opened and sorted by length before they are read.
     """
 
     max_new_tokens: int = 256
@@ -24,50 +24,50 @@ class Generation:
     prefetch_batches: int = 8
 
     def as_dict(self) -> dict[str, Any]:
-        """The settings as they stand in a run folder and on a scorecard."""
+        """Return the settings as JSON values."""
         return asdict(self) | {"no_repeat_ngram_whitelist": list(self.no_repeat_ngram_whitelist)}
 
 
-Thing = TypeVar("Thing")
-Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-def batches(things: Iterable[Thing], size: int) -> Iterator[list[Thing]]:
-    """The things in lists of `size`, the last one shorter."""
-    iterator = iter(things)
+def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield the items in lists of `size`, the last one shorter."""
+    iterator = iter(items)
     while batch := list(islice(iterator, size)):
         yield batch
 
 
-def read_by_length(
-    things: Iterable[Thing],
-    read: Callable[[Sequence[Thing]], Iterable[Answer]],
+def map_by_length(
+    items: Iterable[Item],
+    function: Callable[[Sequence[Item]], Iterable[Result]],
     *,
-    length: Callable[[Thing], float],
-    weight: Callable[[Thing], int],
-    most: int,
-    heaviest: int,
-) -> Iterator[tuple[Thing, Answer]]:
-    """Each thing with what `read` says of it, in the order of the things; `read` gets them longest first.
+    length: Callable[[Item], float],
+    weight: Callable[[Item], int],
+    max_items: int,
+    max_weight: int,
+) -> Iterator[tuple[Item, Result]]:
+    """Yield each item with its result, in the order of the items; `function` gets them longest first, to pad little.
 
-    `most` of them are held at once, and fewer where together they weigh more than `heaviest`. `read` has to give an
-    answer for each, in the order it gets them.
+    At most `max_items` items of together about `max_weight` are held at once. `function` must return one result for
+    each item it gets, in their order.
     """
-    for window in _windows(things, weight, most, heaviest):
+    for window in _windows(items, weight, max_items, max_weight):
         order = sorted(range(len(window)), key=lambda place: -length(window[place]))
-        answers = dict(zip(order, read([window[place] for place in order]), strict=True))
-        yield from ((thing, answers[place]) for place, thing in enumerate(window))
+        results = dict(zip(order, function([window[place] for place in order]), strict=True))
+        yield from ((item, results[place]) for place, item in enumerate(window))
 
 
 def _windows(
-    things: Iterable[Thing], weight: Callable[[Thing], int], most: int, heaviest: int
-) -> Iterator[list[Thing]]:
-    window: list[Thing] = []
+    items: Iterable[Item], weight: Callable[[Item], int], max_items: int, max_weight: int
+) -> Iterator[list[Item]]:
+    window: list[Item] = []
     held = 0
-    for thing in things:
-        window.append(thing)
-        held += weight(thing)
-        if len(window) >= most or held >= heaviest:
+    for item in items:
+        window.append(item)
+        held += weight(item)
+        if len(window) >= max_items or held >= max_weight:
             yield window
             window, held = [], 0
     if window:

@@ -185,7 +185,7 @@ _LINES_OF_A_PAGE = 16
 """What a page counts for among them; more may be on it."""
 
 
-class Reads(Protocol):
+class ImageReader(Protocol):
     """What reads images; a Transcriber does."""
 
     def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
@@ -197,7 +197,7 @@ Rows = list[tuple[str, str, dict[str, Any]]]
 """What became of some pages, as the journal keeps it: id, stamp, and the page or why it was refused."""
 
 ReadGroups = Callable[[Sequence[Sequence[InputPage]]], Generator[Rows]]
-"""Reads groups of pages; gives the rows of each group when it is done, in any order."""
+"""ImageReader groups of pages; gives the rows of each group when it is done, in any order."""
 
 
 @dataclass(slots=True)
@@ -230,10 +230,10 @@ def read_into(
     return known
 
 
-def read_here(
+def read_locally(
     wanted: Sequence[Sequence[InputPage]],
     opening: Opening,
-    open_reader: Callable[[], Reads],
+    open_reader: Callable[[], ImageReader],
     *,
     strict: bool,
     workers: int | None = None,
@@ -254,9 +254,9 @@ def read_here(
 class _Opened:
     """A reader that is opened when it first has something to read."""
 
-    def __init__(self, open_reader: Callable[[], Reads]) -> None:
+    def __init__(self, open_reader: Callable[[], ImageReader]) -> None:
         self._open_reader = open_reader
-        self._reader: Reads | None = None
+        self._reader: ImageReader | None = None
 
     def read(self, queue: "Sequence[tuple[_Answered, Shown]]") -> Iterator[Prediction]:
         """A prediction for each image that is shown."""
@@ -320,7 +320,7 @@ def _assembled(answered: _Answered, *, replace_texts: bool) -> ReadPage:
     more: list[ReadLine] = []
     unmatched = 0
     for shown, prediction in zip(page.shown, answered.predictions, strict=True):
-        parted = [prediction] if _is_one_line(shown) else prediction.parted()
+        parted = [prediction] if _is_one_line(shown) else prediction.split_lines()
         if len(parted) == len(shown.lines):
             read = {line: _line_reading(line, part) for line, part in zip(shown.lines, parted, strict=True)}
             texts |= {line: text for line, text in read.items() if replace_texts or is_blank(line.text)}

@@ -1,4 +1,4 @@
-"""A model that reads images: a base alone, or a run's adapter on its base with the settings it was trained with."""
+"""A reader: a base, or a run's adapter on its base, with the settings it was trained with."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,39 +16,38 @@ from dsocr.inference.confidence import (
     line_confidence,
     words_of,
 )
-from dsocr.inference.decoding import LineReading, decode, without_loops
-from dsocr.inference.generation import Generation, batches, read_by_length
+from dsocr.inference.decoding import Decoded, decode, retry_loops
+from dsocr.inference.generation import Generation, batches, map_by_length
 from dsocr.models.adapters import load_adapter
 from dsocr.models.deepseek_ocr import Processor
 from dsocr.models.loading import choose_device, choose_dtype, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 
-_MOST_PIXELS = 64_000_000
-"""Images are opened ahead until they have so many pixels, at three bytes each."""
+_MAX_PIXELS = 64_000_000
+"""Images are opened ahead until they have this many pixels together, at three bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
-class Transcriber:
-    """Reads images with one network; `network` may carry an adapter, which `without_adapter` switches off."""
+class Reader:
+    """Read images with one network, which may carry an adapter."""
 
     network: Any
-    encoder: Processor
+    processor: Processor
     generation: Generation
     text_policy: TextPolicy
     calibration: Calibration = UNCALIBRATED
 
     @classmethod
-    def of_run(cls, run: RunFolder, *, precision: str = "auto", merged: bool = False) -> "Transcriber":
-        """A finished run's adapter on its base, with the prompt, resolution and text policy it was trained with."""
+    def of_run(cls, run: RunFolder, *, precision: str = "auto", merged: bool = False) -> "Reader":
+        """Load a finished run's adapter on its base; see `of_adapter`."""
         return cls.of_adapter(run.adapter, precision=precision, merged=merged)
 
     @classmethod
-    def of_adapter(cls, folder: Path, *, precision: str = "auto", merged: bool = False) -> "Transcriber":
-        """An adapter folder with its `reading.json`, on the base that this names.
+    def of_adapter(cls, folder: Path, *, precision: str = "auto", merged: bool = False) -> "Reader":
+        """Load an adapter folder on the base that its `reading.json` names, with the settings of its training.
 
-        `merged` adds the adapter to the base's weights in memory: it reads faster, and nothing can be
-        switched off.
+        `merged` adds the adapter to the base's weights in memory, which reads faster but cannot be switched off.
         """
         settings = ReadingSettings.load(folder)
         device = choose_device()
@@ -56,51 +55,51 @@ class Transcriber:
         network = load_adapter(base.network, folder)
         if merged:
             network = network.merge_and_unload()
-        encoder = base.processor(settings.resolution, settings.prompt)
-        generation = Generation(**settings.generation)
-        calibration = Calibration.load(folder)
-        return cls(network, encoder, generation, settings.text_policy, calibration)
+        processor = base.processor(settings.resolution, settings.prompt)
+        return cls(
+            network, processor, Generation(**settings.generation), settings.text_policy, Calibration.load(folder)
+        )
 
     def without_adapter(self) -> AbstractContextManager[Any]:
-        """A context in which the base reads alone."""
+        """Return a context in which the base reads without the adapter."""
         return self.network.disable_adapter() if hasattr(self.network, "disable_adapter") else nullcontext()
 
     def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
-        """A prediction for every (id, image), in their order; images are taken `prefetch_batches` batches at a time."""
-        answered = read_by_length(
+        """Yield a prediction for every (id, image), in their order; `prefetch_batches` batches are opened at a time."""
+        decoded_lines = map_by_length(
             images,
             self._read_lines,
             length=lambda line: line[1].width / line[1].height,
             weight=lambda line: line[1].width * line[1].height,
-            most=self.generation.prefetch_batches * self.generation.batch_size,
-            heaviest=_MOST_PIXELS,
+            max_items=self.generation.prefetch_batches * self.generation.batch_size,
+            max_weight=_MAX_PIXELS,
         )
-        for (name, _), line in answered:
-            yield self._prediction(name, line)
+        for (name, _), decoded in decoded_lines:
+            yield self._prediction(name, decoded)
 
-    def _read_lines(self, lines: Sequence[tuple[str, Image.Image]]) -> list[LineReading]:
+    def _read_lines(self, lines: Sequence[tuple[str, Image.Image]]) -> list[Decoded]:
         images = [image for _, image in lines]
-        readings = []
+        decoded = []
         for batch in batches(images, self.generation.batch_size):
-            encoded = [self.encoder.encode(image) for image in batch]
-            readings += decode(self.network, self.encoder, encoded, self.generation)
-        return without_loops(self.network, self.encoder, self.generation, images, readings)
+            encoded = [self.processor.encode(image) for image in batch]
+            decoded += decode(self.network, self.processor, encoded, self.generation)
+        return retry_loops(self.network, self.processor, self.generation, images, decoded)
 
-    def _prediction(self, name: str, line: LineReading) -> Prediction:
-        reading, scales = line.reading, self.calibration
-        scored = reading.scored.become(self.text_policy.apply(reading.text))
+    def _prediction(self, name: str, decoded: Decoded) -> Prediction:
+        scales = self.calibration
+        scored = decoded.scored.rewrite(self.text_policy.apply(decoded.text))
         return Prediction(
-            name,
-            scored.text,
-            reading.tokens,
-            reading.truncated,
-            line.tried_again,
-            line.other_resolution,
-            reading.looping,
-            reading.overruled,
-            line_confidence(scored, scales.line),
-            words_of(scored, scales.word),
-            tuple(character_confidences(scored, scales.character)),
-            tuple(line_confidence(part, scales.line) for part in scored.lines()) if scored.scores else (),
-            scored.scores,
+            id=name,
+            text=scored.text,
+            tokens=decoded.tokens,
+            truncated=decoded.truncated,
+            retried=decoded.retried,
+            other_resolution=decoded.other_resolution,
+            looping=decoded.looping,
+            overruled=decoded.overruled,
+            confidence=line_confidence(scored, scales.line),
+            words=words_of(scored, scales.word),
+            characters=tuple(character_confidences(scored, scales.character)),
+            lines=tuple(line_confidence(part, scales.line) for part in scored.lines()) if scored.scores else (),
+            scores=scored.scores,
         )

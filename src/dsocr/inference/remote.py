@@ -1,16 +1,17 @@
-"""Reading by a server that speaks OpenAI's chat completions: vLLM with the exported model, or `dsocr serve`.
+"""Read with a server that speaks OpenAI's chat completions: vLLM with an exported model, or `dsocr serve`.
 
-The run says how: prompt, decoding and text policy are its own; the server has the weights. Knows nothing of pages.
+Prompt, decoding and text policy are the run's; the server has the weights.
 """
 
 import base64
 import io
 import json
+import math
 import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -18,108 +19,132 @@ from typing import Any
 from PIL import Image
 
 from dsocr.errors import ConfigError, DsocrError, RunError
-from dsocr.inference.confidence import Prediction
+from dsocr.inference.confidence import (
+    UNCALIBRATED,
+    Calibration,
+    Prediction,
+    ScoredText,
+    TokenScore,
+    character_confidences,
+    line_confidence,
+    words_of,
+)
 from dsocr.inference.generation import Generation, batches
 from dsocr.models.deepseek_ocr import IMAGE
 from dsocr.runs import ReadingSettings
 from dsocr.text import loop_start
 
-_TRIES = 8
-_LONGEST_PAUSE = 60.0
+_MAX_TRIES = 8
+_MAX_UNREACHABLE_TRIES = 4
+"""Tries while no server answers at all: about four seconds, so that a wrong address is reported soon."""
+_MAX_PAUSE = 60.0
 """Seconds between two tries, whatever the server asks for."""
-_PATIENCE = 300.0
+_TIMEOUT = 300.0
 """Seconds for one answer."""
-_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""What a server answers that may answer otherwise in a while."""
-_LONGEST_ANSWER = 16 * 2**20
-
+_TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Status codes after which the same request may succeed."""
+_MAX_ANSWER_BYTES = 16 * 2**20
 
 ENGINE_TOKEN = "DSOCR_ENGINE_TOKEN"  # noqa: S105 - the name of a variable
-"""The environment variable with the token that a server asks for."""
+"""The environment variable with the server's access token."""
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
-    """A server that reads: its address, which ends in /v1, and what it calls the model.
+class RemoteEngine:
+    """A server's address, which ends in /v1, its name for the model, and the number of simultaneous requests.
 
-    `together` is how many requests are under way at once. Raises ConfigError for what is no address.
+    Raises ConfigError for an invalid address.
     """
 
     address: str
     model: str
-    together: int = 16
+    concurrency: int = 16
 
     def __post_init__(self) -> None:
         if not self.address.startswith(("http://", "https://")):
-            raise ConfigError(f"--engine {self.address}: is no address", hint=_hint(self.address))
+            raise ConfigError(
+                f"Not the address of a server: --engine {self.address}",
+                code="engine-address",
+                hint=_address_hint(self.address),
+            )
 
-    def told(self) -> dict[str, str]:
-        """What of it decides the texts."""
+    def job_settings(self) -> dict[str, str]:
+        """Return the settings that decide the texts."""
         return {"engine": self.address, "engine_model": self.model}
 
 
-def _hint(given: str) -> str:
-    """What to give in place of what is no address."""
-    if given.lower() != "vllm":
-        return "it begins with http:// and ends in /v1; or it is ray"
+def _address_hint(value: str) -> str:
+    if value.lower() != "vllm":
+        return "use an address like http://HOST:8000/v1, or ray"
     return (
-        "start vLLM, then name its server: dsocr export RUN --merged DIR; vllm serve DIR --served-model-name mine; and "
-        "here --engine http://HOST:8000/v1 --engine-model mine"
+        "start vLLM and give its address: dsocr export RUN --merged DIR; vllm serve DIR --served-model-name mine; then "
+        "--engine http://HOST:8000/v1 --engine-model mine"
     )
 
 
 class RemoteReader:
-    """Reads as a Transcriber does, without confidences: no server here tells how likely its tokens were."""
+    """Read images as a `Reader` does; confidences come from the server's log probabilities, if it returns them."""
 
-    def __init__(self, engine: Engine, settings: ReadingSettings) -> None:
+    def __init__(
+        self, engine: RemoteEngine, settings: ReadingSettings, calibration: Calibration = UNCALIBRATED
+    ) -> None:
         self._url = f"{engine.address.rstrip('/')}/chat/completions"
         self._model = engine.model
         self._prompt = settings.prompt.replace(IMAGE, "").strip("\n")
         self._generation = Generation(**settings.generation)
         self._policy = settings.text_policy
+        self._calibration = calibration
         self._headers = {"Content-Type": "application/json"}
         if token := os.environ.get(ENGINE_TOKEN):
             self._headers["Authorization"] = f"Bearer {token}"
-        self._together = engine.together
+        self._concurrency = engine.concurrency
 
     def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
-        """A prediction for every (id, image), in their order. Raises RunError where the server cannot be asked."""
-        with ThreadPoolExecutor(self._together, thread_name_prefix="dsocr-asking") as threads:
-            for some in batches(images, 4 * self._together):
-                yield from threads.map(self._read, some)
+        """Yield a prediction for every (id, image), in their order. Raises RunError if the server cannot be used."""
+        with ThreadPoolExecutor(self._concurrency, thread_name_prefix="dsocr-remote") as threads:
+            for group in batches(images, 4 * self._concurrency):
+                yield from threads.map(self._read, group)
 
-    def _read(self, named: tuple[str, Image.Image]) -> Prediction:
-        name, image = named
-        answer = self._asked(self._request(image))
+    def _read(self, item: tuple[str, Image.Image]) -> Prediction:
+        name, image = item
+        answer = self._post(self._request(image))
         try:
             choice = answer["choices"][0]
             text, reason = choice["message"]["content"] or "", choice.get("finish_reason")
             tokens = int((answer.get("usage") or {}).get("completion_tokens") or 0)
         except (LookupError, TypeError, ValueError) as error:
-            raise RunError("its answer is no chat completion", where=self._url) from error
+            raise RunError("Answer is not a chat completion", code="engine-answer", where=self._url) from error
+        scored = _scored(text, choice)
         start = loop_start(text)
-        told = self._policy.apply(text if start is None else text[:start])
-        return Prediction(name, told, tokens, truncated=reason == "length", looping=start is not None)
+        if start is not None:
+            scored = scored.cut(start)
+        scored = scored.rewrite(self._policy.apply(scored.text))
+        scales = self._calibration
+        return Prediction(
+            id=name,
+            text=scored.text,
+            tokens=tokens,
+            truncated=reason == "length",
+            looping=start is not None,
+            confidence=line_confidence(scored, scales.line),
+            words=words_of(scored, scales.word),
+            characters=tuple(character_confidences(scored, scales.character)),
+            lines=tuple(line_confidence(part, scales.line) for part in scored.lines()) if scored.scores else (),
+        )
 
     def _request(self, image: Image.Image) -> bytes:
         file = io.BytesIO()
         image.save(file, "PNG")
         url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+        content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": self._prompt}]
         generation = self._generation
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": [
-                {
-                    "role": "user",
-                    "content": [
-                        {"type": "image_url", "image_url": {"url": url}},
-                        {"type": "text", "text": self._prompt},
-                    ],
-                }
-            ],
+            "messages": [{"role": "user", "content": content}],
             "temperature": 0,
             "max_tokens": generation.max_new_tokens,
-            # vLLM's own: table tags are text, and the guard against loops.
+            "logprobs": True,
+            # vLLM's own: table tags are text, and the loop guard.
             "skip_special_tokens": False,
         }
         if generation.no_repeat_ngram_size:
@@ -127,42 +152,64 @@ class RemoteReader:
             body["vllm_xargs"] = guard
         return json.dumps(body).encode()
 
-    def _asked(self, body: bytes) -> dict[str, Any]:
-        """The server's answer; one that is busy or away is asked again for a while."""
-        said: DsocrError | None = None
-        for number in range(_TRIES):
+    def _post(self, body: bytes) -> dict[str, Any]:
+        """Return the server's answer, after several tries if it is busy or unreachable."""
+        failure: DsocrError | None = None
+        unreachable = 0
+        for number in range(_MAX_TRIES):
             request = urllib.request.Request(self._url, body, self._headers)  # noqa: S310 - http or https, see above
             try:
-                with urllib.request.urlopen(request, timeout=_PATIENCE) as response:  # noqa: S310
-                    answer = json.loads(response.read(_LONGEST_ANSWER))
-                    if not isinstance(answer, dict):
-                        raise RunError("its answer is no JSON object", where=self._url)
-                    return answer
+                with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:  # noqa: S310
+                    answer = json.loads(response.read(_MAX_ANSWER_BYTES))
+                if not isinstance(answer, dict):
+                    raise RunError("Answer is not a JSON object", code="engine-answer", where=self._url)
+                return answer
             except urllib.error.HTTPError as error:
                 with error:
-                    said = RunError(f"it answers {error.code}: {_reason(error)}", where=self._url)
-                    if error.code not in _LATER:
-                        raise said from None
+                    message = f"Server answered {error.code}: {_reason(error)}"
+                    failure = RunError(message, code="engine-refused", where=self._url)
+                    if error.code not in _TEMPORARY:
+                        raise failure from None
                     pause = _seconds(error.headers.get("Retry-After"))
             except json.JSONDecodeError as error:
-                raise RunError("its answer is no JSON", where=self._url) from error
+                raise RunError("Answer is not JSON", code="engine-answer", where=self._url) from error
             except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-                hint = "is the server running, and the address one that ends in /v1?"
-                said = RunError(f"cannot be asked: {getattr(error, 'reason', error)}", where=self._url, hint=hint)
+                message = f"Cannot reach the server: {getattr(error, 'reason', error)}"
+                hint = "check that the server is running and that the address ends in /v1"
+                failure = RunError(message, code="engine-unreachable", where=self._url, hint=hint)
                 pause = None
-            if number + 1 < _TRIES:
-                time.sleep(min(_LONGEST_PAUSE, 0.5 * 2**number if pause is None else pause))
-        raise said or RunError("cannot be asked", where=self._url)
+                unreachable += 1
+                if unreachable >= _MAX_UNREACHABLE_TRIES:
+                    break
+            if number + 1 < _MAX_TRIES:
+                time.sleep(min(_MAX_PAUSE, 0.5 * 2**number if pause is None else pause))
+        assert failure is not None, "the loop ends with an answer or a failure"
+        raise failure
+
+
+def _scored(text: str, choice: Mapping[str, Any]) -> ScoredText:
+    """Return the text with the log probabilities of its tokens, without them if they do not make up the text."""
+    scores: list[TokenScore] = []
+    position = 0
+    try:
+        for entry in (choice.get("logprobs") or {}).get("content") or ():
+            token, log_probability = str(entry["token"]), float(entry["logprob"])
+            end = position + len(token) if text.startswith(token, position) else position
+            scores.append(TokenScore(position, end, min(log_probability, 0.0)))
+            position = end
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return ScoredText(text)
+    complete = position == len(text) and all(math.isfinite(score.log_probability) for score in scores)
+    return ScoredText(text, tuple(scores) if complete else ())
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """What the server says, as OpenAI's do, else the name of the status."""
+    """Return the message of an OpenAI-style error, else the name of the status."""
     try:
-        told = json.loads(error.read(65536))
-        return str(told["error"]["message"])[:500]
+        return str(json.loads(error.read(65536))["error"]["message"])[:500]
     except (ValueError, LookupError, TypeError, OSError):
         return str(error.reason)
 
 
-def _seconds(told: str | None) -> float | None:
-    return float(told) if told is not None and told.isascii() and told.isdigit() else None
+def _seconds(value: str | None) -> float | None:
+    return float(value) if value is not None and value.isascii() and value.isdigit() else None

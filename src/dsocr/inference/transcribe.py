@@ -19,17 +19,17 @@ from dsocr.inference.confidence import Calibration
 from dsocr.inference.inputs import BUILT_IN, InputPage, Opening, Shows, UniqueNames, choose_segmenter, find_pages
 from dsocr.inference.output_formats import Format, choose_formats, row_of
 from dsocr.inference.pages import (
+    ImageReader,
     ReadGroups,
     ReadingJournal,
     ReadPage,
-    Reads,
-    read_here,
     read_into,
+    read_locally,
     recover,
     work_folder,
 )
-from dsocr.inference.remote import Engine, RemoteReader
-from dsocr.inference.review import Foretold, write_review
+from dsocr.inference.remote import RemoteEngine, RemoteReader
+from dsocr.inference.review import EstimatedCer, write_review
 from dsocr.io.atomic import MANIFEST
 from dsocr.io.files import current_time
 from dsocr.models.checkpoint import require_readable_adapter
@@ -173,7 +173,7 @@ class TranscribeReport:
     looping: int = 0
     unmatched: int = 0
     refused: list[str] = field(default_factory=list)
-    foretold: Foretold | None = None
+    foretold: EstimatedCer | None = None
 
     def count(self, page: ReadPage) -> None:
         """Adds a page that was read."""
@@ -208,11 +208,11 @@ def transcribe(
     overwrite: bool = False,
     review: Path | None = None,
     progress: Progress | None = None,
-    engine: Engine | Cluster | None = None,
-    reader: Reads | None = None,
+    engine: RemoteEngine | Cluster | None = None,
+    reader: ImageReader | None = None,
     workers: int | None = None,
 ) -> TranscribeReport:
-    """Reads all pages of `inputs` with a run's adapter and writes the texts to `out`, a file or a folder.
+    """ImageReader all pages of `inputs` with a run's adapter and writes the texts to `out`, a file or a folder.
 
     `unit` is what the model is shown, None what the adapter was trained on; `shows` what image files show, None to tell
     it from their shape. `segmenter` finds the lines of pages that come without. Texts that ALTO and PAGE files hold are
@@ -225,7 +225,7 @@ def transcribe(
     if review is not None:
         _refuse_review(review, out, overwrite=overwrite)
     recover(out)
-    elsewhere = reader is not None or isinstance(engine, Engine)
+    elsewhere = reader is not None or isinstance(engine, RemoteEngine)
     settings = ReadingSettings.load(run.adapter) if elsewhere else require_readable_adapter(run.adapter)
     opening = Opening(unit or settings.unit, choose_segmenter(segmenter), replace_texts)
     with work_folder(out) as work, find_pages(inputs, work.unpacked, shows=shows, out=out) as found:
@@ -235,12 +235,12 @@ def transcribe(
         pages = found.pages[shard[0] - 1 :: shard[1]]
         if not pages:
             raise DataError(f"this share of the pages is empty: there are {len(found.pages)} in all")
-        job = _job(run, settings, opening, shows, segmenter, shard) | (engine.told() if engine else {})
+        job = _job(run, settings, opening, shows, segmenter, shard) | (engine.job_settings() if engine else {})
         target.refuse(pages, overwrite=overwrite, shard=job["shard"])
         date = work.journal.begin(job, current_time().isoformat(timespec="seconds"))
         with _memory_in_sentences(run, out, engine):
             read: ReadGroups = partial(
-                engine.read if isinstance(engine, Cluster) else partial(read_here, workers=workers),
+                engine.read if isinstance(engine, Cluster) else partial(read_locally, workers=workers),
                 opening=opening,
                 # Machines of a cluster may be in another folder.
                 open_reader=partial(_reader, RunFolder(run.path.absolute()), settings, engine, reader),
@@ -260,7 +260,7 @@ def transcribe(
             curve = write_review(_rows(read_pages(work.journal, pages)), review)
             # Those of other programs are not the confidences that were fitted.
             if not elsewhere and curve[0].rest and Calibration.load(run.adapter).lines:
-                report.foretold = Foretold.of(curve)
+                report.foretold = EstimatedCer.of(curve)
         unwritten = target.write(work.draft, lambda: read_pages(work.journal, pages), step, card)
         if strict and unwritten:
             raise DataError(_told(unwritten))
@@ -268,19 +268,21 @@ def transcribe(
     return report
 
 
-def _reader(run: RunFolder, settings: ReadingSettings, engine: Engine | Cluster | None, reader: Reads | None) -> Reads:
+def _reader(
+    run: RunFolder, settings: ReadingSettings, engine: RemoteEngine | Cluster | None, reader: ImageReader | None
+) -> ImageReader:
     """What reads images: the given reader, the server, or the run's own network, here or on a cluster."""
     if reader is not None:
         return reader
-    if isinstance(engine, Engine):
-        return RemoteReader(engine, settings)
-    from dsocr.inference.reader import Transcriber
+    if isinstance(engine, RemoteEngine):
+        return RemoteReader(engine, settings, Calibration.load(run.adapter))
+    from dsocr.inference.reader import Reader
 
-    return Transcriber.of_run(run, merged=True)
+    return Reader.of_run(run, merged=True)
 
 
 @contextmanager
-def _memory_in_sentences(run: RunFolder, out: Path, engine: Engine | Cluster | None) -> Iterator[None]:
+def _memory_in_sentences(run: RunFolder, out: Path, engine: RemoteEngine | Cluster | None) -> Iterator[None]:
     """The end of the machine's or its graphics card's memory becomes a RunError."""
     try:
         yield
@@ -288,7 +290,7 @@ def _memory_in_sentences(run: RunFolder, out: Path, engine: Engine | Cluster | N
         if not is_out_of_memory(error):
             raise
         hint = "what was read is kept: end other programs, then run the same command again"
-        if not isinstance(engine, Engine):  # a server has batches of its own
+        if not isinstance(engine, RemoteEngine):  # a server has batches of its own
             lower = f"lower batch_size in {run.adapter / READING} (all pages are read anew then)"
             hint += f"; if that does not help, {lower}"
         # `from None`: the traceback would keep the batch alive.

@@ -21,7 +21,7 @@ from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine
 from dsocr.evaluation.metrics import character_errors
 from dsocr.evaluation.report.pages import write_forecast
 from dsocr.images import open_image
-from dsocr.inference.reader import Transcriber
+from dsocr.inference.reader import Reader
 from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.training.callbacks import Report
 from dsocr.training.distributed import launched
@@ -42,7 +42,7 @@ class Trainer(Protocol):
     ) -> TrainResult: ...
 
 
-Reader = Callable[[RunFolder, Sequence[Sample]], dict[str, str]]
+ReadRun = Callable[[RunFolder, Sequence[Sample]], dict[str, str]]
 """The texts that a finished run reads on these samples, by their ids."""
 
 
@@ -75,7 +75,7 @@ def forecast(
     finished: Callable[[CurvePoint], None] | None = None,
     say: Say | None = None,
     trainer: Trainer = train,
-    reader: Reader | None = None,
+    reader: ReadRun | None = None,
 ) -> Forecast:
     """Train on shares of the training split, score each on `split`, and say what more samples would bring.
 
@@ -158,7 +158,7 @@ def _reporter(progress: Watch | None, made: int, total: int, note: str) -> Repor
 
 
 def _scored(
-    run: RunFolder, path: Path, samples: Sequence[Sample], facts: dict[str, Any], reader: Reader | None
+    run: RunFolder, path: Path, samples: Sequence[Sample], facts: dict[str, Any], reader: ReadRun | None
 ) -> Sequence[ScoredLine]:
     """The scores of a finished run, kept in a file as long as run and dataset are the same."""
     made_of = {"trained": _begun_at(run), **facts}
@@ -194,6 +194,6 @@ def _score(sample: Sample, text: str) -> ScoredLine:
 
 
 def _read(run: RunFolder, samples: Sequence[Sample]) -> dict[str, str]:
-    transcriber = Transcriber.of_run(run)
+    transcriber = Reader.of_run(run)
     images = ((sample.id, open_image(sample.image)) for sample in samples)
     return {prediction.id: prediction.text for prediction in transcriber.read(images)}

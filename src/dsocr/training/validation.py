@@ -1,4 +1,4 @@
-"""Reading the validation split during training: its loss, its CER, the best weights so far, and when to stop."""
+"""Decoded the validation split during training: its loss, its CER, the best weights so far, and when to stop."""
 
 import random
 import time
@@ -20,7 +20,7 @@ from dsocr.evaluation.evaluate import GuardResult, GuardSet
 from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_runaway, mark_differences
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration, ScoredText, TokenScore
-from dsocr.inference.decoding import Reading, cut_off, decode
+from dsocr.inference.decoding import Decoded, cut_loop, decode
 from dsocr.inference.generation import Generation, batches
 from dsocr.models.batch import collate, drop_ignored_positions
 from dsocr.models.deepseek_ocr import Processor
@@ -33,9 +33,9 @@ Scored = tuple[str, Sequence[Sequence[float]]]
 """A text and the fields of its token scores, as they pass from one process to another."""
 
 
-def scored_of(reading: Reading) -> Scored:
+def scored_of(reading: Decoded) -> Scored:
     """What a reading says of how sure it is; one that loops ends where its loop begins, as it does when transcribed."""
-    kept = cut_off(reading) if reading.looping else reading
+    kept = cut_loop(reading) if reading.looping else reading
     return kept.text, kept.scores
 
 
@@ -46,7 +46,7 @@ def calibration_of(lines: Iterable[tuple[str, Scored]], policy: TextPolicy) -> C
 
 def _judged(reference: str, text: str, scores: Sequence[Sequence[float]], policy: TextPolicy) -> JudgedLine:
     rebuilt = (TokenScore(int(start), int(end), score, bool(other)) for start, end, score, other in scores)
-    return JudgedLine.compute(ScoredText(text, tuple(rebuilt)).become(policy.apply(text)), reference)
+    return JudgedLine.compute(ScoredText(text, tuple(rebuilt)).rewrite(policy.apply(text)), reference)
 
 
 LINES = 10
@@ -323,7 +323,7 @@ class Validation(TrainerCallback, ExportableState):
         in_order = tuple(lines[index] for index in sorted(lines))
         return TextsRead(pooled.rate, empty, runaway, in_order, [scored[index] for index in sorted(scored)])
 
-    def _readings(self, model: Any) -> Iterator[tuple[int, Reading]]:
+    def _readings(self, model: Any) -> Iterator[tuple[int, Decoded]]:
         """Each sample's place and what was read of it, for those that fall to this process."""
         places = self._ranks.share(range(len(self._samples)))
         for indices in batches(places, self._generation.batch_size):

@@ -10,7 +10,7 @@ from dsocr.evaluation.compare import ComparedGroup
 from dsocr.evaluation.learning_curve import MAX_EXTRAPOLATION, Forecast
 from dsocr.history import History
 from dsocr.html import BAR, PAPER, QUIET, counted, printable, run_colour
-from dsocr.inference.review import Checked
+from dsocr.inference.review import CheckedShare
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -156,7 +156,7 @@ def reliability_plot(noun: str, found: Reliability) -> Callable[["Axes"], None]:
     return paint
 
 
-def budget_plot(curves: Sequence[tuple[str, Sequence[Checked]]], cer: float) -> Callable[["Axes"], None]:
+def budget_plot(curves: Sequence[tuple[str, Sequence[CheckedShare]]], cer: float) -> Callable[["Axes"], None]:
     """Plot the CER that remains after a share of the lines was checked, in several orders of checking."""
 
     def paint(axes: "Axes") -> None:
