@@ -1,40 +1,128 @@
-"""What the guide promises: commands that parse, and files that exist."""
+"""The documentation against the code: commands parse, settings exist, links and named files are there."""
 
 import re
 import shlex
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import typer
+import write_reference
+import yaml
 
 from dsocr.cli import app
+from dsocr.config import config_keys
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted((ROOT / "docs" / "guide").glob("*.md"))
+READMES = [ROOT / "README.md", ROOT / "README.ru.md"]
+DIARIES = ROOT / "docs" / "lab"
+PAGES = [
+    *READMES,
+    ROOT / "CONTRIBUTING.md",
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if DIARIES not in page.parents),
+]
+GENERATED = {write_reference.FOLDER / name for name in write_reference.PAGES}
+COMMITTED = [page for page in PAGES if page not in GENERATED]
+SECTIONS = {key.partition(".")[0] for key in config_keys() if "." in key}
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+every_page = pytest.mark.parametrize("page", COMMITTED, ids=name_of)
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def blocks(page: Path, *languages: str) -> Iterator[str]:
+    """Yield the fenced blocks of these languages, also those indented in a list."""
+    pattern = rf"^( *)```(?:{'|'.join(languages)})\n(.*?)^\1```"
+    yield from (match[2] for match in re.finditer(pattern, text_of(page), re.DOTALL | re.MULTILINE))
 
 
 def commands(page: Path) -> list[list[str]]:
-    """The `dsocr` commands in a page's shell blocks, and in what is indented, without their comments."""
-    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-    blocks = re.findall(r"```(?:sh|powershell)\n(.*?)```", text, flags=re.DOTALL)
-    shown = [
-        *(line.strip() for block in blocks for line in block.splitlines()),
-        *re.findall(r"^    (\S.*)$", text, re.M),
-    ]
-    found = [re.match(r"(?:[A-Z_]+=\S+ )?dsocr (.+?)(?: && .*)?$", line) for line in shown]
-    return [shlex.split(line[1], comments=True) for line in found if line]
+    """Return the `dsocr` commands of a page's shell blocks, without comments."""
+    found = []
+    for block in blocks(page, "sh", "powershell"):
+        for line in re.sub(r"\\\n", " ", block).replace("Scripts\\dsocr", "Scripts/dsocr").splitlines():
+            words = [word for word in re.split(r"(?:^|\s)(?:\S*/|-m )?dsocr ", line, maxsplit=1) if word]
+            if re.search(r"(?:^|[\s/])dsocr ", line):
+                found.append(shlex.split(words[-1].partition(" && ")[0], comments=True))
+    return found
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
-def test_every_command_of_the_guide_parses(page: Path) -> None:
+@pytest.mark.parametrize("page", [page for page in COMMITTED if commands(page)], ids=name_of)
+def test_commands_parse(page: Path) -> None:
     root = typer.main.get_command(app)
     for command, *arguments in commands(page):
-        with suppress(typer.Exit):  # of options that only print
+        if "--formats" not in arguments:  # prints and exits while it is parsed
             root.commands[command].make_context(command, arguments)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_file_that_the_docs_link_to_is_there(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+def test_both_readmes_show_the_same_commands() -> None:
+    assert commands(READMES[0]) == commands(READMES[1])
+    assert len(text_of(READMES[0]).splitlines()) <= 150
+
+
+def settings(page: Path) -> Iterator[str]:
+    """Yield every `section.key` in inline code, after --set and in YAML blocks."""
+    text = text_of(page)
+    yield from re.findall(rf"`((?:{'|'.join(SECTIONS)})\.[a-z_]+)\b", text)
+    for command in commands(page):
+        pairs = zip(command, command[1:], strict=False)
+        yield from (value.partition("=")[0] for option, value in pairs if option == "--set")
+    for block in blocks(page, "yaml"):
+        for key, value in yaml.safe_load(block).items():
+            if key in SECTIONS:
+                yield from (f"{key}.{inner}" for inner in value)
+
+
+@every_page
+def test_settings_exist(page: Path) -> None:
+    assert [key for key in settings(page) if key not in config_keys()] == []
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+@every_page
+def test_links_resolve(page: Path) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text_of(page)):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if "://" in link or target in GENERATED:
+            continue
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@every_page
+def test_named_files_are_there(page: Path) -> None:
+    named = re.findall(r"`((?:src|tests|tools|benchmarks|configs|examples)/[\w./-]+)`", text_of(page))
+    missing = {name for name in named if not (ROOT / name).exists() and "NAME" not in name}
+    assert missing == set()
+
+
+def test_design_names_a_file_for_each_of_twenty_tasks() -> None:
+    table = text_of(ROOT / "docs" / "design.md").partition("| task | file |\n|---|---|\n")[2].partition("\n\n")[0]
+    rows = [row.strip("| ").split(" | ") for row in table.splitlines()]
+    assert len(rows) == 20
+    for _, cell in rows:
+        files = re.findall(r"`(src/dsocr/[\w./-]+)`", cell)
+        assert 1 <= len(files) <= 2
+        assert all((ROOT / file).exists() for file in files)
+
+
+def test_reference_has_every_setting_command_and_public_name(tmp_path: Path) -> None:
+    write_reference.write_reference(tmp_path)
+    pages = {page.name: text_of(page) for page in tmp_path.iterdir()}
+    assert [key for key in config_keys() if key not in SECTIONS and f"| `{key}` |" not in pages["config.md"]] == []
+    root = typer.main.get_command(app)
+    assert [name for name in root.commands if f"\n## dsocr {name}\n" not in pages["cli.md"]] == []  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ texts, `sample_texts/more.txt`, were written for this and stand in no split of t
 every hand, and with `--drawings 2` in each hand twice, always on another sheet with another pen. So the same words come
 again: four hands are four times the lines, but not four times the texts, and what takes every line or word for a draw
 of its own, as intervals over lines and the errors by chance of `dsocr evaluate` do, may make them too narrow
-(`docs/experiments.md` says by how much). The same fonts and texts give the same images.
+(`docs/lab/experiments.md` says by how much). The same fonts and texts give the same images.
 """
 
 import argparse

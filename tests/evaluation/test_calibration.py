@@ -98,7 +98,7 @@ def test_a_scale_keeps_the_order(slope: float, offset: float, one: float, other:
 
 
 def test_few_words_move_a_scale_less_than_many() -> None:
-    """A free fit on a dozen words is worse than none; see docs/experiments.md."""
+    """A free fit on a dozen words is worse than none; see docs/lab/experiments.md."""
     few, some, many = (0.9 - fit_scale(Outcomes.from_pairs([(0.9, 0.0)] * count))(0.9) for count in (3, 12, 400))
     assert few < some < many
     assert few < 0.5

@@ -276,7 +276,7 @@ SCRIPTS = ("Cyrillic", "Latin", "digits", "mixed", "other")
 LENGTH_BUCKETS = 5
 
 DRAWS = 100
-"""Enough for 52 writers, see docs/experiments.md. More groups are even by themselves and need fewer draws."""
+"""Enough for 52 writers, see docs/lab/experiments.md. More groups are even by themselves and need fewer draws."""
 _MAX_ASSIGNMENTS = 20_000
 """Groups assigned over all draws, so that many groups take no longer than few."""
 

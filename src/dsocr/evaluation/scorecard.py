@@ -82,7 +82,7 @@ def _versions() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Scorecard:
-    """The scores of a base and an adapter on one split; docs/guide/scorecard.md and `schema()` explain each key.
+    """The scores of a base and an adapter on one split; docs/reference/scorecard.md and `schema()` explain each key.
 
     `averages` and `characters` are by model, `profiles` by name and model, `groups` by kind. `worst` are the lines with
     the most errors of the adapter (else the base). `dataset` has the hash of each split. `uncertainty` says in

@@ -1,0 +1,140 @@
+"""Write the reference pages of the documentation: configuration keys, commands, Python API.
+
+The pages are built from the code, so they are not committed; `make docs` writes them before it builds the site.
+"""
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import dsocr
+from dsocr.cli import app
+from dsocr.config import RunConfig
+
+FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+
+
+def config_page() -> str:
+    """Every configuration key with its type, its default and what it does."""
+    schema = RunConfig.model_json_schema()
+    top, sections = [], []
+    for key, field in schema["properties"].items():
+        section = schema["$defs"].get(_referenced(field), {})
+        if "properties" in section and _referenced(field).endswith("Section"):
+            rows = [_config_row(f"{key}.{name}", part) for name, part in section["properties"].items()]
+            sections.append(_config_table(f"## `{key}`", section.get("description", ""), rows))
+        else:
+            top.append(_config_row(key, field, required=key in schema.get("required", ())))
+    intro = (
+        "A run is described by one YAML file. Start from one in `configs/`; `--set section.key=value` changes a key on"
+        " the command line. A key that does not exist is an error, and all problems are reported together."
+    )
+    return "\n\n".join(["# Configuration", intro, _config_table("## Top level", "", top), *sections]) + "\n"
+
+
+def _config_table(heading: str, description: str, rows: list[str]) -> str:
+    table = "\n".join(["| key | type | default | |", "|---|---|---|---|", *rows])
+    return "\n\n".join(part for part in (heading, description, table) if part)
+
+
+def _config_row(key: str, field: Mapping[str, Any], *, required: bool = False) -> str:
+    default = "required" if required else _code(field.get("default"))
+    cells = [f"`{key}`", _type(field), default, field.get("description", "")]
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def _referenced(field: Mapping[str, Any]) -> str:
+    return str(field.get("$ref", "")).rpartition("/")[2]
+
+
+def _code(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(_code(part) for part in value)
+    words = {None: "null", True: "true", False: "false", "": '""'}
+    return f"`{words[value] if value is None or value == '' or isinstance(value, bool) else value}`"  # type: ignore[index]
+
+
+def _type(field: Mapping[str, Any]) -> str:
+    """The type in words, from its JSON Schema."""
+    if "anyOf" in field:
+        return " or ".join(dict.fromkeys(_type(choice) for choice in field["anyOf"]))
+    if "enum" in field:
+        return ", ".join(_code(value) for value in field["enum"])
+    if "const" in field:
+        return _code(field["const"])
+    if "$ref" in field:
+        return "name, or mapping of name and arguments"
+    words = {"path": "path", "number": "number", "integer": "integer", "string": "text", "boolean": "true or false"}
+    bounds = [
+        f"{sign} {field[name]:g}"
+        for name, sign in (("exclusiveMinimum", ">"), ("minimum", ">="), ("exclusiveMaximum", "<"), ("maximum", "<="))
+        if name in field
+    ]
+    kind = field.get("format") if field.get("format") in words else field.get("type", "")
+    if kind == "array":
+        items = field.get("items", {})
+        return f"list of {_type(items)}" if items else "list"
+    return " ".join([words.get(str(kind), str(kind)), ", ".join(bounds)]).strip()
+
+
+def cli_page() -> str:
+    """The help of every command."""
+    root: Any = typer.main.get_command(app)
+    context = typer.Context(root, info_name="dsocr", max_content_width=100, terminal_width=100)
+    blocks = ["# Command line", "Every command answers `--help`.", _help(root.get_help(context))]
+    for name, command in root.commands.items():
+        inner = typer.Context(command, info_name=name, parent=context, max_content_width=100, terminal_width=100)
+        blocks += [f"## dsocr {name}", _help(command.get_help(inner))]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _help(text: str) -> str:
+    return f"```text\n{text.strip()}\n```"
+
+
+def api_page() -> str:
+    """The signature and docstring of every public name, and of the public methods of classes."""
+    blocks = ["# Python API", inspect.getdoc(dsocr) or ""]
+    for name in dsocr.__all__:
+        value = getattr(dsocr, name)
+        if inspect.isclass(value):
+            blocks += [f"## dsocr.{name}", inspect.getdoc(value) or "", *_members(name, value)]
+        elif callable(value):
+            blocks += _described(f"## dsocr.{name}", f"dsocr.{name}", value)
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _members(name: str, owner: type) -> Iterator[str]:
+    for member, value in vars(owner).items():
+        if member.startswith("_"):
+            continue
+        if isinstance(value, property):
+            yield from (f"### {name}.{member}", inspect.getdoc(value) or "")
+        elif isinstance(value, staticmethod | classmethod) or inspect.isfunction(value):
+            yield from _described(f"### {name}.{member}", f"{name}.{member}", getattr(owner, member))
+
+
+def _described(heading: str, called: str, function: Any) -> list[str]:
+    signature = inspect.signature(function)
+    parameters = [f"    {parameter}," for parameter in signature.parameters.values() if parameter.name != "self"]
+    result = "" if signature.return_annotation is inspect.Signature.empty else f" -> {signature.return_annotation}"
+    lines = [f"{called}(", *parameters, f"){result}"] if parameters else [f"{called}(){result}"]
+    return [heading, "```python\n" + "\n".join(lines) + "\n```", inspect.getdoc(function) or ""]
+
+
+PAGES = {"config.md": config_page, "cli.md": cli_page, "api.md": api_page}
+
+
+def write_reference(folder: Path) -> None:
+    """Write all reference pages into the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, page in PAGES.items():
+        (folder / name).write_text(page(), encoding="utf-8", newline="\n")
+
+
+if __name__ == "__main__":
+    write_reference(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)
