@@ -55,7 +55,7 @@ def _code(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(_code(part) for part in value)
     words = {None: "null", True: "true", False: "false", "": '""'}
-    return f"`{words[value] if value is None or value == '' or isinstance(value, bool) else value}`"  # type: ignore[index]
+    return f"`{words[value] if value is None or value == '' or isinstance(value, bool) else value}`"
 
 
 def _type(field: Mapping[str, Any]) -> str:
