@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import typer
-import write_reference
 import yaml
 
+import write_reference
 from dsocr.cli import app
 from dsocr.config import config_keys
 
