@@ -70,7 +70,7 @@ def test_a_card_of_the_previous_format_is_read() -> None:
     card = Scorecard.from_dict(old)
     VALIDATOR.validate(card.to_dict())
     assert card.to_dict()["base"] == old["base"]
-    assert card.by_writer_status["new"].to_dict() == old["by_hands"]["new"]
+    assert card.to_dict()["by_writer_status"]["new"] == old["by_hands"]["new"]
     assert (card.notes, card.worst[0].writer_status) == (("A remark.",), "new")
     assert card.averages["base"].macro_over_writers.count == old["averages"]["base"]["macro_over_writers"]["of"] == 2
 

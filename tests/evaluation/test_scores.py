@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from dsocr.document import Sample
 from dsocr.errors import DataError, RunError
@@ -57,7 +58,7 @@ def test_failures_are_recorded_and_counted() -> None:
     assert score.failures == {"empty": 1, "truncated": 1, "looping": 0, "over_long": 0, "wrong_script": 0}
     values = score.to_dict()
     assert (values["cer"], values["truncated_lines"], values["truncated_rate"]) == (8 / 11, 1, 0.333333)
-    assert Score.from_dict(values) == score
+    assert TypeAdapter(Score).validate_python(values) == score
     assert Score.compute(score_lines([sample("a", "")], {"a": Read("да")})).to_dict()["cer"] is None
 
 
@@ -100,7 +101,7 @@ def test_lines_survive_their_file(tmp_path: Path, models: tuple[str, ...]) -> No
 
 def test_lines_of_the_previous_format_are_read() -> None:
     old = {"hand" if name == "writer_status" else name: value for name, value in SCORED[0].to_dict().items()}
-    assert LineScore.from_dict(old) == SCORED[0]
+    assert TypeAdapter(LineScore).validate_python(old) == SCORED[0]
 
 
 def without(*names: str) -> dict[str, object]:

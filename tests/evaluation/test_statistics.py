@@ -65,6 +65,7 @@ def test_student_quantiles_are_those_of_scipy(freedom: float) -> None:
         pytest.param([Line(f"w{n % 4}", f"p{n % 7}") for n in range(20)], "page", 7, id="four writers, seven pages"),
         pytest.param([Line("w", f"p{n % 2}") for n in range(20)], "line", 20, id="one writer, two pages"),
         pytest.param([Line(f"w{n % 6}" if n < 18 else None) for n in range(20)], "writer", 7, id="unnamed are one"),
+        pytest.param([Line([None, "a", "b", "c", "d"][n % 5]) for n in range(20)], "line", 20, id="four and unnamed"),
         pytest.param([], "line", 0, id="no line"),
     ],
 )

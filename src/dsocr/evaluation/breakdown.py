@@ -9,11 +9,10 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from fontTools import unicodedata as unicode_blocks
-from pydantic import TypeAdapter
 from rapidfuzz.distance import Levenshtein
 
 from dsocr.data.splits import length_bounds, script_of
@@ -43,10 +42,6 @@ class LineGroup:
     name: str | None
     scores: Scores
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the group for JSON."""
-        return {"name": self.name, **self.scores.to_dict()}
-
 
 @dataclass(frozen=True, slots=True)
 class LineGroups:
@@ -75,21 +70,6 @@ class LineGroups:
         rest = [place for name in others for place in places[name]]
         top = tuple(LineGroup(name, score(places[name])) for name in listed)
         return cls(top, len(others), score(rest) if rest else None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the groups for JSON."""
-        return {
-            "top": [group.to_dict() for group in self.top],
-            "others": self.others,
-            "others_scores": self.others_scores and self.others_scores.to_dict(),
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_dict` returned."""
-        rest = values["others_scores"]
-        top = tuple(LineGroup(group["name"], Scores.from_dict(group)) for group in values["top"])
-        return cls(top, values["others"], rest and Scores.from_dict(rest))
 
 
 def _group_names(kind: str, lines: Sequence[LineScore]) -> list[str | None]:
@@ -308,13 +288,6 @@ class CharacterErrors:
             blocks=_by_block(counts, errors, inserted),
             similar_letters=tuple(_count_similar(letters, counts, errors, pairs) for letters in SIMILAR_LETTERS),
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the counts for JSON."""
-        values: dict[str, Any] = TypeAdapter(CharacterErrors).dump_python(self, mode="json")
-        for row, one in zip(values["by_character"], self.by_character, strict=True):
-            row["errors"] = one.errors
-        return values
 
 
 def _by_block(counts: Counter[str], errors: Counter[str], inserted: Counter[str]) -> tuple[BlockCount, ...]:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
+from typing import Any
 
+from pydantic import model_serializer, model_validator
 from rapidfuzz.distance import Levenshtein
 
 from dsocr.errors import DataError
@@ -288,6 +290,33 @@ class ProfileRates:
     cer: ErrorRate
     wer: ErrorRate
     wer_punctuation_apart: ErrorRate
+
+    @model_serializer
+    def to_dict(self) -> dict[str, int | float | None]:
+        """Return rates, None over empty references, and counts for JSON."""
+        return {
+            "cer": finite_or_none(self.cer.rate),
+            "wer": finite_or_none(self.wer.rate),
+            "wer_punctuation_apart": finite_or_none(self.wer_punctuation_apart.rate),
+            "characters": self.cer.length,
+            "character_errors": self.cer.errors,
+            "words": self.wer.length,
+            "word_errors": self.wer.errors,
+            "words_punctuation_apart": self.wer_punctuation_apart.length,
+            "word_errors_punctuation_apart": self.wer_punctuation_apart.errors,
+        }
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_counts(cls, values: Any) -> Any:
+        """Rebuild what `to_dict` returned from its counts."""
+        return {
+            "cer": ErrorRate(values["character_errors"], values["characters"]),
+            "wer": ErrorRate(values["word_errors"], values["words"]),
+            "wer_punctuation_apart": ErrorRate(
+                values["word_errors_punctuation_apart"], values["words_punctuation_apart"]
+            ),
+        }
 
 
 _Counts = tuple[int, int, int, int, int, int]

@@ -5,13 +5,13 @@ import math
 import platform
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from html import escape
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
@@ -22,7 +22,6 @@ from dsocr.evaluation.metrics import (
     DEFAULT_STRUCK_MARKS,
     ErrorRate,
     ProfileRates,
-    finite_or_none,
     profile_rates,
     profiles,
 )
@@ -96,14 +95,14 @@ class Scorecard:
     base: Score | None
     adapter: Score | None
     by_writer_status: Mapping[WriterStatus, Scores] = field(default_factory=dict)
-    uncertainty: Sequence[str] = ()
-    notes: Sequence[str] = ()
+    uncertainty: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     averages: Mapping[str, Averages] = field(default_factory=dict)
     profiles: Mapping[str, Mapping[str, ProfileRates]] = field(default_factory=dict)
     profile_definitions: Mapping[str, str] = field(default_factory=dict)
     groups: Mapping[str, LineGroups] = field(default_factory=dict)
     characters: Mapping[str, CharacterErrors] = field(default_factory=dict)
-    worst: Sequence[LineScore] = ()
+    worst: tuple[LineScore, ...] = ()
     dataset: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     guard: Mapping[str, Any] | None = None
@@ -148,69 +147,26 @@ class Scorecard:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the card for JSON; `base.cer` and `adapter.cer` are fractions, as all rates are."""
-        return {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "split": self.split,
-            **self.scores.to_dict(),
-            "by_writer_status": {status: scores.to_dict() for status, scores in self.by_writer_status.items()},
-            "uncertainty": list(self.uncertainty),
-            "notes": list(self.notes),
-            "averages": {model: asdict(averages) for model, averages in self.averages.items()},
-            "profiles": {
-                name: {
-                    "definition": self.profile_definitions[name],
-                    **{model: _rates_to_dict(rates) for model, rates in by_model.items()},
-                }
-                for name, by_model in self.profiles.items()
-            },
-            "tokenizers": dict(TOKENIZERS),
-            "groups": {kind: groups.to_dict() for kind, groups in self.groups.items()},
-            "characters": {model: characters.to_dict() for model, characters in self.characters.items()},
-            "worst": [line.to_dict() for line in self.worst],
-            "dataset": dict(self.dataset),
-            "settings": dict(self.settings),
-            "guard": None if self.guard is None else dict(self.guard),
-            "definition": self.definition,
-            "created_at": self.created_at,
-            "dsocr_version": self.dsocr_version,
-            "versions": dict(self.versions),
-        }
+        head = {"format": FORMAT, "format_version": FORMAT_VERSION}
+        return {**head, **_CARD.dump_python(self, mode="json"), "tokenizers": dict(TOKENIZERS)}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+    def from_dict(cls, values: Mapping[str, Any]) -> "Scorecard":
         """Rebuild the card that `to_dict` returned, in format version 2 or 3; ValueError for another version."""
         if values["format"] != FORMAT or values["format_version"] not in (2, FORMAT_VERSION):
             raise ValueError(f"unsupported scorecard format version {values['format_version']}")
         if values["format_version"] == 2:
             values = _upgrade(values)
-        plain = {name: values[name] for name in values if name not in ("format", "format_version", "tokenizers")}
-        scores = Scores.from_dict(values)
-        profile_values = {name: dict(by_model) for name, by_model in values["profiles"].items()}
-        built: dict[str, Any] = {
-            "base": scores.base,
-            "adapter": scores.adapter,
-            "by_writer_status": {status: Scores.from_dict(both) for status, both in values["by_writer_status"].items()},
-            "uncertainty": tuple(values["uncertainty"]),
-            "notes": tuple(values["notes"]),
-            "averages": TypeAdapter(dict[str, Averages]).validate_python(values["averages"]),
-            "profile_definitions": {name: by_model.pop("definition") for name, by_model in profile_values.items()},
-            "profiles": {
-                name: {model: _rates_from_dict(rates) for model, rates in by_model.items()}
-                for name, by_model in profile_values.items()
-            },
-            "groups": {kind: LineGroups.from_dict(groups) for kind, groups in values["groups"].items()},
-            "characters": TypeAdapter(dict[str, CharacterErrors]).validate_python(values["characters"]),
-            "worst": tuple(LineScore.from_dict(line) for line in values["worst"]),
-        }
-        return cls(**{**plain, **built})
+        if missing := [one.name for one in fields(cls) if one.name not in values]:
+            raise ValueError(f"missing: {', '.join(missing)}")
+        return _CARD.validate_python(values)
 
     def save(self, path: Path) -> None:
         """Write the card as JSON."""
         write_atomically(path, to_json(self.to_dict()))
 
     @classmethod
-    def load(cls, path: Path) -> Self:
+    def load(cls, path: Path) -> "Scorecard":
         """Read a card that `save` wrote."""
         try:
             return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
@@ -222,6 +178,8 @@ class Scorecard:
             message = "not a scorecard that this version can read"
             raise RunError(message, code="scorecard-invalid", where=path, hint=hint) from error
 
+
+_CARD = TypeAdapter(Scorecard)
 
 _VERSION_2_KEYS = {
     "by_hands": "by_writer_status",
@@ -241,40 +199,22 @@ _VERSION_2_KEYS = {
 
 
 def _upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Rename the keys of a card of format version 2."""
+    """Convert a card of format version 2."""
 
     def rename(value: Any) -> Any:
         if isinstance(value, list):
             return [rename(item) for item in value]
         if isinstance(value, dict):
-            return {_VERSION_2_KEYS.get(name, name): rename(item) for name, item in value.items()}
+            renamed = {_VERSION_2_KEYS.get(name, name): rename(item) for name, item in value.items()}
+            if renamed.keys() == {"name", "base", "adapter"}:  # a group
+                return {"scores": renamed, "name": renamed.pop("name")}
+            return renamed
         return value
 
     kept = {name: values[name] for name in ("settings", "dataset", "versions")}
-    return {**rename(dict(values)), **kept}
-
-
-def _rates_to_dict(rates: ProfileRates) -> dict[str, Any]:
-    separated = rates.wer_punctuation_apart
-    return {
-        "cer": finite_or_none(rates.cer.rate),
-        "wer": finite_or_none(rates.wer.rate),
-        "wer_punctuation_apart": finite_or_none(separated.rate),
-        "characters": rates.cer.length,
-        "character_errors": rates.cer.errors,
-        "words": rates.wer.length,
-        "word_errors": rates.wer.errors,
-        "words_punctuation_apart": separated.length,
-        "word_errors_punctuation_apart": separated.errors,
-    }
-
-
-def _rates_from_dict(values: Mapping[str, Any]) -> ProfileRates:
-    return ProfileRates(
-        ErrorRate(values["character_errors"], values["characters"]),
-        ErrorRate(values["word_errors"], values["words"]),
-        ErrorRate(values["word_errors_punctuation_apart"], values["words_punctuation_apart"]),
-    )
+    upgraded = {**rename(dict(values)), **kept}
+    profiles = upgraded["profiles"].items()
+    return upgraded | {"profile_definitions": {name: rates.pop("definition") for name, rates in profiles}}
 
 
 def schema() -> dict[str, Any]:

@@ -8,7 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self
 
-from pydantic import ConfigDict, StrictBool, TypeAdapter
+from pydantic import ConfigDict, StrictBool, TypeAdapter, model_serializer, model_validator
 
 from dsocr.data.splits import page_key
 from dsocr.document import Sample
@@ -104,23 +104,20 @@ class LineScore:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields for JSON; an error rate is `{"errors": ..., "length": ...}`."""
-        # Not `asdict`, which copies every value deeply: there can be 100,000 lines.
-        values = {name: getattr(self, name) for name in _LINE_FIELDS}
-        return values | {name: asdict(values[name]) for name in ("cer", "wer")}
+        values: dict[str, Any] = _LINE.dump_python(self)
+        return values
 
+    @model_validator(mode="before")
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "LineScore":
-        """Rebuild the line that `to_dict` returned; ValueError, TypeError or KeyError for anything else."""
-        values = {**values, **{name: ErrorRate(**values[name]) for name in ("cer", "wer")}}
-        if "hand" in values:  # the name of `writer_status` in files of scorecard version 2
-            values["writer_status"] = values.pop("hand")
-        if missing := [name for name in _LINE_FIELDS if name not in values]:
-            raise KeyError(missing[0])
-        return _LINE.validate_python(values)
+    def _check(cls, values: Any) -> Any:
+        """Check that no field is missing, and read files of scorecard version 2, whose `writer_status` is `hand`."""
+        values = {"writer_status" if name == "hand" else name: value for name, value in values.items()}
+        if missing := [one.name for one in fields(cls) if one.name not in values]:
+            raise ValueError(f"missing: {', '.join(missing)}")
+        return values | {name: ErrorRate(**values[name]) for name in ("cer", "wer")}
 
 
 _LINE = TypeAdapter(LineScore)
-_LINE_FIELDS = tuple(one.name for one in fields(LineScore))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +156,7 @@ class Score:
         """Number of empty predictions."""
         return self.failures["empty"]
 
+    @model_serializer
     def to_dict(self) -> dict[str, Any]:
         """Return the score for JSON.
 
@@ -180,19 +178,20 @@ class Score:
             "intervals": {name: asdict(interval) for name, interval in self.intervals.items()},
         }
 
+    @model_validator(mode="before")
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Rebuild the score that `to_dict` returned from its counts."""
-        return cls(
-            cer=ErrorRate(values["character_errors"], values["characters"]),
-            wer=ErrorRate(values["word_errors"], values["words"]),
-            lines=values["lines"],
-            exact=values["exact_lines"],
-            failures={failure: values[f"{failure}_lines"] for failure in FAILURES},
-            runaway=values["runaway_lines"],
-            seconds=values["seconds"],
-            intervals={name: Interval(**interval) for name, interval in values["intervals"].items()},
-        )
+    def _from_counts(cls, values: Any) -> Any:
+        """Rebuild what `to_dict` returned from its counts."""
+        return {
+            "cer": ErrorRate(values["character_errors"], values["characters"]),
+            "wer": ErrorRate(values["word_errors"], values["words"]),
+            "lines": values["lines"],
+            "exact": values["exact_lines"],
+            "failures": {failure: values[f"{failure}_lines"] for failure in FAILURES},
+            "runaway": values["runaway_lines"],
+            "seconds": values["seconds"],
+            "intervals": values["intervals"],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,16 +212,6 @@ class Scores:
         score = self.adapter or self.base
         assert score is not None
         return score
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return `base` and `adapter` for JSON."""
-        return {"base": self.base and self.base.to_dict(), "adapter": self.adapter and self.adapter.to_dict()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_dict` returned."""
-        base, adapter = values["base"], values["adapter"]
-        return cls(base and Score.from_dict(base), adapter and Score.from_dict(adapter))
 
 
 def _intervals(lines: Sequence[LineScore]) -> dict[str, Interval]:
@@ -302,7 +291,7 @@ def load_lines(path: Path) -> dict[str, list[LineScore]]:
         try:
             values = json.loads(row)
             model = values.pop("model")
-            line = LineScore.from_dict(values)
+            line = _LINE.validate_python(values)
             if model not in MODELS or line.id in lines.get(model, {}):
                 raise ValueError(f"unknown model or duplicate line: {model}, {line.id}")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
