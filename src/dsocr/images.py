@@ -18,22 +18,37 @@ from dsocr.document import PackedImage
 from dsocr.errors import DataError
 from dsocr.io.packed import read_packed
 
-FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF")
+FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF", "JPEG2000")
 """Supported formats, recognised by content, not by file name."""
 
-IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp", ".gif"})
+IMAGE_SUFFIXES = frozenset(
+    {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp", ".gif", ".jp2", ".j2k", ".jpf", ".jpx"}
+)
 """Suffixes of image files when a folder is searched, in lower case."""
 
+UNSUPPORTED_SUFFIXES = frozenset(
+    {".heic", ".heif", ".avif", ".jxl", ".djvu", ".djv", ".psd", ".svg", ".eps", ".tga", ".pcx", ".raw"}
+    | {".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2"}
+)
+"""Suffixes of image files that cannot be opened, so that they are reported instead of overlooked."""
+
 MAX_PIXELS = 40_000_000
+"""The largest image by default, for lines and for requests to a server."""
+MAX_PAGE_PIXELS = 200_000_000
+"""The largest page that lines are cropped from; archives scan at 45-100 megapixels."""
 MAX_BYTES = 512 * 1024 * 1024
-MAX_DECODED = 220_000_000
-"""Bytes that decoding, rotating and converting an image may take."""
+_DECODED_BYTES = 5.5
+"""Bytes per allowed pixel that decoding, rotating and converting an image may take: 1.1 GB for the largest page."""
+
+# Sizes are checked here, before anything is decoded.
+Image.MAX_IMAGE_PIXELS = MAX_PAGE_PIXELS
 
 _STRIP = 64
 """Rows converted at a time where Pillow's own conversion needs more memory than its result."""
 _STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
 """Bytes per pixel in Pillow's memory; 4 in all other modes, RGB included."""
 
+_MAX_PREVIEW_SKEW = 0.05
 _ORIENTATION = 0x0112
 _SIDEWAYS = range(5, 9)
 """EXIF orientations that swap width and height."""
@@ -88,6 +103,15 @@ def upright_size(path: Path | PackedImage) -> tuple[int, int]:
         raise DataError(f"the image cannot be read: {error}", code="image-unreadable", where=path) from error
 
 
+def pixel_count(data: bytes) -> int:
+    """Width times height of an image file, read from its header."""
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as file:
+            return file.width * file.height
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f"the image cannot be read: {error}", code="image-unreadable") from error
+
+
 def read_bytes(path: Path | PackedImage) -> bytes:
     """The bytes of an image file. Raises DataError if it is missing or larger than `MAX_BYTES`."""
     if isinstance(path, PackedImage):
@@ -108,7 +132,7 @@ def decode_image(data: bytes, *, name: object, max_pixels: int = MAX_PIXELS) -> 
         raise DataError("the image file is empty", code="image-empty", where=name)
     try:
         with _open_header(data, name, max_pixels) as file:
-            _check_memory(file, name)
+            _check_memory(file, name, max_pixels)
             file.load()
             image = _eight_bit(_upright(file))
             format_ = "JPEG" if file.format == "MPO" else str(file.format)
@@ -130,18 +154,34 @@ def _open_header(data: bytes, name: object, max_pixels: int) -> Image.Image:
         raise _too_large(f"{file.width}x{file.height}", max_pixels, name)
     # The first frame of an MPO file is the photograph, the second a preview.
     frames = 1 if file.format == "MPO" else getattr(file, "n_frames", 1)
-    if frames > 1:
+    if frames > 1 and not _has_only_previews(file):
         message, hint = f"the file has {frames} images instead of one", "save each image as a file of its own"
         raise DataError(message, code="image-frames", where=name, hint=hint)
     return file
 
 
-def _check_memory(file: Image.Image, name: object) -> None:
+def _has_only_previews(file: Image.Image) -> bool:
+    """True if the frames after the first are smaller versions of it, as in TIFF files for viewers."""
+    if file.format != "TIFF":
+        return False
+    width, height = file.size
+    ratios = []
+    for frame in range(1, file.n_frames):  # type: ignore[attr-defined]
+        file.seek(frame)
+        is_smaller = file.width < width and file.height < height
+        ratios.append(is_smaller and abs(file.width * height / (file.height * width) - 1) < _MAX_PREVIEW_SKEW)
+    file.seek(0)
+    return all(ratios)
+
+
+def _check_memory(file: Image.Image, name: object, max_pixels: int) -> None:
     stored = _STORED.get(file.mode, 4)
     is_grey = file.mode in {"1", "L", "LA", "La", "F"} or file.mode.startswith("I")
     is_rotated = Image.Image.getexif(file).get(_ORIENTATION, 1) in _TRANSPOSE
     converted = 0 if file.mode in {"L", "RGB"} else 1 if is_grey else 4
-    allowed = MAX_DECODED // (stored + max(stored if is_rotated else 0, converted))
+    allowed = round(_DECODED_BYTES * max(max_pixels, MAX_PIXELS)) // (
+        stored + max(stored if is_rotated else 0, converted)
+    )
     if file.width * file.height > allowed:
         kind = f"{file.mode}, rotated" if is_rotated else file.mode
         raise _too_large(f"{file.width}x{file.height}", allowed, name, f" for its kind ({kind})")
@@ -229,7 +269,9 @@ def median_colour(image: Image.Image, step: int = 1) -> Colour:
     This is the colour of the paper, as ink covers less than half of it. For an even count it is the mean of the two
     middle values.
     """
-    pixels = np.asarray(image)[::step, ::step]
+    # In strips, since NumPy's copy of a whole page takes as much memory as the page.
+    assert _STRIP % step == 0
+    pixels = np.concatenate([np.asarray(image.crop(box))[::step, ::step].copy() for box in _strips(image)])
     median = [_median(channel) for channel in pixels.reshape(-1, len(image.getbands())).T]
     return median[0] if len(median) == 1 else (median[0], median[1], median[2])
 

@@ -1,5 +1,6 @@
 """Converting loses nothing in silence, overwrites nothing of others, and does the same twice."""
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -172,6 +173,22 @@ def test_a_conversion_is_replaced_when_asked(pages: Path, tmp_path: Path) -> Non
         convert(pages, tmp_path / "out", to="tsv")
     convert(pages, tmp_path / "out", to="tsv", overwrite=True)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["conversion.json", "images", "lines.tsv"]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(errno.ENOSPC, "disk-full"), pytest.param(errno.EROFS, "not-writable")]
+)
+def test_a_disk_that_cannot_be_written_is_an_error_with_a_remedy(
+    pages: Path, tmp_path: Path, number: int, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path, data: bytes) -> int:
+        raise OSError(number, "no", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", fail)
+        with raises_code(code):
+            convert(pages, tmp_path / "out", to="page")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
 
 
 def put_file(out: Path) -> None:

@@ -157,8 +157,7 @@ def test_what_the_hub_converted_is_taken_and_said(
     hub.repositories = {None: main, CONVERTED: tmp_path / "hub" / "converted"}
     card = prepare(Path("hf:anna/letters"), tmp_path / "out", split="1/0/0").card
     assert card.splits[Split.TRAIN].samples == 2
-    (note,) = card.notes
-    assert note.endswith(f"{CONVERTED}{part}")
+    assert card.notes[0].endswith(f"{CONVERTED}{part}")
 
 
 @pytest.mark.parametrize(

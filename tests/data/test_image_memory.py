@@ -80,3 +80,34 @@ def test_no_picture_takes_more_than_it_may(tmp_path: Path, data: Callable[[], by
     told, peak = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert told == expected
     assert peak <= MOST
+
+
+CROP = """
+import json, sys
+from pathlib import Path
+from dsocr.document import Line, Outline, Page
+from dsocr.io.cropping import CroppedPage, crop_page
+path = Path(sys.argv[1])
+outline = Outline.of_polygon(((10, 10), (500, 10), (500, 60), (10, 60)))
+found = crop_page(Page(path, "p", "p.xml", (Line("t", "p.xml:1", outline),)), path.read_bytes(), path.parent, "line")
+status = Path("/proc/self/status").read_text(encoding="utf-8")
+print(json.dumps([isinstance(found, CroppedPage), int(status.split("VmHWM:")[1].split()[0]) * 1024]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("megapixels", "expected"),
+    [
+        pytest.param(100, True, id="a large scan"),
+        pytest.param(200, True, id="the largest"),
+        pytest.param(208, False, id="more"),
+    ],
+)
+def test_lines_of_large_scans_are_cropped_within_a_gigabyte_and_a_half(
+    tmp_path: Path, megapixels: int, expected: bool
+) -> None:
+    (tmp_path / "p.png").write_bytes(png(megapixels * 1_000_000 // WIDTH, RGB))
+    command = [sys.executable, "-c", CROP, str(tmp_path / "p.png")]
+    is_cropped, peak = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert is_cropped is expected
+    assert peak <= 1_500_000_000

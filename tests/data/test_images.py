@@ -152,7 +152,6 @@ def frames(format_: str) -> bytes:
         pytest.param(frames("GIF"), "image-frames", id="animated GIF"),
         pytest.param(frames("PNG"), "image-frames", id="animated PNG"),
         pytest.param(stored(deep([0.0, float("nan")], "F", np.float32), "TIFF"), "image-damaged", id="not a number"),
-        pytest.param(stored(Image.new("RGB", (8, 8)), "JPEG2000"), "image-format", id="JPEG 2000"),
         pytest.param(stored(Image.new("RGB", (8, 8)), "ICO"), "image-format", id="icon"),
     ],
 )
@@ -207,3 +206,17 @@ def test_only_a_file_that_shows_the_picture_as_it_is_may_be_copied(
 
 def test_damaged_files_stay_refused_for_everyone() -> None:
     assert ImageFile.LOAD_TRUNCATED_IMAGES is False
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_jpeg_2000_is_read_as_it_was_written(tmp_path: Path, mode: str) -> None:
+    image = Image.effect_noise((60, 40), 50).convert(mode)
+    image.save(tmp_path / "a.jp2", irreversible=False)
+    found = open_image(tmp_path / "a.jp2")
+    assert (found.mode, found.tobytes()) == (mode, image.tobytes())
+
+
+def test_smaller_versions_behind_the_page_of_a_tiff_are_passed_over(tmp_path: Path) -> None:
+    page = Image.effect_noise((400, 300), 50)
+    page.save(tmp_path / "a.tif", save_all=True, append_images=[page.resize((200, 150)), page.resize((100, 75))])
+    assert open_image(tmp_path / "a.tif").tobytes() == page.tobytes()

@@ -158,6 +158,9 @@ def _print_prepared(printer: Printer, dataset: "Dataset") -> None:
         printer.message(f"of {dataset.report.pages} images, {dataset.report.reused} had been cropped before")
     for rule, changes in card.text_changes.items():
         printer.message(f"text policy, texts changed by {rule}: {changes.count}, e.g. {changes.examples[0]}")
+    for kind, names in dataset.report.names.items():
+        shown = ", ".join(f"{name} ({count})" for name, count in names.most_common(5))
+        printer.message(f"{len(names)} {kind}s, with their images: {shown}{', ...' if len(names) > 5 else ''}")
     _print_skipped(printer, card.skipped, card.unmatched)
     for note in card.notes:
         printer.message(f"note: {note}")

@@ -10,6 +10,7 @@ from typing import Any
 
 from dsocr.data.dataset import METADATA_FILE, SplitCard, SplitHash, Store
 from dsocr.data.journal import Journal, StoredSample, crops_from_json
+from dsocr.data.source_report import SKIPPED_FILE
 from dsocr.data.splits import page_key
 from dsocr.document import Line, Page, Split, format_points
 from dsocr.errors import DataError
@@ -49,7 +50,7 @@ def check_output_folder(output: Path, source: Path, *, overwrite: bool) -> None:
 def _belongs_to_dataset(path: Path) -> bool:
     if path.name == SHARDS_FOLDER:
         return all(file.suffix == ".parquet" for file in path.iterdir())
-    return path.name in {CARD_FILE, SOURCES_FILE, FIXES_FILE, *Split} or is_system_file(path)
+    return path.name in {CARD_FILE, SOURCES_FILE, SKIPPED_FILE, FIXES_FILE, *Split} or is_system_file(path)
 
 
 def is_system_file(path: Path) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 
 from dsocr.document import Page, SkipReason, Split
 from dsocr.errors import DataError
-from dsocr.images import read_bytes
+from dsocr.images import MAX_PIXELS, pixel_count, read_bytes
 from dsocr.io.atomic import explain_disk_errors, open_database, replace_path, work_path
 from dsocr.io.cropping import CropFailure, CroppedLine, CroppedPage, crop_key, crop_page
 from dsocr.io.files import inside
@@ -258,7 +258,13 @@ class Cropper:
         folder.mkdir(exist_ok=True)
         # Columns are not needed, and the content function could not be sent to another process.
         plain_page = replace(page, content=None, columns={})
-        return partial(self._finish, page, key, self._workers.submit(crop_page, plain_page, data, folder, key[:40]))
+        if _is_large(data):
+            # One at a time and in this process: several at once would not fit into memory.
+            result: Future[CroppedPage | CropFailure] = Future()
+            result.set_result(crop_page(plain_page, data, folder, key[:40]))
+        else:
+            result = self._workers.submit(crop_page, plain_page, data, folder, key[:40])
+        return partial(self._finish, page, key, result)
 
     def _finish(self, page: Page, key: str, result: "Future[CroppedPage | CropFailure]") -> CropResult:
         crops = self._workers.result(result)
@@ -308,6 +314,13 @@ class Cropper:
             return read_packed(self._packed[split][name])
         except (DataError, ValueError, KeyError):
             return b""
+
+
+def _is_large(data: bytes) -> bool:
+    try:
+        return pixel_count(data) > MAX_PIXELS
+    except DataError:
+        return False
 
 
 def _is_unchanged(folder: Path, line: CroppedLine) -> bool:

@@ -277,15 +277,23 @@ def leak_tables(report: LeakReport) -> list[tuple[str, list[str], Rows]]:
         ("in more than one split", ["kind", "count", "examples"], shared),
     ]
     if report.overlap and Split.TRAIN in report.splits:
-        tables.append(("also in train", ["", *map(str, report.overlap)], _overlap_rows(list(report.overlap.values()))))
+        tables.append(
+            (
+                "also in train",
+                ["", *map(str, report.overlap)],
+                _overlap_rows(list(report.overlap.values()), report.knows("writers")),
+            )
+        )
     return tables
 
 
-def _overlap_rows(overlaps: Sequence[TrainOverlap]) -> Rows:
+def _overlap_rows(overlaps: Sequence[TrainOverlap], knows_writers: bool) -> Rows:
     rows: dict[str, Iterable[str]] = {
         "samples with a text from train": (share(of.same_texts, of.samples) for of in overlaps),
         "the same except for case and punctuation": (share(of.near_texts, of.samples) for of in overlaps),
-        "samples by a writer from train": (share(of.known_writers, of.samples) for of in overlaps),
+        "samples by a writer from train": (
+            share(of.known_writers, of.samples) if knows_writers else "unknown" for of in overlaps
+        ),
         "words not in train": (share(of.unknown_words, of.words) for of in overlaps),
         "different words not in train": (share(of.unknown_forms, of.forms) for of in overlaps),
         "sequences of three words that are in train": (share(of.known_ngrams, of.ngrams) for of in overlaps),

@@ -37,7 +37,7 @@ from dsocr.document import Line, Page, Skipped, SkipReason, Split, Unit
 from dsocr.errors import DataError
 from dsocr.formats import SourceFormat, choose_format
 from dsocr.io.cropping import CropFailure, CroppedLine, CroppedPage, cropped_outline
-from dsocr.io.encodings import text_encoding
+from dsocr.io.encodings import text_encoding, writable
 from dsocr.io.files import UniqueStems, current_time, is_dataset
 from dsocr.io.processes import ProgressCallback, worker_processes
 from dsocr.outlines import outline_by_baselines
@@ -131,7 +131,7 @@ def prepare(
         report.note_outlines()
         candidates = [_candidate(sample) for sample in work.journal.samples()]
         if not candidates:
-            raise DataError(f"no sample is left{report.explain_empty()}", code="no-samples", where=source)
+            raise _no_samples(source, report)
         assignment = assign_splits(candidates, plan, report)
         work.journal.assign(assignment.splits, assignment.folds)
         card = Card(
@@ -154,6 +154,7 @@ def prepare(
             notes=report.notes,
         )
         write_sources(work.draft, work.journal)
+        report.write_skipped(work.draft)
         card.write(work.draft)
     return Dataset(output, card, report=report)
 
@@ -177,7 +178,7 @@ class _PageReader:
             # Group before the text policy, which drops lines: a page must not lose a line unnoticed.
             grouped = self.grouper.apply(self.names.apply(page, report), report)
             if (normalised := normalise_texts(grouped, report, self.text_policy)).lines:
-                yield normalised
+                yield _with_writable_names(normalised)
 
     def count(self) -> int:
         """The number of pages. Raises DataError for patterns and units that match none, before any work is done."""
@@ -185,6 +186,19 @@ class _PageReader:
         self.names.require_matches()
         self.grouper.require_regions()
         return count
+
+
+def _with_writable_names(page: Page) -> Page:
+    """Escape bytes of file names that are not UTF-8."""
+    return replace(
+        page,
+        name=writable(page.name),
+        where=writable(page.where),
+        lines=tuple(replace(line, where=writable(line.where)) for line in page.lines),
+        writer=page.writer and writable(page.writer),
+        page=page.page and writable(page.page),
+        document=page.document and writable(page.document),
+    )
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -258,7 +272,8 @@ class Recorder:
         self._report.reused += result.is_reused
         page, crops = result.page, result.crops
         if isinstance(crops, CropFailure):
-            self._report.skip(Skipped(crops.reason, page.where, crops.message))
+            for line in page.lines:
+                self._report.skip(Skipped(crops.reason, line.where, crops.message))
         else:
             crops = CroppedPage(crops.size, tuple(self._add_samples(result, crops)))
         row = {"source": page.where, "image": page.name, "key": result.key, "cut": crops_to_json(crops)}
@@ -292,6 +307,17 @@ def _candidate(sample: StoredSample) -> SplitCandidate:
         page=row["page"] or None,
         split=sample.split,
     )
+
+
+def _no_samples(source: Path, report: SourceReport) -> DataError:
+    message = f"no sample is left{report.explain_empty()}"
+    if {item.reason for item in report.skipped} <= {SkipReason.NO_TEXT, SkipReason.NO_TRANSCRIPTION}:
+        hint = (
+            "nothing is transcribed yet: read the pages with `dsocr transcribe`, let `dsocr suggest` choose lines to "
+            "transcribe first, or type them in `dsocr workbench`"
+        )
+        return DataError(message, code="not-transcribed", where=source, hint=hint)
+    return DataError(message, code="no-samples", where=source)
 
 
 def _write_splits(work: WorkFolder, assignment: SplitAssignment, store: Store) -> dict[Split, SplitCard]:

@@ -1,13 +1,18 @@
 """Collect what is skipped, changed or ambiguous while a source is read."""
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from dsocr.document import Item, Note, Page, Skipped
 from dsocr.errors import DataError
+from dsocr.io.encodings import writable
+
+SKIPPED_FILE = "skipped.jsonl"
 
 MAX_EXAMPLES = 10
 """Examples of each kind in a card."""
@@ -34,8 +39,9 @@ class TextChanges:
 class SourceReport:
     """What happened while a source was read: items skipped, names unmatched, texts changed, notes for the user.
 
-    `pages` counts the pages read, `reused` those whose crops of an earlier run were used again. With `strict` the first
-    fault is raised as a DataError instead.
+    `names` counts the images of each writer, page and document that a pattern found. `pages` counts the pages read,
+    `reused` those whose crops of an earlier run were used again. With `strict` the first fault is raised as a DataError
+    instead.
     """
 
     strict: bool = False
@@ -43,6 +49,7 @@ class SourceReport:
     unmatched: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     notes: list[str] = field(default_factory=list)
     outlined_by_baselines: list[str] = field(default_factory=list)
+    names: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     text_changes: dict[str, TextChanges] = field(default_factory=lambda: defaultdict(TextChanges))
     pages: int = 0
     reused: int = 0
@@ -52,7 +59,7 @@ class SourceReport:
         if self.strict and item.reason.is_fault:
             code = item.reason.name.lower().replace("_", "-")
             raise DataError(f"{item.reason}: {item.message}", code=code, where=item.where)
-        self.skipped.append(item)
+        self.skipped.append(replace(item, where=writable(item.where), message=writable(item.message)))
 
     def note(self, message: str) -> None:
         """Record something that is no fault but worth knowing."""
@@ -100,6 +107,12 @@ class SourceReport:
     def changes_card(self) -> dict[str, CountCard]:
         """Changed texts by rule, as cards store them."""
         return {rule: CountCard(count=part.count, examples=part.examples) for rule, part in self.text_changes.items()}
+
+    def write_skipped(self, folder: Path) -> None:
+        """Write all skipped items to `skipped.jsonl`, if there are any; the card has only the first of each kind."""
+        rows = ({"reason": item.reason, "where": item.where, "message": item.message} for item in self.skipped)
+        if lines := [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]:
+            (folder / SKIPPED_FILE).write_text("".join(lines), encoding="utf-8", newline="\n")
 
     def explain_empty(self) -> str:
         """The reasons why items were skipped, to follow a message that nothing is left."""

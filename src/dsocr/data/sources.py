@@ -7,7 +7,8 @@ way is collected in a SourceReport.
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from dsocr.document import Item, Line, Note, Page, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats import SourceFormat, choose_format
 from dsocr.formats.parquet import close_columns
-from dsocr.images import IMAGE_SUFFIXES
+from dsocr.images import IMAGE_SUFFIXES, UNSUPPORTED_SUFFIXES
 from dsocr.io.archives import ARCHIVE_SUFFIXES, is_archive, unpack
 from dsocr.io.files import inside, list_files, relative
 from dsocr.io.hub import HubDataset, fetch_dataset, is_hub_id
@@ -61,7 +62,8 @@ def open_source(source: Path, folder: Path) -> Iterator[OpenedSource]:
             yield OpenedSource(folder, name, [*_collect(source, archives, folder)])
     else:
         require_source(source)
-        yield OpenedSource(source, name)
+        unsupported = list_files(source, UNSUPPORTED_SUFFIXES) if source.is_dir() else []
+        yield OpenedSource(source, name, [_unsupported_image(relative(path, source)) for path in unsupported])
 
 
 def require_source(source: Path) -> None:
@@ -69,6 +71,8 @@ def require_source(source: Path) -> None:
     if HubDataset.parse(source) is None and not source.exists():
         hint = f"write hf:{source.as_posix()} for a dataset on the Hub" if is_hub_id(source.as_posix()) else None
         raise DataError("the source does not exist", code="source-missing", where=source, hint=hint)
+    if source.exists() and not (source.is_file() or source.is_dir()):
+        raise DataError("the source is neither a file nor a folder", code="source-special", where=source)
 
 
 @contextmanager
@@ -132,6 +136,11 @@ def _unwrapped(folder: Path) -> Path:
     return _unwrapped(entries[0]) if len(entries) == 1 and entries[0].is_dir() else folder
 
 
+def _unsupported_image(name: str) -> Skipped:
+    kind = name.rpartition(".")[2].upper()
+    return Skipped(SkipReason.BAD_IMAGE, name, f"{kind} images are not supported; save it as PNG, JPEG or TIFF")
+
+
 def _packed_inside(name: str) -> Skipped:
     return Skipped(SkipReason.ARCHIVE, name, "archives inside archives are not unpacked")
 
@@ -158,6 +167,13 @@ class NamePatterns:
             pattern.require_match()
 
 
+def match_name(pattern: str, name: str) -> str | None:
+    """The first group, or else the whole match, of a pattern in an image's name."""
+    compiled = re.compile(pattern)
+    found = compiled.search(name if "/" in pattern else name.rpartition("/")[2])
+    return ((found[1] if compiled.groups else found[0]) or None) if found else None
+
+
 class _NamePattern:
     def __init__(self, kind: str, pattern: str) -> None:
         self._kind = kind
@@ -170,21 +186,18 @@ class _NamePattern:
             name = image.columns[self._pattern].strip() or None
             self._has_matched = True
         else:
-            name = self._search(image.name)
+            try:
+                name = match_name(self._pattern, image.name)
+            except re.error as error:
+                message = f"the {self._kind} pattern {self._pattern} is not a regular expression: {error}"
+                raise DataError(message, code="bad-pattern") from error
             if name is None:
                 report.add_unmatched(self._kind, self._pattern, image.name)
                 self._unmatched = self._unmatched or image
             self._has_matched = self._has_matched or name is not None
+        if name is not None:
+            report.names[self._kind][name] += 1
         return replace(image, **{self._kind: name})  # type: ignore[arg-type]
-
-    def _search(self, name: str) -> str | None:
-        try:
-            pattern = re.compile(self._pattern)
-        except re.error as error:
-            message = f"the {self._kind} pattern {self._pattern} is not a regular expression: {error}"
-            raise DataError(message, code="bad-pattern") from error
-        found = pattern.search(name if "/" in self._pattern else name.rpartition("/")[2])
-        return ((found[1] if pattern.groups else found[0]) or None) if found else None
 
     def require_match(self) -> None:
         if self._has_matched or self._unmatched is None:
@@ -196,6 +209,25 @@ class _NamePattern:
             hint = "the quotes are part of the pattern, as in Windows' cmd: use double quotes there"
         message = f"the {self._kind} pattern {self._pattern} matches no file name"
         raise DataError(message, code="pattern-matches-nothing", hint=hint)
+
+
+_USUAL_PATTERNS = (r"^(\D*\d+)", r"^([^_-]+)[_-]", r"^(.+)[_-][^_-]*$", r"([^/]+)/[^/]*$")
+"""Where names of images usually have a writer: up to the first number, before the first or last separator, folder."""
+
+
+def suggest_patterns(names: Iterable[str]) -> list[tuple[str, Counter[str]]]:
+    """Patterns that divide image names into groups, with the number of images in each group, most groups first.
+
+    A pattern counts only if it matches every name and gives at least two groups, one of them with several images.
+    """
+    names = list(names)
+    found: dict[tuple[str, ...], tuple[str, Counter[str]]] = {}
+    for pattern in _USUAL_PATTERNS:
+        matched = [match_name(pattern, name) for name in names]
+        groups = Counter(group for group in matched if group)
+        if groups.total() == len(names) and 1 < len(groups) < len(names):
+            found.setdefault(tuple(map(str, matched)), (pattern, groups))
+    return sorted(found.values(), key=lambda item: -len(item[1]))
 
 
 @dataclass(frozen=True, slots=True)

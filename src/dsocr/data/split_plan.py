@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from dsocr.data.dataset import Dataset
 from dsocr.data.source_report import SourceReport
+from dsocr.data.sources import suggest_patterns
 from dsocr.data.splits import (
     GIVEN,
     Label,
@@ -215,6 +216,8 @@ def assign_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report:
     unit = _choose_unit(candidates, plan)
     if unit == GIVEN:
         return _use_given_splits(candidates, plan, report)
+    if plan.split_by is None and plan.earlier is None and "writer" not in known_units(candidates):
+        report.note(_unknown_writers(candidates, unit))
     groups = group_candidates(candidates, parse_units(unit))
     if plan.folds is not None and len(set(groups)) < plan.folds:
         message = f"{plan.folds} folds need at least as many groups by {unit}, but there are {len(set(groups))}"
@@ -250,6 +253,17 @@ def _choose_unit(candidates: Sequence[SplitCandidate], plan: SplitPlan) -> str:
             message = f"cannot split by {unit!r}, which is unknown for these samples; known are: {', '.join(known)}"
             raise DataError(message, code="unit-not-known")
     return wanted
+
+
+def _unknown_writers(candidates: Sequence[SplitCandidate], unit: str) -> str:
+    """Explain that the split may leak writers, and suggest patterns that may find them."""
+    kept = "only lines with the same text" if unit == "text" else f"the lines of a {unit}"
+    message = f"writers are unknown: {kept} stay together, and one writer's lines may be in train and test"
+    suggested = suggest_patterns({one.name for one in candidates})[:2]
+    return message + "".join(
+        f"; --writer '{pattern}' would find {len(groups)}: {', '.join(list(groups)[:3])}, ..."
+        for pattern, groups in suggested
+    )
 
 
 def _has_complete_splits(candidates: Sequence[SplitCandidate]) -> bool:

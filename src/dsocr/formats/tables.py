@@ -10,11 +10,11 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from dsocr.document import Box, Line, Outline, Page, Skipped, SkipReason, Split, format_points, parse_points
+from dsocr.document import Box, Item, Line, Note, Outline, Page, Skipped, SkipReason, Split, format_points, parse_points
 from dsocr.errors import DataError
 from dsocr.formats.messages import is_messages
 from dsocr.formats.writing import HALF, IMAGES, Added, Pictures, WholeImage, copy_image
@@ -98,7 +98,7 @@ USUAL_NAMES = {
     "image": ("file_name", "image", "im", "image_path", "path", "img", "file", "filename"),
     "text": ("text", "transcription", "label", "ground_truth", "gt", "sentence"),
     "writer": ("writer", "writer_id", "author", "hand", "scribe"),
-    "page": ("page", "page_id"),
+    "page": ("page", "page_id", "page_image", "source_img", "source_image"),
     "document": ("document", "document_id", "doc"),
     "split": ("split", "stage", "subset", "set"),
     **{role: (role,) for role in OUTLINE_ROLES},
@@ -137,7 +137,7 @@ def find_tables(source: Path, columns: Columns) -> list[Path]:
     return [path for path in _table_files(source) if _is_understood(path, columns)]
 
 
-def read_tables(source: Path, columns: Columns) -> Iterator[Page | Skipped]:
+def read_tables(source: Path, columns: Columns) -> Iterator[Item]:
     """The rows of all tables of a folder, or of one table file, each an image with its text."""
     files = find_tables(source, columns)
     if not files:
@@ -153,6 +153,8 @@ def read_tables(source: Path, columns: Columns) -> Iterator[Page | Skipped]:
         except DataError as error:
             yield Skipped(SkipReason.BAD_SOURCE, relative(path, root), error.message)
             continue
+        if (split := table.roles.get("split")) and split not in {*columns.values(), *USUAL_NAMES["split"]}:
+            yield Note(f"the column {split!r} of {relative(path, root)} is read as the split")
         line_columns = [column for role, column in table.roles.items() if role in {"text", *OUTLINE_ROLES}]
         yield from joined((_source_image(table, row, root, pictures) for row in table.rows), line_columns)
 
@@ -176,7 +178,19 @@ def open_table(path: Path, columns: Columns) -> Table:
     if missing := missing_columns(roles, columns):
         message = f"no column is known to hold: {', '.join(missing)}; the columns are: {', '.join(header)}"
         raise DataError(message, where=path, hint=COLUMNS_HINT)
+    if "split" not in roles and (column := _find_split_column(header, rows, set(roles.values()))):
+        roles["split"] = column
     return Table(path, readable_roles(path, roles, [cells for _, cells in rows], columns), rows)
+
+
+def _find_split_column(header: list[str], rows: list[Row], taken: Container[str]) -> str | None:
+    """A column with names of at least two splits and nothing else."""
+    for column in header:
+        values = {cells.get(column, "").strip() for _, cells in rows} - {""}
+        splits = {parse_split(value) for value in values}
+        if column not in taken and None not in splits and len(splits) > 1:
+            return column
+    return None
 
 
 def missing_columns(roles: Mapping[str, str], columns: Columns) -> list[str]:

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 
 from dsocr.document import Box, Line, Outline, Page, SkipReason
 from dsocr.errors import DataError
-from dsocr.images import Colour, DecodedImage, decode_image, median_colour
+from dsocr.images import MAX_PAGE_PIXELS, Colour, DecodedImage, decode_image, median_colour
 from dsocr.outlines import quarter_turns
 
 MIN_SIDE = 5
@@ -84,7 +84,7 @@ def crop_page(page: Page, data: bytes, folder: Path, stem: str) -> CroppedPage |
 def crop_lines(page: Page, data: bytes) -> tuple[tuple[int, int], Iterator[LineFile | CropFailure]] | CropFailure:
     """The size of a page and the image file of each of its lines, one at a time; the page is decoded once."""
     try:
-        decoded = decode_image(data, name=page.image)
+        decoded = decode_image(data, name=page.image, max_pixels=MAX_PAGE_PIXELS)
         outlines = [scale_outline(line, page, decoded.image.size) for line in page.lines]
     except _WrongSizeError as error:
         return CropFailure(SkipReason.OTHER_SIZE, error.message)

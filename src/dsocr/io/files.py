@@ -75,7 +75,8 @@ def list_files(root: Path, suffixes: Collection[str] | None = None) -> list[Path
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not is_hidden(name) and not is_dataset(Path(folder, name))]
         visible = (Path(folder, name) for name in names if not is_hidden(name))
-        found += [path for path in visible if suffixes is None or path.suffix.lower() in suffixes]
+        matching = (path for path in visible if suffixes is None or path.suffix.lower() in suffixes)
+        found += [path for path in matching if path.is_file()]  # A pipe would block whoever reads it.
     return sorted(found, key=lambda path: path.relative_to(root).as_posix())
 
 
