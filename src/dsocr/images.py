@@ -33,7 +33,7 @@ UNSUPPORTED_SUFFIXES = frozenset(
 """Suffixes of image files that cannot be opened, so that they are reported instead of overlooked."""
 
 MAX_PIXELS = 40_000_000
-"""The largest image by default, for lines and for requests to a server."""
+"""The largest image that a model is shown: a sample, or a request to a server."""
 MAX_PAGE_PIXELS = 200_000_000
 """The largest page that lines are cropped from; archives scan at 45-100 megapixels."""
 MAX_BYTES = 512 * 1024 * 1024
@@ -126,7 +126,7 @@ def read_bytes(path: Path | PackedImage) -> bytes:
         raise DataError(f"the image cannot be read: {_describe(error)}", code="image-unreadable", where=path) from error
 
 
-def decode_image(data: bytes, *, name: object, max_pixels: int = MAX_PIXELS) -> DecodedImage:
+def decode_image(data: bytes, *, name: object, max_pixels: int = MAX_PAGE_PIXELS) -> DecodedImage:
     """Decode an image file's bytes; `name` says in errors which file it is."""
     if not data:
         raise DataError("the image file is empty", code="image-empty", where=name)

@@ -71,7 +71,7 @@ def test_archives_inside_are_named_and_not_opened(tmp_path: Path) -> None:
         pytest.param("я" * 128 + ".txt", "archive-name", id="too long"),
     ],
 )
-def test_a_name_that_leads_out_or_fits_nowhere_is_refused(tmp_path: Path, name: str, message: str) -> None:
+def test_a_name_that_leads_out_or_fits_nowhere_is_rejected(tmp_path: Path, name: str, message: str) -> None:
     source = archive(tmp_path / "a.zip", {"good.txt": "x", name: "evil"})
     with raises_code(message) as error:
         unpack(source, tmp_path / "in" / "out")
@@ -90,7 +90,7 @@ def test_a_name_that_leads_out_or_fits_nowhere_is_refused(tmp_path: Path, name: 
         pytest.param(["a", "A/b.txt"], "archive-collision", id="a file and a folder"),
     ],
 )
-def test_names_that_collide_are_refused(tmp_path: Path, names: list[str], message: str) -> None:
+def test_names_that_collide_are_rejected(tmp_path: Path, names: list[str], message: str) -> None:
     source = archive(tmp_path / "a.zip", dict.fromkeys(names, "x"))
     with raises_code(message):
         unpack(source, tmp_path / "out")
@@ -112,7 +112,7 @@ def entry_of_kind(kind: int) -> zipfile.ZipInfo:
         pytest.param(stat.S_IFBLK, "archive-entry", id="device"),
     ],
 )
-def test_links_and_devices_are_refused(tmp_path: Path, kind: int, message: str) -> None:
+def test_links_and_devices_are_rejected(tmp_path: Path, kind: int, message: str) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as file:
         file.writestr(entry_of_kind(kind), "/etc/passwd")
         file.writestr("link/x.txt", "x")
@@ -158,7 +158,7 @@ def set_method(method: int) -> Callable[[bytearray, int, int], None]:
         pytest.param(set_method(12), "archive-entry", id="bzip2"),
     ],
 )
-def test_an_entry_that_cannot_be_trusted_is_refused(
+def test_an_entry_that_cannot_be_trusted_is_rejected(
     tmp_path: Path, change: Callable[[bytearray, int, int], None], message: str
 ) -> None:
     source = patched(archive(tmp_path / "a.zip", {"a.txt": b"x" * 1000}), change)
@@ -184,7 +184,7 @@ def test_ten_gigabytes_are_refused_before_anything_is_written(tmp_path: Path) ->
         pytest.param(Limits(free=MB), "archive-too-large", id="ratio"),
     ],
 )
-def test_too_much_is_refused(tmp_path: Path, limits: Limits, message: str) -> None:
+def test_too_much_is_rejected(tmp_path: Path, limits: Limits, message: str) -> None:
     source = archive(tmp_path / "a.zip", dict.fromkeys("abc", bytes(MB)))
     with raises_code(message):
         unpack(source, tmp_path / "out", limits)
@@ -208,7 +208,7 @@ def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypa
         pytest.param(b"PK\x05\x06" + bytes(18), "archive-empty", id="nothing in it"),
     ],
 )
-def test_what_is_no_archive_is_said(tmp_path: Path, content: bytes, message: str) -> None:
+def test_what_is_no_archive_is_an_error(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "a.zip").write_bytes(content)
     with raises_code(message):
         unpack(tmp_path / "a.zip", tmp_path / "out")

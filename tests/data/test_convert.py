@@ -52,7 +52,7 @@ def test_the_same_source_gives_the_same_bytes(target: str, tmp_path: Path) -> No
         pytest.param("ms-swift", "<image>", id="what stands for an image"),
     ],
 )
-def test_a_text_that_a_format_cannot_hold_is_left_out(target: str, text: str, tmp_path: Path) -> None:
+def test_a_text_that_a_format_cannot_hold_is_skipped(target: str, text: str, tmp_path: Path) -> None:
     picture(tmp_path / "source" / "a.png")
     rows = [{"image": "a.png", "text": "да"}, {"image": "a.png", "text": text}]
     write(tmp_path / "source" / "t.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
@@ -91,7 +91,7 @@ def test_what_is_bad_is_counted_and_listed(target: str, pages: Path, tmp_path: P
         convert(pages, tmp_path / "strict", to=target, strict=True)
 
 
-def test_a_box_without_a_pixel_is_left_out(tmp_path: Path) -> None:
+def test_a_box_without_a_pixel_is_skipped(tmp_path: Path) -> None:
     picture(tmp_path / "source" / "p.png")
     empty = '<TextLine HPOS="5" VPOS="5" WIDTH="0" HEIGHT="9"><String CONTENT="т"/></TextLine>'
     write(tmp_path / "source" / "p.xml", alto(alto_line("да") + empty))
@@ -107,7 +107,7 @@ def test_nothing_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "told"),
+    ("target", "expected"),
     [
         pytest.param("page", ["no writers; 2 images"], id="PAGE"),
         pytest.param("tsv", [REGIONS], id="a table holds the rest"),
@@ -115,13 +115,13 @@ def test_nothing_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:
         pytest.param("unsloth", [PAGES, "no polygons and baselines", REGIONS], id="conversations"),
     ],
 )
-def test_what_is_left_behind_is_told(target: str, told: list[str], pages: Path, tmp_path: Path) -> None:
+def test_what_is_left_behind_is_reported(target: str, expected: list[str], pages: Path, tmp_path: Path) -> None:
     report = convert(pages, tmp_path / "out", to=target, writer="[a-z]+")
     messages = report.conversion.left_behind
-    assert all(part in message for part, message in zip(told, messages, strict=True))
+    assert all(part in message for part, message in zip(expected, messages, strict=True))
 
 
-def test_columns_that_have_no_place_are_told(tmp_path: Path) -> None:
+def test_columns_that_have_no_place_are_reported(tmp_path: Path) -> None:
     SOURCES["table"](tmp_path / "source")
     report = convert(tmp_path / "source", tmp_path / "out", to="alto")
     writers, pages, columns = report.conversion.left_behind
@@ -237,15 +237,15 @@ def test_the_source_is_left_alone(out: str, message: str, pages: Path, tmp_path:
     assert contents(pages) == before
 
 
-def test_a_target_that_is_not_known_is_said(pages: Path, tmp_path: Path) -> None:
+def test_a_target_that_is_not_known_is_an_error(pages: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError):
         convert(pages, tmp_path / "out", to="docx")
 
 
-def test_progress_is_told_after_each_image(pages: Path, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
-    convert(pages, tmp_path / "out", to="tsv", progress=lambda done, total: told.append((done, total)))
-    assert told == [(1, 2), (2, 2)]
+def test_progress_is_reported_after_each_image(pages: Path, tmp_path: Path) -> None:
+    calls: list[tuple[int, int]] = []
+    convert(pages, tmp_path / "out", to="tsv", progress=lambda done, total: calls.append((done, total)))
+    assert calls == [(1, 2), (2, 2)]
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -115,7 +115,7 @@ def test_a_key_tells_what_changes_the_pixels_and_nothing_else() -> None:
         pytest.param(Outline((30, 30, 10, 10)), (100, 50), SkipReason.OUTSIDE, id="turned inside out"),
     ],
 )
-def test_a_line_that_cannot_be_cut_is_left_out(
+def test_a_line_that_cannot_be_cut_is_skipped(
     tmp_path: Path, outline: Outline, size: tuple[int, int], reason: SkipReason
 ) -> None:
     line = cut(tmp_path, outline, picture(tmp_path / "p.png"), size)
@@ -123,7 +123,7 @@ def test_a_line_that_cannot_be_cut_is_left_out(
     assert line.reason == reason
 
 
-def test_an_unreadable_image_is_left_out(tmp_path: Path) -> None:
+def test_an_unreadable_image_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "p.png").write_bytes(b"")
     assert cut(tmp_path, TRIANGLE, tmp_path / "p.png") == CropFailure(SkipReason.BAD_IMAGE, "the image file is empty")
 

@@ -76,7 +76,7 @@ def test_a_row_that_cannot_be_used_is_named(folder: Path, row: str, message: str
     assert str(error.value).startswith(f"{path}:3: ")
 
 
-def test_columns_of_the_user_are_let_be(folder: Path) -> None:
+def test_columns_of_the_user_are_ignored(folder: Path) -> None:
     write(folder / "train/metadata.jsonl", '{"file_name": "a.png", "text": "т", "mood": "good"}')
     (sample,) = Dataset.open(folder).samples(Split.TRAIN)
     assert (sample.text, sample.writer) == ("т", None)
@@ -90,7 +90,7 @@ def test_columns_of_the_user_are_let_be(folder: Path) -> None:
         pytest.param({"splits": {"dev": {}}}, "bad-card", id="a split of another name"),
     ],
 )
-def test_a_card_that_cannot_be_used_is_said(folder: Path, change: dict[str, object], message: str) -> None:
+def test_a_card_that_cannot_be_used_is_an_error(folder: Path, change: dict[str, object], message: str) -> None:
     card = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
     write(folder / "dataset.json", json.dumps(card | change))
     with raises_code(message):
@@ -98,7 +98,7 @@ def test_a_card_that_cannot_be_used_is_said(folder: Path, change: dict[str, obje
 
 
 @pytest.mark.parametrize("card", ["", "[]", "{", "null"])
-def test_a_broken_card_is_said(folder: Path, card: str) -> None:
+def test_a_broken_card_is_an_error(folder: Path, card: str) -> None:
     write(folder / "dataset.json", card)
     with raises_code("bad-card"):
         Dataset.open(folder)

@@ -28,14 +28,14 @@ RUSSIAN = [
 
 @pytest.mark.parametrize("encoding", ["cp1251", "koi8-r", "cp866"])
 @pytest.mark.parametrize("text", RUSSIAN, ids=lambda text: text[:12])
-def test_russian_is_told_by_its_letters(text: str, encoding: str) -> None:
+def test_russian_is_recognised_by_its_letters(text: str, encoding: str) -> None:
     data = text.encode(encoding, errors="ignore")
     assert likely_encoding(data) == encoding
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("text", [*RUSSIAN, "été", "the end"], ids=lambda text: text[:12])
-def test_two_bytes_a_letter_are_told(text: str, encoding: str) -> None:
+def test_utf16_is_recognised(text: str, encoding: str) -> None:
     assert likely_encoding(text.encode(encoding)) == encoding
 
 
@@ -90,7 +90,7 @@ def test_what_is_utf8_is_read_as_such_whatever_is_named(tmp_path: Path, encoding
         assert read_text(path) == RUSSIAN[0]
 
 
-def test_a_file_in_a_third_encoding_is_refused(tmp_path: Path) -> None:
+def test_a_file_in_a_third_encoding_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\x98\xd1\xd1")
     with text_encoding("cp1251"), raises_code("wrong-encoding"):
         read_text(tmp_path / "a.txt")

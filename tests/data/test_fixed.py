@@ -1,4 +1,4 @@
-"""A list of names decides where they stand, and what it says wrongly is told with its line."""
+"""A list of names fixes splits, and mistakes in it are reported with their line."""
 
 from pathlib import Path
 
@@ -47,6 +47,6 @@ def test_names_are_found(tmp_path: Path, text: str, splits: dict[int, str]) -> N
         pytest.param("writer:b02\n", "fixed-list-unknown", id="not of the kind that is said"),
     ],
 )
-def test_what_cannot_be_meant_is_told_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+def test_what_cannot_be_meant_is_reported_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     with raises_code(message):
         match_fixed(read_fixed_list(write(tmp_path / "list.tsv", text)).entries, FACTS)

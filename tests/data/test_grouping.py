@@ -74,6 +74,6 @@ def test_joined_groups_are_no_larger_than_they_must_be(facts: list[SplitCandidat
         assert all(keys[place] <= reached for place in places)
 
 
-def test_a_unit_that_does_not_exist_is_said() -> None:
+def test_a_unit_that_does_not_exist_is_an_error() -> None:
     with raises_code("unknown-unit"):
         parse_units("writer+line")

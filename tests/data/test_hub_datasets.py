@@ -118,7 +118,7 @@ def test_one_folder_of_a_repository_is_enough(tmp_path: Path, main: Path, hub: F
     assert hub.fetched == ["ru/train.parquet"]
 
 
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path, main: Path, hub: FakeHub) -> None:
+def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path, main: Path, hub: FakeHub) -> None:
     shards(main, "ru/train.parquet")
     with raises_code("hub-folder-missing"):
         prepare(Path("hf:anna/letters/de"), tmp_path / "out")
@@ -185,7 +185,7 @@ def test_without_a_network_the_cache_is_read(tmp_path: Path, main: Path, hub: Fa
     assert (second.source, second.splits) == (first.source, first.splits)
 
 
-def test_without_a_network_and_a_cache_the_way_out_is_said(tmp_path: Path, hub: FakeHub) -> None:
+def test_without_a_network_and_a_cache_the_way_out_is_an_error(tmp_path: Path, hub: FakeHub) -> None:
     hub.reachable = False
     with raises_code("hub-dataset-not-found") as e:
         prepare(Path("hf:anna/letters@v1"), tmp_path / "out")

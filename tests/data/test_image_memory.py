@@ -25,13 +25,13 @@ from pathlib import Path
 from dsocr.images import open_image
 from dsocr.errors import DataError
 try:
-    told = open_image(Path(sys.argv[1])).mode
+    result = open_image(Path(sys.argv[1])).mode
 except DataError as error:
-    told = error.code
+    result = error.code
 # Not ru_maxrss, which begins with what the parent had.
 status = Path("/proc/self/status").read_text(encoding="utf-8")
 peak = int(status.split("VmHWM:")[1].split()[0]) * 1024
-print(json.dumps([told, peak]))
+print(json.dumps([result, peak]))
 """
 
 
@@ -77,8 +77,8 @@ def lying() -> bytes:
 def test_no_picture_takes_more_than_it_may(tmp_path: Path, data: Callable[[], bytes], expected: str) -> None:
     (tmp_path / "p.png").write_bytes(data())
     command = [sys.executable, "-c", OPEN, str(tmp_path / "p.png")]
-    told, peak = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    assert told == expected
+    result, peak = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert result == expected
     assert peak <= MOST
 
 

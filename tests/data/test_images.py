@@ -155,7 +155,7 @@ def frames(format_: str) -> bytes:
         pytest.param(stored(Image.new("RGB", (8, 8)), "ICO"), "image-format", id="icon"),
     ],
 )
-def test_what_cannot_be_opened_faithfully_is_refused(tmp_path: Path, data: bytes, message: str) -> None:
+def test_what_cannot_be_opened_faithfully_is_rejected(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / "scan.png"
     path.write_bytes(data)
     with raises_code(message) as error:

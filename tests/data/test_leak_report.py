@@ -121,7 +121,7 @@ def test_a_dataset_without_test_has_nothing_seen(tmp_path: Path) -> None:
     assert (report.overlap, list(report.splits)) == ({}, [Split.TRAIN])
 
 
-def test_an_empty_dataset_is_said(dataset: Dataset, tmp_path: Path) -> None:
+def test_an_empty_dataset_is_an_error(dataset: Dataset, tmp_path: Path) -> None:
     empty = dataset.card.model_copy(update={"splits": {}})
     empty.write(tmp_path)
     with raises_code("no-samples"):

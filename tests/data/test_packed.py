@@ -101,7 +101,7 @@ def test_what_lies_in_parquet_files_is_not_cut_again(
         pytest.param(None, "image-unreadable", id="gone"),
     ],
 )
-def test_damage_is_told(pages: Path, tmp_path: Path, damage: bytes | None, message: str) -> None:
+def test_damage_is_reported(pages: Path, tmp_path: Path, damage: bytes | None, message: str) -> None:
     dataset = make(pages, tmp_path / "out", store="parquet")
     file = shard_files(tmp_path / "out", Split.TEST)[0]
     file.unlink()
@@ -111,7 +111,7 @@ def test_damage_is_told(pages: Path, tmp_path: Path, damage: bytes | None, messa
         [open_image(sample.image) for sample in dataset.samples(Split.TEST)]
 
 
-def test_a_row_that_is_not_there_is_told(pages: Path, tmp_path: Path) -> None:
+def test_a_row_that_is_not_there_is_reported(pages: Path, tmp_path: Path) -> None:
     make(pages, tmp_path / "out", store="parquet")
     file = shard_files(tmp_path / "out", Split.TEST)[0]
     with raises_code("image-unreadable"):

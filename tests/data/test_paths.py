@@ -40,12 +40,12 @@ def test_names_below_the_folder_are_followed(tmp_path: Path, name: str) -> None:
         pytest.param("  ", "path-outside", id="blank"),
     ],
 )
-def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, name: str, problem: str) -> None:
+def test_names_that_lead_elsewhere_are_rejected(tmp_path: Path, name: str, problem: str) -> None:
     with raises_code(problem):
         inside(tmp_path, name)
 
 
-def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
+def test_a_link_that_leads_out_is_rejected(tmp_path: Path) -> None:
     secret = write(tmp_path / "secret.png", "s")
     (tmp_path / "source").mkdir()
     try:

@@ -90,14 +90,14 @@ def test_a_writer_who_becomes_known_stays_where_the_page_was() -> None:
     assert after.splits == before.splits
 
 
-def test_an_earlier_dataset_that_disagrees_with_the_unit_is_told() -> None:
+def test_an_earlier_dataset_that_disagrees_with_the_unit_is_reported() -> None:
     old = [replace(fact, page=fact.name) for fact in lines({"a": 10})]
     before, _ = placed(old, replace(PLAN, split_by="page"))
     with raises_code("earlier-split-conflict"):
         placed(old, replace(PLAN, split_by="writer", earlier=earlier(old, before)))
 
 
-def test_new_samples_that_join_two_splits_are_told() -> None:
+def test_new_samples_that_join_two_splits_are_reported() -> None:
     old = lines({"a": 8, "b": 4, "c": 4})
     plan = replace(PLAN, split_by="writer+text")
     before, _ = placed(old, plan)
@@ -128,7 +128,7 @@ def test_the_group_of_a_fixed_image_follows_it() -> None:
     assert re.findall(r"\d+", notes.notes[0]) == ["1", "9"]
 
 
-def test_a_list_that_parts_a_group_is_told() -> None:
+def test_a_list_that_parts_a_group_is_reported() -> None:
     facts = lines({f"w{number}": 10 for number in range(20)})
     with raises_code("split-conflict"):
         placed(facts, replace(PLAN, fixed=fixed(**{"w3-0": Split.TEST, "w3-1": Split.TRAIN})))
@@ -153,7 +153,7 @@ def test_each_writer_is_in_one_fold_and_no_fold_is_empty(sizes: dict[str, int], 
     assert placing.splits == [split_of_fold(fold or 0, 1, folds) for fold in placing.folds]
 
 
-def test_too_few_writers_for_the_folds_are_told() -> None:
+def test_too_few_writers_for_the_folds_are_reported() -> None:
     with raises_code("too-few-groups"):
         placed(lines(dict.fromkeys("abcd", 3)), replace(PLAN, folds=5))
 
@@ -178,12 +178,12 @@ def test_folds_stay_when_writers_are_added() -> None:
         pytest.param({"split_by": "font"}, "unknown-unit", id="no unit"),
     ],
 )
-def test_plans_that_contradict_themselves_are_told(change: dict[str, object], message: str) -> None:
+def test_plans_that_contradict_themselves_are_reported(change: dict[str, object], message: str) -> None:
     with raises_code(message):
         replace(PLAN, **change)  # type: ignore[arg-type]
 
 
-def test_one_lump_of_joined_units_is_told_with_its_sizes() -> None:
+def test_one_lump_of_joined_units_is_reported_with_its_sizes() -> None:
     facts = [replace(fact, text="one text") for fact in lines({f"w{number}": 10 for number in range(9)})]
     with raises_code("group-too-large") as error:
         placed(facts, replace(PLAN, split_by="writer+text"))
@@ -192,7 +192,7 @@ def test_one_lump_of_joined_units_is_told_with_its_sizes() -> None:
     assert re.findall(r"\d+", notes.notes[0]) == ["90", "97", "4", "3"]
 
 
-def told(facts: list[SplitCandidate], *splits: Split | None) -> list[SplitCandidate]:
+def with_splits(facts: list[SplitCandidate], *splits: Split | None) -> list[SplitCandidate]:
     """The samples, each with what the source says of its split."""
     return [replace(fact, split=split) for fact, split in zip(facts, splits, strict=True)]
 
@@ -210,18 +210,18 @@ def told(facts: list[SplitCandidate], *splits: Split | None) -> list[SplitCandid
         pytest.param((Split.TRAIN, Split.VALIDATION) * 2, "no test split", id="no test"),
     ],
 )
-def test_splits_that_the_source_gives_are_kept_and_what_is_missing_is_told(
+def test_splits_that_the_source_gives_are_kept_and_what_is_missing_is_noted(
     splits: tuple[Split, ...], remark: str
 ) -> None:
-    placing, notes = placed(told(lines({"a": 2, "b": 2}), *splits), PLAN)
+    placing, notes = placed(with_splits(lines({"a": 2, "b": 2}), *splits), PLAN)
     assert (placing.unit, placing.splits) == ("given", list(splits))
     assert all(part in notes.notes[0] for part in (remark, "--split-by writer"))
 
 
 @pytest.mark.parametrize("others", [Split.TRAIN, None], ids=["all", "some"])
-def test_where_the_source_says_nothing_but_train_splits_are_drawn_and_it_is_told(others: Split | None) -> None:
+def test_where_the_source_says_nothing_but_train_splits_are_drawn_and_it_is_noted(others: Split | None) -> None:
     sizes = {f"w{number}": 2 for number in range(20)}
-    facts = told(lines(sizes), *[Split.TRAIN, others] * 20)
+    facts = with_splits(lines(sizes), *[Split.TRAIN, others] * 20)
     placing, notes = placed(facts, PLAN)
     assert (placing.unit, set(placing.splits)) == ("writer", set(Split))
     (note,) = notes.notes
@@ -231,7 +231,7 @@ def test_where_the_source_says_nothing_but_train_splits_are_drawn_and_it_is_told
 
 
 def test_train_as_the_only_split_can_be_kept() -> None:
-    placing, _ = placed(told(lines({"a": 2}), Split.TRAIN, Split.TRAIN), replace(PLAN, split_by="given"))
+    placing, _ = placed(with_splits(lines({"a": 2}), Split.TRAIN, Split.TRAIN), replace(PLAN, split_by="given"))
     assert (placing.unit, placing.splits) == ("given", [Split.TRAIN, Split.TRAIN])
 
 
@@ -248,7 +248,7 @@ def test_samples_that_the_source_puts_into_test_stay_there_while_the_others_are_
     assert re.findall(r"\d+", notes.notes[0]) == ["2", str(followed)]
 
 
-def test_one_group_that_the_source_puts_into_two_splits_is_told() -> None:
+def test_one_group_that_the_source_puts_into_two_splits_is_reported() -> None:
     facts = lines({f"w{number}": 10 for number in range(20)})
     facts[30], facts[31] = (replace(facts[30], split=Split.TEST), replace(facts[31], split=Split.VALIDATION))
     with raises_code("split-conflict") as error:

@@ -124,7 +124,7 @@ def test_given_splits_are_kept(tmp_path: Path) -> None:
     assert report.card.crossing == {"writers": 1, "documents": 0, "pages": 0, "texts": 0}
 
 
-def test_what_a_split_column_does_not_place_is_left_out(tmp_path: Path) -> None:
+def test_what_a_split_column_does_not_place_is_skipped(tmp_path: Path) -> None:
     rows = []
     for place, split in enumerate(("train", "test1", "test")):
         picture(tmp_path / f"s/{split}.png", colour=(place, 0, 0))
@@ -167,7 +167,7 @@ def test_writer_patterns(tmp_path: Path, pattern: str, writers: set[str]) -> Non
     assert set(splits_by(tmp_path / "out", "writer")) == writers
 
 
-def test_a_name_the_pattern_does_not_match_is_told(pages: Path, tmp_path: Path) -> None:
+def test_a_name_the_pattern_does_not_match_is_reported(pages: Path, tmp_path: Path) -> None:
     write_pages(pages, ["unknown"])
     report = prepare(pages, tmp_path / "out", writer="(.+)_")
     assert report.report.unmatched == {"writer": ["unknown"]}
@@ -248,7 +248,7 @@ def test_strict_lets_untranscribed_lines_be(tmp_path: Path) -> None:
         pytest.param({"format": "docx"}, "unknown source format", id="format"),
     ],
 )
-def test_settings_that_cannot_be_used_are_said(
+def test_settings_that_cannot_be_used_are_errors(
     pages: Path, tmp_path: Path, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(DataError, match=message):
@@ -256,7 +256,7 @@ def test_settings_that_cannot_be_used_are_said(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
 
 
-def test_quotes_that_a_shell_hands_over_are_told(pages: Path, tmp_path: Path) -> None:
+def test_quotes_that_a_shell_hands_over_are_reported(pages: Path, tmp_path: Path) -> None:
     with raises_code("pattern-matches-nothing") as error:
         prepare(pages, tmp_path / "out", writer=r"'(\w)'")
     assert "double quotes" in str(error.value.hint)
@@ -341,10 +341,10 @@ def test_the_text_policy_is_applied_and_recorded(tmp_path: Path) -> None:
         assert Dataset.open(tmp_path / name).samples(Split.TRAIN)[0].text == text
 
 
-def test_progress_is_told_after_each_image(pages: Path, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
-    prepare(pages, tmp_path / "out", progress=lambda done, total: told.append((done, total)))
-    assert told == [(done, 8) for done in range(1, 9)]
+def test_progress_is_reported_after_each_image(pages: Path, tmp_path: Path) -> None:
+    calls: list[tuple[int, int]] = []
+    prepare(pages, tmp_path / "out", progress=lambda done, total: calls.append((done, total)))
+    assert calls == [(done, 8) for done in range(1, 9)]
 
 
 def test_pages_of_the_same_name_in_two_folders_stay_apart(tmp_path: Path) -> None:

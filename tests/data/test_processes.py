@@ -19,8 +19,8 @@ def square(number: int) -> int:
     return number * number
 
 
-def refuse(number: int) -> int:
-    raise DataError(f"{number} is refused", code="refused", where="here", hint="give another")
+def fail(number: int) -> int:
+    raise DataError(f"{number} cannot be used", code="refused", where="here", hint="give another")
 
 
 def die() -> None:
@@ -32,7 +32,7 @@ def test_answers_and_errors_come_with_the_result(count: int, monkeypatch: pytest
     monkeypatch.setattr(processes, "START_AFTER", 0.0)
     with worker_processes(count) as workers:
         answers = [workers.submit(square, number) for number in range(5)]
-        refused = workers.submit(refuse, 7)
+        refused = workers.submit(fail, 7)
         assert [workers.result(answer) for answer in answers] == [0, 1, 4, 9, 16]
         with raises_code("refused") as error:
             workers.result(refused)
@@ -44,7 +44,7 @@ def test_little_work_is_done_here() -> None:
         assert workers.result(workers.submit(os.getpid)) == os.getpid()
 
 
-def test_a_worker_that_dies_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_dies_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "START_AFTER", 0.0)
     with worker_processes(2) as workers, raises_code("worker-died"):
         workers.result(workers.submit(die))
@@ -62,8 +62,8 @@ if __name__ == "__main__":
 """
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
-    with parent, parent.stdout as told:
-        worker = int(told.readline())
+    with parent, parent.stdout as output:
+        worker = int(output.readline())
         assert psutil.pid_exists(worker)
         parent.kill()
     deadline = time.monotonic() + PATIENCE

@@ -173,7 +173,7 @@ def test_a_kill_when_all_is_done_leaves_nothing_behind(pages: Path, tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
 
-def test_a_dataset_that_is_being_made_is_let_be(pages: Path, tmp_path: Path) -> None:
+def test_a_dataset_that_is_being_made_is_ignored(pages: Path, tmp_path: Path) -> None:
     made(pages, tmp_path / "out")
     folder = tmp_path / ".out.work"
     folder.mkdir()

@@ -85,7 +85,7 @@ def test_the_card_tells_every_change(tmp_path: Path) -> None:
     assert card.policy() == COPISTE
 
 
-def test_a_card_whose_policy_was_spoilt_is_said(tmp_path: Path) -> None:
+def test_a_card_whose_policy_was_spoilt_is_an_error(tmp_path: Path) -> None:
     pair(tmp_path / "s", "a", "а")
     prepare(tmp_path / "s", tmp_path / "out", split="1/0/0")
     spoilt = read_card(tmp_path / "out").model_copy(update={"text_policy": {"struck": "erase"}})

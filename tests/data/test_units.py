@@ -1,4 +1,4 @@
-"""Lines become regions and pages only where nothing between them is missing."""
+"""Lines become regions and pages only if none of their lines is missing."""
 
 import json
 from pathlib import Path
@@ -35,9 +35,9 @@ def line(text: str, place: int, outline: Outline | None = UPPER, region: Region 
 
 
 def test_a_page_is_its_lines_in_order_on_the_whole_image() -> None:
-    found, left_out = units(image_of(line("раз", 1), line("два", 2, LOWER, OTHER), line("три", 3)), "page")
+    found, skipped = units(image_of(line("раз", 1), line("два", 2, LOWER, OTHER), line("три", 3)), "page")
     assert [(one.text, one.where, one.outline) for one in found] == [("раз\nдва\nтри", "p.xml", None)]
-    assert left_out == []
+    assert skipped == []
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_region_is_its_lines(lines: list[Line], expected: list[tuple[str, str,
 
 
 @pytest.mark.parametrize(
-    ("lines", "lost", "unit", "texts", "told"),
+    ("lines", "lost", "unit", "texts", "expected"),
     [
         pytest.param(
             [line("раз", 1), line(" \u200b", 2)],
@@ -120,16 +120,16 @@ def test_a_region_is_its_lines(lines: list[Line], expected: list[tuple[str, str,
         ),
     ],
 )
-def test_a_unit_with_a_gap_is_left_out_and_is_no_fault(
+def test_a_unit_with_a_gap_is_skipped_and_is_no_fault(
     lines: list[Line],
     lost: list[Line],
     unit: Unit,
     texts: list[str],
-    told: list[tuple[SkipReason, str, str]],
+    expected: list[tuple[SkipReason, str, str]],
 ) -> None:
-    found, left_out = units(image_of(*lines, lost=tuple(lost)), unit)
+    found, skipped = units(image_of(*lines, lost=tuple(lost)), unit)
     assert [one.text for one in found] == texts
-    assert [(item.reason, item.where, item.message) for item in left_out] == told
+    assert [(item.reason, item.where, item.message) for item in skipped] == expected
 
 
 @pytest.mark.parametrize("unit", ["region", "page"])

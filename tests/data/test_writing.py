@@ -79,7 +79,7 @@ def test_a_dataset_with_files_of_the_user_is_not_overwritten(pages: Path, tmp_pa
         prepare(pages, tmp_path / "out", overwrite=True)
 
 
-def test_a_file_in_the_way_is_said(pages: Path, tmp_path: Path) -> None:
+def test_a_file_in_the_way_is_an_error(pages: Path, tmp_path: Path) -> None:
     write(tmp_path / "out", "")
     with raises_code("output-is-file"):
         prepare(pages, tmp_path / "out", overwrite=True)

@@ -206,7 +206,7 @@ def _origin_columns(sample: Sample) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class PageFitter:
-    """Reduces a source's pages to what a target format can hold; `read` starts from the beginning each time."""
+    """Reduces a source's pages to what a target format can hold; `read` starts again each time."""
 
     read: Callable[[], Iterator[Item]]
     names: NamePatterns

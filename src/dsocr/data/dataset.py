@@ -162,7 +162,7 @@ def split_hash(metadata: bytes, image_hashes: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A dataset folder and its card; samples are read on demand.
+    """A dataset folder and its card; samples are read when needed.
 
     With `fold`, samples are regrouped: this fold is the test split, the next one validates, the others train. `report`
     says what `prepare` skipped and changed; it is empty for a dataset that was opened.

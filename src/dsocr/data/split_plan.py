@@ -38,7 +38,7 @@ _WITHOUT = {
 }
 """What the absence of a split means."""
 _TOLERANCE = 0.02
-"""Fraction of all samples by which a split may miss its size before users are told."""
+"""Fraction of all samples by which a split may miss its size before a note says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 
 from dsocr.document import Box, Line, Outline, Page, SkipReason
 from dsocr.errors import DataError
-from dsocr.images import MAX_PAGE_PIXELS, Colour, DecodedImage, decode_image, median_colour
+from dsocr.images import MAX_PIXELS, Colour, DecodedImage, decode_image, median_colour
 from dsocr.outlines import quarter_turns
 
 MIN_SIDE = 5
@@ -84,7 +84,7 @@ def crop_page(page: Page, data: bytes, folder: Path, stem: str) -> CroppedPage |
 def crop_lines(page: Page, data: bytes) -> tuple[tuple[int, int], Iterator[LineFile | CropFailure]] | CropFailure:
     """The size of a page and the image file of each of its lines, one at a time; the page is decoded once."""
     try:
-        decoded = decode_image(data, name=page.image, max_pixels=MAX_PAGE_PIXELS)
+        decoded = decode_image(data, name=page.image)
         outlines = [scale_outline(line, page, decoded.image.size) for line in page.lines]
     except _WrongSizeError as error:
         return CropFailure(SkipReason.OTHER_SIZE, error.message)
@@ -102,17 +102,22 @@ def crop_key(page: Page, data: bytes) -> str:
 
 
 def _line_file(outline: Outline | None, decoded: DecodedImage, data: bytes, paper: Colour) -> LineFile | CropFailure:
-    if outline is None:
-        # A file that already shows the decoded image is copied.
-        if decoded.as_stored and decoded.format in _SUFFIXES:
-            return LineFile(data, _SUFFIXES[decoded.format], is_whole_page=True)
-        return LineFile(*encode_image(decoded.image, decoded.format), is_whole_page=True)
-    left, top, right, bottom = crop_box(outline, decoded.image.size)
-    if right <= left or bottom <= top:
+    left, top, right, bottom = crop_box(outline, decoded.image.size) if outline else (0, 0, *decoded.image.size)
+    width, height = right - left, bottom - top
+    if outline and min(width, height) <= 0:
         return CropFailure(SkipReason.OUTSIDE, "the line is outside the image")
-    if min(right - left, bottom - top) < MIN_SIDE:
-        return CropFailure(SkipReason.TOO_SMALL, f"the line is {right - left}x{bottom - top} pixels")
-    return LineFile(*encode_image(crop_line(decoded.image, outline, paper), decoded.format), is_whole_page=False)
+    if outline and min(width, height) < MIN_SIDE:
+        return CropFailure(SkipReason.TOO_SMALL, f"the line is {width}x{height} pixels")
+    if width * height > MAX_PIXELS:
+        sizes = f"{width}x{height} pixels, the limit is {MAX_PIXELS // 1_000_000} megapixels"
+        return CropFailure(SkipReason.BAD_IMAGE, f"the image is too large for a sample: {sizes}")
+    if outline:
+        crop = crop_line(decoded.image, outline, paper)
+        return LineFile(*encode_image(crop, decoded.format), is_whole_page=False)
+    # A file that already shows the decoded image is copied.
+    if decoded.as_stored and decoded.format in _SUFFIXES:
+        return LineFile(data, _SUFFIXES[decoded.format], is_whole_page=True)
+    return LineFile(*encode_image(decoded.image, decoded.format), is_whole_page=True)
 
 
 class _WrongSizeError(DataError):

@@ -14,7 +14,7 @@ from PIL import Image
 from dsocr.data.dataset import Dataset
 from dsocr.document import Outline, Sample, Split
 from dsocr.errors import DataError
-from dsocr.images import decode_image, read_bytes
+from dsocr.images import MAX_PIXELS, decode_image, read_bytes
 from dsocr.io.processes import worker_processes
 from dsocr.outlines import is_off_baseline
 
@@ -153,7 +153,7 @@ def _inspect(where: str, sample: Sample) -> CheckedSample:
     try:
         data = read_bytes(sample.image)
         digest = hashlib.sha256(data).hexdigest()
-        image = decode_image(data, name=sample.image).image
+        image = decode_image(data, name=sample.image, max_pixels=MAX_PIXELS).image
     except DataError as error:
         return CheckedSample(where, sample, digest, error=error.message, is_off_baseline=is_off)
     return CheckedSample(where, sample, digest, image.size, measure_image(image), is_off_baseline=is_off)
