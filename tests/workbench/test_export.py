@@ -198,10 +198,13 @@ def test_other_formats_get_new_files(empty_store: Store, archive: Archive, tmp_p
     assert report.texts == 1
 
 
-def test_a_page_whose_file_is_gone_gets_a_new_one(
-    empty_store: Store, archive: Archive, source: Path, tmp_path: Path
+@pytest.mark.parametrize("content", [pytest.param(None, id="missing"), pytest.param(PAGE, id="changed meanwhile")])
+def test_a_page_whose_file_cannot_be_filled_gets_a_new_one(
+    empty_store: Store, archive: Archive, source: Path, tmp_path: Path, content: str | None
 ) -> None:
     (source / "page" / "scan-1.xml").unlink()
+    if content is not None:
+        (source / "page" / "scan-1.xml").write_text(content, encoding="utf-8")
     report = export(empty_store, archive, tmp_path / "out", to="page", accepted_only=False)
     assert [item.where for item in report.skipped] == ["page/scan-1.xml"]
     files = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.*")}

@@ -189,7 +189,8 @@ def guarded_protocol(limits: Limits) -> type[asyncio.Protocol]:
         for connection in filter(is_idle, idle_since):
             by_address.setdefault(connection.client[0] if connection.client else "", []).append(connection)
         if sum(map(len, by_address.values())) > limits.max_idle_connections:
-            close(min(max(by_address.values(), key=len), key=idle_since.__getitem__))
+            busiest = max(by_address.values(), key=lambda connections: len(connections))
+            close(min(busiest, key=idle_since.__getitem__))
 
     def sweep() -> None:
         nonlocal is_sweeping

@@ -77,39 +77,30 @@ def export(
         datetime.now(UTC).isoformat(timespec="seconds"),
     )
     with writing_folder(out) as folder:
-        new: list[tuple[StoredPage, list[StoredLine]]] = []
+        rest: list[tuple[StoredPage, list[StoredLine]]] = []
         for page in store.pages():
             lines = store.lines(page.number)
-            try:
-                file = _SourceFile.find(archive, page, target)
-                content = None if file is None else file.fill(lines, step, target, notes, accepted_only=accepted_only)
-            except DataError as error:
-                message = f"its file cannot be filled, so a new one is written: {error.message}"
-                notes.skip(Skipped(SkipReason.BAD_SOURCE, page.markup or page.name, message))
-                file = content = None
-            if file is None or content is None:
-                new.append((page, [_drop_unaccepted(line) for line in lines] if accepted_only else lines))
+            filled = _fill_file(archive, page, lines, target, step, notes, accepted_only=accepted_only)
+            if filled is None:
+                rest.append((page, [_drop_unaccepted(line) for line in lines] if accepted_only else lines))
                 continue
+            content, texts = filled
             _write_inside(folder, page.markup or "", content)
-            try:
-                _write_inside(folder, page.image.as_posix(), archive.image_bytes(page))
-            except DataError as error:
-                notes.skip(Skipped(SkipReason.BAD_IMAGE, page.name, error.message))
+            _write_image(archive, page, folder, notes)
             stems.take(Path(page.markup or "").stem)
             report.pages += 1
-            report.texts += sum(bool(text) for text in file.final_texts(lines, accepted_only=accepted_only).values())
+            report.texts += texts
 
         def read() -> Iterator[Page]:
-            return (archive.source_image(page, lines) for page, lines in new)
+            return (archive.source_image(page, lines) for page, lines in rest)
 
-        fitting = PageFitter(read, NamePatterns({}), target)
-        if new:
-            with closing(target.open(folder, ())) as writing:
-                for image in fitting.pages(notes):
-                    for left in writing.add(image, stems.take(image.name)).skipped:
-                        notes.skip(left)
+        if rest:
+            with closing(target.open(folder, ())) as writer:
+                for new in PageFitter(read, NamePatterns({}), target).pages(notes):
+                    for skipped in writer.add(new, stems.take(new.name)).skipped:
+                        notes.skip(skipped)
                     report.pages += 1
-                    report.texts += sum(bool(line.text) for line in image.lines)
+                    report.texts += sum(bool(line.text) for line in new.lines)
         report.skipped = notes.skipped
         _write_card(store, archive, target, report, folder)
     return report
@@ -130,6 +121,36 @@ def export_dataset(store: Store, archive: Archive, out: Path, *, overwrite: bool
         pages = Path(folder) / (store.setting("source") or archive.root.name)
         export(store, archive, pages, to="tsv", accepted_only=True)
         return prepare(pages, out, split=_SPLIT, split_by=split_by, overwrite=overwrite, workers=1)
+
+
+def _fill_file(
+    archive: Archive,
+    page: StoredPage,
+    lines: Sequence[StoredLine],
+    target: TargetFormat,
+    step: Step,
+    notes: SourceReport,
+    *,
+    accepted_only: bool,
+) -> tuple[bytes, int] | None:
+    """The page's own file, filled, and the number of its lines with a text; None if it needs a new file."""
+    try:
+        file = _SourceFile.find(archive, page, target)
+        if file is None:
+            return None
+        texts = file.final_texts(lines, accepted_only=accepted_only)
+        return file.fill(lines, texts, step, target, notes), sum(map(bool, texts.values()))
+    except DataError as error:
+        message = f"its file cannot be filled, so a new one is written: {error.message}"
+        notes.skip(Skipped(SkipReason.BAD_SOURCE, page.markup or page.name, message))
+        return None
+
+
+def _write_image(archive: Archive, page: StoredPage, folder: Path, notes: SourceReport) -> None:
+    try:
+        _write_inside(folder, page.image.as_posix(), archive.image_bytes(page))
+    except DataError as error:
+        notes.skip(Skipped(SkipReason.BAD_IMAGE, page.name, error.message))
 
 
 def _write_inside(folder: Path, name: str, content: bytes) -> None:
@@ -191,6 +212,8 @@ class _SourceFile:
 
     def final_texts(self, lines: Sequence[StoredLine], *, accepted_only: bool) -> dict[int, str]:
         """The text of each line in the exported file: with `accepted_only` that of the file where nobody changed it."""
+        if not {place for line in lines for place in line.elements} <= self.texts.keys():
+            raise DataError("it was changed since its lines were imported", code="source-changed")
         texts = {}
         for line in lines:
             is_as_drawn = len(line.elements) == 1 and line.outline == self.outlines[line.elements[0]]
@@ -200,11 +223,15 @@ class _SourceFile:
         return texts
 
     def fill(
-        self, lines: Sequence[StoredLine], step: Step, target: TargetFormat, notes: SourceReport, *, accepted_only: bool
+        self,
+        lines: Sequence[StoredLine],
+        texts: Mapping[int, str],
+        step: Step,
+        target: TargetFormat,
+        notes: SourceReport,
     ) -> bytes:
-        """The file with the structure and the texts of `lines`."""
+        """The file with the structure of `lines` and the `texts` of these, by number."""
         raw, places = self._restructure(lines)
-        texts = self.final_texts(lines, accepted_only=accepted_only)
         fills = {}
         for line in lines:
             text = texts[line.number]
