@@ -1,5 +1,6 @@
 """Outlines that do not match their baselines are found, and lines are cropped by the baseline instead."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,10 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import Outline, Sample, Split
 from dsocr.images import open_image
+from dsocr.inference.transcribe import transcribe
 from dsocr.outlines import is_off_baseline
 from tests.data.making import alto, page_xml, write
+from tests.inference.reading_pages import Hashes, fake_run, rows_of, text_of
 
 WIDTH, HEIGHT, PITCH = 800, 1000, 90
 ROWS = range(150, 900, PITCH)
@@ -88,6 +91,16 @@ def test_lines_are_cropped_by_their_baselines(
     notes = [note for note in dataset.card.notes if "baseline" in note]
     assert [note.partition(" ")[0] for note in notes] == ([str(repaired)] if repaired else [])
     assert "outline-off-baseline" not in {finding.code for finding in dataset.check(workers=1)}
+
+
+def test_the_model_reads_what_it_was_trained_on(tmp_path: Path) -> None:
+    source = scan(tmp_path / "source", dict.fromkeys(ROWS, 0.5))
+    dataset = prepare(source, tmp_path / "out", split="1/0/0")
+    trained = [text_of(open_image(sample.image)) for sample in dataset.samples(Split.TRAIN)]
+    document = (source / "p.xml").read_text(encoding="utf-8")
+    write(source / "p.xml", re.sub("строка [0-9]+", "", document))
+    transcribe(fake_run(tmp_path / "run"), [source], tmp_path / "texts.jsonl", reader=Hashes())
+    assert [row["text"] for row in rows_of(tmp_path / "texts.jsonl")] == trained
 
 
 def test_outlines_off_their_baselines_are_found(tmp_path: Path) -> None:

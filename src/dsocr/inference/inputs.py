@@ -29,6 +29,7 @@ from dsocr.images import IMAGE_SUFFIXES, decode_image, read_bytes, upright_size
 from dsocr.io.archives import is_archive
 from dsocr.io.cropping import CropFailure, crop_lines, scale_line, scale_outline
 from dsocr.io.files import is_reserved, list_files, relative
+from dsocr.outlines import outline_by_baselines
 from dsocr.text import is_blank
 
 _DESCRIBE = {"alto": alto.describe_page, "PcGts": page.describe_page}
@@ -339,6 +340,7 @@ class Opening:
         """What of a page is shown. Raises DataError where nothing of it can be read."""
         data = page.content()
         image, refused = self._with_lines(page, data)
+        image, _ = outline_by_baselines(image)
         parts = [part for part in self._parts(page, image) if self.replace_texts or _lacks_text(part)]
         found = crop_lines(replace(image, lines=tuple(parts)), data)
         if isinstance(found, CropFailure):
