@@ -211,6 +211,6 @@ def test_every_code_has_a_remedy_and_a_row_in_the_guide() -> None:
     codes = set(re.findall(r'findings\.add(?:_place)?\("([a-z-]+)"', source))
     assert len(codes) > 15
     assert codes <= REMEDIES.keys()
-    guide = (Path(__file__).parents[2] / "docs" / "guide" / "checking.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "check.md").read_text(encoding="utf-8")
     rows = [line.split("|")[1] for line in guide.splitlines() if line.startswith("| `")]
     assert {code for row in rows for code in re.findall(r"`([a-z-]+)`", row)} == set(REMEDIES)

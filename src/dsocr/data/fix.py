@@ -142,7 +142,7 @@ class FixReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _StoredRow:
     """A sample with its row of the metadata, which may have columns of the user's, and its image's SHA-256."""
 
     sample: Sample
@@ -193,16 +193,16 @@ def fix_dataset(
     return FixReport(out, fixes, duplicates_left)
 
 
-def _read_rows(dataset: Dataset, split: Split) -> Iterator[_Row]:
+def _read_rows(dataset: Dataset, split: Split) -> Iterator[_StoredRow]:
     samples = [sample for _, sample in dataset.stored(split)]
     if not samples:
         return
     lines = dataset.metadata(split).read_text(encoding="utf-8").split("\n")
     for sample, line in zip(samples, (line for line in lines if line.strip()), strict=True):
-        yield _Row(sample, json.loads(line), hashlib.sha256(read_bytes(sample.image)).hexdigest())
+        yield _StoredRow(sample, json.loads(line), hashlib.sha256(read_bytes(sample.image)).hexdigest())
 
 
-def _drop_duplicates(train: list[_Row], evaluated: list[_Row]) -> tuple[list[_Row], list[Fix]]:
+def _drop_duplicates(train: list[_StoredRow], evaluated: list[_StoredRow]) -> tuple[list[_StoredRow], list[Fix]]:
     """Train without samples that are in another split or earlier in train, by image and text."""
     first = {row.key: row.sample.id for row in reversed(evaluated)}
     kept, dropped = [], []
@@ -218,14 +218,14 @@ def _drop_duplicates(train: list[_Row], evaluated: list[_Row]) -> tuple[list[_Ro
 def _write(
     dataset: Dataset,
     folder: Path,
-    splits: dict[Split, list[_Row]],
+    splits: dict[Split, list[_StoredRow]],
     fixes: list[Fix],
     progress: Callable[[int, int], None] | None,
 ) -> None:
     total = sum(map(len, splits.values()))
     done = 0
 
-    def stored(rows: list[_Row]) -> Iterator[StoredSample]:
+    def stored(rows: list[_StoredRow]) -> Iterator[StoredSample]:
         nonlocal done
         for row in rows:
             name = str(row.columns["file_name"])
@@ -262,7 +262,7 @@ def _write(
     dataset.card.model_copy(update=changes).write(folder)
 
 
-def _read_unchanged(row: _Row) -> bytes:
+def _read_unchanged(row: _StoredRow) -> bytes:
     """The image file byte by byte, so that the card's hashes stay comparable."""
     data = read_bytes(row.sample.image)
     if hashlib.sha256(data).hexdigest() != row.digest:

@@ -1,7 +1,7 @@
 """Check a dataset for mistakes: in images, texts, pairs of both, and splits."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from dsocr.data.check.findings import Example, Finding, Findings
 from dsocr.data.check.image_checks import (
@@ -30,9 +30,6 @@ from dsocr.data.check.text_checks import (
     check_unknown_characters,
 )
 from dsocr.data.dataset import Dataset
-
-if TYPE_CHECKING:
-    from dsocr.models.deepseek_ocr import Processor
 
 __all__ = ["Example", "Finding", "Findings", "check", "check_for_base"]
 
@@ -85,9 +82,30 @@ def check(
     return findings
 
 
+class BaseResolution(Protocol):
+    """How a base sees images."""
+
+    def distortion(self, width: int, height: int) -> float:
+        """How many times too tall letters are shown in an image of this size."""
+
+
+class BaseProcessor(Protocol):
+    """What turns texts and images into the inputs of a base."""
+
+    @property
+    def resolution(self) -> BaseResolution:
+        """The resolution in which images are shown."""
+
+    def unknown_characters(self, text: str) -> str:
+        """The characters of a text that the tokenizer cannot write."""
+
+    def text_ids(self, text: str) -> list[int]:
+        """The tokens of a text."""
+
+
 def check_for_base(
     dataset: Dataset,
-    encoder: "Processor",
+    processor: BaseProcessor,
     *,
     max_text_tokens: int | None,
     workers: int | None = None,
@@ -96,10 +114,10 @@ def check_for_base(
     """Run every check on a dataset, those of a base's tokenizer and resolution included."""
     return check(
         dataset,
-        unknown_characters=encoder.unknown_characters,
-        count_tokens=lambda text: len(encoder.text_ids(text)),
+        unknown_characters=processor.unknown_characters,
+        count_tokens=lambda text: len(processor.text_ids(text)),
         max_text_tokens=max_text_tokens,
-        distortion=encoder.resolution.distortion,
+        distortion=processor.resolution.distortion,
         workers=workers,
         progress=progress,
     )
