@@ -1,13 +1,27 @@
 """Groups stay whole, every split gets its share, and the same seed gives the same answer."""
 
 import random
+from collections import Counter
 from pathlib import PurePath
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsocr.data.splits import assign_groups, find_crossing, parse_fractions
+from dsocr.data.splits import (
+    SplitCandidate,
+    assign_balanced,
+    assign_groups,
+    compute_strata,
+    find_crossing,
+    group_candidates,
+    imbalance,
+    length_bounds,
+    parse_fractions,
+    parse_units,
+    script_of,
+)
 from dsocr.document import Split
 from dsocr.io.files import split_of_folder
 from tests.raising import raises_code
@@ -150,3 +164,150 @@ def test_folders_named_after_splits(folder: str, split: Split | None) -> None:
 def test_crossing_names_what_stands_in_two_splits() -> None:
     values = [("a", Split.TEST), ("a", Split.TRAIN), ("b", Split.TRAIN), (None, Split.TRAIN), (None, Split.TEST)]
     assert find_crossing(values) == {"a": [Split.TRAIN, Split.TEST]}
+
+
+def fact(text: str = "т", **known: str) -> SplitCandidate:
+    return SplitCandidate("p", "p.xml:1", text, **known)  # type: ignore[arg-type]
+
+
+def own_keys(one: SplitCandidate, units: str) -> set[str]:
+    return {next(one.keys(unit)) for unit in parse_units(units)}
+
+
+@pytest.mark.parametrize(
+    ("known", "units", "keys"),
+    [
+        pytest.param({"writer": "a", "page": "1"}, "writer", ("writer a",), id="the unit that is asked for"),
+        pytest.param({"page": "1"}, "writer", ("page 1",), id="where there is no writer, the page"),
+        pytest.param({"document": "d", "page": "1"}, "writer", ("document d",), id="before the page, the document"),
+        pytest.param({"document": "d", "page": "1"}, "page", ("page d/1",), id="two documents may have a page 1"),
+        pytest.param({}, "document", ("text т",), id="else the text"),
+        pytest.param({"writer": "a"}, "writer+text", ("writer a", "text т"), id="both"),
+        pytest.param({}, "writer+text", ("text т",), id="the same key once"),
+    ],
+)
+def test_a_sample_belongs_to_what_is_known_of_it(known: dict[str, str], units: str, keys: tuple[str, ...]) -> None:
+    assert own_keys(fact(**known), units) == set(keys)
+
+
+def test_texts_that_differ_in_spaces_only_are_one() -> None:
+    assert len(set(group_candidates([fact("а  б"), fact(" а б")], ["text"]))) == 1
+
+
+FACTS = st.lists(
+    st.builds(
+        fact,
+        st.sampled_from("абвгдежз"),
+        writer=st.sampled_from(["", "a", "b", "c", "d", "e"]),
+        page=st.sampled_from("12"),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(facts=FACTS)
+def test_joined_units_share_nothing_between_groups(facts: list[SplitCandidate]) -> None:
+    groups = group_candidates(facts, ["writer", "text"])
+    for one, its in zip(facts, groups, strict=True):
+        for other, others in zip(facts, groups, strict=True):
+            if its != others:
+                assert one.text != other.text
+                assert not one.writer or one.writer != other.writer
+
+
+@given(facts=FACTS)
+def test_joined_groups_are_no_larger_than_they_must_be(facts: list[SplitCandidate]) -> None:
+    """Whatever is in one group is reached from its first sample by steps over a shared key."""
+    groups, keys = (
+        group_candidates(facts, ["writer", "text"]),
+        [own_keys(fact, "writer+text") for fact in facts],
+    )
+    for group in set(groups):
+        places = [place for place, its in enumerate(groups) if its == group]
+        reached = keys[places[0]].copy()
+        for _ in places:
+            for place in places:
+                reached |= keys[place] if keys[place] & reached else set()
+        assert all(keys[place] <= reached for place in places)
+
+
+def test_a_unit_that_does_not_exist_is_an_error() -> None:
+    with raises_code("unknown-unit"):
+        parse_units("writer+line")
+
+
+@pytest.mark.parametrize(
+    ("text", "script"),
+    [
+        pytest.param("Ёлка № 5", "Cyrillic", id="digits and signs beside letters do not count"),
+        pytest.param("Noël", "Latin", id="accents"),
+        pytest.param("1905", "digits", id="digits alone"),
+        pytest.param("USB-кабель", "mixed", id="two scripts"),
+        pytest.param("— …", "other", id="no letters"),
+        pytest.param("λόγος", "other", id="another script"),
+        pytest.param("λ и λ", "mixed", id="another script and Cyrillic"),
+    ],
+)
+def test_scripts(text: str, script: str) -> None:
+    assert script_of(text) == script
+
+
+def test_length_buckets_hold_about_as_many_texts_each() -> None:
+    assert length_bounds(range(100)) == [20, 40, 60, 80]
+    assert length_bounds([7] * 50) == [7], "equal lengths are one bucket"
+    assert length_bounds([]) == []
+
+
+def test_every_text_has_one_length_and_one_script() -> None:
+    assert compute_strata(["а", "bb", "333", "", "дд e"]).sum(axis=1).tolist() == [2] * 5
+
+
+def test_unevenness_is_none_where_splits_are_alike_and_whole_where_they_share_nothing() -> None:
+    alike = compute_strata(["а", "aaaaaa"] * 4)
+    assert imbalance(alike, np.array([0, 0, 1, 1] * 2)) == 0
+    apart = imbalance(alike, np.array([0, 1] * 4))
+    assert apart == pytest.approx(2), "lengths and scripts, half the whole away in each of two splits"
+
+
+def hands(seed: int) -> tuple[list[str], list[str]]:
+    """Lines by 40 writers: a quarter of them write short lines, a quarter Latin ones."""
+    draw = random.Random(seed)
+    groups, texts = [], []
+    for writer in range(40):
+        length, letter = (3, 40)[writer % 4 > 0], "яn"[writer % 4 == 1]
+        for _ in range(draw.randint(5, 40)):
+            groups.append(f"w{writer}")
+            texts.append(letter * (length + draw.randint(0, 9)))
+    return groups, texts
+
+
+def test_alike_splits_are_nearer_to_the_whole_and_no_farther_from_the_fractions() -> None:
+    before = after = 0.0
+    for seed in range(5):
+        groups, texts = hands(seed)
+        plain = assign_groups(Counter(groups), EIGHT_ONE_ONE, seed)
+        alike = assign_balanced(groups, texts, EIGHT_ONE_ONE, seed)
+        assert off(alike, groups) <= off(plain, groups)
+        before += imbalance(compute_strata(texts), np.array([plain[group] for group in groups]))
+        after += imbalance(compute_strata(texts), np.array([alike[group] for group in groups]))
+    assert after < 0.7 * before
+
+
+def off(assigned: dict[str, Split], groups: list[str]) -> float:
+    """The squared distance of the sizes to the fractions."""
+    filled = Counter(assigned[group] for group in groups)
+    return sum((filled[split] - EIGHT_ONE_ONE[split] * len(groups)) ** 2 for split in Split)
+
+
+def test_the_same_seed_draws_the_same_whatever_the_order() -> None:
+    groups, texts = hands(1)
+    order = random.Random(3).sample(range(len(groups)), len(groups))
+    shuffled = [groups[place] for place in order], [texts[place] for place in order]
+    assert assign_balanced(*shuffled, EIGHT_ONE_ONE, 1) == assign_balanced(groups, texts, EIGHT_ONE_ONE, 1)
+
+
+def test_held_groups_do_not_move() -> None:
+    groups, texts = hands(2)
+    held = {"w0": Split.TEST, "w1": Split.VALIDATION}
+    assert assign_balanced(groups, texts, EIGHT_ONE_ONE, 1, fixed=held).items() >= held.items()
