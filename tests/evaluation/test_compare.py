@@ -70,6 +70,9 @@ def test_a_loop_of_one_writer_does_not_hide_that_all_others_are_better() -> None
     loop = scored((TEXT, "да " * 5000), writers=["w0"])
     (difference,) = compare([System("a", loop + lines[1:]), System("b", read([2, 3] * 7, names))]).differences
     assert (difference.verdict, difference.interval.bounds) == ("better", None)
+    mixed = System("b", read([4, 6] * 7, names))
+    (difference,) = compare([System("a", loop + read([5] * 14, names)[1:]), mixed]).differences
+    assert (difference.verdict, difference.interval.bounds) == ("unclear", None), "without an interval the test decides"
 
 
 def test_lines_and_writers_are_listed_by_how_much_they_changed() -> None:

@@ -108,7 +108,7 @@ def point(samples: int, cer: float, lines: int = 40, *, writers: int | None = No
 FALLING = [point(100, 0.30), point(200, 0.22), point(400, 0.165), point(800, 0.125)]
 
 
-def test_a_forecast_answers_in_sentences_and_json() -> None:
+def test_a_forecast_as_text_and_json() -> None:
     forecast = Forecast.compute("validation", FALLING[::-1], more=[300, 800], targets=[0.1])
     more, further, target, check = forecast.sentences()
     assert more.startswith("about 300 more lines -> CER 11.")

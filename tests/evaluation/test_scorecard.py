@@ -76,7 +76,7 @@ def test_a_card_of_the_previous_format_is_read() -> None:
 
 
 def test_the_guide_explains_every_key() -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "guide" / "scorecard.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[2] / "docs" / "reference" / "scorecard.md").read_text(encoding="utf-8")
     names = {*schema()["properties"], *schema()["properties"]["profiles"]["required"]}
     for part in ("score", "averages", "characters", "line"):
         names |= set(schema()["$defs"][part]["properties"])

@@ -209,8 +209,15 @@ def test_a_few_similar_gains_do_not_make_the_interval_narrow() -> None:
     )
     assert few[1] - few[0] > 0.3
     assert many[1] - many[0] < 0.03
-    low, high = bounds_of(difference_interval(paired([5, 4, 6, 3, 5, 4, 7, 5], [2, 3, 3, 1, 2, 2, 3, 3])))
-    assert low < -20 / 80 < high < 0
+    lines = bounds_of(difference_interval(paired([5.0] * 200, [2.0, *[2.1] * 199], [n // 40 for n in range(200)])))
+    assert lines[1] - lines[0] > 0.1, "writers differ, however many lines they have"
+
+
+def test_the_interval_of_a_difference_leans_towards_large_gains() -> None:
+    """The harder the writer, the larger the gain."""
+    low, high = bounds_of(difference_interval(paired([10, 8, 12, 6, 9, 11, 7, 10], [4, 3, 5, 3, 3, 4, 2, 5])))
+    assert low < -44 / 80 < high < 0
+    assert (low + high) / 2 < -44 / 80 - 0.01
 
 
 @pytest.mark.parametrize(
@@ -262,6 +269,8 @@ def test_many_clusters_are_tested_as_by_scipy_and_reproducibly() -> None:
     ours = permutation_test(paired([*first], [*second]))
     assert not ours.exact
     assert ours.p == pytest.approx(theirs.pvalue, abs=0.015)
+    certain = permutation_test(paired([5.0] * 40, [1.0] * 40))
+    assert certain.p == certain.smallest_p == 1 / 10_001, "the observed assignment counts as one more"
     many = paired([*random.integers(0, 9, 2500)], [*random.integers(0, 7, 2500)])
     assert permutation_test(many, seed=3) == permutation_test(many, seed=3)
 

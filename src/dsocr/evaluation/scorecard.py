@@ -306,7 +306,7 @@ def _describe_uncertainty(score: Score) -> Iterator[str]:
     if interval.high - interval.low > 2 * WIDE_INTERVAL * score.cer.rate:
         yield f"That is wide: {clusters} are too few to know the CER to within a quarter of its value."
     if unit == "page":
-        yield f"Fewer than {MIN_CLUSTERS} writers are known, so this says nothing about other writers."
+        yield f"Fewer than {MIN_CLUSTERS} writers are known, so this does not hold for other writers."
     if unit == "line":
         yield (
             f"Fewer than {MIN_CLUSTERS} writers and {MIN_CLUSTERS} pages are known, so lines are treated as "
