@@ -23,7 +23,7 @@ from unittest.mock import patch
 
 from PIL import Image
 
-from dsocr.inference.inputs import BUILT_IN, InputPage, Opening, choose_segmenter, find_pages
+from dsocr.inference.inputs import BUILT_IN, InputPage, PagePreparer, choose_segmenter, find_pages
 from dsocr.inference.pages import ReadingJournal
 from dsocr.io.processes import Workers
 from dsocr.runs import RunFolder
@@ -55,12 +55,12 @@ class Waiting:
 def in_turn(
     groups: Iterable[Sequence[InputPage]], _: Workers, make: Callable[[InputPage], object]
 ) -> Iterator[list[object]]:
-    """What `made_ahead` gives, made here when it is asked for."""
+    """What `prefetch` gives, made here when it is asked for."""
     for group in groups:
         yield [make(page) for page in group]
 
 
-def seconds_of(pages: Sequence[InputPage], opening: Opening, reader: "ImageReader", folder: Path) -> float:
+def seconds_of(pages: Sequence[InputPage], opening: PagePreparer, reader: "ImageReader", folder: Path) -> float:
     """How long it takes to read the pages into a new journal."""
     from dsocr.inference.pages import read_into, read_locally
 
@@ -89,7 +89,7 @@ def main() -> None:
     torch.set_num_threads(1)
     print(told(machine()))
     reader = Waiting(given.line_ms / 1000) if given.run is None else Reader.of_run(RunFolder.open(given.run))
-    opening = Opening("line", choose_segmenter(BUILT_IN), replace_texts=True)
+    opening = PagePreparer("line", choose_segmenter(BUILT_IN), replace_texts=True)
     with tempfile.TemporaryDirectory() as name, find_pages([given.pages], Path(name) / "unpacked") as found:
         pages = found.pages[: given.most]
         began = time.perf_counter()
@@ -97,7 +97,7 @@ def main() -> None:
         print(f"{len(pages)} pages, {lines} lines; opening alone takes {time.perf_counter() - began:.1f} s")
         ratios = []
         for place in range(given.rounds):
-            with patch("dsocr.inference.pages.made_ahead", in_turn):
+            with patch("dsocr.inference.pages.prefetch", in_turn):
                 before = seconds_of(pages, opening, reader, Path(name))
             after = seconds_of(pages, opening, reader, Path(name))
             ratios.append(before / after)

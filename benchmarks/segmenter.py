@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw
 from dsocr.data.segment import segment
 from dsocr.document import Outline, Page
 from dsocr.errors import DataError
-from dsocr.formats import choose_format
+from dsocr.formats import detect_format
 from dsocr.images import open_image
 from measuring import append_json, peak_resident
 
@@ -76,7 +76,7 @@ def main() -> None:
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []
     images = [
-        image for image in choose_format(given.folder, None, {}).read(given.folder, {}) if isinstance(image, Page)
+        image for image in detect_format(given.folder, None, {}).read(given.folder, {}) if isinstance(image, Page)
     ]
     for image in images[: given.limit]:
         page = open_image(image.image)

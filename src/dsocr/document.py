@@ -1,4 +1,4 @@
-"""The nouns of the domain: a sample and the split it belongs to."""
+"""Pages, lines and samples: the types that every format reads into and writes from."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -8,6 +8,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dsocr.errors import DataError
+
+Unit = Literal["line", "region", "page"]
+"""What a sample shows."""
+
+Point = tuple[int, int]
+Box = tuple[int, int, int, int]
+"""Left, top, right, bottom in pixels; right and bottom are exclusive."""
+
+NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 
 
 class Split(StrEnum):
@@ -20,7 +29,7 @@ class Split(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PackedImage:
-    """An image file that lies in a row of a Parquet file, the first row being 0."""
+    """An image file inside a row of a Parquet file; rows count from 0."""
 
     file: Path
     row: int
@@ -31,12 +40,12 @@ class PackedImage:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One image with its transcription: a line, a region or a page.
+    """An image of a line, a region or a page, with its transcription.
 
-    `id` is unique in its dataset and survives renumbering (the image's path inside the dataset folder, with forward
-    slashes). `writer`, `page`, `document` and `source` are None where they are not known. `geometry` tells where on the
-    page the image was cut: any of `bbox` (left, top, right, bottom; page pixels), `polygon` and `baseline` (lists of
-    [x, y]). `fold` counts from 1, in datasets that have folds.
+    `id` is unique in the dataset and does not depend on the order of samples: it is the image's path inside the
+    dataset folder, with forward slashes. `writer`, `page`, `document` and `source` are None where unknown. `geometry`
+    says where on the page the image was cut: any of `bbox` (left, top, right, bottom in page pixels), `polygon` and
+    `baseline` (lists of [x, y]). `fold` counts from 1 in datasets that have folds.
     """
 
     id: str
@@ -51,18 +60,8 @@ class Sample:
     geometry: dict[str, Any] = field(default_factory=dict)
 
 
-NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
-
-Unit = Literal["line", "region", "page"]
-"""What a sample is an image of."""
-
-Point = tuple[int, int]
-Box = tuple[int, int, int, int]
-"""Left, top, right, bottom; right and bottom lie outside."""
-
-
 class SkipReason(StrEnum):
-    """Why something of the source is not in the dataset."""
+    """Why an item of the source is not in the dataset."""
 
     NO_TEXT = "no text"
     NO_TRANSCRIPTION = "image without transcription"
@@ -83,14 +82,14 @@ class SkipReason(StrEnum):
 
     @property
     def is_fault(self) -> bool:
-        """False for what is merely not transcribed yet or not wanted; `strict` stops at the first fault."""
+        """False for items that are just not transcribed yet or not wanted; `strict` stops at the first fault."""
         not_wanted = {SkipReason.STRUCK, SkipReason.UNCLEAR, SkipReason.SUPERSEDED}
         return self not in {SkipReason.NO_TEXT, SkipReason.NO_TRANSCRIPTION, SkipReason.GAP} | not_wanted
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """One thing of the source that is not in the dataset; `where` is inside the source, `file` or `file:line`."""
+    """An item of the source that is not in the dataset; `where` is its place in the source, `file` or `file:line`."""
 
     reason: SkipReason
     where: str
@@ -99,14 +98,14 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """How a source was read, where it could have been read otherwise; stands in the card."""
+    """A message about how a source was read, for the dataset card."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """Where a line stands on its image, in pixels; `polygon` is empty where only a box is known."""
+    """The place of a line or region on its image, in pixels; `polygon` is empty where only the box is known."""
 
     box: Box
     polygon: tuple[Point, ...] = ()
@@ -114,19 +113,22 @@ class Outline:
 
     @classmethod
     def of_polygon(cls, polygon: tuple[Point, ...], baseline: tuple[Point, ...] = ()) -> "Outline":
-        """An outline whose box is the polygon's own; fewer than three points are a box and no more."""
+        """Return the outline of a polygon with its bounding box; fewer than three points are just a box."""
         return cls(bounds(polygon), polygon if len(polygon) >= 3 else (), baseline)
 
     def scaled(self, across: float, down: float) -> "Outline":
-        """The same outline on the image at another size."""
+        """Return the same outline on the image at another size."""
         left, top, right, bottom = self.box
         box = (round(left * across), round(top * down), round(right * across), round(bottom * down))
-        return Outline(box, _scaled(self.polygon, across, down), _scaled(self.baseline, across, down))
+        polygon, baseline = (
+            tuple((round(x * across), round(y * down)) for x, y in points) for points in (self.polygon, self.baseline)
+        )
+        return Outline(box, polygon, baseline)
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Lines of a page that belong together; `id` is its own on its page."""
+    """A group of lines of a page; `id` is unique on the page."""
 
     id: str
     outline: Outline | None = None
@@ -134,28 +136,48 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A transcription and where it stands on its image; without an outline it is the whole image's.
+    """A transcription and its place on the image; without an outline it is the text of the whole image.
 
-    `place` counts the lines of its file in the file's order, from 0, and `id` is what the file calls it, where either
-    is known.
+    `index` counts the lines of a file in the file's order, from 0, and `id` is the file's own name for the line.
+    `where` is the line's place in the source, for messages. `prediction` holds what the model said about the text it
+    read, as in JSON lines (`confidence`, `words`, `characters`, `flags`, ...); None for a text that no model has read.
     """
 
     text: str
     where: str
     outline: Outline | None = None
     region: Region | None = None
-    place: int | None = None
+    index: int | None = None
     id: str = ""
+    prediction: Mapping[str, Any] | None = field(default=None, hash=False)
+
+    @property
+    def confidence(self) -> float | None:
+        """The model's confidence in the line, 0-1; None where unknown."""
+        known = (self.prediction or {}).get("confidence")
+        return float(known) if isinstance(known, int | float) else None
+
+    @property
+    def word_confidences(self) -> dict[int, float]:
+        """The confidence of each word, by the index of its first character."""
+        return {word["start"]: word["confidence"] for word in (self.prediction or {}).get("words", ())}
+
+    @property
+    def character_confidences(self) -> list[float]:
+        """The confidence of each character; empty where unknown."""
+        return list((self.prediction or {}).get("characters", ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An image with the lines on it, in reading order: the unit of work of `prepare`, independent of all others.
+    """An image and its lines in reading order: what `prepare` processes independently of all other pages.
 
-    `name` is the path inside the source, without suffix, that `writer` and `page` patterns are searched in. `size` is
-    the one the outlines were drawn for, where the source says it. `columns` is the row of a table, as it stood.
-    `content` reads the image's bytes where it is not a file of its own but stands inside `image`. `skipped` are lines
-    that were left out already, so that nobody takes the others for the whole page.
+    `name` is the path inside the source without suffix, which `writer` and `page` patterns are matched against.
+    `where` is the page's place in the source, for messages. `size` is the width and height that the outlines were drawn
+    for, if the source says. `columns` is the row of a table, unchanged. `content` reads the bytes of an image that is
+    not a file of its own but part of the file `image`; `number` counts the pages of a PDF file from 1. `skipped` are
+    lines that cannot be used, so that the others are not taken for the whole page. `xml` is the ALTO or PAGE file that
+    describes the page. `unit` is "line" for the image of a single line.
     """
 
     image: Path
@@ -169,25 +191,53 @@ class Page:
     split: Split | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     content: Callable[[], bytes] | None = None
+    number: int = 0
     skipped: tuple[Line, ...] = ()
+    xml: Path | None = None
+    unit: Literal["line", "page"] = "page"
+
+    @property
+    def transcribed_lines(self) -> tuple[Line, ...]:
+        """The lines that have a text."""
+        return tuple(line for line in self.lines if line.text)
+
+    def visible_box(self, line: Line) -> Box:
+        """Return the part of a line's box inside the image; the whole image for a line without an outline."""
+        assert self.size is not None
+        width, height = self.size
+        left, top, right, bottom = line.outline.box if line.outline else (0, 0, width, height)
+        return max(left, 0), max(top, 0), min(right, width), min(bottom, height)
 
 
 Item = Page | Skipped | Note
-"""What a source yields."""
+"""What reading a source yields."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessingStep:
+    """How texts were made: the program and its version, what it did, its settings, and when (ISO 8601)."""
+
+    software: str
+    version: str
+    description: str
+    settings: str
+    date: str
 
 
 def bounds(points: Iterable[Point]) -> Box:
-    """The smallest box around points, the outermost pixels included."""
+    """Return the smallest box that includes all points."""
     across, down = zip(*points, strict=True)
     return min(across), min(down), max(across) + 1, max(down) + 1
 
 
-def _scaled(points: tuple[Point, ...], across: float, down: float) -> tuple[Point, ...]:
-    return tuple((round(x * across), round(y * down)) for x, y in points)
+def bounds_of_boxes(boxes: Iterable[Box]) -> Box:
+    """Return the smallest box around boxes."""
+    left, top, right, bottom = zip(*boxes, strict=True)
+    return min(left), min(top), max(right), max(bottom)
 
 
 def parse_points(text: str | None) -> tuple[Point, ...]:
-    """Points written `x,y x,y` or `x y x y`; decimals are rounded, and an odd number of numbers is an error."""
+    """Parse points written `x,y x,y` or `x y x y`, rounded; an odd number of coordinates is an error."""
     numbers = [round(float(number)) for number in NUMBER.findall(text or "")]
     if len(numbers) % 2:
         raise DataError(f"an odd number of coordinates: {(text or '')[:60]!r}")
@@ -195,5 +245,25 @@ def parse_points(text: str | None) -> tuple[Point, ...]:
 
 
 def format_points(points: Iterable[Point]) -> str:
-    """Points as PAGE XML writes them, `x,y x,y`; empty for none."""
+    """Format points as PAGE XML does, `x,y x,y`; empty for none."""
     return " ".join(f"{x},{y}" for x, y in points)
+
+
+def word_boxes(text: str, box: Box | None) -> list[tuple[str, int, Box | None]]:
+    """Split a line into words: each with the index of its first character and its estimated box.
+
+    Words share the width of the line's box by their number of characters.
+    """
+    words: list[tuple[str, int, Box | None]] = []
+    start = 0
+    for word in text.split():
+        start = text.index(word, start)
+        end = start + len(word)
+        place = None
+        if box is not None:
+            left, top, right, bottom = box
+            width = right - left
+            place = (left + round(start / len(text) * width), top, left + round(end / len(text) * width), bottom)
+        words.append((word, start, place))
+        start = end
+    return words

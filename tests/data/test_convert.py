@@ -15,7 +15,7 @@ from dsocr.data.convert import convert
 from dsocr.data.prepare import prepare
 from dsocr.document import Page, SkipReason
 from dsocr.errors import DataError
-from dsocr.formats import TARGETS, choose_format
+from dsocr.formats import TARGET_FORMATS, detect_format
 from dsocr.images import decode_image
 from tests.data.making import alto, alto_line, pair, picture, write, write_pages
 from tests.data.making_sources import SOURCES
@@ -33,7 +33,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", TARGET_FORMATS)
 def test_the_same_source_gives_the_same_bytes(target: str, tmp_path: Path) -> None:
     SOURCES["alto"](tmp_path / "source")
     first, second = (contents(convert(tmp_path / "source", tmp_path / out, to=target).output) for out in ("a", "b"))
@@ -64,7 +64,7 @@ def test_a_text_that_a_format_cannot_hold_is_skipped(target: str, text: str, tmp
     assert not (tmp_path / "strict").exists()
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", TARGET_FORMATS)
 def test_names_with_half_characters_are_escaped(target: str, tmp_path: Path) -> None:
     picture(tmp_path / "source" / "a.png")
     row = {"image": "a.png", "text": "да", "writer": "Анна \ud800", "page": "\udc00", "note\ud800": "\ud801"}
@@ -72,7 +72,7 @@ def test_names_with_half_characters_are_escaped(target: str, tmp_path: Path) -> 
     assert convert(tmp_path / "source", tmp_path / "out", to=target).conversion.lines == 1
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", TARGET_FORMATS)
 def test_what_is_bad_is_counted_and_listed(target: str, pages: Path, tmp_path: Path) -> None:
     write(pages / "bad.xml", "<alto><Layout>")
     write(pages / "gone.xml", alto(alto_line("т"), image="gone.png"))
@@ -141,7 +141,7 @@ def test_a_line_of_a_page_and_an_image_of_its_name_stay_apart(target: str, tmp_p
         picture(tmp_path / "source" / f"{name}.png")
     write(tmp_path / "source" / "t.tsv", "image\ttext\tbbox\np.png\tline\t10,10 61,31\nP_0001.png\twhole\t\n")
     out = convert(tmp_path / "source", tmp_path / "out", to=target).output
-    again = [item for item in choose_format(out, None, {}).read(out, {}) if isinstance(item, Page)]
+    again = [item for item in detect_format(out, None, {}).read(out, {}) if isinstance(item, Page)]
     contents = {item.lines[0].text: item.content() if item.content else item.image.read_bytes() for item in again}
     sizes = {text: decode_image(content, name=text).image.size for text, content in contents.items()}
     assert sizes == {"line": (51, 21), "whole": (100, 50)}
@@ -248,7 +248,7 @@ def test_progress_is_reported_after_each_image(pages: Path, tmp_path: Path) -> N
     assert calls == [(1, 2), (2, 2)]
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", TARGET_FORMATS)
 def test_the_command_says_what_it_made_and_what_is_next(target: str, pages: Path, tmp_path: Path) -> None:
     write(pages / "bad.xml", "<alto><Layout>")
     done = CliRunner().invoke(app, ["convert", str(pages), "-o", str(tmp_path / "out"), "--to", target])
@@ -262,7 +262,7 @@ def test_the_command_says_what_it_made_and_what_is_next(target: str, pages: Path
 
 def test_the_command_lists_the_targets() -> None:
     option = next(option for option in typer.main.get_command(app).commands["convert"].params if option.name == "to")  # type: ignore[attr-defined]
-    assert all(target in str(option.help) for target in TARGETS)
+    assert all(target in str(option.help) for target in TARGET_FORMATS)
 
 
 def test_quiet_prints_the_result_only(pages: Path, tmp_path: Path) -> None:

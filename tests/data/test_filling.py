@@ -3,19 +3,19 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
+from dsocr.document import Line, ProcessingStep
 from dsocr.errors import DataError
-from dsocr.formats import alto, page
-from dsocr.formats.alto import Fill
-from dsocr.formats.fill import Step, fill_markup
-from dsocr.formats.xml import parse_xml
+from dsocr.formats.alto import fill_alto
+from dsocr.formats.filled import fill_xml, parse_xml_page
 
-STEP = Step("dsocr", "1.2", "handwriting read", "run mine; unit line", "2026-01-02T03:04:05+00:00")
+STEP = ProcessingStep("dsocr", "1.2", "handwriting read", "run mine; unit line", "2026-01-02T03:04:05+00:00")
 
 ALTO = """<?xml version='1.0' encoding="UTF-8"?>
 <!-- eScriptorium -->
@@ -64,16 +64,19 @@ PAGE = """<?xml version="1.0" encoding="UTF-8"?>
 def texts(raw: bytes, folder: Path) -> list[str]:
     """The texts of the lines, in the file's order."""
     (folder / "x.xml").write_bytes(raw)
-    root = parse_xml(folder / "x.xml")
-    describe = alto.describe_page if "alto" in etree.QName(root).localname else page.describe_page
-    return [line.text for line in sorted(describe(root).lines, key=lambda line: line.place)]
+    return [line.text for line in sorted(parse_xml_page(folder / "x.xml").lines, key=lambda line: line.index or 0)]
+
+
+def read(text: str, confidence: float | None = None, **details: Any) -> Line:
+    """A line as a model has read it."""
+    return Line(text, "x.xml", prediction={"confidence": confidence, **details})
 
 
 @pytest.mark.parametrize("document", [ALTO, PAGE], ids=["alto", "page"])
 def test_texts_come_back_and_all_else_is_byte_equal(document: str, tmp_path: Path) -> None:
     raw = document.encode()
-    fills = {0: Fill('мама & <папа> "ё"', 0.5), 1: Fill("строка", 1.0), 2: Fill("три")}
-    filled = fill_markup(raw, fills)
+    fills = {0: read('мама & <папа> "ё"', 0.5), 1: read("строка", 1.0), 2: read("три")}
+    filled = fill_xml(raw, fills)
     assert texts(filled, tmp_path)[:3] == [fill.text for fill in fills.values()]
     # What was put in is taken out again by hand, and what was there is left.
     inserted = re.compile(
@@ -90,20 +93,20 @@ def test_texts_come_back_and_all_else_is_byte_equal(document: str, tmp_path: Pat
 
 
 def test_confidences_are_written(tmp_path: Path) -> None:
-    assert b'WC="0.2500"' in fill_markup(ALTO.encode(), {3: Fill("слово", 0.25)})
-    assert b'conf="0.2500"' in fill_markup(PAGE.encode(), {0: Fill("слово", 0.25)})
+    assert b'WC="0.2500"' in fill_xml(ALTO.encode(), {3: read("слово", 0.25)})
+    assert b'conf="0.2500"' in fill_xml(PAGE.encode(), {0: read("слово", 0.25)})
 
 
-SURE = Fill("да нет", 0.9, None, {0: 0.75}, (1.0, 0.94, 0.9, 0.85, 0.31, 0.02))
+SURE = read("да нет", 0.9, words=[{"start": 0, "confidence": 0.75}], characters=(1.0, 0.94, 0.9, 0.85, 0.31, 0.02))
 
 
 def test_a_string_of_a_whole_line_says_how_sure_the_line_is_and_each_character() -> None:
-    told = fill_markup(ALTO.encode(), {1: SURE}).decode()
+    told = fill_xml(ALTO.encode(), {1: SURE}).decode()
     assert '<String WC="0.9000" CC="0 0 1 1 6 9"   CONTENT="да нет"\n          HPOS="10"></String>' in told
 
 
 def test_a_line_that_was_written_in_words_is_written_in_words_again(tmp_path: Path) -> None:
-    filled = fill_markup(ALTO.encode(), {3: SURE})
+    filled = fill_xml(ALTO.encode(), {3: SURE})
     assert (
         '<String CONTENT="да" HPOS="1" VPOS="1" WIDTH="3" HEIGHT="9" WC="0.7500" CC="0 0"/>'
         '<SP HPOS="4" VPOS="1" WIDTH="1" HEIGHT="9"/>'
@@ -121,7 +124,7 @@ def test_a_line_that_was_written_in_words_is_written_in_words_again(tmp_path: Pa
     ],
 )
 def test_white_space_that_words_would_lose_stays(text: str, tmp_path: Path) -> None:
-    filled = fill_markup(ALTO.encode(), {2: Fill(text)}, in_words=True)
+    filled = fill_alto(ALTO.encode(), {2: read(text)}, words=True)
     assert etree.fromstring(filled).xpath("string(//*[@ID='three']/*/@CONTENT)") == text
 
 
@@ -135,13 +138,13 @@ def test_white_space_that_words_would_lose_stays(text: str, tmp_path: Path) -> N
 )
 def test_words_of_a_line_without_a_place_have_none(place: str) -> None:
     raw = ALTO.replace('HPOS="1" VPOS="1" WIDTH="9" HEIGHT="9"', place).encode()
-    assert '<String CONTENT="да"/><SP/><String CONTENT="нет"/>'.encode() in fill_markup(raw, {3: Fill("да нет")})
+    assert '<String CONTENT="да"/><SP/><String CONTENT="нет"/>'.encode() in fill_xml(raw, {3: read("да нет")})
 
 
 @given(st.text("аб <&", min_size=1, max_size=20))
 def test_words_are_read_back_as_the_text_they_were(text: str) -> None:
     tidy = " ".join(text.split())
-    root = etree.fromstring(fill_markup(ALTO.encode(), {place: Fill(tidy, 0.5) for place in range(4)}, in_words=True))
+    root = etree.fromstring(fill_alto(ALTO.encode(), {place: read(tidy, 0.5) for place in range(4)}, words=True))
     for line in root.iter("{*}TextLine") if tidy else ():
         parts = line.iterchildren("{*}String", "{*}SP")
         assert "".join(str(part.get("CONTENT", " ")) for part in parts) == tidy
@@ -149,18 +152,18 @@ def test_words_are_read_back_as_the_text_they_were(text: str) -> None:
 
 def test_nothing_to_fill_leaves_the_file(tmp_path: Path) -> None:
     for document in (ALTO, PAGE):
-        assert fill_markup(document.encode(), {}, STEP) == document.encode()
+        assert fill_xml(document.encode(), {}, STEP) == document.encode()
 
 
 def test_the_step_is_told_once_a_file_and_under_an_id_of_its_own() -> None:
-    once = fill_markup(ALTO.encode(), {0: Fill("а")}, STEP)
-    twice = fill_markup(once, {1: Fill("б")}, STEP)
+    once = fill_xml(ALTO.encode(), {0: read("а")}, STEP)
+    twice = fill_xml(once, {1: read("б")}, STEP)
     assert twice.count(b"<Processing ") == 2
     assert b'ID="dsocr"' in twice
     assert b'ID="dsocr-2"' in twice
     assert b"<processingStepSettings>run mine; unit line</processingStepSettings>" in twice
-    assert b'<pc:MetadataItem type="processingStep" name="handwriting read"' in fill_markup(
-        PAGE.encode(), {0: Fill("а")}, STEP
+    assert b'<pc:MetadataItem type="processingStep" name="handwriting read"' in fill_xml(
+        PAGE.encode(), {0: read("а")}, STEP
     )
 
 
@@ -176,14 +179,14 @@ def test_the_step_is_told_once_a_file_and_under_an_id_of_its_own() -> None:
 def test_the_encoding_stays(encoding: str, tmp_path: Path) -> None:
     declared = encoding.removesuffix("-sig")
     raw = re.sub("encoding=.UTF-8.", f'encoding="{declared}"', ALTO).encode(encoding)
-    filled = fill_markup(raw, {0: Fill("Щука")})
+    filled = fill_xml(raw, {0: read("Щука")})
     assert texts(filled, tmp_path)[0] == "Щука"
     assert filled[:4] == raw[:4]
 
 
 def test_line_ends_stay() -> None:
     raw = ALTO.replace("\n", "\r\n").encode()
-    filled = fill_markup(raw, {0: Fill("а")})
+    filled = fill_xml(raw, {0: read("а")})
     assert filled.count(b"\r\n") == raw.count(b"\r\n") + 1
     assert b"\n" not in filled.replace(b"\r\n", b"")
 
@@ -201,13 +204,13 @@ def test_line_ends_stay() -> None:
 )
 def test_what_cannot_be_filled_is_told(raw: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        fill_markup(raw, {0: Fill("а")})
+        fill_xml(raw, {0: read("а")})
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=20))
 def test_any_text_comes_back_but_for_what_xml_cannot_hold(text: str) -> None:
     for document in (ALTO, PAGE):
-        root = etree.fromstring(fill_markup(document.encode(), {0: Fill(text)}))
+        root = etree.fromstring(fill_xml(document.encode(), {0: read(text)}))
         found = root.xpath("string((//@CONTENT | //*[local-name()='Unicode'])[1])")
         legal = all(letter in "\t\n\r" or " " <= letter <= "\ud7ff" or letter >= "\ue000" for letter in text)
         if legal and not {"\ufffe", "\uffff"} & set(text):
@@ -217,7 +220,7 @@ def test_any_text_comes_back_but_for_what_xml_cannot_hold(text: str) -> None:
 def test_a_word_that_was_parted_is_not_told_of_another_text() -> None:
     parted = ALTO.replace('WC="0.1"', 'WC="0.1" SUBS_TYPE="HypPart1" SUBS_CONTENT="каранда"')
     assert parted != ALTO
-    assert b"SUBS_" not in fill_markup(parted.encode(), {1: Fill("строка")})
+    assert b"SUBS_" not in fill_xml(parted.encode(), {1: read("строка")})
 
 
 @pytest.mark.parametrize(
@@ -245,7 +248,7 @@ def test_a_word_that_was_parted_is_not_told_of_another_text() -> None:
 )
 def test_tags_of_places_in_the_former_text_go_with_it(before: str, after: str) -> None:
     document = PAGE.replace('<pc:TextLine id="two">', f'<pc:TextLine id="two"{before}>')
-    filled = fill_markup(document.replace("<pc:Unicode></", "<pc:Unicode>было</").encode(), {1: Fill("стало")})
+    filled = fill_xml(document.replace("<pc:Unicode></", "<pc:Unicode>было</").encode(), {1: read("стало")})
     expected = PAGE.replace('<pc:TextLine id="two">', f'<pc:TextLine id="two"{after}>')
     assert filled.decode() == expected.replace("<pc:Unicode></", "<pc:Unicode>стало</")
 
@@ -253,9 +256,9 @@ def test_tags_of_places_in_the_former_text_go_with_it(before: str, after: str) -
 def test_tags_of_places_in_a_text_stay_where_it_is_the_same_and_on_other_lines() -> None:
     tagged = '<pc:TextLine custom="textStyle {offset:0; length:3;}"'
     document = PAGE.replace("<pc:TextLine", tagged).replace("<pc:Unicode></", "<pc:Unicode>мы &amp; вы</")
-    filled = fill_markup(document.encode(), {1: Fill("мы & вы")}).decode()
+    filled = fill_xml(document.encode(), {1: read("мы & вы")}).decode()
     assert filled == document
-    filled = fill_markup(document.encode(), {0: Fill("другая")}).decode()
+    filled = fill_xml(document.encode(), {0: read("другая")}).decode()
     assert filled.count("textStyle") == 2
 
 
@@ -297,21 +300,21 @@ def region_text(raw: bytes) -> list[str]:
     ],
 )
 def test_a_region_says_what_its_lines_say(text: str, lines: list[str], fills: dict[int, str], becomes: str) -> None:
-    filled = fill_markup(region(text, *lines).encode(), {place: Fill(new, 0.5) for place, new in fills.items()})
+    filled = fill_xml(region(text, *lines).encode(), {place: read(new, 0.5) for place, new in fills.items()})
     assert region_text(filled) == [becomes]
 
 
 def test_a_region_s_lines_are_told_in_reading_order_and_its_former_readings_go() -> None:
     more = '\n<TextEquiv index="1"><Unicode>в</Unicode></TextEquiv>'
     raw = region("а\nб", "б", "а", orders=[1, 0], more=more).encode()
-    filled = fill_markup(raw, {0: Fill("б"), 1: Fill("<я>")})
+    filled = fill_xml(raw, {0: read("б"), 1: read("<я>")})
     assert region_text(filled) == ["<я>\nб"]
     assert b"conf" not in filled, "how sure the former text was"
     assert b'<TextStyle fontSize="9"/>' in filled
 
 
 def test_a_region_without_a_text_gets_none() -> None:
-    assert region_text(fill_markup(region(None, "а", "б").encode(), {0: Fill("в")})) == []
+    assert region_text(fill_xml(region(None, "а", "б").encode(), {0: read("в")})) == []
 
 
 def test_of_nested_regions_and_cells_those_around_a_filled_line_follow_it() -> None:
@@ -319,7 +322,7 @@ def test_of_nested_regions_and_cells_those_around_a_filled_line_follow_it() -> N
     regions = [drawn.format(tag, id_, drawn.format("TextLine", id_, "")) for tag, id_ in NESTED]
     raw = region("a b", more="").replace("<TextEquiv conf", f"{''.join(regions[:2])}<TextEquiv conf")
     raw = raw.replace("</Page>", f'<TableRegion id="t"><Coords points="1,1 9,1 9,9"/>{regions[2]}</TableRegion></Page>')
-    filled = fill_markup(raw.encode(), {1: Fill("в")})
+    filled = fill_xml(raw.encode(), {1: read("в")})
     assert etree.fromstring(filled).xpath("//*[local-name()='Unicode']/text()") == [*"aa", *"вв", "a\nв", *"cc"]
-    filled = fill_markup(raw.encode(), {2: Fill("г")})
+    filled = fill_xml(raw.encode(), {2: read("г")})
     assert etree.fromstring(filled).xpath("//*[local-name()='Unicode']/text()") == [*"aabb", "a b", *"гг"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dsocr.errors import DataError
-from dsocr.formats import FORMATS, choose_format
+from dsocr.formats import SOURCE_FORMATS, detect_format
 from tests.data.making import alto, page_xml, pair, write, write_parquet
 
 
@@ -76,38 +76,38 @@ MAKERS = {
 }
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", SOURCE_FORMATS)
 def test_a_format_is_recognized(tmp_path: Path, name: str) -> None:
     MAKERS[name](tmp_path)
-    assert choose_format(tmp_path, None, {}).name == name
+    assert detect_format(tmp_path, None, {}).name == name
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", SOURCE_FORMATS)
 def test_a_format_can_be_asked_for(tmp_path: Path, name: str) -> None:
     for make in MAKERS.values():
         make(tmp_path)
-    assert choose_format(tmp_path, name, {}).name == name
+    assert detect_format(tmp_path, name, {}).name == name
 
 
 def test_two_formats_are_a_question(tmp_path: Path) -> None:
     make_alto(tmp_path)
     make_page(tmp_path)
     with pytest.raises(DataError, match=r"1 ALTO XML files \(alto\), 1 PAGE XML files \(page\)") as error:
-        choose_format(tmp_path, None, {})
+        detect_format(tmp_path, None, {})
     assert error.value.hint == "name one as the format"
 
 
 def test_columns_mean_a_table(tmp_path: Path) -> None:
     make_pairs(tmp_path)
     write(tmp_path / "t.csv", "скан,чтение\n")
-    assert choose_format(tmp_path, None, {"image": "скан"}).name == "table"
+    assert detect_format(tmp_path, None, {"image": "скан"}).name == "table"
 
 
 def test_a_file_is_a_source_of_its_own_format(tmp_path: Path) -> None:
     make_parquet(tmp_path)
     make_table(tmp_path)
-    assert choose_format(tmp_path / "train-00000-of-00001.parquet", None, {}).name == "parquet"
-    assert choose_format(tmp_path / "t.csv", None, {}).name == "table"
+    assert detect_format(tmp_path / "train-00000-of-00001.parquet", None, {}).name == "parquet"
+    assert detect_format(tmp_path / "t.csv", None, {}).name == "table"
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_a_file_is_a_source_of_its_own_format(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_read_is_said(tmp_path: Path, name: str | None, columns: dict[str, str], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        choose_format(tmp_path, name, columns)
+        detect_format(tmp_path, name, columns)
 
 
 def test_a_missing_source_is_said(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
-        choose_format(tmp_path / "gone", None, {})
+        detect_format(tmp_path / "gone", None, {})

@@ -139,7 +139,7 @@ def test_published_lists_give_the_splits(
     assert [item.split if isinstance(item, Page) else None for item in items] == splits
     told = [item for item in items if isinstance(item, Skipped)]
     assert {item.reason for item in told} <= {SkipReason.NO_SPLIT}
-    assert all(re.search(f"stands in none of {kind}", item.message) for item in told)
+    assert all(re.search(f"is in none of {kind}", item.message) for item in told)
 
 
 def test_two_published_splits_are_a_question(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_line_in_two_lists_is_an_error(tmp_path: Path) -> None:
     rows = four_lines(tmp_path)
     write(tmp_path / "trainset.txt", "a01-000u-00")
     write(tmp_path / "testset.txt", "a01-000u-00")
-    with pytest.raises(DataError, match="a01-000u-00 stands in the test and in the train list"):
+    with pytest.raises(DataError, match="a01-000u-00 is in the test and in the train list"):
         read(tmp_path, rows)
 
 

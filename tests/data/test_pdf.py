@@ -12,7 +12,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import Page, Skipped, SkipReason, Split
 from dsocr.errors import DataError
-from dsocr.formats import choose_format
+from dsocr.formats import detect_format
 from dsocr.formats.pdf import count_pages, find_pdf, page_image, read_pdf
 from dsocr.images import decode_image, read_bytes
 from tests.data.making import write
@@ -228,6 +228,6 @@ def test_pages_cannot_be_taken_apart(tmp_path: Path) -> None:
 
 def test_a_pdf_that_is_named_and_has_no_text_says_so(tmp_path: Path) -> None:
     path = three_pages(tmp_path)
-    assert choose_format(path, None, {}).name == "pdf"
+    assert detect_format(path, None, {}).name == "pdf"
     with pytest.raises(DataError, match="no text file has its name"):
         prepare(path, tmp_path / "out")

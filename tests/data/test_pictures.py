@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dsocr.errors import DataError
-from dsocr.formats.writing import Pictures
+from dsocr.formats.image_finder import ImageFinder
 from tests.data.making import write
 
 
@@ -29,7 +29,7 @@ from tests.data.making import write
 def test_where_an_image_is_found(tmp_path: Path, files: list[str], name: str, expected: str) -> None:
     for file in files:
         write(tmp_path / file, "")
-    found = Pictures(tmp_path).find(name, near=tmp_path / "page")
+    found = ImageFinder(tmp_path).find(name, near=tmp_path / "page")
     assert found.relative_to(tmp_path).as_posix() == expected
 
 
@@ -46,4 +46,4 @@ def test_doubt_is_an_error(tmp_path: Path, files: list[str], name: str, message:
     for file in files:
         write(tmp_path / file, "")
     with pytest.raises(DataError, match=message):
-        Pictures(tmp_path).find(name, near=tmp_path / "page")
+        ImageFinder(tmp_path).find(name, near=tmp_path / "page")

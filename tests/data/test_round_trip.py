@@ -14,11 +14,10 @@ from PIL import Image
 
 from dsocr.data.convert import convert, read_dataset
 from dsocr.document import Line, Outline, Page, Point, Skipped, Split
-from dsocr.formats import FORMATS, TARGETS, alto, choose_format, page
-from dsocr.formats.alto import alto_document
-from dsocr.formats.page import page_document
+from dsocr.formats import SOURCE_FORMATS, TARGET_FORMATS, detect_format
+from dsocr.formats.alto import alto_document, parse_alto
+from dsocr.formats.page import page_document, parse_page
 from dsocr.formats.tables import TsvWriter, read_tables
-from dsocr.formats.writing import WholeImage
 from dsocr.formats.xml import XmlPage
 from dsocr.io.files import is_dataset
 from dsocr.text import is_blank
@@ -46,7 +45,7 @@ def read(folder: Path, format_: str | None = None) -> list[Page]:
     items = list(
         read_dataset(folder)
         if is_dataset(folder) and format_ is None
-        else choose_format(folder, format_, {}).read(folder, {})
+        else detect_format(folder, format_, {}).read(folder, {})
     )
     assert not [item for item in items if isinstance(item, Skipped)]
     return [item for item in items if isinstance(item, Page)]
@@ -72,7 +71,7 @@ def kept(line: LineKey, image: Page, target: str) -> LineKey:
     return line
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", TARGET_FORMATS)
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_source_comes_back_the_same(
     sources: dict[str, tuple[Path, list[str]]], source: str, target: str, tmp_path: Path
@@ -85,11 +84,11 @@ def test_a_source_comes_back_the_same(
     again = read(tmp_path / "out")
     assert Counter(line for line, _ in lines_of(again)) == Counter(kept(*pair, target) for pair in before)
     assert (report.conversion.lines, report.conversion.images) == (len(before), len({id(image) for _, image in before}))
-    assert choose_format(tmp_path / "out", None, {}).name == READ_AS.get(target, "messages")
+    assert detect_format(tmp_path / "out", None, {}).name == READ_AS.get(target, "messages")
 
 
 def test_every_format_is_in_the_matrix() -> None:
-    assert set(SOURCES) == {*FORMATS, "dataset"}
+    assert set(SOURCES) == {*SOURCE_FORMATS, "dataset"}
 
 
 @pytest.mark.parametrize("source", ["alto", "page", "coco"])
@@ -174,37 +173,37 @@ def outlines(lowest: int) -> st.SearchStrategy[Outline | None]:
     return st.builds(Outline.of_polygon, polygons, baselines) | st.builds(Outline, boxes, st.just(()), baselines)
 
 
-def wholes(lowest: int) -> st.SearchStrategy[WholeImage]:
+def wholes(lowest: int) -> st.SearchStrategy[Page]:
     """Pages with outlined lines."""
     lines = st.builds(Line, TEXTS, st.just("p:1"), outlines(lowest))
-    return st.builds(
-        WholeImage, st.just("p.png"), st.just((1000, 500)), st.lists(lines, min_size=1, max_size=5).map(tuple)
+    return st.lists(lines, min_size=1, max_size=5).map(
+        lambda found: Page(Path("p.png"), "p", "p", tuple(found), size=(1000, 500))
     )
 
 
 def described(
-    document: Callable[[WholeImage], tuple[etree._Element, int]],
-    describe: Callable[[etree._Element], XmlPage],
-    whole: WholeImage,
+    document: Callable[[Page], tuple[etree._Element, int]],
+    parse: Callable[[etree._Element], XmlPage],
+    whole: Page,
 ) -> list[tuple[str, Outline | None]]:
     """What is read from the document, once it has been a file."""
     content = etree.tostring(document(whole)[0], encoding="UTF-8", xml_declaration=True, pretty_print=True)
-    return [(line.text, line.outline) for line in describe(etree.fromstring(content)).lines]
+    return [(line.text, line.outline) for line in parse(etree.fromstring(content)).lines]
 
 
 @given(wholes(0))
-def test_any_page_comes_back_from_page_xml(whole: WholeImage) -> None:
-    assert described(page_document, page.describe_page, whole) == [(line.text, line.outline) for line in whole.lines]
+def test_any_page_comes_back_from_page_xml(whole: Page) -> None:
+    assert described(page_document, parse_page, whole) == [(line.text, line.outline) for line in whole.lines]
 
 
 @given(wholes(-999))
-def test_any_page_comes_back_from_alto(whole: WholeImage) -> None:
-    assert described(alto_document, alto.describe_page, whole) == [(line.text, line.outline) for line in whole.lines]
+def test_any_page_comes_back_from_alto(whole: Page) -> None:
+    assert described(alto_document, parse_alto, whole) == [(line.text, line.outline) for line in whole.lines]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(wholes(-999))
-def test_any_page_comes_back_from_a_table(tmp_path: Path, whole: WholeImage) -> None:
+def test_any_page_comes_back_from_a_table(tmp_path: Path, whole: Page) -> None:
     image = Page(picture(tmp_path / "p.png"), "p", "p:1", whole.lines, writer="Анна", split=Split.TEST)
     writing = TsvWriter(tmp_path, [])
     writing.add(image, "p")

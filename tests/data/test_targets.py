@@ -10,17 +10,18 @@ from lxml import etree
 
 from dsocr.data.convert import convert
 from dsocr.data.prepare import prepare
-from dsocr.document import Line, Outline, Region
-from dsocr.formats import alto as alto_
-from dsocr.formats import page
+from dsocr.document import Line, Outline, Page, Region
 from dsocr.formats import parquet as shards
-from dsocr.formats.alto import alto_document
-from dsocr.formats.page import page_document
-from dsocr.formats.writing import WholeImage
+from dsocr.formats.alto import alto_document, parse_alto
+from dsocr.formats.page import page_document, parse_page
 from tests.data.making import alto, alto_line, page_line, page_xml, pair, picture, write, write_pages
 from tests.data.making_sources import ODD, PLAIN, SOURCES
 
 SCHEMAS = Path(__file__).parent / "schemas"
+
+
+def page_of(*lines: Line) -> Page:
+    return Page(Path("p.png"), "p", "p", lines, size=(100, 50))
 
 
 def made(source: str, target: str, folder: Path) -> Path:
@@ -70,7 +71,7 @@ def test_the_two_versions_of_page_differ_in_their_name_alone(tmp_path: Path) -> 
 
 def test_page_coordinates_do_not_fall_below_zero(tmp_path: Path) -> None:
     outline = Outline.of_polygon(((-5, 3), (20, -1), (20, 30)), ((-5, 9),))
-    root, moved = page_document(WholeImage("p.png", (100, 50), (Line("т", "p:1", outline),)))
+    root, moved = page_document(page_of(Line("т", "p:1", outline)))
     assert moved == 1
     etree.XMLSchema(etree.parse(SCHEMAS / "page-2019-lines.xsd")).assertValid(root)
     (line,) = root.iter("{*}TextLine")
@@ -87,24 +88,24 @@ def test_page_coordinates_do_not_fall_below_zero(tmp_path: Path) -> None:
 )
 def test_page_has_no_time_of_its_own(epoch: str, time: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
-    root, _ = page_document(WholeImage("p.png", (100, 50), ()))
+    root, _ = page_document(page_of())
     assert root.findtext("{*}Metadata/{*}LastChange") == time
 
 
 @pytest.mark.parametrize(
-    ("document", "describe"),
+    ("document", "parse"),
     [
-        pytest.param(page_document, page.describe_page, id="PAGE"),
-        pytest.param(alto_document, alto_.describe_page, id="ALTO"),
+        pytest.param(page_document, parse_page, id="PAGE"),
+        pytest.param(alto_document, parse_alto, id="ALTO"),
     ],
 )
-def test_regions_stay_regions(document: Any, describe: Any) -> None:
+def test_regions_stay_regions(document: Any, parse: Any) -> None:
     heading = Region("heading", Outline.of_polygon(((1, 1), (50, 1), (50, 20))))
     body, box = Region("body"), Region("box", Outline((3, 3, 90, 45)))
     placed = [(heading, 4), (body, 8), (body, 12), (box, 16)]
     lines = [Line(str(top), "p:1", Outline((5, top, 40, top + 3)), region) for region, top in placed]
-    root, _ = document(WholeImage("p.png", (100, 50), tuple(lines)))
-    found = [line.region for line in describe(root).lines]
+    root, _ = document(page_of(*lines))
+    found = [line.region for line in parse(root).lines]
     assert [region.outline for region in found] == [heading.outline, *[Outline((5, 8, 40, 15))] * 2, box.outline]
     assert [region.id for region in found] == ["r1", "r2", "r2", "r3"]
 
@@ -114,13 +115,13 @@ def test_regions_are_written_in_the_pixels_of_the_image(tmp_path: Path) -> None:
     picture(tmp_path / "source" / "p.png", size=(200, 100))
     write(tmp_path / "source" / "p.xml", page_xml(lines))
     out = convert(tmp_path / "source", tmp_path / "out", to="page").output
-    described = page.describe_page(etree.parse(out / "page" / "p.xml").getroot())
+    described = parse_page(etree.parse(out / "page" / "p.xml").getroot())
     assert described.lines[0].region == Region("r1", Outline.of_polygon(((4, 4), (180, 4), (180, 90))))
 
 
 def test_page_names_its_regions_in_reading_order() -> None:
     lines = [Line("т", "p:1", Outline((5, 5, 40, 9)), Region(name)) for name in "ba"]
-    root, _ = page_document(WholeImage("p.png", (100, 50), tuple(lines)))
+    root, _ = page_document(page_of(*lines))
     named = [reference.get("regionRef") for reference in root.iter("{*}RegionRefIndexed")]
     assert named == [region.get("id") for region in root.iter("{*}TextRegion")] == ["r1", "r2"]
 

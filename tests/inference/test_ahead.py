@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dsocr.errors import DataError
-from dsocr.inference.inputs import Opening, choose_segmenter, find_pages
-from dsocr.inference.pages import made_ahead
+from dsocr.inference.inputs import PagePreparer, choose_segmenter, find_pages
+from dsocr.inference.pages import prefetch
 from dsocr.io import processes
 from dsocr.io.processes import Workers, worker_processes
 from tests.inference.reading_pages import draw_page
@@ -23,13 +23,13 @@ from tests.inference.reading_pages import draw_page
     ],
 )
 def test_results_come_in_order_and_by_group(groups: list[list[int]]) -> None:
-    made = made_ahead(groups, Workers(1), lambda number: -number)
+    made = prefetch(groups, Workers(1), lambda number: -number)
     assert list(made) == [[-number for number in group] for group in groups]
 
 
 def test_one_group_is_begun_ahead_and_no_more_than_that() -> None:
     made: list[int] = []
-    coming = made_ahead([[1], [2], [3], [4]], Workers(1), made.append)
+    coming = prefetch([[1], [2], [3], [4]], Workers(1), made.append)
     next(coming)
     assert made == [1, 2]
     next(coming)
@@ -37,7 +37,7 @@ def test_one_group_is_begun_ahead_and_no_more_than_that() -> None:
 
 
 def test_an_error_is_raised_when_its_turn_comes() -> None:
-    coming = made_ahead([[1], [0], [1]], Workers(1), lambda number: 1 // number)
+    coming = prefetch([[1], [0], [1]], Workers(1), lambda number: 1 // number)
     assert next(coming) == [1]
     with pytest.raises(ZeroDivisionError):
         next(coming)
@@ -48,14 +48,14 @@ def test_other_processes_open_pages_as_this_one_does(tmp_path: Path, monkeypatch
     for number in range(3):
         draw_page(tmp_path / "in" / f"p{number}.png", lines=number + 1)
     (tmp_path / "in" / "p3.png").write_bytes(b"broken")
-    opening = Opening("line", choose_segmenter("builtin"))
+    opening = PagePreparer("line", choose_segmenter("builtin"))
     monkeypatch.setattr(processes, "START_AFTER", 0.0)
     with find_pages([tmp_path / "in"], tmp_path / "unpacked") as found:
         groups = [found.pages[:2], found.pages[2:]]
 
         def by(count: int) -> Iterator[object]:
             with worker_processes(count) as crew:
-                yield from made_ahead(groups, crew, opening.attempt)
+                yield from prefetch(groups, crew, opening.attempt)
 
         here, elsewhere = list(by(1)), list(by(2))
     assert here == elsewhere

@@ -20,7 +20,7 @@ from dsocr.cli.read_commands import choose_engine
 from dsocr.errors import DataError, RunError
 from dsocr.inference.cluster import Actor, ActorSettings, Attempts, Cluster, plan_actors, rows_of
 from dsocr.inference.confidence import Prediction
-from dsocr.inference.inputs import BUILT_IN, InputPage, Opening, choose_segmenter, find_pages
+from dsocr.inference.inputs import BUILT_IN, InputPage, PagePreparer, choose_segmenter, find_pages
 from dsocr.inference.pages import ImageReader, Rows, read_locally
 from dsocr.inference.remote import RemoteEngine
 from dsocr.inference.transcribe import TranscribeReport, transcribe
@@ -31,7 +31,7 @@ from tests.making_models import make_run
 
 PAGES = 13
 FORMATS = ["alto", "jsonl", "pdf"]
-OPENING = Opening("line", choose_segmenter(BUILT_IN))
+OPENING = PagePreparer("line", choose_segmenter(BUILT_IN))
 
 
 class Raises(Hashes):

@@ -3,6 +3,7 @@
 import io
 import re
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,22 +13,20 @@ import pytest
 from lxml import etree
 from PIL import Image
 
-from dsocr.document import Outline, Region
+from dsocr.document import Line, Outline, Page, ProcessingStep, Region
 from dsocr.errors import DataError
-from dsocr.formats import alto, page
-from dsocr.formats.fill import Step
-from dsocr.inference.inputs import InputPage
-from dsocr.inference.output_formats import FORMATS, choose_formats
-from dsocr.inference.pages import ReadLine, ReadPage
+from dsocr.formats import OUTPUT_FORMATS, output_formats
+from dsocr.formats.filled import parse_xml_page
+from dsocr.formats.pdf import page_image
 from tests.data.making_pdf import image_object, scan, write_pdf
 from tests.inference.reading_pages import draw_page
 
-STEP = Step("dsocr", "1.2.3", "handwriting read", "run mine; unit line", "2026-01-02T03:04:05+00:00")
+STEP = ProcessingStep("dsocr", "1.2.3", "handwriting read", "run mine; unit line", "2026-01-02T03:04:05+00:00")
 SCHEMAS = Path(__file__).parents[1] / "data" / "schemas"
 TEXTS = ["Ёжик шёл — «домой»", 'и нёс <яблоко> & "грушу"', "в 1905 г. 𝔄"]
 
 
-def read_page(folder: Path, name: str = "scan.png") -> ReadPage:
+def read_page(folder: Path, name: str = "scan.png") -> Page:
     """A page of three lines in two regions, the first with a confidence and a slanting baseline."""
     boxes = draw_page(folder / name)
     lines = []
@@ -35,10 +34,10 @@ def read_page(folder: Path, name: str = "scan.png") -> ReadPage:
         left, top, right, bottom = box
         corners = ((left, top), (right - 1, top), (right - 1, bottom - 1), (left, bottom - 1))
         outline = Outline(box, corners, ((left, bottom - 12), (right, bottom - 8)) if not number else ())
-        told = {"confidence": 0.875} if not number else {}
-        lines.append(ReadLine(f"{name}#{number + 1}", text, outline, Region("r1" if number < 2 else "r2"), told=told))
-    page = InputPage(name, Path(name).stem, "image", folder / name, "stamp")
-    return ReadPage(page, (600, 800), tuple(lines))
+        prediction = {"confidence": 0.875} if not number else {}
+        region = Region("r1" if number < 2 else "r2")
+        lines.append(Line(text, f"{name}#{number + 1}", outline, region, prediction=prediction))
+    return Page(folder / name, Path(name).stem, name, tuple(lines), size=(600, 800))
 
 
 def found(root: Any, path: str) -> list[Any]:
@@ -56,11 +55,11 @@ def text_of_pdf(path: Path, page: int = 0) -> list[str]:
 
 @pytest.mark.parametrize(("name", "schema"), [("page", "page-2019-lines.xsd"), ("alto", "alto-4-2-lines.xsd")])
 def test_markup_is_valid_and_tells_confidence_and_step(name: str, schema: str, tmp_path: Path) -> None:
-    FORMATS[name].write([read_page(tmp_path)], tmp_path / "out.xml", STEP)
+    OUTPUT_FORMATS[name].write_pages([read_page(tmp_path)], tmp_path / "out.xml", STEP)
     root = etree.parse(tmp_path / "out.xml")
     etree.XMLSchema(etree.parse(SCHEMAS / schema)).assertValid(root)
     told = (tmp_path / "out.xml").read_text(encoding="utf-8")
-    assert [line.text for line in (alto if name == "alto" else page).describe_page(root.getroot()).lines] == TEXTS
+    assert [line.text for line in parse_xml_page(tmp_path / "out.xml").lines] == TEXTS
     assert ('WC="0.8750"' if name == "alto" else 'conf="0.8750"') in told
     assert "run mine; unit line" in told
 
@@ -69,8 +68,8 @@ def test_alto_tells_how_sure_each_word_and_character_is(tmp_path: Path) -> None:
     page = read_page(tmp_path)
     words = [{"text": "Ёжик", "start": 0, "end": 4, "confidence": 0.25}, {"text": "—", "start": 9, "confidence": 1.0}]
     characters = [0.5, *[1.0] * (len(TEXTS[0]) - 1)]
-    line = replace(page.lines[0], told={"confidence": 0.875, "words": words, "characters": characters})
-    FORMATS["alto"].write([replace(page, lines=(line,))], tmp_path / "out.xml", STEP)
+    line = replace(page.lines[0], prediction={"confidence": 0.875, "words": words, "characters": characters})
+    OUTPUT_FORMATS["alto"].write_pages([replace(page, lines=(line,))], tmp_path / "out.xml", STEP)
     root = etree.parse(tmp_path / "out.xml")
     etree.XMLSchema(etree.parse(SCHEMAS / "alto-4-2-lines.xsd")).assertValid(root)
     strings = found(root, "//*[local-name()='String']")
@@ -89,7 +88,7 @@ def test_alto_tells_how_sure_each_word_and_character_is(tmp_path: Path) -> None:
 
 def test_a_searchable_pdf_shows_the_scan_and_gives_the_text_back(tmp_path: Path) -> None:
     page = read_page(tmp_path)
-    FORMATS["pdf"].write([page, page], tmp_path / "out.pdf", STEP)
+    OUTPUT_FORMATS["pdf"].write_pages([page, page], tmp_path / "out.pdf", STEP)
     assert text_of_pdf(tmp_path / "out.pdf") == text_of_pdf(tmp_path / "out.pdf", 1) == TEXTS
     pdf = pypdfium2.PdfDocument(tmp_path / "out.pdf")
     try:
@@ -104,7 +103,7 @@ def test_a_searchable_pdf_shows_the_scan_and_gives_the_text_back(tmp_path: Path)
 
 
 def test_a_word_is_found_where_it_is_written(tmp_path: Path) -> None:
-    FORMATS["pdf"].write([read_page(tmp_path)], tmp_path / "out.pdf", STEP)
+    OUTPUT_FORMATS["pdf"].write_pages([read_page(tmp_path)], tmp_path / "out.pdf", STEP)
     pdf = pypdfium2.PdfDocument(tmp_path / "out.pdf")
     try:
         text = pdf[0].get_textpage()
@@ -123,8 +122,8 @@ def test_a_jpeg_is_laid_into_the_pdf_as_it_is(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     Image.open(tmp_path / "scan.png").convert("RGB").save(buffer, "JPEG", dpi=(200, 200))
     (tmp_path / "scan.jpg").write_bytes(buffer.getvalue())
-    jpeg = replace(page, page=replace(page.page, path=tmp_path / "scan.jpg"))
-    FORMATS["pdf"].write([jpeg], tmp_path / "out.pdf", STEP)
+    jpeg = replace(page, image=tmp_path / "scan.jpg")
+    OUTPUT_FORMATS["pdf"].write_pages([jpeg], tmp_path / "out.pdf", STEP)
     assert buffer.getvalue() in (tmp_path / "out.pdf").read_bytes()
     pdf = pypdfium2.PdfDocument(tmp_path / "out.pdf")
     try:
@@ -134,11 +133,11 @@ def test_a_jpeg_is_laid_into_the_pdf_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_pdf_larger_than_its_memory_is_whole_and_repeatable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dsocr.inference.pdf_writer._MEMORY", 1)
+    monkeypatch.setattr("dsocr.formats.pdf._MEMORY", 1)
     page = read_page(tmp_path)
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        FORMATS["pdf"].write([page] * 4, tmp_path / name / "out.pdf", STEP)
+        OUTPUT_FORMATS["pdf"].write_pages([page] * 4, tmp_path / name / "out.pdf", STEP)
         assert [text_of_pdf(tmp_path / name / "out.pdf", number) for number in range(4)] == [TEXTS] * 4
         assert [path.name for path in (tmp_path / name).iterdir()] == ["out.pdf"]
     assert (tmp_path / "a" / "out.pdf").read_bytes() == (tmp_path / "b" / "out.pdf").read_bytes()
@@ -146,10 +145,9 @@ def test_a_pdf_larger_than_its_memory_is_whole_and_repeatable(tmp_path: Path, mo
 
 def test_pages_of_a_pdf_keep_their_size(tmp_path: Path) -> None:
     path = write_pdf(tmp_path / "in.pdf", [image_object(scan())])
-    page = InputPage("in.pdf#1", "in_0001", "pdf", path, "stamp", 1)
-    FORMATS["pdf"].write(
-        [ReadPage(page, (200, 300), (ReadLine("in.pdf#1", "слово\nи дело"),))], tmp_path / "o.pdf", STEP
-    )
+    line = Line("слово\nи дело", "in.pdf#1")
+    page = Page(path, "in_0001", "in.pdf#1", (line,), (200, 300), content=partial(page_image, path, 1), number=1)
+    OUTPUT_FORMATS["pdf"].write_pages([page], tmp_path / "o.pdf", STEP)
     assert text_of_pdf(tmp_path / "o.pdf") == ["слово", "и дело"]
     pdf = pypdfium2.PdfDocument(tmp_path / "o.pdf")
     try:
@@ -159,7 +157,7 @@ def test_pages_of_a_pdf_keep_their_size(tmp_path: Path) -> None:
 
 
 def test_hocr_is_xhtml_with_boxes(tmp_path: Path) -> None:
-    FORMATS["hocr"].write([read_page(tmp_path)], tmp_path / "out.hocr", STEP)
+    OUTPUT_FORMATS["hocr"].write_pages([read_page(tmp_path)], tmp_path / "out.hocr", STEP)
     parser = etree.XMLParser(load_dtd=False, no_network=True)
     root = etree.parse(tmp_path / "out.hocr", parser)
     lines = found(root, "//*[@class='ocr_line']")
@@ -174,14 +172,14 @@ def test_hocr_is_xhtml_with_boxes(tmp_path: Path) -> None:
 def test_hocr_tells_how_sure_each_word_is(tmp_path: Path) -> None:
     page = read_page(tmp_path)
     words = [{"text": "Ёжик", "start": 0, "end": 4, "confidence": 0.25}, {"text": "—", "start": 9, "confidence": 1.0}]
-    line = replace(page.lines[0], told={"confidence": 0.875, "words": words})
-    FORMATS["hocr"].write([replace(page, lines=(line,))], tmp_path / "out.hocr", STEP)
+    line = replace(page.lines[0], prediction={"confidence": 0.875, "words": words})
+    OUTPUT_FORMATS["hocr"].write_pages([replace(page, lines=(line,))], tmp_path / "out.hocr", STEP)
     told = (tmp_path / "out.hocr").read_text(encoding="utf-8")
     assert re.findall(r"x_wconf (\d+)", told) == ["25", "88", "100", "88"]
 
 
 def test_tei_is_well_formed_and_points_at_its_zones(tmp_path: Path) -> None:
-    FORMATS["tei"].write([read_page(tmp_path), read_page(tmp_path)], tmp_path / "out.tei", STEP)
+    OUTPUT_FORMATS["tei"].write_pages([read_page(tmp_path), read_page(tmp_path)], tmp_path / "out.tei", STEP)
     root = etree.parse(tmp_path / "out.tei")
     ids = found(root, "//@xml:id")
     assert len(ids) == len(set(ids)) == 8
@@ -192,7 +190,7 @@ def test_tei_is_well_formed_and_points_at_its_zones(tmp_path: Path) -> None:
 
 def test_running_text_has_regions_and_pages(tmp_path: Path) -> None:
     page = read_page(tmp_path)
-    FORMATS["text"].write([page, page], tmp_path / "out.txt", STEP)
+    OUTPUT_FORMATS["text"].write_pages([page, page], tmp_path / "out.txt", STEP)
     told = "\n".join(TEXTS[:2]) + "\n\n" + TEXTS[2] + "\n"
     assert (tmp_path / "out.txt").read_text(encoding="utf-8") == f"{told}\f{told}"
 
@@ -210,7 +208,7 @@ def test_running_text_has_regions_and_pages(tmp_path: Path) -> None:
     ],
 )
 def test_formats_are_chosen(out: str, names: list[str], kinds: list[str], chosen: tuple[list[str], bool]) -> None:
-    formats, is_folder = choose_formats(Path("nowhere") / out, names, kinds)  # type: ignore[arg-type]
+    formats, is_folder = output_formats(Path("nowhere") / out, names, all_xml=kinds == ["markup"])
     assert ([format_.name for format_ in formats], is_folder) == chosen
 
 
@@ -225,4 +223,4 @@ def test_formats_are_chosen(out: str, names: list[str], kinds: list[str], chosen
 )
 def test_mistaken_formats_are_told(out: str, names: list[str], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        choose_formats(Path("nowhere") / out, names, ["image"])
+        output_formats(Path("nowhere") / out, names, all_xml=False)

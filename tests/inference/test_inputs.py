@@ -9,7 +9,7 @@ from PIL import Image
 from dsocr.data.prepare import prepare
 from dsocr.document import Split
 from dsocr.errors import DataError
-from dsocr.formats.writing import Pictures
+from dsocr.formats.image_finder import ImageFinder
 from dsocr.images import open_image
 from dsocr.inference import inputs as finding
 from dsocr.inference.inputs import UniqueNames
@@ -103,11 +103,11 @@ def test_a_folder_is_looked_through_once_for_all_its_files_that_are_named(
     files = [alto_page(tmp_path / "in", name, [""]) for name in ("a", "b", "c")]
     looked: list[Path] = []
 
-    def counted(source: Path) -> Pictures:
+    def counted(source: Path) -> ImageFinder:
         looked.append(source)
-        return Pictures(source)
+        return ImageFinder(source)
 
-    monkeypatch.setattr(finding, "Pictures", counted)
+    monkeypatch.setattr(finding, "ImageFinder", counted)
     assert transcribe(run, files, tmp_path / "out", reader=Hashes()).images == 3
     assert looked == [tmp_path / "in"]
 

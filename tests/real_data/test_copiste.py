@@ -15,7 +15,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import Outline, Page, Split
 from dsocr.evaluation.scores import writer_statuses
-from dsocr.formats import choose_format
+from dsocr.formats import detect_format
 from dsocr.inference.transcribe import transcribe
 from tests.inference.reading_pages import Hashes, fake_run
 
@@ -78,7 +78,7 @@ def test_what_is_found_is_true(report: Dataset) -> None:
 
 def test_pages_come_back_the_same_from_other_formats(tmp_path: Path) -> None:
     def lines(folder: Path) -> dict[str, list[tuple[str, Outline | None]]]:
-        images = [image for image in choose_format(folder, None, {}).read(folder, {}) if isinstance(image, Page)]
+        images = [image for image in detect_format(folder, None, {}).read(folder, {}) if isinstance(image, Page)]
         return {image.image.name: [(line.text.strip(), line.outline) for line in image.lines] for image in images}
 
     place, wanted = COPISTE, lines(COPISTE)

@@ -44,10 +44,10 @@ def _print_formats(wanted: bool) -> None:
     """List the formats that prepare reads, each with a command."""
     if not wanted:
         return
-    from dsocr.formats import FORMATS
+    from dsocr.formats import SOURCE_FORMATS
 
     printer = Printer()
-    for format_ in FORMATS.values():
+    for format_ in SOURCE_FORMATS.values():
         printer.result(f"{format_.name:<14}{format_.title}")
         printer.result(f"{'':<14}dsocr prepare {format_.example}")
     printer.result(
@@ -437,7 +437,7 @@ def convert(
     source: Annotated[Path, typer.Argument(help="Anything that prepare reads, or a dataset folder.")],
     output: Output,
     to: Annotated[
-        str, typer.Option(help="Format: page, page-2013, alto, tsv, parquet, ms-swift, llama-factory or unsloth.")
+        str, typer.Option(help="Format: alto, page, page-2013, tsv, parquet, ms-swift, llama-factory or unsloth.")
     ],
     format: Format = None,
     writer: Writer = None,

@@ -22,10 +22,9 @@ from dsocr.data.source_report import CountCard, SourceReport
 from dsocr.data.sources import NamePatterns, OpenedSource, open_source
 from dsocr.document import Item, Line, Outline, Page, Sample, Skipped, SkipReason, Split, format_points
 from dsocr.errors import DataError, typed
-from dsocr.formats import TargetFormat, choose_format, choose_target
-from dsocr.formats.tables import ROLES as OUTLINE_ROLES
-from dsocr.formats.tables import USUAL_NAMES, roles_of
-from dsocr.formats.writing import Writer
+from dsocr.formats import detect_format, target_format
+from dsocr.formats.format import DatasetWriter, Format
+from dsocr.formats.tables import OUTLINE_ROLES, USUAL_NAMES, guess_roles
 from dsocr.io.atomic import writing_folder
 from dsocr.io.encodings import text_encoding, writable
 from dsocr.io.files import UniqueStems, is_dataset
@@ -126,7 +125,7 @@ def convert(
     arguments are those of `prepare`.
     """
     source, output = Path(source), Path(output)
-    target = choose_target(to)
+    target = target_format(to)
     check_conversion_folder(output, source, overwrite=overwrite)
     named_columns = columns or {}
     report = SourceReport(strict)
@@ -141,7 +140,7 @@ def convert(
         survey = Survey.of(fitter.pages(SourceReport()), named_columns)
         names.require_matches()
         carried, lost = survey.columns_for(target)
-        with closing(target.open(folder, carried)) as target_writer:
+        with closing(target.open_writer(folder, carried)) as target_writer:
             written_counts = _write_pages(target_writer, fitter.pages(report), survey, report, progress)
         lines = written_counts.lines
         if not lines.total():
@@ -161,7 +160,7 @@ def convert(
             files=converted_files(folder),
         )
         card.write(folder)
-    return ConvertReport(output, card, report.skipped, target.next.format(out=typed(output.as_posix())))
+    return ConvertReport(output, card, report.skipped, target.next_step.format(out=typed(output.as_posix())))
 
 
 def _reader(
@@ -170,7 +169,7 @@ def _reader(
     """The name of the source's format, and a function that reads it from the start."""
     if format_ is None and not columns and is_dataset(opened.path):
         return "dataset", lambda: chain(opened.items, read_dataset(opened.path))
-    chosen = choose_format(opened.path, format_, columns)
+    chosen = detect_format(opened.path, format_, columns)
     return chosen.name, lambda: chain(opened.items, chosen.read(opened.path, columns))
 
 
@@ -210,7 +209,7 @@ class PageFitter:
 
     read: Callable[[], Iterator[Item]]
     names: NamePatterns
-    target: TargetFormat
+    target: Format
 
     def pages(self, report: SourceReport) -> Iterator[Page]:
         """The pages that have lines."""
@@ -241,10 +240,10 @@ class PageFitter:
 
     def _fit_line(self, line: Line) -> Line | Skipped:
         """The line, with an empty text if the target can hold untranscribed outlines."""
-        if line.outline and self.target.whole and not _has_area(line.outline):
+        if line.outline and self.target.keeps_pages and not _has_area(line.outline):
             return Skipped(SkipReason.TOO_SMALL, line.where, "the line's box is empty")
         if is_blank(line.text):
-            if line.outline and self.target.whole:
+            if line.outline and self.target.keeps_pages:
                 return replace(line, text="")
             return Skipped(SkipReason.NO_TEXT, line.where, "the transcription is empty")
         if found := self.target.forbidden.search(line.text):
@@ -293,33 +292,34 @@ class Survey:
         name = _file_name(page)
         return name if self._names[name.casefold()] == 1 else page.name
 
-    def columns_for(self, target: TargetFormat) -> tuple[list[str], list[str]]:
+    def columns_for(self, target: Format) -> tuple[list[str], list[str]]:
         """The source's additional columns: those that the target takes over, and those that are lost.
 
         A column with the name of a role is not taken over, since it would be read as that role.
         """
         unread = set() if self.outlines else set(OUTLINE_ROLES)
-        roles = roles_of(list(self.columns), self.named_columns)
+        roles = guess_roles(list(self.columns), self.named_columns)
         read = {column for role, column in roles.items() if role not in unread}
         reserved = {*(target.columns or ()), *(name for names in USUAL_NAMES.values() for name in names)}
         others = [name for name in self.columns if name not in read]
         carried = [name for name in others if target.columns is not None and name not in reserved]
-        return carried, [name for name in others if name not in carried and name not in target.origin]
+        return carried, [name for name in others if name not in carried and name not in target.origin_columns]
 
-    def left_behind(self, target: TargetFormat, lost_columns: Sequence[str]) -> list[str]:
+    def left_behind(self, target: Format, lost_columns: Sequence[str]) -> list[str]:
         """Sentences on what the target cannot hold."""
         messages = {
             f"{self.outlines} lines were cropped from their pages; this format has no pages": (
-                self.outlines and not target.whole
+                self.outlines and not target.keeps_pages
             ),
             "this format has no polygons and baselines": (
-                self.outlines and not target.whole and target.columns is None
+                self.outlines and not target.keeps_pages and target.columns is None
             ),
-            f"this format has no regions; {self.regions} lines had one": self.regions and not target.regions,
-            f"this format has no writers; {self.writers} images had one": self.writers and not target.names,
-            f"this format has no documents; {self.documents} images had one": self.documents and not target.names,
+            f"this format has no regions; {self.regions} lines had one": self.regions and not target.keeps_regions,
+            f"this format has no writers; {self.writers} images had one": self.writers and not target.keeps_writers,
+            f"this format has no documents; {self.documents} images had one": self.documents
+            and not target.keeps_writers,
             f"this format names pages after images; {self.other_pages} images had another page": (
-                self.other_pages and not target.names
+                self.other_pages and not target.keeps_writers
             ),
             f"this format has no place for the columns: {', '.join(lost_columns)}": lost_columns,
         }
@@ -340,7 +340,7 @@ class _WrittenCounts:
 
 
 def _write_pages(
-    writer: Writer,
+    writer: DatasetWriter,
     pages: Iterator[Page],
     survey: Survey,
     report: SourceReport,

@@ -14,7 +14,7 @@ from dsocr.data.source_report import SKIPPED_FILE
 from dsocr.data.splits import page_key
 from dsocr.document import Line, Page, Split, format_points
 from dsocr.errors import DataError
-from dsocr.formats.parquet import Shards
+from dsocr.formats.parquet import ShardWriter
 from dsocr.io.cropping import CroppedPage
 from dsocr.io.files import CARD_FILE, FIXES_FILE, is_dataset
 from dsocr.io.packed import SHARDS_FOLDER
@@ -106,13 +106,13 @@ def _image_files(folder: Path) -> Iterator[Callable[[StoredSample], None]]:
 
 @contextmanager
 def _image_shards(folder: Path, split: Split) -> Iterator[Callable[[StoredSample], None]]:
-    shards: Shards | None = None
+    shards: ShardWriter | None = None
 
     def write(sample: StoredSample) -> None:
         nonlocal shards
         row = dict(sample.row)
         path = row.pop("file_name")
-        shards = shards or Shards(folder, split, list(row))
+        shards = shards or ShardWriter(folder, split, list(row))
         content = sample.stored.read_bytes() if isinstance(sample.stored, Path) else sample.stored
         shards.add(path, content, row)
 

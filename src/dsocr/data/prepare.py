@@ -35,7 +35,8 @@ from dsocr.data.splits import GIVEN, SplitCandidate, count_crossing, parse_fract
 from dsocr.data.units import UnitGrouper, choose_unit
 from dsocr.document import Line, Page, Skipped, SkipReason, Split, Unit
 from dsocr.errors import DataError
-from dsocr.formats import SourceFormat, choose_format
+from dsocr.formats import detect_format
+from dsocr.formats.format import Format
 from dsocr.io.cropping import CropFailure, CroppedLine, CroppedPage, cropped_outline
 from dsocr.io.encodings import text_encoding, writable
 from dsocr.io.files import UniqueStems, current_time, is_dataset
@@ -112,7 +113,7 @@ def prepare(
     report = SourceReport(strict)
     patterns = {"writer": writer, "page": page, "document": document}
     with text_encoding(encoding), open_work_folder(output) as work, open_source(source, work.unpacked) as opened:
-        chosen = choose_format(opened.path, format, columns or {})
+        chosen = detect_format(opened.path, format, columns or {})
         sample_unit = choose_unit(unit, chosen)
         if like is None and is_dataset(output):
             plan = replace(plan, earlier=_read_overwritten(output, opened.name, plan, patterns, report))
@@ -164,7 +165,7 @@ class _PageReader:
     """Reads the pages of a source with their names, units and texts, as often as needed."""
 
     source: OpenedSource
-    format: SourceFormat
+    format: Format
     columns: Mapping[str, str]
     names: NamePatterns
     grouper: UnitGrouper

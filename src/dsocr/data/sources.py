@@ -17,7 +17,8 @@ from uuid import uuid4
 from dsocr.data.source_report import SourceReport
 from dsocr.document import Item, Line, Note, Page, Skipped, SkipReason
 from dsocr.errors import DataError
-from dsocr.formats import SourceFormat, choose_format
+from dsocr.formats import detect_format
+from dsocr.formats.format import Format
 from dsocr.formats.parquet import close_columns
 from dsocr.images import IMAGE_SUFFIXES, UNSUPPORTED_SUFFIXES
 from dsocr.io.archives import ARCHIVE_SUFFIXES, is_archive, unpack
@@ -235,14 +236,14 @@ class UntranscribedSource:
     """The lines of a source that have no text yet. Without a `format`, every image is such a line."""
 
     path: Path
-    format: SourceFormat | None
+    format: Format | None
     names: NamePatterns
 
     @classmethod
     def open(cls, path: Path, format_: str | None, patterns: Mapping[str, str | None]) -> "UntranscribedSource":
         """Recognise the format; images without any transcription have none."""
         is_plain = format_ is None and _has_only_images(path)
-        return cls(path, None if is_plain else choose_format(path, format_, {}), NamePatterns(patterns))
+        return cls(path, None if is_plain else detect_format(path, format_, {}), NamePatterns(patterns))
 
     @property
     def format_name(self) -> str:
@@ -278,7 +279,7 @@ def _has_only_images(source: Path) -> bool:
     if not source.is_dir() or not list_files(source, IMAGE_SUFFIXES):
         return False
     try:
-        choose_format(source, None, {})
+        detect_format(source, None, {})
     except DataError as error:
         return error.code == "no-format-found"
     return False

@@ -6,7 +6,7 @@ from dataclasses import replace
 from dsocr.data.source_report import SourceReport
 from dsocr.document import Box, Line, Outline, Page, Skipped, SkipReason, Unit, bounds
 from dsocr.errors import DataError
-from dsocr.formats import SourceFormat
+from dsocr.formats.format import Format
 from dsocr.text import is_blank
 
 _OVERHANG = 0.1
@@ -17,7 +17,7 @@ leave text without image.
 """
 
 
-def choose_unit(wanted: Unit | None, format_: SourceFormat) -> Unit:
+def choose_unit(wanted: Unit | None, format_: Format) -> Unit:
     """The unit asked for, else that of the format. Raises DataError if the format's own unit would have to be split."""
     if wanted not in (None, format_.unit) and format_.unit != "line":
         message = f"{format_.title} are transcribed {format_.unit} by {format_.unit}, so a sample cannot be a {wanted}"

@@ -19,9 +19,8 @@ from dsocr.evaluation.compare import System
 from dsocr.evaluation.evaluate import open_scored_dataset, require_samples
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.scores import LineScore, load_lines, score_lines, writer_statuses
-from dsocr.formats.alto import describe_page as describe_alto
-from dsocr.formats.alto import find_alto
-from dsocr.formats.page import describe_page, find_page
+from dsocr.formats.alto import find_alto, parse_alto
+from dsocr.formats.page import find_page, parse_page
 from dsocr.formats.tables import USUAL_NAMES, read_rows
 from dsocr.formats.xml import parse_xml
 from dsocr.images import IMAGE_SUFFIXES
@@ -129,7 +128,7 @@ def _find_column(path: Path, header: Sequence[str], role: str, columns: Mapping[
 
 def _read_pages(path: Path) -> PredictionFile | None:
     folder = path.parent if path.is_file() else path
-    readers = {"PAGE": (find_page, describe_page), "ALTO": (find_alto, describe_alto)}
+    readers = {"PAGE": (find_page, parse_page), "ALTO": (find_alto, parse_alto)}
     files = {name: [file for file in find(folder) if path in (folder, file)] for name, (find, _) in readers.items()}
     present = [name for name in files if files[name]]
     if not present:
@@ -140,11 +139,10 @@ def _read_pages(path: Path) -> PredictionFile | None:
     (name,) = present
     predictions = []
     for file in files[name]:
-        page = readers[name][1](parse_xml(file))
-        page_name, file_name = relative(file.with_suffix(""), folder), relative(file, folder)
+        page = readers[name][1](parse_xml(file), relative(file, folder))
+        page_name = relative(file.with_suffix(""), folder)
         for line in page.lines:
-            where = f"{file_name}:{line.row}"
-            predictions.append(FoundPrediction(where, line.id, line.text, page=page_name, outline=line.outline))
+            predictions.append(FoundPrediction(line.where, line.id, line.text, page=page_name, outline=line.outline))
     return PredictionFile(path, predictions, f"{len(files[name])} {name} files", has_positions=True)
 
 

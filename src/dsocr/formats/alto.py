@@ -3,75 +3,94 @@
 Coordinates must be pixels. `SUBS_CONTENT`, the unhyphenated word, is not used: a line is transcribed as it is written.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 from lxml import etree
 
-from dsocr.document import Box, Line, Outline, Page, Point, Skipped, bounds, parse_points
+from dsocr.document import Box, Line, Outline, Page, Point, ProcessingStep, Skipped, bounds, parse_points, word_boxes
 from dsocr.errors import DataError
-from dsocr.formats.writing import PlacedWord, WholeImage, placed_words
+from dsocr.formats.format import Columns, Format
 from dsocr.formats.xml import (
-    MarkupWriter,
-    XmlLine,
     XmlPage,
-    box_of,
-    element,
-    escaped,
+    XmlWriter,
+    add_element,
     find_xml,
-    read_pages,
-    region_of,
+    group_by_region,
+    integer_attribute,
+    line_box,
+    material_to_fill,
+    only_page,
+    parse_region,
+    read_xml_pages,
     region_outline,
-    regions,
-    row_of,
+    source_line,
     stated_size,
-    the_only_page,
-    whole_number,
-    without_forbidden,
+)
+from dsocr.formats.xml_edit import (
+    FORBIDDEN,
+    Edit,
+    ElementSpan,
+    ScannedXml,
+    apply_edits,
+    attribute_spans,
+    escape_attribute,
+    escape_text,
+    indent_before,
+    insert,
+    scan_xml,
+    to_utf8,
 )
 
+NAMESPACE = "http://www.loc.gov/standards/alto/ns-v4#"
+_INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
+_PREFIXES: dict[str, str] = {None: NAMESPACE, "xsi": _INSTANCE}  # type: ignore[dict-item]
+_LOCATION = f"{NAMESPACE} http://www.loc.gov/standards/alto/v4/alto-4-2.xsd"
+
 _NO_REGION = "eSc_dummyblock_"
-"""The block in which eScriptorium writes the lines that stand in no region."""
+"""The block in which eScriptorium puts lines without a region."""
+
+_TEXT_ELEMENTS = frozenset({"String", "SP", "HYP"})
+_STALE_ATTRIBUTES = ("WC", "CC", "SUBS_TYPE", "SUBS_CONTENT")
+"""Attributes of a `String` that describe its former text: confidences, and the whole of a hyphenated word."""
 
 
-def find_alto(source: Path) -> list[Path]:
-    """The ALTO files of a folder."""
+def find_alto(source: Path, columns: Columns | None = None) -> list[Path]:
+    """List the ALTO files of a folder."""
     return find_xml(source, "alto")
 
 
-def read_alto(source: Path) -> Iterator[Page | Skipped]:
-    """The pages of a folder of ALTO files, lines in the order of the file."""
-    return read_pages(source, find_alto(source), describe_page)
+def read_alto(source: Path, columns: Columns | None = None) -> Iterator[Page | Skipped]:
+    """Read the pages of a folder of ALTO files, lines in the order of the file."""
+    return read_xml_pages(source, find_alto(source), parse_alto)
 
 
-def describe_page(root: etree._Element) -> XmlPage:
-    """What one ALTO document says about its page."""
+def parse_alto(root: etree._Element, where: str = "") -> XmlPage:
+    """Parse an ALTO document; `where` begins the place of each line."""
     unit = root.findtext("{*}Description/{*}MeasurementUnit", "").strip()
     if unit != "pixel":
         raise DataError(f"MeasurementUnit is {unit!r}, where only 'pixel' tells which part of the image is meant")
-    page = the_only_page(root)
+    page = only_page(root)
     image = root.findtext("{*}Description/{*}sourceImageInformation/{*}fileName", "").strip()
     blocks = [block for block in page.iter("{*}TextBlock") if block.get("ID") != _NO_REGION]
-    regions = {block: region_of(block, "ID", _outline) for block in blocks}
+    regions = {block: parse_region(block, "ID", _parse_outline) for block in blocks}
     lines = [
-        XmlLine(
-            _text(line),
-            row_of(line),
-            _outline(line),
+        Line(
+            _parse_text(line),
+            f"{where}:{source_line(line)}",
+            _parse_outline(line),
             region=regions.get(cast("etree._Element", line.getparent())),
-            place=place,
+            index=index,
             id=line.get("ID") or "",
         )
-        for place, line in enumerate(page.iter("{*}TextLine"))
+        for index, line in enumerate(page.iter("{*}TextLine"))
     ]
     return XmlPage(image or None, stated_size(page, "WIDTH", "HEIGHT"), lines)
 
 
-def _text(line: etree._Element) -> str:
-    """Words as they follow each other; where no space is marked at all, words are taken to be apart."""
+def _parse_text(line: etree._Element) -> str:
+    """Join the words; if no space is marked at all, words are separated by one."""
     parts = list(line.iter("{*}String", "{*}SP", "{*}HYP"))
     kinds = [etree.QName(part).localname for part in parts]
     gap = "" if "SP" in kinds else " "
@@ -82,160 +101,238 @@ def _text(line: etree._Element) -> str:
     return text
 
 
-def _outline(element: etree._Element) -> Outline | None:
-    """Of a line or a block: its polygon, else its box."""
+def _parse_outline(element: etree._Element) -> Outline | None:
+    """Return the outline of a line or a block: its polygon, else its box."""
     shape = element.find("{*}Shape/{*}Polygon")
     polygon = parse_points(None if shape is None else shape.get("POINTS"))
-    baseline = _baseline(element)
+    baseline = _parse_baseline(element)
     if len(polygon) >= 3:
         return Outline.of_polygon(polygon, baseline)
-    box = [whole_number(element, name) for name in ("HPOS", "VPOS", "WIDTH", "HEIGHT")]
+    box = [integer_attribute(element, name) for name in ("HPOS", "VPOS", "WIDTH", "HEIGHT")]
     if any(side is None for side in box):
         return Outline(bounds(baseline), (), baseline) if len(baseline) >= 2 else None
     left, top, width, height = (side or 0 for side in box)
     return Outline((left, top, left + width, top + height), (), baseline)
 
 
-def _baseline(line: etree._Element) -> tuple[Point, ...]:
-    """Version 4 gives points; earlier ones a single height, which runs along the whole line."""
+def _parse_baseline(line: etree._Element) -> tuple[Point, ...]:
+    """Version 4 has points; earlier ones a single height, which runs along the whole line."""
     text = (line.get("BASELINE") or "").strip()
-    height = whole_number(line, "BASELINE")
+    height = integer_attribute(line, "BASELINE")
     if height is None:
         return parse_points(text)
-    left, width = whole_number(line, "HPOS") or 0, whole_number(line, "WIDTH") or 0
+    left, width = integer_attribute(line, "HPOS") or 0, integer_attribute(line, "WIDTH") or 0
     return ((left, height), (left + width, height))
 
 
-NAMESPACE = "http://www.loc.gov/standards/alto/ns-v4#"
-_INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
-_PREFIXES: dict[str, str] = {None: NAMESPACE, "xsi": _INSTANCE}  # type: ignore[dict-item]
-_LOCATION = f"{NAMESPACE} http://www.loc.gov/standards/alto/v4/alto-4-2.xsd"
+def open_alto_writer(folder: Path, columns: Sequence[str] = ()) -> XmlWriter:
+    """Write ALTO files into the folder."""
+    return XmlWriter(folder, "alto", alto_document)
 
 
-def write_alto(folder: Path) -> MarkupWriter:
-    """Writes ALTO files into the folder."""
-    return MarkupWriter(folder, "alto", alto_document)
-
-
-def alto_document(whole: WholeImage) -> tuple[etree._Element, int]:
-    """The document of one image; no outline had to be moved for it."""
+def alto_document(page: Page) -> tuple[etree._Element, int]:
+    """Return the document of one page, and 0, as no outline has to be moved for ALTO."""
     root = etree.Element(f"{{{NAMESPACE}}}alto", nsmap=_PREFIXES)
     root.set(f"{{{_INSTANCE}}}schemaLocation", _LOCATION)
-    description = element(root, "Description", {})
-    element(description, "MeasurementUnit", {}, "pixel")
-    element(element(description, "sourceImageInformation", {}), "fileName", {}, whole.file)
-    width, height = whole.size
+    description = add_element(root, "Description", {})
+    add_element(description, "MeasurementUnit", {}, "pixel")
+    add_element(add_element(description, "sourceImageInformation", {}), "fileName", {}, page.image.name)
+    width, height = cast("tuple[int, int]", page.size)
     number = {"ID": "page", "PHYSICAL_IMG_NR": 1}
-    page = element(element(root, "Layout", {}), "Page", {**number, "WIDTH": width, "HEIGHT": height})
-    space = element(page, "PrintSpace", _place((0, 0, width, height)))
-    for place, lines in enumerate(regions(whole), start=1):
-        outline = region_outline(lines, whole)
-        block = element(space, "TextBlock", {"ID": f"r{place}", **_place(outline.box)})
+    layout = add_element(root, "Layout", {})
+    space = add_element(
+        add_element(layout, "Page", {**number, "WIDTH": width, "HEIGHT": height}),
+        "PrintSpace",
+        _box_attributes((0, 0, width, height)),
+    )
+    for region_number, lines in enumerate(group_by_region(page.lines), start=1):
+        outline = region_outline(lines, page)
+        block = add_element(space, "TextBlock", {"ID": f"r{region_number}", **_box_attributes(outline.box)})
         _add_shape(block, outline)
         for number_, line in enumerate(lines, start=1):
-            _add_line(block, f"r{place}l{number_}", line, whole)
+            _add_line(block, f"r{region_number}l{number_}", line, page)
     return root, 0
 
 
-def _add_line(block: etree._Element, id_: str, line: Line, whole: WholeImage) -> None:
-    place = _place(box_of(line, whole))
+def _add_line(block: etree._Element, id_: str, line: Line, page: Page) -> None:
+    box = _box_attributes(line_box(line, page))
     outline = line.outline
-    baseline = {"BASELINE": _points(outline.baseline)} if outline and outline.baseline else {}
-    marked = element(block, "TextLine", {"ID": id_, **baseline, **place})
+    baseline = {"BASELINE": _format_points(outline.baseline)} if outline and outline.baseline else {}
+    element = add_element(block, "TextLine", {"ID": id_, **baseline, **box})
     if outline:
-        _add_shape(marked, outline)
-    element(marked, "String", {"CONTENT": line.text, **place})
+        _add_shape(element, outline)
+    add_element(element, "String", {"CONTENT": line.text, **box})
 
 
 def _add_shape(parent: etree._Element, outline: Outline) -> None:
     if outline.polygon:
-        element(element(parent, "Shape", {}), "Polygon", {"POINTS": _points(outline.polygon)})
+        add_element(add_element(parent, "Shape", {}), "Polygon", {"POINTS": _format_points(outline.polygon)})
 
 
-def _place(box: Box) -> dict[str, object]:
+def _box_attributes(box: Box) -> dict[str, int]:
     left, top, right, bottom = box
     return {"HPOS": left, "VPOS": top, "WIDTH": right - left, "HEIGHT": bottom - top}
 
 
-def _points(points: tuple[tuple[int, int], ...]) -> str:
+def _format_points(points: tuple[Point, ...]) -> str:
     return " ".join(f"{x} {y}" for x, y in points)
 
 
-@dataclass(frozen=True, slots=True)
-class Fill:
-    """What a line is filled with; `box` is where the line stands.
+def write_alto_pages(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
+    """Write a transcribed page as ALTO 4.2 with a `String` for each word; an ALTO file is filled in place."""
+    for page in pages:
+        raw, texts, is_new = material_to_fill(page, path, "alto", alto_document)
+        path.write_bytes(fill_alto(raw, texts, step, words=is_new))
 
-    `confidence` is 0-1, None where it is not known; `words` has that of each word by its first character's place,
-    `characters` that of each character. A word of which none is known has its line's.
+
+def fill_alto(
+    raw: bytes, texts: Mapping[int, Line], step: ProcessingStep | None = None, *, words: bool = False
+) -> bytes:
+    """Return an ALTO file with new texts in the lines `texts`, by their index; everything else stays as it is.
+
+    A line with one `String` or none gets one, and a line with several gets one for each word, as all do with `words`.
+    The encoding stays; characters that it does not have become references. `step` is added where the version allows.
     """
-
-    text: str
-    confidence: float | None = None
-    box: Box | None = None
-    words: Mapping[int, float] = field(default_factory=dict)
-    characters: Sequence[float] = ()
-
-
-def content(fill: Fill) -> str:
-    """The value of CONTENT for the whole text, in its quotes."""
-    return f'"{_quoted(fill.text)}"'
-
-
-def sureness(fill: Fill) -> str:
-    """The attributes that say how sure all of the text is."""
-    return _sureness(fill, fill.confidence, 0, len(fill.text))
-
-
-def one_string(prefix: str, fill: Fill, place: str) -> str:
-    """The text as one element; `place` are the attributes that say where it stands."""
-    return f"<{prefix}String CONTENT={content(fill)}{place}{sureness(fill)}/>"
-
-
-def strings(prefix: str, fill: Fill, place: str, box: Box | None, indent: str) -> str:
-    """An element for each word and space, each after `indent` but the first.
-
-    One for all where other white space than single spaces divides the words.
-    """
-    words = list(placed_words(fill.text, box))
-    if not words or " ".join(word.text for word in words) != fill.text:
-        return one_string(prefix, fill, place)
-    further = [
-        part for before, word in pairwise(words) for part in (_space(prefix, before, word), _word(prefix, fill, word))
+    data, to_original = to_utf8(raw)
+    scanned = scan_xml(data, {"TextLine", "Description"})
+    elements = [element for element in scanned.elements if element.name == "TextLine"]
+    edits = [
+        edit
+        for index, element in enumerate(elements)
+        if index in texts
+        for edit in _fill_line(data, element, texts[index], words=words)
     ]
-    return indent.join([_word(prefix, fill, words[0]), *further])
+    if step and edits:
+        edits += _add_step(data, scanned, step)
+    return to_original(apply_edits(data, edits))
 
 
-def _word(prefix: str, fill: Fill, word: PlacedWord) -> str:
-    told = _sureness(fill, fill.words.get(word.start, fill.confidence), word.start, word.end)
-    return f'<{prefix}String CONTENT="{_quoted(word.text)}"{box_attributes(word.box)}{told}/>'
+def _fill_line(data: bytes, element: ElementSpan, line: Line, *, words: bool) -> list[Edit]:
+    former = [child for child in element.children if child.name in _TEXT_ELEMENTS]
+    if not words and len(former) == 1 and former[0].name == "String" and not former[0].children:
+        return _change_string(data, former[0], line)
+    attributes, box = _line_place(data, element, line.outline.box if line.outline else None)
+    if words or sum(child.name == "String" for child in former) > 1:
+        indent = indent_before(data, former[0]).decode() if former else ""
+        new = _word_strings(element.prefix, line, attributes, box, indent)
+    else:
+        new = _one_string(element.prefix, line, attributes)
+    if former:
+        return [Edit(former[0].start, former[-1].end, new.encode())]
+    return [insert(data, element, [child for child in element.children if child.name == "Shape"], new)]
 
 
-def _space(prefix: str, word: PlacedWord, then: PlacedWord) -> str:
-    if word.box is None or then.box is None:
+def _change_string(data: bytes, string: ElementSpan, line: Line) -> list[Edit]:
+    """Change the text and confidence of the only `String` of a line, and keep its other attributes."""
+    attributes = attribute_spans(data, string)
+    content = f'"{escape_attribute(line.text)}"'
+    edits = [Edit(*attributes["CONTENT"].value, content.encode())] if "CONTENT" in attributes else []
+    added = "" if edits else f" CONTENT={content}"
+    edits += [Edit(*attributes[name].whole, b"") for name in _STALE_ATTRIBUTES if name in attributes]
+    added += _confidence_attributes(line, line.confidence, 0, len(line.text))
+    return [*edits, Edit(string.name_end, string.name_end, added.encode())] if added else edits
+
+
+def _line_place(data: bytes, element: ElementSpan, box: Box | None) -> tuple[str, Box | None]:
+    """Return the box of a line as the file writes it and in whole pixels; else the box that is known."""
+    names = ("HPOS", "VPOS", "WIDTH", "HEIGHT")
+    found = attribute_spans(data, element)
+    if not all(name in found for name in names):
+        return _format_box(box), box
+    values = [data[slice(*found[name].value)].decode() for name in names]
+    written = "".join(f" {name}={value}" for name, value in zip(names, values, strict=True))
+    try:
+        left, top, width, height = (round(float(value.strip("\"'"))) for value in values)
+    except (ValueError, OverflowError):
+        return written, None
+    return written, (left, top, left + width, top + height)
+
+
+def _one_string(prefix: str, line: Line, place: str) -> str:
+    confidence = _confidence_attributes(line, line.confidence, 0, len(line.text))
+    return f'<{prefix}String CONTENT="{escape_attribute(line.text)}"{place}{confidence}/>'
+
+
+def _word_strings(prefix: str, line: Line, place: str, box: Box | None, indent: str) -> str:
+    """Return an element for each word and space; a single one if words are not separated by single spaces."""
+    words = word_boxes(line.text, box)
+    if not words or " ".join(word for word, _, _ in words) != line.text:
+        return _one_string(prefix, line, place)
+    known = line.word_confidences
+    parts = []
+    for index, (word, start, word_box) in enumerate(words):
+        if index:
+            parts.append(_space(prefix, words[index - 1][2], word_box))
+        confidence = _confidence_attributes(line, known.get(start, line.confidence), start, start + len(word))
+        parts.append(f'<{prefix}String CONTENT="{escape_attribute(word)}"{_format_box(word_box)}{confidence}/>')
+    return indent.join(parts)
+
+
+def _space(prefix: str, before: Box | None, after: Box | None) -> str:
+    if before is None or after is None:
         return f"<{prefix}SP/>"
-    return f"<{prefix}SP{box_attributes((word.box[2], word.box[1], then.box[0], word.box[3]))}/>"
+    return f"<{prefix}SP{_format_box((before[2], before[1], after[0], before[3]))}/>"
 
 
-def box_attributes(box: Box | None) -> str:
-    """The attributes for a box, each with a space before it; none where it is not known."""
-    if box is None:
-        return ""
-    left, top, right, bottom = box
-    places = zip(("HPOS", "VPOS", "WIDTH", "HEIGHT"), (left, top, right - left, bottom - top), strict=True)
-    return "".join(f' {name}="{number}"' for name, number in places)
+def _format_box(box: Box | None) -> str:
+    return "".join(f' {name}="{number}"' for name, number in _box_attributes(box).items()) if box else ""
 
 
-def _sureness(fill: Fill, confidence: float | None, start: int, end: int) -> str:
-    told = "" if confidence is None else f' WC="{confidence:.4f}"'
-    if len(fill.characters) == len(fill.text):
-        told += f' CC="{" ".join(str(_doubt(one)) for one in fill.characters[start:end])}"'
-    return told
+def _confidence_attributes(line: Line, confidence: float | None, start: int, end: int) -> str:
+    attributes = "" if confidence is None else f' WC="{confidence:.4f}"'
+    characters = line.character_confidences
+    if len(characters) == len(line.text):
+        # ALTO rates characters from 0, certain, to 9.
+        doubts = (min(max(int(10 * (1 - one) + 1e-9), 0), 9) for one in characters[start:end])
+        attributes += f' CC="{" ".join(map(str, doubts))}"'
+    return attributes
 
 
-def _doubt(confidence: float) -> int:
-    """A confidence as ALTO counts it for characters: tenths that are missing, from 0 to 9."""
-    return min(max(int(10 * (1 - confidence) + 1e-9), 0), 9)
+def _add_step(data: bytes, scanned: ScannedXml, step: ProcessingStep) -> list[Edit]:
+    description = next((element for element in scanned.elements if element.name == "Description"), None)
+    if description is None:
+        return []
+    prefix = description.prefix
+    number, id_ = 1, "dsocr"
+    while f'"{id_}"'.encode() in data:
+        number += 1
+        id_ = f"dsocr-{number}"
+
+    def elements(**values: str) -> str:
+        return "".join(f"<{prefix}{name}>{escape_text(value)}</{prefix}{name}>" for name, value in values.items())
+
+    described = {
+        "processingDateTime": step.date,
+        "processingStepDescription": step.description,
+        "processingStepSettings": step.settings,
+    }
+    inner = elements(**{name: value for name, value in described.items() if value})
+    software = elements(softwareName=step.software, softwareVersion=step.version)
+    inner += f"<{prefix}processingSoftware>{software}</{prefix}processingSoftware>"
+    if scanned.namespace.endswith(("ns-v4#", "ns-v5#")):
+        inner = elements(processingCategory="contentGeneration") + inner
+        new = f'<{prefix}Processing ID="{id_}">{inner}</{prefix}Processing>'
+    else:
+        inner = f"<{prefix}ocrProcessingStep>{inner}</{prefix}ocrProcessingStep>"
+        new = f'<{prefix}OCRProcessing ID="{id_}">{inner}</{prefix}OCRProcessing>'
+    return [insert(data, description, description.children, new)]
 
 
-def _quoted(text: str) -> str:
-    return escaped(without_forbidden(text), quotes=True)
+FORMATS = (
+    Format(
+        name="alto",
+        title="ALTO XML files",
+        find=find_alto,
+        read=read_alto,
+        example=r"escriptorium -o data/mine --writer '(\w+?)_\d+'",
+        open_writer=open_alto_writer,
+        forbidden=FORBIDDEN,
+        keeps_pages=True,
+        keeps_writers=False,
+        keeps_regions=True,
+        next_step="import {out} into eScriptorium, images and alto/ together",
+        write_pages=write_alto_pages,
+        suffix=".xml",
+        one_page_per_file=True,
+    ),
+)

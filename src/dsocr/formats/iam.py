@@ -1,8 +1,8 @@
 """The IAM database as it is published: `lines.txt` (in `ascii/` or not), line images, and `forms.txt` for the writers.
 
-Lines marked `err` are kept: the mark is about the finding of words, not about the transcription. The text is the
-published one, words and punctuation apart; other copies of IAM join them, so their scores do not compare. Where lists
-of a published split lie in the folder, they give the splits; there are several, and their scores do not compare either.
+Lines marked `err` are kept: the mark is about word segmentation, not about the transcription. The text is the published
+one, with words and punctuation separated; other copies of IAM join them, so their scores are not comparable. Lists of a
+published split in the folder give the splits; there are several, whose scores are not comparable either.
 """
 
 import re
@@ -13,11 +13,12 @@ from pathlib import Path, PurePosixPath
 
 from dsocr.document import Item, Line, Note, Page, Skipped, SkipReason, Split
 from dsocr.errors import DataError
+from dsocr.formats.format import Columns, Format
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import head, read_text
 from dsocr.io.files import list_files, relative
 
-_KINDS = {
+_SPLIT_FILES = {
     "the official task": {
         "trainset.txt": Split.TRAIN,
         "validationset1.txt": Split.VALIDATION,
@@ -32,123 +33,102 @@ _KINDS = {
     "lists of lines (lst)": {"tr.lst": Split.TRAIN, "va.lst": Split.VALIDATION, "te.lst": Split.TEST},
     "lists of lines (ln)": {"train.ln": Split.TRAIN, "val.ln": Split.VALIDATION, "test.ln": Split.TEST},
 }
-_SUFFIXES = {PurePosixPath(name).suffix for names in _KINDS.values() for name in names}
+_SPLIT_SUFFIXES = {PurePosixPath(name).suffix for names in _SPLIT_FILES.values() for name in names}
+
+_ROW = re.compile(r"(?P<line>(?P<form>[\w]+-\w+)-\w+) (?:ok|err) \d+(?: -?\d+){5} (?P<text>.*)")
+"""Name, status, grey level, number of components, box (left, top, width, height), words with `|` between them."""
+_FIRST_ROW = re.compile(rb"(?m)^[\w]+-\w+-\w+ (?:ok|err) \d+(?: -?\d+){5} ")
 
 
 @dataclass(frozen=True, slots=True)
-class Splits:
-    """One published split: the name of a line or a form -> where it belongs."""
+class IamSplits:
+    """One published split: the name of a line or a form -> its split."""
 
-    kind: str
-    files: tuple[str, ...]
+    description: str
     names: dict[str, Split]
 
-    def of(self, line: str, form: str) -> Split | None:
-        """Where a line belongs, by its own name or its form's."""
-        return self.names.get(line) or self.names.get(form)
 
-    def told(self) -> str:
-        """Which split it is, for a sentence."""
-        return f"{self.kind}: {', '.join(self.files)}"
+def find_iam(source: Path, columns: Columns | None = None) -> list[Path]:
+    """List the `lines.txt` of a folder whose rows are IAM's."""
+    return [path for path in _text_files(source, "lines.txt") if _FIRST_ROW.search(head(path))]
 
 
-def read_splits(source: Path) -> Splits | None:
-    """The split whose lists lie in the folder, None where none does; an error where there are several."""
-    found: dict[str, list[tuple[Path, Split]]] = defaultdict(list)
-    for path in list_files(source, _SUFFIXES):
-        for kind, names in _KINDS.items():
-            if split := names.get(path.name.lower()):
-                found[kind].append((path, split))
-    if len(found) > 1:
-        told = "; ".join(f"{kind} ({', '.join(path.name for path, _ in files)})" for kind, files in found.items())
-        message = f"the folder holds the lists of more than one split: {told}"
-        raise DataError(message, where=source, hint="leave one of them in the folder")
-    return next((_read(kind, files, source) for kind, files in found.items()), None)
-
-
-def _read(kind: str, files: list[tuple[Path, Split]], source: Path) -> Splits:
-    names: dict[str, Split] = {}
-    for path, split in files:
-        for row in read_text(path).splitlines():
-            name = _name(row)
-            if name and names.setdefault(name, split) != split:
-                raise DataError(f"{name} stands in the {names[name]} and in the {split} list", where=path)
-    return Splits(kind, tuple(relative(path, source) for path, _ in files), names)
-
-
-def _name(row: str) -> str:
-    """The first word of a row, without the folders and the suffix that some lists have."""
-    word = PurePosixPath((row.split() or [""])[0])
-    return word.stem if word.suffix.lower() in IMAGE_SUFFIXES else word.name
-
-
-_ROW = re.compile(r"(?P<line>(?P<form>[\w]+-\w+)-\w+) (?:ok|err) \d+(?: -?\d+){5} (?P<text>.*)")
-"""Name, status, grey level, number of parts, box (left, top, width, height), words with `|` between them."""
-
-_FIRST_ROW = re.compile(rb"(?m)^[\w]+-\w+-\w+ (?:ok|err) \d+(?: -?\d+){5} ")
-_FORMS = "forms.txt"
-
-
-def find_iam(source: Path) -> list[Path]:
-    """The `lines.txt` of a folder, if its rows are IAM's."""
-    return [path for path in _texts(source, "lines.txt") if _FIRST_ROW.search(head(path))]
-
-
-def read_iam(source: Path) -> Iterator[Item]:
-    """Every row of `lines.txt` with its image, the page being its form."""
+def read_iam(source: Path, columns: Columns | None = None) -> Iterator[Item]:
+    """Read every row of `lines.txt` with its image; the page is its form."""
     splits = read_splits(source)
     if splits:
-        yield Note(f"the splits are those of {splits.told()}")
-    known = _Known(source, _images(source), _writers(source), splits)
-    for file in find_iam(source):
-        for number, row in enumerate(read_text(file).split("\n"), start=1):
-            if row.strip() and not row.startswith("#"):
-                yield known.source_image(row.rstrip("\r"), f"{relative(file, source)}:{number}")
-
-
-def _images(source: Path) -> dict[str, list[Path]]:
+        yield Note(f"the splits are those of {splits.description}")
     images: dict[str, list[Path]] = defaultdict(list)
     for path in list_files(source, IMAGE_SUFFIXES):
         images[path.stem].append(path)
-    return images
+    writers = _read_writers(source)
+    for file in find_iam(source):
+        for number, row in enumerate(read_text(file).split("\n"), start=1):
+            if row.strip() and not row.startswith("#"):
+                where = f"{relative(file, source)}:{number}"
+                yield _read_row(row.rstrip("\r"), where, source, images, writers, splits)
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What the rows are read with: line -> images of its name, form -> writer, and the published splits."""
-
-    source: Path
-    images: dict[str, list[Path]]
-    writers: dict[str, str]
-    splits: Splits | None
-
-    def source_image(self, row: str, where: str) -> Page | Skipped:
-        found = _ROW.fullmatch(row)
-        if not found:
-            return Skipped(SkipReason.BAD_SOURCE, where, f"the row is not one of IAM's: {row[:60]!r}")
-        line, form = found["line"], found["form"]
-        split = self.splits.of(line, form) if self.splits else None
-        if self.splits and split is None:
-            return Skipped(SkipReason.NO_SPLIT, where, f"{line} stands in none of {self.splits.told()}")
-        paths = self.images.get(line, [])
-        if len(paths) != 1:
-            return Skipped(SkipReason.NO_IMAGE, where, f"{len(paths)} images are called {line!r}, not one")
-        return Page(
-            image=paths[0],
-            name=relative(paths[0].with_suffix(""), self.source),
-            where=where,
-            lines=(Line(found["text"].replace("|", " "), where),),
-            writer=self.writers.get(form),
-            page=form,
-            split=split,
-        )
+def _read_row(
+    row: str,
+    where: str,
+    source: Path,
+    images: dict[str, list[Path]],
+    writers: dict[str, str],
+    splits: IamSplits | None,
+) -> Page | Skipped:
+    found = _ROW.fullmatch(row)
+    if not found:
+        return Skipped(SkipReason.BAD_SOURCE, where, f"the row is not one of IAM's: {row[:60]!r}")
+    line, form = found["line"], found["form"]
+    split = splits.names.get(line) or splits.names.get(form) if splits else None
+    if splits and split is None:
+        return Skipped(SkipReason.NO_SPLIT, where, f"{line} is in none of {splits.description}")
+    paths = images.get(line, [])
+    if len(paths) != 1:
+        return Skipped(SkipReason.NO_IMAGE, where, f"{len(paths)} images are called {line!r}, not one")
+    name = relative(paths[0].with_suffix(""), source)
+    text = found["text"].replace("|", " ")
+    return Page(paths[0], name, where, (Line(text, where),), writer=writers.get(form), page=form, split=split)
 
 
-def _writers(source: Path) -> dict[str, str]:
-    """Form -> writer, the first two words of each row; empty where there is no `forms.txt`."""
-    rows = (row.split() for path in _texts(source, _FORMS) for row in read_text(path).split("\n"))
+def read_splits(source: Path) -> IamSplits | None:
+    """Read the published split whose lists are in the folder, None if there is none; several are an error."""
+    found: dict[str, list[tuple[Path, Split]]] = defaultdict(list)
+    for path in list_files(source, _SPLIT_SUFFIXES):
+        for kind, names in _SPLIT_FILES.items():
+            if split := names.get(path.name.lower()):
+                found[kind].append((path, split))
+    if len(found) > 1:
+        kinds = "; ".join(f"{kind} ({', '.join(path.name for path, _ in files)})" for kind, files in found.items())
+        message = f"the folder holds the lists of more than one split: {kinds}"
+        raise DataError(message, where=source, hint="leave one of them in the folder")
+    for kind, files in found.items():
+        paths = ", ".join(relative(path, source) for path, _ in files)
+        return IamSplits(f"{kind}: {paths}", _read_split_lists(files))
+    return None
+
+
+def _read_split_lists(files: list[tuple[Path, Split]]) -> dict[str, Split]:
+    names: dict[str, Split] = {}
+    for path, split in files:
+        for row in read_text(path).splitlines():
+            # Some lists have folders and a suffix.
+            word = PurePosixPath((row.split() or [""])[0])
+            name = word.stem if word.suffix.lower() in IMAGE_SUFFIXES else word.name
+            if name and names.setdefault(name, split) != split:
+                raise DataError(f"{name} is in the {names[name]} and in the {split} list", where=path)
+    return names
+
+
+def _read_writers(source: Path) -> dict[str, str]:
+    """Return form -> writer, the first two words of each row; empty if there is no `forms.txt`."""
+    rows = (row.split() for path in _text_files(source, "forms.txt") for row in read_text(path).split("\n"))
     return {row[0]: row[1] for row in rows if len(row) >= 2 and not row[0].startswith("#")}
 
 
-def _texts(source: Path, name: str) -> list[Path]:
+def _text_files(source: Path, name: str) -> list[Path]:
     return [path for path in list_files(source, {".txt"}) if path.name.lower() == name]
+
+
+FORMATS = (Format(name="iam", title="IAM lists of lines", find=find_iam, read=read_iam, example="iam -o data/mine"),)

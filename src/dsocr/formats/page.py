@@ -7,98 +7,136 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from lxml import etree
 
-from dsocr.document import Box, Line, Outline, Page, Point, Region, Skipped, bounds, format_points, parse_points
-from dsocr.formats.writing import WholeImage
+from dsocr.document import (
+    Box,
+    Line,
+    Outline,
+    Page,
+    Point,
+    ProcessingStep,
+    Region,
+    Skipped,
+    bounds,
+    format_points,
+    parse_points,
+)
+from dsocr.formats.format import Columns, Format
 from dsocr.formats.xml import (
-    Edit,
-    Marked,
-    MarkupWriter,
-    XmlLine,
     XmlPage,
-    attributes_of,
-    box_of,
-    element,
-    escaped,
+    XmlWriter,
+    add_element,
     find_xml,
-    inserted,
-    parse_bytes,
-    read_pages,
-    region_of,
+    group_by_region,
+    integer_attribute,
+    line_box,
+    material_to_fill,
+    only_page,
+    parse_region,
+    parse_xml_bytes,
+    read_xml_pages,
     region_outline,
-    regions,
-    removed,
-    row_of,
+    source_line,
     stated_size,
-    the_only_page,
-    whole_number,
-    without_forbidden,
+)
+from dsocr.formats.xml_edit import (
+    FORBIDDEN,
+    Edit,
+    ElementSpan,
+    ScannedXml,
+    apply_edits,
+    attribute_spans,
+    escape_attribute,
+    escape_text,
+    insert,
+    remove,
+    scan_xml,
+    to_utf8,
 )
 
-_LAST = 1 << 30
-_CUSTOM_OUTLINE = re.compile(r"outline\s*\{\s*type\s*:\s*(box|image)\b")
-"""What `convert` writes where less is known of a line than a polygon."""
+NEWEST = "2019-07-15"
+TRANSKRIBUS = "2013-07-15"
+"""The version that Transkribus writes and its tools require; everything written here is in both versions."""
 
+_NAMESPACE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/"
+_INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
+_SECONDS = re.compile(r"\d{1,11}", re.ASCII)
+
+_LAST = 1 << 30
+"""Reading order of elements without one."""
+_CUSTOM_OUTLINE = re.compile(r"outline\s*\{\s*type\s*:\s*(box|image)\b")
+"""Written by `convert` for lines of which only the box is known, or that are the whole image."""
 _CUSTOM_ORDER = re.compile(r"readingOrder\s*\{\s*index\s*:\s*(\d+)")
 
+_REGIONS = ("TextRegion", "TableCell")
+"""Elements that contain lines and have a text of their own; table cells are Transkribus'."""
+_BEFORE_TEXT = frozenset({"AlternativeImage", "Coords", "Baseline", "Word"})
+"""Children of a line that precede its text."""
 
-def find_page(source: Path) -> list[Path]:
-    """The PAGE files of a folder."""
+
+def find_page(source: Path, columns: Columns | None = None) -> list[Path]:
+    """List the PAGE files of a folder."""
     return find_xml(source, "PcGts")
 
 
-def read_page(source: Path) -> Iterator[Page | Skipped]:
-    """The pages of a folder of PAGE files, lines in reading order."""
-    return read_pages(source, find_page(source), describe_page)
+def read_page(source: Path, columns: Columns | None = None) -> Iterator[Page | Skipped]:
+    """Read the pages of a folder of PAGE files, lines in reading order."""
+    return read_xml_pages(source, find_page(source), parse_page)
 
 
-def describe_page(root: etree._Element) -> XmlPage:
-    """What one PAGE document says about its page."""
-    page = the_only_page(root)
+def parse_page(root: etree._Element, where: str = "") -> XmlPage:
+    """Parse a PAGE document; `where` begins the place of each line."""
+    page = only_page(root)
     image = (page.get("imageFilename") or "").strip()
-    places = {line: place for place, line in enumerate(page.iter("{*}TextLine"))}
+    indices = {line: index for index, line in enumerate(page.iter("{*}TextLine"))}
     lines = [
-        XmlLine(
-            _text(line),
-            row_of(line),
-            _outline(line),
-            _known(line) == "image",
+        Line(
+            _parse_text(line),
+            f"{where}:{source_line(line)}",
+            _parse_outline(line),
             region,
-            places[line],
+            indices[line],
             line.get("id") or "",
         )
         for region, region_lines in _regions_in_order(page)
         for line in region_lines
     ]
-    return XmlPage(image or None, stated_size(page, "imageWidth", "imageHeight"), lines)
+    is_line_image = len(indices) == 1 and _outline_type(next(iter(indices))) == "image"
+    return XmlPage(image or None, stated_size(page, "imageWidth", "imageHeight"), lines, is_line_image)
 
 
 def _regions_in_order(page: etree._Element) -> Iterator[tuple[Region | None, list[etree._Element]]]:
-    """Regions by `ReadingOrder`, else by Transkribus' `custom`, else as in the file; lines within them likewise."""
+    """Sort regions by `ReadingOrder`, else by Transkribus' `custom`, else as in the file; so with their lines."""
     ranks = _reading_order(page)
     regions = list(
         dict.fromkeys(parent for line in page.iter("{*}TextLine") if (parent := line.getparent()) is not None)
     )
-    for region in sorted(regions, key=lambda region: _rank(region, ranks)):
-        known = None if region is page else region_of(region, "id", _outline)
-        yield known, sorted(region.iterchildren("{*}TextLine"), key=_custom_rank)
+    for element in sorted(regions, key=lambda region: _rank(region, ranks)):
+        region = None if element is page else parse_region(element, "id", _parse_outline)
+        yield region, sorted(element.iterchildren("{*}TextLine"), key=_custom_rank)
 
 
 def _reading_order(page: etree._Element) -> dict[str, int]:
-    """Region id -> place, nested groups flattened; empty where the page has no reading order."""
+    """Return region id -> rank, nested groups flattened; empty if the page has no reading order."""
     order = page.find("{*}ReadingOrder")
-    named = [] if order is None else [ref for group in order for ref in _references(group)]
-    return {region: place for place, region in enumerate(named)}
+    regions = [] if order is None else [ref for group in order for ref in _region_refs(group)]
+    return {region: rank for rank, region in enumerate(regions)}
 
 
-def _references(group: etree._Element) -> Iterator[str]:
+def _region_refs(group: etree._Element) -> Iterator[str]:
     region = group.get("regionRef")
     if region:
         yield region
-    for child in sorted(group.iterchildren("{*}*"), key=lambda child: _number_or_last(child, "index")):
-        yield from _references(child)
+    for child in sorted(group.iterchildren("{*}*"), key=_index_rank):
+        yield from _region_refs(child)
+
+
+def _index_rank(element: etree._Element) -> int:
+    index = integer_attribute(element, "index")
+    return _LAST if index is None else index
 
 
 def _rank(region: etree._Element, ranks: dict[str, int]) -> int:
@@ -113,227 +151,284 @@ def _custom_rank(element: etree._Element) -> int:
     return int(found[1]) if found else _LAST
 
 
-def _text(line: etree._Element) -> str:
-    """The line's own text, else its words'."""
-    return own_text(line) or " ".join(filter(None, map(own_text, line.iterchildren("{*}Word"))))
+def _parse_text(line: etree._Element) -> str:
+    """Return the line's own text, else its words'."""
+    return _own_text(line) or " ".join(filter(None, map(_own_text, line.iterchildren("{*}Word"))))
 
 
-def own_text(element: etree._Element) -> str:
-    """A line's, word's or region's: the reading with the lowest index; one without an index counts as the first."""
-    readings = sorted(element.iterchildren("{*}TextEquiv"), key=lambda reading: whole_number(reading, "index") or 0)
-    return readings[0].findtext("{*}Unicode", "").strip() if readings else ""
+def _own_text(element: etree._Element) -> str:
+    """Return the text of a line, word or region with the lowest index; one without an index counts as the first."""
+    texts = sorted(element.iterchildren("{*}TextEquiv"), key=lambda text: integer_attribute(text, "index") or 0)
+    return texts[0].findtext("{*}Unicode", "").strip() if texts else ""
 
 
-def _number_or_last(element: etree._Element, attribute: str) -> int:
-    number = whole_number(element, attribute)
-    return _LAST if number is None else number
-
-
-def _outline(element: etree._Element) -> Outline | None:
-    """Of a line or a region."""
-    polygon, baseline = _points_of(element.find("{*}Coords")), _points_of(element.find("{*}Baseline"))
+def _parse_outline(element: etree._Element) -> Outline | None:
+    """Return the outline of a line or a region."""
+    polygon, baseline = _parse_coords(element.find("{*}Coords")), _parse_coords(element.find("{*}Baseline"))
     if not polygon:
         return Outline(bounds(baseline), (), baseline) if len(baseline) >= 2 else None
     outline = Outline.of_polygon(polygon, baseline)
-    return replace(outline, polygon=()) if _known(element) == "box" else outline
+    return replace(outline, polygon=()) if _outline_type(element) == "box" else outline
 
 
-def _known(line: etree._Element) -> str:
+def _outline_type(line: etree._Element) -> str:
     found = _CUSTOM_OUTLINE.search(line.get("custom") or "")
     return found[1] if found else ""
 
 
-def _points_of(element: etree._Element | None) -> tuple[Point, ...]:
-    """Points as an attribute (2013 and later) or as `Point` children (2010)."""
+def _parse_coords(element: etree._Element | None) -> tuple[Point, ...]:
+    """Return points in an attribute (2013 and later) or in `Point` children (2010)."""
     if element is None:
         return ()
-    pairs = [(whole_number(point, "x"), whole_number(point, "y")) for point in element.iterchildren("{*}Point")]
+    pairs = [
+        (integer_attribute(point, "x"), integer_attribute(point, "y")) for point in element.iterchildren("{*}Point")
+    ]
     return parse_points(element.get("points")) or tuple((x, y) for x, y in pairs if x is not None and y is not None)
 
 
-NEWEST = "2019-07-15"
-TRANSKRIBUS = "2013-07-15"
-"""What Transkribus writes and its tools ask for; all that is written here stands in both versions."""
-
-_NAMESPACE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/"
-_INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
-_SECONDS = re.compile(r"\d{1,11}", re.ASCII)
+def open_page_writer(folder: Path, columns: Sequence[str] = (), *, version: str = NEWEST) -> XmlWriter:
+    """Write PAGE files of a version into the folder."""
+    return XmlWriter(folder, "page", partial(page_document, version=version))
 
 
-def write_page(folder: Path, version: str = NEWEST) -> MarkupWriter:
-    """Writes PAGE files of a version into the folder."""
-    return MarkupWriter(folder, "page", partial(page_document, version=version))
-
-
-def page_document(whole: WholeImage, version: str = NEWEST) -> tuple[etree._Element, int]:
-    """The document of one image, and how many lines had points above or left of it, where PAGE has no coordinates."""
+def page_document(page: Page, version: str = NEWEST) -> tuple[etree._Element, int]:
+    """Return the document of one page, and the number of lines with negative coordinates, which PAGE does not allow."""
     namespace = _NAMESPACE + version
     prefixes: dict[str, str] = {None: namespace, "xsi": _INSTANCE}  # type: ignore[dict-item]
     root = etree.Element(f"{{{namespace}}}PcGts", nsmap=prefixes)
     root.set(f"{{{_INSTANCE}}}schemaLocation", f"{namespace} {namespace}/pagecontent.xsd")
-    _add_metadata(root)
-    width, height = whole.size
-    page = element(root, "Page", {"imageFilename": whole.file, "imageWidth": width, "imageHeight": height})
-    found = list(regions(whole))
-    if found:
-        order = element(element(page, "ReadingOrder", {}), "OrderedGroup", {"id": "order"})
-        for place in range(len(found)):
-            element(order, "RegionRefIndexed", {"index": place, "regionRef": f"r{place + 1}"})
-    for place, lines in enumerate(found):
-        _add_region(page, place, lines, whole)
-    return root, sum(map(_leaves_the_image, whole.lines))
-
-
-def _add_metadata(root: etree._Element) -> None:
-    metadata = element(root, "Metadata", {})
-    element(metadata, "Creator", {}, "dsocr")
+    metadata = add_element(root, "Metadata", {})
+    add_element(metadata, "Creator", {}, "dsocr")
     for name in ("Created", "LastChange"):
-        element(metadata, name, {}, _moment())
+        add_element(metadata, name, {}, _creation_time())
+    width, height = cast("tuple[int, int]", page.size)
+    attributes = {"imageFilename": page.image.name, "imageWidth": width, "imageHeight": height}
+    element = add_element(root, "Page", attributes)
+    regions = group_by_region(page.lines)
+    if regions:
+        order = add_element(add_element(element, "ReadingOrder", {}), "OrderedGroup", {"id": "order"})
+        for index in range(len(regions)):
+            add_element(order, "RegionRefIndexed", {"index": index, "regionRef": f"r{index + 1}"})
+    for index, lines in enumerate(regions):
+        _add_region(element, index, lines, page)
+    return root, sum(map(_has_negative_coordinates, page.lines))
 
 
-def _moment() -> str:
-    """PAGE demands a time. The same source gives the same bytes, so it is that of SOURCE_DATE_EPOCH, else of 1970."""
+def _creation_time() -> str:
+    """Return SOURCE_DATE_EPOCH, else 1970: PAGE requires a time, and the same source gives the same bytes."""
     seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
-    moment = datetime.fromtimestamp(int(seconds) if _SECONDS.fullmatch(seconds) else 0, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    time = datetime.fromtimestamp(int(seconds) if _SECONDS.fullmatch(seconds) else 0, UTC)
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _add_region(page: etree._Element, place: int, lines: list[Line], whole: WholeImage) -> None:
-    id_ = f"r{place + 1}"
-    outline = region_outline(lines, whole)
-    region = element(
-        page, "TextRegion", {"id": id_, "custom": f"readingOrder {{index:{place};}}{_known_outline(outline)}"}
-    )
-    element(region, "Coords", {"points": _points(outline.polygon or _corners(outline.box))})
-    for number, line in enumerate(lines):
-        _add_line(region, f"{id_}l{number + 1}", number, line, whole)
+def _add_region(parent: etree._Element, index: int, lines: list[Line], page: Page) -> None:
+    id_ = f"r{index + 1}"
+    outline = region_outline(lines, page)
+    custom = f"readingOrder {{index:{index};}}{_custom_outline(outline)}"
+    region = add_element(parent, "TextRegion", {"id": id_, "custom": custom})
+    add_element(region, "Coords", {"points": _format_points(outline.polygon or _corners(outline.box))})
+    for line_index, line in enumerate(lines):
+        _add_line(region, f"{id_}l{line_index + 1}", line_index, line, page)
 
 
-def _add_line(region: etree._Element, id_: str, number: int, line: Line, whole: WholeImage) -> None:
+def _add_line(region: etree._Element, id_: str, index: int, line: Line, page: Page) -> None:
     outline = line.outline
-    custom = f"readingOrder {{index:{number};}}{_known_outline(outline)}"
-    marked = element(region, "TextLine", {"id": id_, "custom": custom})
+    custom = f"readingOrder {{index:{index};}}{_custom_outline(outline)}"
+    element = add_element(region, "TextLine", {"id": id_, "custom": custom})
     polygon = outline.polygon if outline else ()
-    element(marked, "Coords", {"points": _points(polygon or _corners(box_of(line, whole)))})
+    add_element(element, "Coords", {"points": _format_points(polygon or _corners(line_box(line, page)))})
     if outline and outline.baseline:
-        element(marked, "Baseline", {"points": _points(outline.baseline)})
+        add_element(element, "Baseline", {"points": _format_points(outline.baseline)})
     if line.text:
-        element(element(marked, "TextEquiv", {}), "Unicode", {}, line.text)
+        add_element(add_element(element, "TextEquiv", {}), "Unicode", {}, line.text)
 
 
-def _known_outline(outline: Outline | None) -> str:
-    """What `custom` says where less is known than the corners seem to tell."""
+def _custom_outline(outline: Outline | None) -> str:
+    """Return what `custom` says about corners that are not a polygon that somebody drew."""
     if outline is None:
         return " outline {type:image;}"
     return "" if outline.polygon else " outline {type:box;}"
 
 
 def _corners(box: Box) -> tuple[Point, ...]:
-    """The corners of a box by its outermost pixels."""
+    """Return the corners of a box by its outermost pixels."""
     left, top, right, bottom = box
     return (left, top), (right - 1, top), (right - 1, bottom - 1), (left, bottom - 1)
 
 
-def _points(points: Iterable[Point]) -> str:
-    """Points as PAGE takes them: none below zero, and never one alone."""
+def _format_points(points: Iterable[Point]) -> str:
+    """Format points as PAGE allows them: none negative, and at least two."""
     moved = [(max(x, 0), max(y, 0)) for x, y in points]
     return format_points(moved * 2 if len(moved) == 1 else moved)
 
 
-def _leaves_the_image(line: Line) -> bool:
+def _has_negative_coordinates(line: Line) -> bool:
     outline = line.outline or Outline((0, 0, 1, 1))
     return min(*outline.box[:2], *(number for point in (*outline.polygon, *outline.baseline) for number in point)) < 0
 
 
-REGIONS = ("TextRegion", "TableCell")
-"""What lines stand in, and has a text of its own; cells are Transkribus'."""
+def write_page_files(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
+    """Write a transcribed page as PAGE XML of 2019; a PAGE file is filled in place."""
+    for page in pages:
+        raw, texts, _ = material_to_fill(page, path, "PcGts", page_document)
+        path.write_bytes(fill_page(raw, texts, step))
 
-_BEFORE_TEXT = frozenset({"AlternativeImage", "Coords", "Baseline", "Word"})
-"""What stands before a line's text."""
+
+def fill_page(raw: bytes, texts: Mapping[int, Line], step: ProcessingStep | None = None) -> bytes:
+    """Return a PAGE file with new texts in the lines `texts`, by their index; everything else stays as it is.
+
+    The former text of a line goes, with the words that it was made of, and the text of a whole region that consisted of
+    its lines' is made anew. The encoding stays; characters that it does not have become references. `step` is added
+    where the version allows.
+    """
+    data, to_original = to_utf8(raw)
+    scanned = scan_xml(data, {"TextLine", "Metadata", *_REGIONS})
+    elements = [element for element in scanned.elements if element.name == "TextLine"]
+    edits = [
+        edit
+        for index, element in enumerate(elements)
+        if index in texts
+        for edit in _fill_line(data, element, texts[index])
+    ]
+    if edits:
+        edits += _fill_regions(raw, data, scanned.elements, {index: line.text for index, line in texts.items()})
+    if step and edits:
+        edits += _add_step(data, scanned, step)
+    return to_original(apply_edits(data, edits))
 
 
-def fill_line(data: bytes, line: Marked, text: str, confidence: float | None) -> list[Edit]:
-    """The line with another text; words that were read before go."""
-    new = _told(line.prefix, text, confidence)
-    former = _texts_of(line)
-    tags = [] if _says(data, former, text) else _without_places(data, line)
-    # Words that were read before would contradict the line; those without a text say where words stand, and stay.
+def _fill_line(data: bytes, element: ElementSpan, line: Line) -> list[Edit]:
+    new = _text_equiv(element.prefix, line.text, line.confidence)
+    former = _text_equivs(element)
+    edits = [] if _has_text(data, former, line.text) else _remove_text_tags(data, element)
+    # Words with a text would contradict the line; words without one only say where words are, and stay.
     stale = [
         child
-        for child in line.children
+        for child in element.children
         if child.name == "Word" and any(part.name == "TextEquiv" for part in child.children)
     ]
+    edits += [remove(data, word) for word in stale]
     if former:
-        return [*tags, *(removed(data, element) for element in stale), *_exchanged(data, former, new)]
-    before = [child for child in line.children if child.name in _BEFORE_TEXT and child not in stale]
-    return [*tags, *(removed(data, element) for element in stale), inserted(data, line, before, new)]
+        return [*edits, *_replace_texts(data, former, new)]
+    before = [child for child in element.children if child.name in _BEFORE_TEXT and child not in stale]
+    return [*edits, insert(data, element, before, new)]
 
 
-def _says(data: bytes, texts: Sequence[Marked], text: str) -> bool:
-    """True where a line has this one text, written as it would be here."""
-    written = f"Unicode>{escaped(without_forbidden(text))}</".encode()
+def _has_text(data: bytes, texts: Sequence[ElementSpan], text: str) -> bool:
+    """Return whether a line has exactly this text, written as it would be here."""
+    written = f"Unicode>{escape_text(text)}</".encode()
     return len(texts) == 1 and written in data[texts[0].start : texts[0].end]
 
 
-def _has_place(tag: bytes) -> bool:
-    """True of `abbrev {offset:2; length:3;`, a tag but for its last brace."""
+def _remove_text_tags(data: bytes, line: ElementSpan) -> list[Edit]:
+    """Remove Transkribus' tags on parts of a line's text, as `abbrev {offset:2; length:3;}` in `custom`.
+
+    Tags on the whole line, as `readingOrder {index:0;}`, stay.
+    """
+    custom = attribute_spans(data, line).get("custom")
+    if custom is None:
+        return []
+    begin, end = custom.value
+    value = data[begin + 1 : end - 1]
+    kept = b"}".join(part for part in value.split(b"}") if not _has_offset(part))
+    if kept == value:
+        return []
+    return [Edit(begin + 1, end - 1, kept.strip())] if kept.strip() else [Edit(*custom.whole, b"")]
+
+
+def _has_offset(tag: bytes) -> bool:
+    """Return whether `abbrev {offset:2; length:3;`, a tag without its closing brace, is about a part of the text."""
     return any(key.partition(b":")[0].strip() == b"offset" for key in tag.partition(b"{")[2].split(b";"))
 
 
-def _without_places(data: bytes, line: Marked) -> list[Edit]:
-    """The line without Transkribus' tags on parts of its text, as `abbrev {offset:2; length:3;}` in `custom`.
+def _fill_regions(raw: bytes, data: bytes, elements: Sequence[ElementSpan], texts: Mapping[int, str]) -> list[Edit]:
+    """Fill in the texts of the regions around the lines `texts`, by index: a region's text is that of its lines.
 
-    What it says of the whole line, as `readingOrder {index:0;}`, stays.
+    They are joined by line breaks in reading order, as Transkribus writes a region's text and OCR-D requires. A text
+    that differs from its lines', while no line gets another text than it had, was written for the region alone and
+    stays. `raw` is the file, `data` the same in UTF-8, `elements` the lines and regions in it.
     """
-    found = attributes_of(data, line).get("custom")
-    if found is None:
-        return []
-    begin, end = found.value
-    value = data[begin + 1 : end - 1]
-    kept = b"}".join(part for part in value.split(b"}") if not _has_place(part))
-    if kept == value:
-        return []
-    return [Edit(begin + 1, end - 1, kept.strip())] if kept.strip() else [Edit(*found.whole, b"")]
-
-
-def fill_regions(raw: bytes, data: bytes, elements: Sequence[Marked], texts: Mapping[int, str]) -> list[Edit]:
-    """The texts of the regions around lines that are given `texts`, which are by place: a region's is its lines'.
-
-    They are joined by line breaks in reading order, as Transkribus writes a region's text and OCR-D demands it. A text
-    that its lines did not say, while none of them had another text than it gets, was somebody's of the region alone,
-    and stays. `raw` is the file, `data` the same in UTF-8, `elements` the lines and regions in it.
-    """
-    regions = [element for element in elements if element.name in REGIONS]
+    regions = [element for element in elements if element.name in _REGIONS]
     lines = [element for element in elements if element.name == "TextLine"]
-    if not any(_texts_of(region) for region in regions):
+    if not any(_text_equivs(region) for region in regions):
         return []
-    root = parse_bytes(raw)
-    former = {line.place: line.text for line in describe_page(root).lines}
-    said = map(own_text, root.iter(*(f"{{*}}{name}" for name in REGIONS)))
+    root = parse_xml_bytes(raw)
+    # In reading order.
+    former = {line.index: line.text for line in parse_page(root).lines if line.index is not None}
+    region_texts = map(_own_text, root.iter(*(f"{{*}}{name}" for name in _REGIONS)))
     edits: list[Edit] = []
-    for region, text in zip(regions, said, strict=True):
-        # `former` is in reading order.
-        places = [place for place in former if region.start < lines[place].start < region.end]
-        if not (equivs := _texts_of(region)) or texts.keys().isdisjoint(places):
+    for region, text in zip(regions, region_texts, strict=True):
+        indices = [index for index in former if region.start < lines[index].start < region.end]
+        if not (equivs := _text_equivs(region)) or texts.keys().isdisjoint(indices):
             continue
-        was = "\n".join(former[place] for place in places)
-        is_replaced = any(former[place].split() not in ([], texts[place].split()) for place in places if place in texts)
-        if is_replaced or text.split() in ([], was.split()):
-            whole = "\n".join(texts.get(place, former[place]) for place in places)
-            edits += _exchanged(data, equivs, _told(region.prefix, whole, None))
+        joined = "\n".join(former[index] for index in indices)
+        changes = any(former[index].split() not in ([], texts[index].split()) for index in indices if index in texts)
+        if changes or text.split() in ([], joined.split()):
+            whole = "\n".join(texts.get(index, former[index]) for index in indices)
+            edits += _replace_texts(data, equivs, _text_equiv(region.prefix, whole, None))
     return edits
 
 
-def _texts_of(element: Marked) -> list[Marked]:
+def _text_equivs(element: ElementSpan) -> list[ElementSpan]:
     return [child for child in element.children if child.name == "TextEquiv"]
 
 
-def _exchanged(data: bytes, former: Sequence[Marked], new: str) -> list[Edit]:
-    """The first of an element's texts exchanged for a new one, and the others taken out."""
-    return [*(removed(data, other) for other in former[1:]), Edit(former[0].start, former[0].end, new.encode())]
+def _replace_texts(data: bytes, former: Sequence[ElementSpan], new: str) -> list[Edit]:
+    """Replace the first of an element's texts and remove the others."""
+    return [*(remove(data, other) for other in former[1:]), Edit(former[0].start, former[0].end, new.encode())]
 
 
-def _told(prefix: str, text: str, confidence: float | None) -> str:
-    sure = "" if confidence is None else f' conf="{confidence:.4f}"'
-    unicode = f"<{prefix}Unicode>{escaped(without_forbidden(text))}</{prefix}Unicode>"
-    return f"<{prefix}TextEquiv{sure}>{unicode}</{prefix}TextEquiv>"
+def _text_equiv(prefix: str, text: str, confidence: float | None) -> str:
+    conf = "" if confidence is None else f' conf="{confidence:.4f}"'
+    return f"<{prefix}TextEquiv{conf}><{prefix}Unicode>{escape_text(text)}</{prefix}Unicode></{prefix}TextEquiv>"
+
+
+def _add_step(data: bytes, scanned: ScannedXml, step: ProcessingStep) -> list[Edit]:
+    """Update `LastChange`, and add the processing step, for which PAGE has had an element since 2018."""
+    metadata = next((element for element in scanned.elements if element.name == "Metadata"), None)
+    if metadata is None:
+        return []
+    changed = next((child for child in metadata.children if child.name == "LastChange"), None)
+    edits = []
+    if changed is not None and step.date and not changed.is_empty:
+        edits.append(Edit(changed.tag_end, data.rindex(b"</", changed.tag_end, changed.end), step.date.encode()))
+    if not scanned.namespace.endswith(("2018-07-15", "2019-07-15")):
+        return edits
+    values = {"type": "processingStep", "name": step.description, "value": f"{step.software} {step.version}"}
+    if step.date:
+        values["date"] = step.date
+    attributes = "".join(f' {name}="{escape_attribute(value)}"' for name, value in values.items())
+    prefix = metadata.prefix
+    label = f'<{prefix}Label type="settings" value="{escape_attribute(step.settings)}"/>'
+    new = f"<{prefix}MetadataItem{attributes}><{prefix}Labels>{label}</{prefix}Labels></{prefix}MetadataItem>"
+    return [insert(data, metadata, metadata.children, new), *edits]
+
+
+FORMATS = (
+    Format(
+        name="page",
+        title="PAGE XML files",
+        find=find_page,
+        read=read_page,
+        example=r"transkribus -o data/mine --writer '(\w+?)_\d+'",
+        open_writer=open_page_writer,
+        forbidden=FORBIDDEN,
+        keeps_pages=True,
+        keeps_writers=False,
+        keeps_regions=True,
+        next_step="import {out} into eScriptorium, images and page/ together (for Transkribus there is page-2013)",
+        write_pages=write_page_files,
+        suffix=".xml",
+        one_page_per_file=True,
+    ),
+    Format(
+        name="page-2013",
+        title="PAGE XML of 2013, as Transkribus writes it",
+        open_writer=partial(open_page_writer, version=TRANSKRIBUS),
+        forbidden=FORBIDDEN,
+        keeps_pages=True,
+        keeps_writers=False,
+        keeps_regions=True,
+        next_step="import {out} into Transkribus, images and page/ together",
+    ),
+)

@@ -1,55 +1,160 @@
-"""Pages of PDF files as images: the scan as it is stored where a page is nothing else, the rendered page otherwise.
+"""PDF: pages as images to read, and transcribed pages as a searchable PDF.
 
-PDFium is not made for threads, so one document is open at a time, and only for as long as it is asked something.
+A page is read as the scan that is stored in it if it consists of nothing else, and rendered otherwise. PDFium is not
+thread-safe, so one document is open at a time, and only as long as it is needed.
+
+A searchable PDF shows each scan unchanged, with its text invisible on top. The text of a line is stretched over the
+line's width, so that a viewer highlights a found word where it is written. The font has one blank glyph for every
+UTF-16 code and a table that maps codes to letters, so any script can be searched and copied without a font for it (ISO
+32000-1, 9.7 and 9.10).
 """
 
 import io
+import math
 import re
+import struct
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pikepdf
 import pypdfium2
 import pypdfium2.raw as pdfium
+from fontTools.fontBuilder import FontBuilder
+from fontTools.ttLib.tables._g_l_y_f import Glyph
+from pikepdf import Dictionary, Name
 from PIL import Image
 
-from dsocr.document import Line, Page, Skipped, SkipReason
+from dsocr.document import Line, Page, ProcessingStep, Skipped, SkipReason
 from dsocr.errors import DataError
-from dsocr.images import MAX_PIXELS
+from dsocr.formats.format import Columns, Format
+from dsocr.formats.image_export import image_bytes
+from dsocr.images import MAX_PIXELS, decode_image
+from dsocr.io.cropping import encode_image
 from dsocr.io.encodings import read_text
 from dsocr.io.files import list_files, relative, split_of_folder
 
 PDF_SUFFIXES = frozenset({".pdf"})
 
+POINTS_PER_INCH = 72
 DPI = 300
-"""Dots to the inch of a rendered page: what scans of handwriting usually have."""
-_POINTS = 72
+"""Resolution of rendered pages, and of images without a plausible one: the usual for scans of handwriting."""
+_PLAUSIBLE_DPI = range(100, 2401)
+"""Screens and cameras write 72 or 96 into files that were never measured."""
 
-_LARGEST_SCAN = 4 * MAX_PIXELS
+_MAX_SCAN_PIXELS = 4 * MAX_PIXELS
 """Pixels of an image on a page that is rendered; A2 at 600 dpi has 139 million."""
 
 _INVISIBLE = 3
-"""The way to show a text that programs lay over a scan so that it can be searched."""
-_SAME_SHAPE = 0.02
-_THUMBNAIL = 32
-_SAME_LOOK = 8.0
-"""Levels of 255 that a scan and its page may differ by, shrunk to a thumbnail and averaged."""
+"""Text rendering mode of text that programs put over a scan so that it can be searched."""
+_SAME_ASPECT = 0.02
+_THUMBNAIL_SIDE = 32
+_SAME_APPEARANCE = 8.0
+"""Mean difference in levels (of 255) allowed between the thumbnails of a scan and its page."""
 
-_ONE_AT_A_TIME = threading.RLock()
+_NUMBERED = re.compile(r"(?P<name>.+)[_-]0*(?P<page>\d{1,9})")
+
+_LETTER_HEIGHT = 0.7
+"""Height of letters, from baseline to the top of a capital, as a fraction of the line's box."""
+_DESCENT = 0.25
+"""Part of a line's box below its baseline if none is known."""
+
+_MEMORY = 256 * 2**20
+"""Bytes of images kept in memory before the document is saved to disk and reopened."""
+
+_PDFIUM_LOCK = threading.RLock()
+
+
+def find_pdf(source: Path, columns: Columns | None = None) -> list[Path]:
+    """List the PDF files of a folder that have a text beside them, or the one that was named."""
+    if source.is_file():
+        return [source] if source.suffix.lower() in PDF_SUFFIXES else []
+    return [path for path, texts in _pair(source).items() if texts]
+
+
+def read_pdf(source: Path, columns: Columns | None = None) -> Iterator[Page | Skipped]:
+    """Read every page of every PDF with its text; a file without texts, and a text without a page, is skipped."""
+    root = source.parent if source.is_file() else source
+    for path, texts in _pair(root).items():
+        if source.is_file() and path != source:
+            continue
+        where = relative(path, root)
+        if not texts:
+            yield Skipped(SkipReason.NO_TRANSCRIPTION, where, "no text file has its name")
+            continue
+        try:
+            yield from _read_pages(path, texts, root)
+        except DataError as error:
+            yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
+
+
+def _pair(root: Path) -> dict[Path, list[Path]]:
+    """Return PDF -> its texts: the one with its name, and those with its name and a number."""
+    pairs: dict[Path, list[Path]] = {path: [] for path in list_files(root, PDF_SUFFIXES)}
+    by_name = {path.with_suffix(""): path for path in pairs}
+    for text in list_files(root, {".txt"}):
+        numbered = _NUMBERED.fullmatch(text.stem)
+        names = [text.with_suffix("")] + ([text.with_name(numbered["name"])] if numbered else [])
+        if pdf := next((by_name[name] for name in names if name in by_name), None):
+            pairs[pdf].append(text)
+    return pairs
+
+
+def _read_pages(path: Path, texts: list[Path], root: Path) -> Iterator[Page | Skipped]:
+    count = count_pages(path)
+    found = _page_texts(path, texts, count, root)
+    split = split_of_folder(path.parent.relative_to(root))
+    for page in range(1, count + 1):
+        name = f"{relative(path.with_suffix(''), root)}_{page:04d}"
+        if page not in found:
+            yield Skipped(SkipReason.NO_TRANSCRIPTION, f"{relative(path, root)}#{page}", "the page has no text file")
+            continue
+        text, where = found.pop(page)
+        content = partial(page_image, path, page)
+        yield Page(path, name, where, (Line(text, where),), page=name, split=split, content=content, number=page)
+    for _, where in found.values():
+        yield Skipped(SkipReason.NO_IMAGE, where, f"the PDF has {count} pages")
+
+
+def _page_texts(path: Path, texts: list[Path], count: int, root: Path) -> dict[int, tuple[str, str]]:
+    """Return page number -> text and its place."""
+    whole = [text for text in texts if text.stem == path.stem]
+    if whole and len(texts) > 1:
+        raise DataError(f"it has one text for all pages and others for single ones: {texts[-1].name}")
+    if whole:
+        return _split_text(whole[0], count, relative(whole[0], root))
+    pages: dict[int, tuple[str, str]] = {}
+    for text in texts:
+        number = int(_NUMBERED.fullmatch(text.stem)["page"])  # type: ignore[index]
+        if number in pages:
+            raise DataError(f"two texts are called page {number}: {pages[number][1]} and {relative(text, root)}")
+        pages[number] = (read_text(text), relative(text, root))
+    return pages
+
+
+def _split_text(path: Path, count: int, where: str) -> dict[int, tuple[str, str]]:
+    pages = read_text(path).split("\f")
+    if len(pages) == count + 1 and not pages[-1].strip():
+        # pdftotext ends every page with a form feed, the last one too.
+        del pages[-1]
+    if len(pages) != count:
+        raise DataError(f"the PDF has {count} pages, and its text {len(pages)}, parted by form feeds")
+    return {number: (text, f"{where}#{number}") for number, text in enumerate(pages, start=1)}
 
 
 def count_pages(path: Path) -> int:
-    """How many pages a PDF has; an error where it is encrypted, damaged or empty."""
-    with _document(path) as pdf:
+    """Return the number of pages of a PDF; DataError if it is encrypted, damaged or empty."""
+    with _open(path) as pdf:
         return len(pdf)
 
 
 def page_size(path: Path, number: int) -> tuple[float, float]:
-    """Width and height of a page in points, the first being 1, as it is shown."""
-    with _document(path) as pdf:
+    """Return width and height of a page in points as it is shown; pages count from 1."""
+    with _open(path) as pdf:
         page = pdf[number - 1]
         try:
             width, height = page.get_size()
@@ -59,52 +164,48 @@ def page_size(path: Path, number: int) -> tuple[float, float]:
 
 
 def page_image(path: Path, number: int) -> bytes:
-    """An image file (JPEG or PNG) of a page, the first being 1."""
+    """Return a page as the content of an image file (JPEG or PNG); pages count from 1."""
     where = f"{path}#{number}"
-    with _document(path) as pdf:
+    with _open(path) as pdf:
         if not 1 <= number <= len(pdf):
             raise DataError(f"the PDF has {len(pdf)} pages", where=where)
         page = pdf[number - 1]
         try:
-            return _stored_scan(page) or _rendered(page, where)
+            return _stored_image(page) or _render(page, where)
         finally:
             page.close()
 
 
 @contextmanager
-def _document(path: Path) -> Iterator[pypdfium2.PdfDocument]:
-    with _ONE_AT_A_TIME:
+def _open(path: Path) -> Iterator[pypdfium2.PdfDocument]:
+    with _PDFIUM_LOCK:
         try:
             with pypdfium2.PdfDocument(path) as pdf:
                 yield pdf
         except FileNotFoundError as error:
             raise DataError("the PDF does not exist", where=path) from error
         except pypdfium2.PdfiumError as error:
-            raise _told(error, path) from error
+            # PDFium keeps the error code of an earlier file if a file has no pages.
+            if error.err_code == pdfium.FPDF_ERR_PASSWORD and b"/Encrypt" in path.read_bytes():
+                raise DataError("the PDF is encrypted", where=path, hint="save it without a password") from error
+            message = f"the PDF is damaged or has no pages: {error}"
+            raise DataError(message, where=path, hint="was it copied or downloaded whole?") from error
 
 
-def _told(error: pypdfium2.PdfiumError, path: Path) -> DataError:
-    # PDFium leaves the code of an earlier file's error standing where a file has no pages.
-    if error.err_code == pdfium.FPDF_ERR_PASSWORD and b"/Encrypt" in path.read_bytes():
-        return DataError("the PDF is encrypted", where=path, hint="save it without a password")
-    message = f"the PDF is damaged or has no pages: {error}"
-    return DataError(message, where=path, hint="was it copied or downloaded whole?")
-
-
-def _rendered(page: pypdfium2.PdfPage, where: str) -> bytes:
+def _render(page: pypdfium2.PdfPage, where: str) -> bytes:
     for scan in page.get_objects(filter=[pdfium.FPDF_PAGEOBJ_IMAGE]):
         across, down = scan.get_px_size()
-        if across * down > _LARGEST_SCAN:
+        if across * down > _MAX_SCAN_PIXELS:
             raise DataError(f"an image on the page is {across}x{down} pixels, which is no scan", where=where)
-    width, height = (round(side / _POINTS * DPI) for side in page.get_size())
+    width, height = (round(side / POINTS_PER_INCH * DPI) for side in page.get_size())
     if width * height > MAX_PIXELS:
         message = f"the page has no scan of its own, and would be {width}x{height} pixels at {DPI} dpi"
         raise DataError(f"{message}; {MAX_PIXELS // 10**6} million are the most", where=where)
-    return _png(_picture(page.render(scale=DPI / _POINTS)))
+    return _encode_png(_bitmap_image(page.render(scale=DPI / POINTS_PER_INCH)))
 
 
-def _picture(bitmap: pypdfium2.PdfBitmap) -> Image.Image:
-    """The bitmap's pixels, which belong to PDFium, as a picture that lives on."""
+def _bitmap_image(bitmap: pypdfium2.PdfBitmap) -> Image.Image:
+    """Copy the pixels of a bitmap, which belong to PDFium."""
     try:
         picture: Image.Image = bitmap.to_pil()
         return picture.copy()
@@ -112,16 +213,16 @@ def _picture(bitmap: pypdfium2.PdfBitmap) -> Image.Image:
         bitmap.close()
 
 
-def _png(picture: Image.Image) -> bytes:
+def _encode_png(picture: Image.Image) -> bytes:
     buffer = io.BytesIO()
     # On a noisy page of A4 at 300 dpi the usual level, 6, takes twice the time (2.0 s for 1.0 s) and saves nothing.
     picture.save(buffer, "PNG", compress_level=3)
     return buffer.getvalue()
 
 
-def _stored_scan(page: pypdfium2.PdfPage) -> bytes | None:
-    """The one image that a page shows, if it is upright and looks like the page; a JPEG stays as it is."""
-    scan = _only_image(page)
+def _stored_image(page: pypdfium2.PdfPage) -> bytes | None:
+    """Return the only image of a page if it is upright and looks like the page; a JPEG stays as it is."""
+    scan = _single_image(page)
     if scan is None:
         return None
     width, height = scan.get_px_size()
@@ -129,13 +230,15 @@ def _stored_scan(page: pypdfium2.PdfPage) -> bytes | None:
         return None
     if scan.get_filters() == ["DCTDecode"]:
         data = bytes(scan.get_data())
-        return data if _shows(page, _decoded(data)) else None
-    picture = _picture(scan.get_bitmap())
-    return _png(picture.convert("RGB" if len(picture.getbands()) > 1 else "L")) if _shows(page, picture) else None
+        return data if _looks_like(page, _decode_jpeg(data)) else None
+    picture = _bitmap_image(scan.get_bitmap())
+    if not _looks_like(page, picture):
+        return None
+    return _encode_png(picture.convert("RGB" if len(picture.getbands()) > 1 else "L"))
 
 
-def _only_image(page: pypdfium2.PdfPage) -> pypdfium2.PdfImage | None:
-    """The image of a page with nothing beside it but invisible text, neither turned nor mirrored."""
+def _single_image(page: pypdfium2.PdfPage) -> pypdfium2.PdfImage | None:
+    """Return the image of a page with nothing else but invisible text, neither rotated nor mirrored."""
     seen = [part for part in page.get_objects() if not _is_invisible(part)]
     if len(seen) != 1 or not isinstance(seen[0], pypdfium2.PdfImage) or page.get_rotation():
         return None
@@ -149,105 +252,217 @@ def _is_invisible(part: pypdfium2.PdfObject) -> bool:
     return bool(is_text and pdfium.FPDFTextObj_GetTextRenderMode(part) == _INVISIBLE)
 
 
-def _decoded(data: bytes) -> Image.Image | None:
-    """The picture in a JPEG; None where it is damaged, or a photograph that lies on its side."""
+def _decode_jpeg(data: bytes) -> Image.Image | None:
+    """Decode a JPEG; None if it is damaged, or rotated by its EXIF orientation."""
     try:
         with Image.open(io.BytesIO(data), formats=("JPEG",)) as file:
-            turned = file.getexif().get(0x0112, 1) != 1
-            return None if turned or file.width * file.height > MAX_PIXELS else file.convert("RGB")
+            rotated = file.getexif().get(0x0112, 1) != 1
+            return None if rotated or file.width * file.height > MAX_PIXELS else file.convert("RGB")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning):
         return None
 
 
-def _shows(page: pypdfium2.PdfPage, scan: Image.Image | None) -> bool:
-    """True where the page looks like the scan: all of it, nothing around it, in the same colours."""
+def _looks_like(page: pypdfium2.PdfPage, scan: Image.Image | None) -> bool:
+    """Return whether a page shows all of a scan, nothing around it, in the same colours."""
     across, up = page.get_size()
-    if scan is None or abs(scan.width / scan.height / (across / up) - 1) > _SAME_SHAPE:
+    if scan is None or abs(scan.width / scan.height / (across / up) - 1) > _SAME_ASPECT:
         return False
-    shown = _picture(page.render(scale=8 * _THUMBNAIL / max(across, up)))
-    return float(np.abs(_thumbnail(shown) - _thumbnail(scan)).mean()) < _SAME_LOOK
+    shown = _bitmap_image(page.render(scale=8 * _THUMBNAIL_SIDE / max(across, up)))
+    return float(np.abs(_thumbnail(shown) - _thumbnail(scan)).mean()) < _SAME_APPEARANCE
 
 
 def _thumbnail(picture: Image.Image) -> np.ndarray:
-    small = picture.convert("RGB").resize((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BOX)
+    small = picture.convert("RGB").resize((_THUMBNAIL_SIDE, _THUMBNAIL_SIDE), Image.Resampling.BOX)
     return np.asarray(small, dtype=np.float32)
 
 
-_NUMBERED = re.compile(r"(?P<name>.+)[_-]0*(?P<page>\d{1,9})")
+def write_pdf(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
+    """Write one PDF page per image, in the size of the image."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".pdf-", ignore_cleanup_errors=True) as folder:
+        document, in_memory = pikepdf.new(), 0
+        font = document.make_indirect(_blank_font(document))
+        for number, page in enumerate(pages):
+            in_memory += _add_page(document, page, font)
+            if in_memory > _MEMORY:
+                document, font = _spill(document, Path(folder, f"{number}.pdf"))
+                in_memory = 0
+        document.docinfo["/Title"] = path.stem
+        document.docinfo["/Producer"] = f"{step.software} {step.version}"
+        document.save(path, deterministic_id=True)
+        document.close()
 
 
-def find_pdf(source: Path) -> list[Path]:
-    """The PDF files of a folder that have a text beside them, or the one that was named."""
-    if source.is_file():
-        return [source] if source.suffix.lower() in PDF_SUFFIXES else []
-    return [path for path, texts in _paired(source).items() if texts]
+def _spill(document: pikepdf.Pdf, path: Path) -> tuple[pikepdf.Pdf, pikepdf.Object]:
+    """Save and reopen a document, which frees its images: qpdf reads the streams of a file only when it saves."""
+    document.save(path, deterministic_id=True)  # the final ID begins with this one
+    document.close()
+    for earlier in set(path.parent.iterdir()) - {path}:
+        earlier.unlink()
+    reopened = pikepdf.open(path, access_mode=pikepdf.AccessMode.stream)
+    return reopened, reopened.pages[0].Resources.Font.F
 
 
-def read_pdf(source: Path) -> Iterator[Page | Skipped]:
-    """Every page of every PDF with its text; a file without texts, and texts without a page, are left out."""
-    root = source.parent if source.is_file() else source
-    for path, texts in _paired(root).items():
-        if source.is_file() and path != source:
-            continue
-        where = relative(path, root)
-        if not texts:
-            yield Skipped(SkipReason.NO_TRANSCRIPTION, where, "no text file has its name")
-            continue
-        try:
-            yield from _pages(path, texts, root)
-        except DataError as error:
-            yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
+def _add_page(document: pikepdf.Pdf, page: Page, font: pikepdf.Object) -> int:
+    """Add a page and return the size of its image in bytes."""
+    content = image_bytes(page)
+    decoded = decode_image(content, name=page.where)
+    image = decoded.image
+    if not (decoded.as_stored and decoded.format == "JPEG"):
+        content, _ = encode_image(image, decoded.format)
+    scale = _points_per_pixel(page, image)
+    width, height = image.width * scale, image.height * scale
+    text = "".join(_draw_line(line, page, image.height, scale) for line in page.transcribed_lines)
+    added = document.add_blank_page(page_size=(round(width, 2), round(height, 2)))
+    added.Resources = Dictionary(XObject=Dictionary(I=_image_object(document, content)), Font=Dictionary(F=font))
+    drawing = f"q {width:.2f} 0 0 {height:.2f} 0 0 cm /I Do Q\n{text}"
+    added.Contents = document.make_stream(drawing.encode("ascii"))
+    return len(content)
 
 
-def _paired(root: Path) -> dict[Path, list[Path]]:
-    """PDF -> its texts: the one that has its name, and those that have its name and a number."""
-    paired: dict[Path, list[Path]] = {path: [] for path in list_files(root, PDF_SUFFIXES)}
-    by_name = {path.with_suffix(""): path for path in paired}
-    for text in list_files(root, {".txt"}):
-        numbered = _NUMBERED.fullmatch(text.stem)
-        names = [text.with_suffix("")] + ([text.with_name(numbered["name"])] if numbered else [])
-        if pdf := next((by_name[name] for name in names if name in by_name), None):
-            paired[pdf].append(text)
-    return paired
+def _image_object(document: pikepdf.Pdf, file: bytes) -> pikepdf.Stream:
+    """Make an image object from the compressed pixels of a JPEG or PNG file, without encoding them again."""
+    with Image.open(io.BytesIO(file), formats=("JPEG", "PNG")) as image:
+        channels = 1 if image.mode == "L" else 3
+        (width, height), is_jpeg = image.size, image.format == "JPEG"
+    stream = document.make_stream(
+        file if is_jpeg else _png_pixels(file),
+        Type=Name.XObject,
+        Subtype=Name.Image,
+        Width=width,
+        Height=height,
+        BitsPerComponent=8,
+        ColorSpace=Name.DeviceGray if channels == 1 else Name.DeviceRGB,
+        Filter=Name.DCTDecode if is_jpeg else Name.FlateDecode,
+    )
+    if not is_jpeg:  # 15 is PNG's own prediction, chosen row by row
+        stream.DecodeParms = Dictionary(Predictor=15, Colors=channels, BitsPerComponent=8, Columns=width)
+    return stream
 
 
-def _pages(path: Path, texts: list[Path], root: Path) -> Iterator[Page | Skipped]:
-    count = count_pages(path)
-    found = _texts_of_pages(path, texts, count, root)
-    split = split_of_folder(path.parent.relative_to(root))
-    for page in range(1, count + 1):
-        name = f"{relative(path.with_suffix(''), root)}_{page:04d}"
-        if page not in found:
-            yield Skipped(SkipReason.NO_TRANSCRIPTION, f"{relative(path, root)}#{page}", "the page has no text file")
-            continue
-        text, where = found.pop(page)
-        content = partial(page_image, path, page)
-        yield Page(path, name, where, (Line(text, where),), page=name, split=split, content=content)
-    for _, where in found.values():
-        yield Skipped(SkipReason.NO_IMAGE, where, f"the PDF has {count} pages")
+def _png_pixels(file: bytes) -> bytes:
+    """Return the compressed pixels of a PNG file that Pillow wrote: not interlaced, 8 bits, grey or RGB."""
+    start, parts = 8, []
+    while start < len(file):
+        length, kind = struct.unpack_from(">I4s", file, start)
+        if kind == b"IDAT":
+            parts.append(file[start + 8 : start + 8 + length])
+        start += length + 12
+    return b"".join(parts)
 
 
-def _texts_of_pages(path: Path, texts: list[Path], count: int, root: Path) -> dict[int, tuple[str, str]]:
-    """Page -> its text and where that stands."""
-    whole = [text for text in texts if text.stem == path.stem]
-    if whole and len(texts) > 1:
-        raise DataError(f"it has one text for all pages and others for single ones: {texts[-1].name}")
-    if whole:
-        return _of_one_file(whole[0], count, relative(whole[0], root))
-    pages: dict[int, tuple[str, str]] = {}
-    for text in texts:
-        number = int(_NUMBERED.fullmatch(text.stem)["page"])  # type: ignore[index]
-        if number in pages:
-            raise DataError(f"two texts are called page {number}: {pages[number][1]} and {relative(text, root)}")
-        pages[number] = (read_text(text), relative(text, root))
-    return pages
+def _blank_font(document: pikepdf.Pdf) -> Dictionary:
+    descriptor = Dictionary(
+        Type=Name.FontDescriptor,
+        FontName=Name.Blank,
+        Flags=5,
+        FontBBox=[0, 0, 500, 1000],
+        ItalicAngle=0,
+        Ascent=1000,
+        Descent=0,
+        CapHeight=1000,
+        StemV=80,
+        FontFile2=document.make_stream(_blank_truetype()),
+    )
+    descendant = Dictionary(
+        Type=Name.Font,
+        Subtype=Name.CIDFontType2,
+        BaseFont=Name.Blank,
+        CIDSystemInfo=Dictionary(Registry="Adobe", Ordering="Identity", Supplement=0),
+        DW=500,
+        FontDescriptor=document.make_indirect(descriptor),
+        CIDToGIDMap=document.make_stream(b"\0\1" * 65536),
+    )
+    return Dictionary(
+        Type=Name.Font,
+        Subtype=Name.Type0,
+        BaseFont=Name.Blank,
+        Encoding=Name("/Identity-H"),
+        DescendantFonts=[document.make_indirect(descendant)],
+        ToUnicode=document.make_stream(_unicode_map().encode("ascii")),
+    )
 
 
-def _of_one_file(path: Path, count: int, where: str) -> dict[int, tuple[str, str]]:
-    pages = read_text(path).split("\f")
-    if len(pages) == count + 1 and not pages[-1].strip():
-        # pdftotext ends every page with a form feed, the last one too.
-        del pages[-1]
-    if len(pages) != count:
-        raise DataError(f"the PDF has {count} pages, and its text {len(pages)}, parted by form feeds")
-    return {number: (text, f"{where}#{number}") for number, text in enumerate(pages, start=1)}
+def _blank_truetype() -> bytes:
+    """Build a TrueType font of two empty glyphs, half as wide as high."""
+    glyphs = [".notdef", "blank"]
+    builder = FontBuilder(1000, isTTF=True)
+    builder.font.recalcTimestamp = False
+    builder.setupGlyphOrder(glyphs)
+    builder.setupGlyf(dict.fromkeys(glyphs, Glyph()))
+    builder.setupHorizontalMetrics(dict.fromkeys(glyphs, (500, 0)))
+    builder.setupHorizontalHeader(ascent=1000, descent=0)
+    builder.setupMaxp()
+    builder.updateHead(created=0, modified=0)
+    file = io.BytesIO()
+    builder.save(file)
+    return file.getvalue()
+
+
+def _unicode_map() -> str:
+    """Map each UTF-16 code to itself; a range stays within one high byte, and a block holds at most 100 ranges."""
+    ranges = [f"<{high:02x}00> <{high:02x}ff> <{high:02x}00>" for high in range(256)]
+    blocks = [ranges[first : first + 100] for first in range(0, len(ranges), 100)]
+    listed = "".join(f"{len(block)} beginbfrange\n" + "\n".join(block) + "\nendbfrange\n" for block in blocks)
+    return (
+        "/CIDInit /ProcSet findresource begin\n12 dict begin\nbegincmap\n"
+        "/CIDSystemInfo << /Registry (Adobe) /Ordering (UCS) /Supplement 0 >> def\n"
+        "/CMapName /Adobe-Identity-UCS def\n/CMapType 2 def\n"
+        f"1 begincodespacerange\n<0000> <ffff>\nendcodespacerange\n{listed}"
+        "endcmap\nCMapName currentdict /CMap defineresource pop\nend\nend\n"
+    )
+
+
+def _points_per_pixel(page: Page, image: Image.Image) -> float:
+    if page.number:
+        return page_size(page.image, page.number)[0] / image.width
+    dpi = image.info.get("dpi")
+    stated = round(float(dpi[0])) if isinstance(dpi, tuple) and dpi and math.isfinite(float(dpi[0])) else 0
+    return POINTS_PER_INCH / (stated if stated in _PLAUSIBLE_DPI else DPI)
+
+
+def _draw_line(line: Line, page: Page, page_height: int, scale: float) -> str:
+    """Return the operators that write a line's text in its place; rows of the text share the line's height."""
+    left, top, right, bottom = page.visible_box(line)
+    texts = line.text.split("\n")
+    share = (bottom - top) / len(texts)
+    baseline = line.outline.baseline if line.outline and len(texts) == 1 else ()
+    parts = []
+    for number, text in enumerate(texts):
+        foot = top + (number + 1 - _DESCENT) * share
+        begin, end = (left, foot), (right, foot)
+        if len(baseline) >= 2 and baseline[0][0] < baseline[-1][0]:
+            begin, end = baseline[0], baseline[-1]
+        parts.append(_draw_text(text, begin, end, _LETTER_HEIGHT * share, page_height, scale))
+    return "".join(parts)
+
+
+def _draw_text(
+    text: str, begin: tuple[float, float], end: tuple[float, float], height: float, page_height: int, scale: float
+) -> str:
+    codes = text.encode("utf-16-be", "replace").hex()
+    if not codes or height <= 0:
+        return ""
+    across, down = end[0] - begin[0], end[1] - begin[1]
+    length = math.hypot(across, down) or 1.0
+    cos, sin = across / length, -down / length
+    size = height * scale
+    # In the blank font each code is half as wide as high.
+    stretch = 100 * length * scale / (0.5 * size * (len(codes) / 4))
+    x, y = begin[0] * scale, (page_height - begin[1]) * scale
+    place = f"{cos:.5f} {sin:.5f} {-sin:.5f} {cos:.5f} {x:.2f} {y:.2f} Tm"
+    return f"BT 3 Tr /F {size:.2f} Tf {stretch:.2f} Tz {place} <{codes}> Tj ET\n"
+
+
+FORMATS = (
+    Format(
+        name="pdf",
+        title="PDF files with texts",
+        find=find_pdf,
+        read=read_pdf,
+        example=r"scans.pdf -o data/mine --writer '(\w+?)_'",
+        unit="page",
+        write_pages=write_pdf,
+        suffix=".pdf",
+        multipage=True,
+    ),
+)

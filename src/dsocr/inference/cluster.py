@@ -20,7 +20,7 @@ from typing import Any
 
 from dsocr import __version__, errors
 from dsocr.errors import ConfigError, DsocrError, RunError
-from dsocr.inference.inputs import InputPage, Opening
+from dsocr.inference.inputs import InputPage, PagePreparer
 from dsocr.inference.pages import ImageReader, Rows, read_locally
 from dsocr.models.loading import is_out_of_memory
 
@@ -51,7 +51,7 @@ class ActorSettings:
     `folder` is the command's working folder, `version` its version of dsocr.
     """
 
-    opening: Opening
+    preparer: PagePreparer
     open_reader: Callable[[], ImageReader]
     strict: bool
     folder: str
@@ -81,7 +81,7 @@ class Actor:
         pages, settings = self._groups[group], self._settings
         try:
             self._check_machine(pages, settings.start(group))
-            (rows,) = read_locally([pages], settings.opening, self._open_reader, strict=settings.strict, workers=1)
+            (rows,) = read_locally([pages], settings.preparer, self._open_reader, strict=settings.strict, workers=1)
             return {"rows": rows}
         except DsocrError as error:
             return {"error": [type(error).__name__, error.message, error.code, error.where, error.hint]}
@@ -158,7 +158,7 @@ class Cluster:
     def read(
         self,
         wanted: Sequence[Sequence[InputPage]],
-        opening: Opening,
+        preparer: PagePreparer,
         open_reader: Callable[[], ImageReader],
         *,
         strict: bool,
@@ -178,7 +178,7 @@ class Cluster:
             attempts = ray.remote(num_cpus=0)(Attempts).remote()
             start, finish = (partial(_call, method) for method in (attempts.start, attempts.finish))
             folder = str(Path.cwd())
-            settings = ActorSettings(opening, open_reader, strict=strict, folder=folder, start=start, finish=finish)
+            settings = ActorSettings(preparer, open_reader, strict=strict, folder=folder, start=start, finish=finish)
             # Two groups per actor, the current and the next one, so that losing an actor costs little.
             pool = ray.data.ActorPoolStrategy(size=min(actors, len(wanted)), max_tasks_in_flight_per_actor=2)
             answered = ray.data.from_items(

@@ -1,4 +1,4 @@
-"""What was read of a page: its lines, where they stand, and their texts; as JSON for the journal."""
+"""Transcribe pages: read their crops, assemble the lines, and keep the results in a journal that can be resumed."""
 
 import json
 import shutil
@@ -6,99 +6,89 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from PIL import Image
 
 from dsocr.data.journal import MIN_SECONDS_KEPT
-from dsocr.document import Line, Outline, Region
+from dsocr.document import Line, Outline, Page, Region
 from dsocr.errors import DataError
+from dsocr.formats.pdf import page_image
 from dsocr.inference.confidence import Prediction
-from dsocr.inference.inputs import InputPage, Opening, OpenPage, Shown
+from dsocr.inference.inputs import Crop, InputPage, PagePreparer, PreparedPage
 from dsocr.io.atomic import explain_disk_errors, open_database, replace_path, work_path
 from dsocr.io.processes import Workers, available_cores, worker_processes
 from dsocr.text import is_blank
 
-
-@dataclass(frozen=True, slots=True)
-class ReadLine:
-    """A line of a page with its text; an empty one where nothing was read.
-
-    `outline` is in pixels of the upright image, None where the line is the whole image. `place` and `id` are those of
-    its ALTO or PAGE file. `was_there` says that the text stood there and was kept. `told` is what the prediction says
-    beside the text, as JSON lines have it; of a line that was read with others it is what is said of them all.
-    """
-
-    id: str
-    text: str
-    outline: Outline | None = None
-    region: Region | None = None
-    place: int | None = None
-    was_there: bool = False
-    told: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def confidence(self) -> float | None:
-        """How sure the model was of the line, 0-1; None where it is not known."""
-        known = self.told.get("confidence")
-        return float(known) if isinstance(known, int | float) else None
+_JOURNAL_VERSION = 2
+"""Version of the rows in a journal."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPage:
-    """A page that was read: `size` in pixels, upright; lines in reading order.
+class TranscribedPage:
+    """A page with the texts that were read: its lines have a `prediction`, those whose text was kept have none.
 
-    `refused` tells of lines that could not be cut, `unmatched` counts regions that were answered with another number of
-    lines than are drawn there.
+    `refused` are messages about lines that could not be cut; `unmatched` counts regions that were answered with another
+    number of lines than they have.
     """
 
-    page: InputPage
-    size: tuple[int, int]
-    lines: tuple[ReadLine, ...]
+    source: InputPage
+    page: Page
     refused: tuple[str, ...] = ()
     unmatched: int = 0
 
+    @classmethod
+    def of_lines(
+        cls,
+        source: InputPage,
+        size: tuple[int, int],
+        lines: Sequence[Line],
+        refused: Sequence[str] = (),
+        unmatched: int = 0,
+    ) -> "TranscribedPage":
+        """Return an input page with its lines, outlines in pixels of the upright image of `size`."""
+        page = Page(
+            image=source.image or source.path,
+            name=source.name,
+            where=source.id,
+            lines=tuple(lines),
+            size=size,
+            content=partial(page_image, source.path, source.number) if source.kind == "pdf" else None,
+            number=source.number,
+            xml=source.path if source.kind == "markup" else None,
+            unit=source.shows,
+        )
+        return cls(source, page, tuple(refused), unmatched)
+
     def as_json(self) -> dict[str, Any]:
-        """What the journal keeps; the page itself is found anew."""
+        """Return what the journal keeps; the input page is found again."""
         return {
-            "size": self.size,
-            "lines": [asdict(line) for line in self.lines],
+            "size": self.page.size,
+            "lines": [asdict(line) for line in self.page.lines],
             "refused": self.refused,
             "unmatched": self.unmatched,
         }
 
     @classmethod
-    def from_json(cls, page: InputPage, told: Mapping[str, Any]) -> "ReadPage":
-        """The page that `as_json` told of."""
-        lines = tuple(_line(line) for line in told["lines"])
-        return cls(page, (told["size"][0], told["size"][1]), lines, tuple(told["refused"]), told["unmatched"])
-
-    @property
-    def written(self) -> tuple[ReadLine, ...]:
-        """The lines that have a text."""
-        return tuple(line for line in self.lines if line.text)
+    def from_json(cls, source: InputPage, row: Mapping[str, Any]) -> "TranscribedPage":
+        """Return the page that `as_json` described."""
+        width, height = row["size"]
+        return cls.of_lines(source, (width, height), list(map(_line, row["lines"])), row["refused"], row["unmatched"])
 
 
-def _line(told: Mapping[str, Any]) -> ReadLine:
-    region = told["region"]
-    return ReadLine(
-        told["id"],
-        told["text"],
-        _outline(told["outline"]),
-        Region(region["id"], _outline(region["outline"])) if region else None,
-        told["place"],
-        told["was_there"],
-        told["told"],
-    )
+def _line(row: Mapping[str, Any]) -> Line:
+    region = row["region"] and Region(row["region"]["id"], _outline(row["region"]["outline"]))
+    return Line(**{**row, "outline": _outline(row["outline"]), "region": region})
 
 
-def _outline(told: Mapping[str, Any] | None) -> Outline | None:
-    if told is None:
+def _outline(row: Mapping[str, Any] | None) -> Outline | None:
+    if row is None:
         return None
-    left, top, right, bottom = told["box"]
-    polygon, baseline = (tuple((x, y) for x, y in told[name]) for name in ("polygon", "baseline"))
+    left, top, right, bottom = row["box"]
+    polygon, baseline = (tuple((x, y) for x, y in row[name]) for name in ("polygon", "baseline"))
     return Outline((left, top, right, bottom), polygon, baseline)
 
 
@@ -109,48 +99,48 @@ CREATE TABLE IF NOT EXISTS page (id TEXT PRIMARY KEY, stamp TEXT NOT NULL, row T
 
 
 class ReadingJournal:
-    """The database in one file; only one process can have it open."""
+    """Results of a transcription in a database file that only one process can open."""
 
     def __init__(self, path: Path) -> None:
         self._connection = open_database(path, _TABLES, "another dsocr transcribe is writing this")
 
     def close(self) -> None:
-        """Commits and lets go of the file."""
+        """Commit and close the file."""
         self._connection.commit()
         self._connection.close()
 
     def begin(self, job: Mapping[str, Any], date: str) -> str:
-        """Goes on with the same job, or forgets the pages of another one. Gives the date on which it was begun."""
-        told = json.dumps(job, ensure_ascii=False, sort_keys=True)
+        """Resume the same job, or forget the pages of another one. Returns the date on which the job was begun."""
+        settings = json.dumps({"journal": _JOURNAL_VERSION, **job}, ensure_ascii=False, sort_keys=True)
         known = dict(self._connection.execute("SELECT name, value FROM job"))
-        if known.get("settings") == told:
+        if known.get("settings") == settings:
             return str(known["date"])
         with self._connection:
             self._connection.execute("DELETE FROM page")
-            rows = [("settings", told), ("date", date)]
+            rows = [("settings", settings), ("date", date)]
             self._connection.executemany("INSERT OR REPLACE INTO job VALUES (?, ?)", rows)
         return date
 
     def add(self, rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> None:
-        """Writes down what became of pages that were read together, by id and stamp; all of it or nothing."""
-        told = [(id_, stamp, json.dumps(row, ensure_ascii=False)) for id_, stamp, row in rows]
+        """Add the results of pages that were read together, by id and stamp, in one transaction."""
+        values = [(id_, stamp, json.dumps(row, ensure_ascii=False)) for id_, stamp, row in rows]
         with self._connection:
-            self._connection.executemany("INSERT OR REPLACE INTO page VALUES (?, ?, ?)", told)
+            self._connection.executemany("INSERT OR REPLACE INTO page VALUES (?, ?, ?)", values)
 
     def knows(self, id_: str, stamp: str) -> bool:
-        """True where this page was read, or refused, and has not changed since."""
+        """Return whether a page was read or refused, and has not changed since."""
         query = "SELECT 1 FROM page WHERE id = ? AND stamp = ?"
         return self._connection.execute(query, (id_, stamp)).fetchone() is not None
 
     def recall(self, id_: str) -> dict[str, Any]:
-        """What became of a page that is known."""
+        """Return the result of a known page."""
         ((row,),) = self._connection.execute("SELECT row FROM page WHERE id = ?", (id_,))
         found: dict[str, Any] = json.loads(row)
         return found
 
     @property
     def is_empty(self) -> bool:
-        """True where nothing has been read yet."""
+        """Whether nothing has been read yet."""
         return self._connection.execute("SELECT 1 FROM page LIMIT 1").fetchone() is None
 
 
@@ -158,35 +148,35 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def made_ahead(groups: Iterable[Sequence[T]], workers: Workers, make: Callable[[T], R]) -> Iterator[list[R]]:
-    """What `make` gives for the things of each group; those of the next one are made while one is used.
+def prefetch(groups: Iterable[Sequence[T]], workers: Workers, make: Callable[[T], R]) -> Iterator[list[R]]:
+    """Yield `make` of the items of each group; the next group is computed by `workers` while one is used.
 
-    What `make` raises is raised when its group's turn comes.
+    Exceptions of `make` are raised when the turn of its group comes.
     """
-    coming: list[Future[R]] | None = None
+    pending: list[Future[R]] | None = None
     for group in groups:
-        made, coming = coming, [workers.submit(make, thing) for thing in group]
-        if made is not None:
-            yield _taken(made, workers)
-    if coming is not None:
-        yield _taken(coming, workers)
+        ready, pending = pending, [workers.submit(make, item) for item in group]
+        if ready is not None:
+            yield _results(ready, workers)
+    if pending is not None:
+        yield _results(pending, workers)
 
 
-def _taken(made: list[Future[R]], workers: Workers) -> list[R]:
-    """The results; the futures keep none of them."""
-    results = [workers.result(future) for future in made]
-    made.clear()
+def _results(futures: list[Future[R]], workers: Workers) -> list[R]:
+    """Return the results and drop the futures, which would keep them in memory."""
+    results = [workers.result(future) for future in futures]
+    futures.clear()
     return results
 
 
 _LINES_TOGETHER = 64
-"""Line images that are read together, and lost together when the process is killed."""
+"""Line images that are read together, and lost together if the process is killed."""
 _LINES_OF_A_PAGE = 16
-"""What a page counts for among them; more may be on it."""
+"""Number of line images that a page counts for; it may have more."""
 
 
 class ImageReader(Protocol):
-    """What reads images; a Transcriber does."""
+    """Reads images."""
 
     def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         """A prediction for every (id, image), in their order."""
@@ -194,17 +184,17 @@ class ImageReader(Protocol):
 
 
 Rows = list[tuple[str, str, dict[str, Any]]]
-"""What became of some pages, as the journal keeps it: id, stamp, and the page or why it was refused."""
+"""Results for the journal: id, stamp, and the page or why it was refused."""
 
 ReadGroups = Callable[[Sequence[Sequence[InputPage]]], Generator[Rows]]
-"""ImageReader groups of pages; gives the rows of each group when it is done, in any order."""
+"""Reads groups of pages and yields the rows of each group when it is done, in any order."""
 
 
 @dataclass(slots=True)
-class _Answered:
-    """A page with the predictions that have come for it so far."""
+class _PageReading:
+    """A page with the predictions for its crops so far."""
 
-    page: OpenPage
+    page: PreparedPage
     predictions: list[Prediction] = field(default_factory=list)
 
 
@@ -215,8 +205,8 @@ def read_into(
     *,
     progress: Callable[[int, int], None] | None,
 ) -> int:
-    """Has every page read that the journal does not know; gives the number of those that it knew."""
-    unknown = ([page for page in group if not journal.knows(page.id, page.stamp)] for group in groups(pages))
+    """Read every page that the journal does not know, and return the number of those that it knew."""
+    unknown = ([page for page in group if not journal.knows(page.id, page.stamp)] for group in group_pages(pages))
     wanted = [group for group in unknown if group]
     known = done = len(pages) - sum(map(len, wanted))
     if progress and known:
@@ -232,42 +222,42 @@ def read_into(
 
 def read_locally(
     wanted: Sequence[Sequence[InputPage]],
-    opening: Opening,
+    preparer: PagePreparer,
     open_reader: Callable[[], ImageReader],
     *,
     strict: bool,
     workers: int | None = None,
 ) -> Generator[Rows]:
-    """What became of the pages of each group, one group after the other.
+    """Yield the results of each group of pages, in order.
 
-    `open_reader` is called when there is something to read, if there is. `workers` is how many processes open pages: 1
-    for this one alone, None for as many as can be of use. A page that cannot be read is told of with the reason;
-    `strict` makes it an error.
+    `open_reader` is called when there is something to read. `workers` is the number of processes that cut pages: 1 for
+    this process only, None for as many as are useful. A page that cannot be read is reported with the reason; with
+    `strict` it is an error.
     """
-    reader = _Opened(open_reader)
+    reader = _LazyReader(open_reader)
     with worker_processes(workers or _processes(wanted)) as crew:
-        for opened in made_ahead(wanted, crew, opening.attempt):
-            found = [(page, _Answered(one) if isinstance(one, OpenPage) else one) for page, one in opened]
-            yield _read(found, reader, replace_texts=opening.replace_texts, strict=strict)
+        for opened in prefetch(wanted, crew, preparer.try_prepare):
+            found = [(page, _PageReading(one) if isinstance(one, PreparedPage) else one) for page, one in opened]
+            yield _read(found, reader, replace_texts=preparer.replace_texts, strict=strict)
 
 
-class _Opened:
-    """A reader that is opened when it first has something to read."""
+class _LazyReader:
+    """Opens a reader when it first has something to read."""
 
     def __init__(self, open_reader: Callable[[], ImageReader]) -> None:
         self._open_reader = open_reader
         self._reader: ImageReader | None = None
 
-    def read(self, queue: "Sequence[tuple[_Answered, Shown]]") -> Iterator[Prediction]:
-        """A prediction for each image that is shown."""
+    def read(self, queue: "Sequence[tuple[_PageReading, Crop]]") -> Iterator[Prediction]:
+        """Yield a prediction for each crop."""
         if not queue:
             return iter(())
         self._reader = self._reader or self._open_reader()
-        return self._reader.read((shown.id, shown.image()) for _, shown in queue)
+        return self._reader.read((crop.id, crop.image()) for _, crop in queue)
 
 
-def groups(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
-    """The pages that are read together: the same ones whatever was read before, so that batches are the same too."""
+def group_pages(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
+    """Yield the pages to read together: the same whatever was read before, so that batches are the same too."""
     group: list[InputPage] = []
     weight = 0
     for page in pages:
@@ -281,96 +271,86 @@ def groups(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
 
 
 def _processes(wanted: Sequence[Sequence[InputPage]]) -> int:
-    """As many as there are cores, but no more than a group has pages; this one alone where there is no next group."""
+    """Return the number of cores, at most the pages of a group; 1 if there is no next group."""
     return min(max(2, available_cores()), _LINES_TOGETHER // _LINES_OF_A_PAGE) if len(wanted) > 1 else 1
 
 
 def _read(
-    found: Sequence[tuple[InputPage, _Answered | str]], reader: _Opened, *, replace_texts: bool, strict: bool
+    found: Sequence[tuple[InputPage, _PageReading | str]], reader: _LazyReader, *, replace_texts: bool, strict: bool
 ) -> Rows:
-    """Rows for the journal, one a page."""
+    """Read a group of pages and return a row for each."""
     if strict:
-        _refuse_all(found)
-    opened = [answered for _, answered in found if isinstance(answered, _Answered)]
-    queue = [(answered, shown) for answered in opened for shown in answered.page.shown]
-    for (answered, _), prediction in zip(queue, reader.read(queue), strict=True):
-        answered.predictions.append(prediction)
-    return [(page.id, page.stamp, _row(answered, replace_texts=replace_texts)) for page, answered in found]
+        _require_readable(found)
+    readings = [reading for _, reading in found if isinstance(reading, _PageReading)]
+    queue = [(reading, crop) for reading in readings for crop in reading.page.crops]
+    for (reading, _), prediction in zip(queue, reader.read(queue), strict=True):
+        reading.predictions.append(prediction)
+    return [(page.id, page.stamp, _row(reading, replace_texts=replace_texts)) for page, reading in found]
 
 
-def _row(answered: _Answered | str, *, replace_texts: bool) -> dict[str, object]:
-    if isinstance(answered, str):
-        return {"refused": answered}
-    return {"page": _assembled(answered, replace_texts=replace_texts).as_json()}
+def _row(reading: _PageReading | str, *, replace_texts: bool) -> dict[str, object]:
+    if isinstance(reading, str):
+        return {"refused": reading}
+    return {"page": _assemble(reading, replace_texts=replace_texts).as_json()}
 
 
-def _refuse_all(found: Sequence[tuple[InputPage, _Answered | str]]) -> None:
-    for page, answered in found:
-        if isinstance(answered, str):
-            raise DataError(answered, where=page.id)
-    for _, answered in found:
-        if isinstance(answered, _Answered) and answered.page.refused:
-            raise DataError(answered.page.refused[0])
+def _require_readable(found: Sequence[tuple[InputPage, _PageReading | str]]) -> None:
+    for page, reading in found:
+        if isinstance(reading, str):
+            raise DataError(reading, where=page.id)
+    for _, reading in found:
+        if isinstance(reading, _PageReading) and reading.page.refused:
+            raise DataError(reading.page.refused[0])
 
 
-def _assembled(answered: _Answered, *, replace_texts: bool) -> ReadPage:
-    """The page's lines in their order, each with its text; then what could not be given to the lines that are drawn."""
-    page = answered.page
-    texts: dict[Line, ReadLine] = {}
-    more: list[ReadLine] = []
+def _assemble(reading: _PageReading, *, replace_texts: bool) -> TranscribedPage:
+    """Return the page's lines in their order, then texts that do not fit the lines of their region."""
+    page = reading.page
+    texts: dict[Line, Line] = {}
+    more: list[Line] = []
     unmatched = 0
-    for shown, prediction in zip(page.shown, answered.predictions, strict=True):
-        parted = [prediction] if _is_one_line(shown) else prediction.split_lines()
-        if len(parted) == len(shown.lines):
-            read = {line: _line_reading(line, part) for line, part in zip(shown.lines, parted, strict=True)}
+    for crop, prediction in zip(page.crops, reading.predictions, strict=True):
+        parts = [prediction] if _is_one_line(crop) else prediction.split_lines()
+        if len(parts) == len(crop.lines):
+            read = {line: _with_prediction(line, part) for line, part in zip(crop.lines, parts, strict=True)}
             texts |= {line: text for line, text in read.items() if replace_texts or is_blank(line.text)}
         else:
-            unmatched += bool(shown.lines)
-            more += _slices(shown, parted, page.size)
-    lines = [texts.get(line) or _kept(line) for line in page.lines]
-    return ReadPage(page.page, page.size, (*lines, *more), page.refused, unmatched)
+            unmatched += bool(crop.lines)
+            more += _slices(crop, parts, page.size)
+    lines = [texts.get(line) or replace(line, text=line.text.strip()) for line in page.lines]
+    return TranscribedPage.of_lines(page.source, page.size, [*lines, *more], page.refused, unmatched)
 
 
-def _told(prediction: Prediction) -> dict[str, object]:
-    """What a prediction says beside its id and text."""
-    told = prediction.as_dict(characters=True)
-    return {name: value for name, value in told.items() if name not in {"id", "text"}}
+def _with_prediction(line: Line, prediction: Prediction) -> Line:
+    row = prediction.as_dict(characters=True)
+    details = {name: value for name, value in row.items() if name not in {"id", "text"}}
+    return replace(line, text=prediction.text, prediction=details)
 
 
-def _is_one_line(shown: Shown) -> bool:
-    return len(shown.lines) == 1 and shown.outline == shown.lines[0].outline
+def _is_one_line(crop: Crop) -> bool:
+    return len(crop.lines) == 1 and crop.outline == crop.lines[0].outline
 
 
-def _line_reading(line: Line, part: Prediction) -> ReadLine:
-    return ReadLine(line.where, part.text, line.outline, line.region, line.place, told=_told(part))
-
-
-def _kept(line: Line) -> ReadLine:
-    return ReadLine(
-        line.where, line.text.strip(), line.outline, line.region, line.place, was_there=bool(line.text.strip())
-    )
-
-
-def _slices(shown: Shown, parts: Sequence[Prediction], size: tuple[int, int]) -> list[ReadLine]:
-    """Lines of which only the region is known: they share its height evenly."""
-    left, top, right, bottom = shown.outline.box if shown.outline else (0, 0, *size)
-    share = (bottom - top) / len(parts)
-    known = shown.lines[0].region if shown.lines else None
-    region = known or Region(shown.id, shown.outline)
+def _slices(crop: Crop, parts: Sequence[Prediction], size: tuple[int, int]) -> list[Line]:
+    """Return lines of which only the region is known: they share its height evenly."""
+    left, top, right, bottom = crop.outline.box if crop.outline else (0, 0, *size)
+    height = (bottom - top) / len(parts)
+    known = crop.lines[0].region if crop.lines else None
+    region = known or Region(crop.id, crop.outline)
     lines = []
     for number, part in enumerate(parts):
-        box = (left, round(top + number * share), right, round(top + (number + 1) * share))
-        lines.append(ReadLine(f"{shown.id}#{number + 1}", part.text, Outline(box), region, told=_told(part)))
+        box = (left, round(top + number * height), right, round(top + (number + 1) * height))
+        lines.append(_with_prediction(Line("", f"{crop.id}#{number + 1}", Outline(box), region), part))
     return lines
 
 
 _WRITTEN = "written"
-"""The empty file that says the draft is whole and about to take its place."""
+"""An empty file: the draft is complete and about to be moved to its place."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """Where a transcription is made."""
+class TranscriptionWork:
+    """The temporary folder of a transcription."""
 
     journal: ReadingJournal
     unpacked: Path
@@ -378,10 +358,10 @@ class Work:
 
 
 @contextmanager
-def work_folder(out: Path) -> Iterator[Work]:
-    """A place to make `out` in; when the block ends well, its draft takes the place of `out`.
+def work_folder(out: Path) -> Iterator[TranscriptionWork]:
+    """Yield a folder to work in; when the block ends without an error, its draft replaces `out`.
 
-    When it does not, what was read stays for the next try, if it took long enough to be worth a folder more.
+    Otherwise what was read stays for the next attempt, if it took long enough to be worth a folder.
     """
     folder = work_path(out)
     with explain_disk_errors(folder.parent), _working(out, folder) as work:
@@ -389,16 +369,16 @@ def work_folder(out: Path) -> Iterator[Work]:
 
 
 @contextmanager
-def _working(out: Path, folder: Path) -> Iterator[Work]:
+def _working(out: Path, folder: Path) -> Iterator[TranscriptionWork]:
     began = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     journal = ReadingJournal(folder / "journal.sqlite")
     went_on = not journal.is_empty
-    work = Work(journal, folder / "unpacked", folder / "draft")
+    work = TranscriptionWork(journal, folder / "unpacked", folder / "draft")
     former = folder / "former"
     whole = False
     try:
-        # What was replaced before can be here still, where somebody had it open when it was to go.
+        # The former output can still be here if it was open in another program when it was replaced.
         _remove(work.unpacked, work.draft, *([former] if out.exists() else []))
         yield work
         (folder / _WRITTEN).touch()
@@ -413,7 +393,7 @@ def _working(out: Path, folder: Path) -> Iterator[Work]:
 
 
 def recover(out: Path) -> None:
-    """Ends what one that was killed in its last moment left half done, so that `out` is there, and alone."""
+    """Finish the work of a process that was killed while it replaced `out`."""
     folder = work_path(out)
     if not (folder / _WRITTEN).exists():
         return

@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from dsocr import __version__
-from dsocr.document import Unit
+from dsocr.document import Page, ProcessingStep, Unit
 from dsocr.errors import DataError, RunError
-from dsocr.formats.fill import Step
+from dsocr.formats import output_formats
+from dsocr.formats.format import Format
+from dsocr.formats.text_files import line_row
 from dsocr.inference.cluster import Cluster
 from dsocr.inference.confidence import Calibration
-from dsocr.inference.inputs import BUILT_IN, InputPage, Opening, Shows, UniqueNames, choose_segmenter, find_pages
-from dsocr.inference.output_formats import Format, choose_formats, row_of
+from dsocr.inference.inputs import BUILT_IN, InputPage, PagePreparer, Shows, UniqueNames, choose_segmenter, find_pages
 from dsocr.inference.pages import (
     ImageReader,
     ReadGroups,
     ReadingJournal,
-    ReadPage,
+    TranscribedPage,
     read_into,
     read_locally,
     recover,
@@ -38,7 +39,7 @@ from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, to_json
 
 CARD = "transcription"
 
-Pages = Callable[[], Iterator[ReadPage]]
+Pages = Callable[[], Iterator[TranscribedPage]]
 """The pages that were read, in order, anew each time."""
 
 
@@ -54,10 +55,10 @@ class Target:
         """An error where writing would lose something, or the format cannot hold what there is."""
         if not self.is_folder:
             (format_,) = self.formats
-            if format_.single and len(pages) != 1:
+            if format_.one_page_per_file and len(pages) != 1:
                 message = f"a file holds one page of {format_.title}, and there are {len(pages)}"
                 raise DataError(message, where=self.out, hint="name a folder")
-            if format_.single and pages[0].kind == "pdf":
+            if format_.one_page_per_file and pages[0].kind == "pdf":
                 message = f"a file of {format_.title} names an image, and that of a PDF has to be written beside it"
                 raise DataError(message, where=self.out, hint="name a folder")
         if not self.out.exists():
@@ -77,12 +78,12 @@ class Target:
             message = f"the folder holds other pages, which would be lost: {', '.join(sorted(others)[:5])}"
             raise DataError(message, where=self.out, hint="give each share a folder of its own")
 
-    def write(self, draft: Path, pages: Pages, step: Step, card: dict[str, Any]) -> list[str]:
+    def write(self, draft: Path, pages: Pages, step: ProcessingStep, card: dict[str, Any]) -> list[str]:
         """Writes all files, to the file `draft` or into the new folder `draft`; what could not be written, by page."""
         if not self.is_folder:
             # Under its own name, as some formats carry it for a title.
             named = draft.with_name(self.out.name)
-            self.formats[0].write(pages(), named, step)
+            self.formats[0].write_pages((one.page for one in pages()), named, step)
             named.replace(draft)
             return []
         draft.mkdir()
@@ -93,7 +94,7 @@ class Target:
                 path = draft / f"{name}{self._ending(format_)}"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 try:
-                    format_.write(group, path, step)
+                    format_.write_pages(group, path, step)
                 except DataError as error:
                     path.unlink(missing_ok=True)
                     refused.append(f"{name}: {error.message}")
@@ -117,22 +118,24 @@ def _of(shard: str | None) -> str:
     return f"-{shard.replace('/', '-of-')}" if shard else ""
 
 
-def _files(pages: Iterator[ReadPage], format_: Format, shard: str | None) -> Iterator[tuple[str, Iterator[ReadPage]]]:
+def _files(
+    pages: Iterator[TranscribedPage], format_: Format, shard: str | None
+) -> Iterator[tuple[str, Iterator[Page]]]:
     """The names of the files in a folder, without suffix, each with its pages."""
     names = UniqueNames()
-    together = format_.paged
+    together = format_.multipage
     for _, group in groupby(
-        pages, key=lambda page: page.page.path if together and page.page.number else page.page.name
+        pages, key=lambda page: page.source.path if together and page.source.number else page.source.name
     ):
         first = next(group)
         # A share has some pages of a PDF only.
-        name = first.page.document + _of(shard if first.page.number else None) if together else first.page.name
-        yield names.take(name, first.page.path.suffix), _with(first, group)  # noqa: B031 - which is the rest of it
+        name = first.source.document + _of(shard if first.source.number else None) if together else first.source.name
+        yield names.take(name, first.source.path.suffix), _with(first, group)  # noqa: B031 - which is the rest of it
 
 
-def _with(first: ReadPage, others: Iterator[ReadPage]) -> Iterator[ReadPage]:
-    yield first
-    yield from others
+def _with(first: TranscribedPage, others: Iterator[TranscribedPage]) -> Iterator[Page]:
+    yield first.page
+    yield from (other.page for other in others)
 
 
 def _strange(folder: Path) -> list[str]:
@@ -175,16 +178,16 @@ class TranscribeReport:
     refused: list[str] = field(default_factory=list)
     foretold: EstimatedCer | None = None
 
-    def count(self, page: ReadPage) -> None:
+    def count(self, page: TranscribedPage) -> None:
         """Adds a page that was read."""
         self.images += 1
         self.refused += page.refused
         self.unmatched += page.unmatched
-        for line in page.lines:
+        for line in page.page.lines:
             self.lines += 1
-            self.kept += line.was_there
-            self.truncated += bool(line.told.get("truncated"))
-            self.looping += "looping" in line.told.get("flags", ())
+            self.kept += line.prediction is None and bool(line.text)
+            self.truncated += bool((line.prediction or {}).get("truncated"))
+            self.looping += "looping" in (line.prediction or {}).get("flags", ())
             self.empty += not line.text
 
     def counts(self) -> dict[str, int]:
@@ -227,21 +230,21 @@ def transcribe(
     recover(out)
     elsewhere = reader is not None or isinstance(engine, RemoteEngine)
     settings = ReadingSettings.load(run.adapter) if elsewhere else require_readable_adapter(run.adapter)
-    opening = Opening(unit or settings.unit, choose_segmenter(segmenter), replace_texts)
+    preparer = PagePreparer(unit or settings.unit, choose_segmenter(segmenter), replace_texts)
     with work_folder(out) as work, find_pages(inputs, work.unpacked, shows=shows, out=out) as found:
         if not found.pages or (strict and found.refused):
             raise DataError(_told(found.refused) or f"there is nothing to read in {', '.join(map(str, inputs))}")
-        target = Target(out, *choose_formats(out, formats, [page.kind for page in found.pages]))
+        target = Target(out, *output_formats(out, formats, all_xml=all(page.kind == "markup" for page in found.pages)))
         pages = found.pages[shard[0] - 1 :: shard[1]]
         if not pages:
             raise DataError(f"this share of the pages is empty: there are {len(found.pages)} in all")
-        job = _job(run, settings, opening, shows, segmenter, shard) | (engine.job_settings() if engine else {})
+        job = _job(run, settings, preparer, shows, segmenter, shard) | (engine.job_settings() if engine else {})
         target.refuse(pages, overwrite=overwrite, shard=job["shard"])
         date = work.journal.begin(job, current_time().isoformat(timespec="seconds"))
         with _memory_in_sentences(run, out, engine):
             read: ReadGroups = partial(
                 engine.read if isinstance(engine, Cluster) else partial(read_locally, workers=workers),
-                opening=opening,
+                preparer=preparer,
                 # Machines of a cluster may be in another folder.
                 open_reader=partial(_reader, RunFolder(run.path.absolute()), settings, engine, reader),
                 strict=strict,
@@ -253,7 +256,7 @@ def transcribe(
             report.count(page)
         if not report.images:
             raise DataError(_told(report.refused))
-        step = Step("dsocr", __version__, "handwriting read", _settings_told(job), date)
+        step = ProcessingStep("dsocr", __version__, "handwriting read", _settings_told(job), date)
         card = {"format": "dsocr-transcription", "date": date, **job, **report.counts()}
         if review is not None:
             review.parent.mkdir(parents=True, exist_ok=True)
@@ -307,19 +310,24 @@ def _refuse_review(review: Path, out: Path, *, overwrite: bool) -> None:
 
 def read_pages(
     journal: ReadingJournal, pages: Sequence[InputPage], refused: list[str] | None = None
-) -> Iterator[ReadPage]:
+) -> Iterator[TranscribedPage]:
     """What was read of each page, in order; the sentences about those that could not be go to `refused`."""
     for page in pages:
         row = journal.recall(page.id)
         if "page" in row:
-            yield ReadPage.from_json(page, row["page"])
+            yield TranscribedPage.from_json(page, row["page"])
         elif refused is not None:
             refused.append(f"{page.id}: {row['refused']}")
 
 
-def _rows(pages: Iterable[ReadPage]) -> Iterator[dict[str, Any]]:
+def _rows(pages: Iterable[TranscribedPage]) -> Iterator[dict[str, Any]]:
     """The lines that were read, as JSON lines have them."""
-    return (row_of(page, line) for page in pages for line in page.lines if not line.was_there)
+    return (
+        line_row(one.page, line)
+        for one in pages
+        for line in one.page.lines
+        if line.prediction is not None or not line.text
+    )
 
 
 def _told(refused: Sequence[str]) -> str:
@@ -331,7 +339,7 @@ def _told(refused: Sequence[str]) -> str:
 def _job(
     run: RunFolder,
     settings: ReadingSettings,
-    opening: Opening,
+    preparer: PagePreparer,
     shows: Shows | None,
     segmenter: str,
     shard: tuple[int, int],
@@ -342,10 +350,10 @@ def _job(
         "run": run.path.name,
         "adapter": _digest(run.adapter),
         "base": settings.base,
-        "unit": opening.unit,
+        "unit": preparer.unit,
         "shows": shows,
         "segmenter": segmenter,
-        "replace": opening.replace_texts,
+        "replace": preparer.replace_texts,
         "shard": f"{shard[0]}/{shard[1]}" if shard[1] > 1 else None,
     }
 

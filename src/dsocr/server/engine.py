@@ -25,7 +25,7 @@ from dsocr.errors import DataError, DsocrError, ModelError
 from dsocr.images import decode_image
 from dsocr.inference.confidence import Calibration, Prediction
 from dsocr.inference.generation import Generation
-from dsocr.inference.inputs import shown_by
+from dsocr.inference.inputs import guess_shows
 from dsocr.inference.reader import Reader
 from dsocr.models.adapters import add_adapter
 from dsocr.models.family import load_processor
@@ -224,7 +224,7 @@ class Engine:
                 self._fail(opened[0][0], error)
             return len(opened) == 1
         for (job, image), prediction in zip(opened, predictions, strict=True):
-            is_page = unit == "line" and shown_by(image.size) == "page"
+            is_page = unit == "line" and guess_shows(image.size) == "page"
             flags = (*prediction.flags, *(["page_shaped"] if is_page else []))
             self._metrics.add_prediction(prediction, flags)
             job.result.set_result(Transcript(prediction, flags))

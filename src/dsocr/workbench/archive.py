@@ -14,10 +14,10 @@ from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import NamePatterns, open_source
 from dsocr.document import Line, Outline, Page, Skipped, SkipReason
 from dsocr.errors import DataError, typed
-from dsocr.formats import FORMATS, choose_format
+from dsocr.formats import SOURCE_FORMATS, detect_format
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
 from dsocr.images import IMAGE_SUFFIXES, decode_image, read_bytes
-from dsocr.inference.inputs import choose_segmenter, shown_by
+from dsocr.inference.inputs import choose_segmenter, guess_shows
 from dsocr.io.cropping import CropFailure, LineFile, crop_lines, scale_outline
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import inside, list_files, relative
@@ -186,10 +186,10 @@ def _described_images(
     """The images with lines that the source's format describes, if it has one, and the ALTO or PAGE file of each."""
     source = archive.source
     images = [source] if source.is_file() else list_files(source, _SUFFIXES)
-    held = [name for name, one in FORMATS.items() if one.find(source, {})]
+    held = [name for name, one in SOURCE_FORMATS.items() if one.find(source, {})]
     if format is None and images and (not held or (source.is_file() and not _has_text_beside(source))):
         return
-    chosen = choose_format(source, format, {})
+    chosen = detect_format(source, format, {})
     for image in notes.filter_pages(chosen.read(source, {})):
         if image.content is not None and image.image.suffix.lower() not in PDF_SUFFIXES:
             message = f"{chosen.name} sources without image files cannot be shown"
@@ -210,7 +210,7 @@ def _assign_text_to_lines(
 ) -> Page:
     """The image with detected lines if it is a page with one text of several lines; each gets its own if they match."""
     texts = [text for text in image.lines[0].text.splitlines() if text.strip()]
-    if len(image.lines) > 1 or image.lines[0].outline or len(texts) < 2 or shown_by(size) == "line":
+    if len(image.lines) > 1 or image.lines[0].outline or len(texts) < 2 or guess_shows(size) == "line":
         return image
     lines = _find_lines(archive.read(ref), image.name)
     if len(lines) == len(texts):
@@ -222,7 +222,7 @@ def _assign_text_to_lines(
 
 def _detect_lines(archive: Archive, ref: ImageRef, size: tuple[int, int]) -> Page:
     """An image without metadata, with the lines detected on it."""
-    is_line = ref.number is None and shown_by(size) == "line"
+    is_line = ref.number is None and guess_shows(size) == "line"
     lines = [Line("", ref.name)] if is_line else _find_lines(archive.read(ref), ref.name)
     return Page(archive.root / ref.file, ref.stem, ref.name, tuple(lines), document=ref.document)
 
@@ -257,7 +257,7 @@ def _add_page(store: Store, image: Page, ref: ImageRef, size: tuple[int, int], m
     for place, line in enumerate(image.lines):
         text = line.text.strip()
         outline = scale_outline(line, image, size) or Outline((0, 0, *size))
-        elements = (line.place,) if markup is not None and line.place is not None else ()
+        elements = (line.index,) if markup is not None and line.index is not None else ()
         state = State.READ if text else State.UNREAD
         lines.append(StoredLine(0, 0, place, outline, text, state, elements=elements))
     return store.add_page(page, lines)

@@ -18,23 +18,22 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import NamePatterns
-from dsocr.document import Outline, Page, Skipped, SkipReason, format_points
+from dsocr.document import Line, Outline, Page, ProcessingStep, Skipped, SkipReason, format_points
 from dsocr.errors import DataError
-from dsocr.formats import TargetFormat, choose_target
-from dsocr.formats.alto import Fill
-from dsocr.formats.fill import Step, fill_markup
-from dsocr.formats.xml import (
+from dsocr.formats import target_format
+from dsocr.formats.filled import fill_xml, parse_xml_page
+from dsocr.formats.format import Format
+from dsocr.formats.xml import parse_xml
+from dsocr.formats.xml_edit import (
     Edit,
-    Marked,
-    as_utf8,
-    attributes_of,
-    edited,
+    ElementSpan,
+    apply_edits,
+    attribute_spans,
     indent_before,
-    marked_in,
-    parse_xml,
-    removed,
+    remove,
+    scan_xml,
+    to_utf8,
 )
-from dsocr.inference.inputs import describe
 from dsocr.io.atomic import writing_folder
 from dsocr.io.files import UniqueStems, inside
 from dsocr.workbench.archive import Archive
@@ -68,10 +67,10 @@ def export(
     `accepted_only` only those that were accepted, or removed from unreadable lines. In all other files lines without
     an (accepted) text are empty. Raises DataError if `out` holds something else than an earlier export.
     """
-    target = choose_target(to)
+    target = target_format(to)
     check_conversion_folder(out, archive.root, overwrite=overwrite)
     notes, stems, report = SourceReport(strict=False), UniqueStems(), ExportReport(out)
-    step = Step(
+    step = ProcessingStep(
         *("dsocr", __version__, "texts corrected in the workbench"),
         "accepted lines" if accepted_only else "all lines",
         datetime.now(UTC).isoformat(timespec="seconds"),
@@ -95,7 +94,7 @@ def export(
             return (archive.source_image(page, lines) for page, lines in rest)
 
         if rest:
-            with closing(target.open(folder, ())) as writer:
+            with closing(target.open_writer(folder, ())) as writer:
                 for new in PageFitter(read, NamePatterns({}), target).pages(notes):
                     for skipped in writer.add(new, stems.take(new.name)).skipped:
                         notes.skip(skipped)
@@ -127,8 +126,8 @@ def _fill_file(
     archive: Archive,
     page: StoredPage,
     lines: Sequence[StoredLine],
-    target: TargetFormat,
-    step: Step,
+    target: Format,
+    step: ProcessingStep,
     notes: SourceReport,
     *,
     accepted_only: bool,
@@ -159,7 +158,7 @@ def _write_inside(folder: Path, name: str, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def _write_card(store: Store, archive: Archive, target: TargetFormat, report: ExportReport, folder: Path) -> None:
+def _write_card(store: Store, archive: Archive, target: Format, report: ExportReport, folder: Path) -> None:
     Conversion(
         source=store.setting("source") or archive.root.name,
         source_format="workbench",
@@ -190,23 +189,22 @@ class _SourceFile:
     scale: tuple[float, float]
 
     @classmethod
-    def find(cls, archive: Archive, page: StoredPage, target: TargetFormat) -> "_SourceFile | None":
+    def find(cls, archive: Archive, page: StoredPage, target: Format) -> "_SourceFile | None":
         """The file of a page, if there is one of the target's format. Raises DataError if it is damaged."""
         if page.markup is None or target.name not in _ROOT_BY_FORMAT:
             return None
         path = inside(archive.root, page.markup)
-        root = parse_xml(path)
-        if etree.QName(root).localname != _ROOT_BY_FORMAT[target.name]:
+        if etree.QName(parse_xml(path)).localname != _ROOT_BY_FORMAT[target.name]:
             return None
-        described = describe(root)
+        described = parse_xml_page(path)
         width, height = described.size or (page.width, page.height)
         whole = Outline((0, 0, page.width, page.height))
         outlines = {}
         for line in described.lines:
-            is_whole = line.outline is None or (line.is_whole and len(described.lines) == 1)
+            is_whole = line.outline is None or described.is_line_image
             scaled = line.outline.scaled(page.width / width, page.height / height) if line.outline else whole
-            outlines[line.place] = whole if is_whole else scaled
-        texts = {line.place: line.text.strip() for line in described.lines}
+            outlines[line.index or 0] = whole if is_whole else scaled
+        texts = {line.index or 0: line.text.strip() for line in described.lines}
         scale = (width / page.width, height / page.height)
         return cls(page, path.read_bytes(), texts, outlines, scale)
 
@@ -226,8 +224,8 @@ class _SourceFile:
         self,
         lines: Sequence[StoredLine],
         texts: Mapping[int, str],
-        step: Step,
-        target: TargetFormat,
+        step: ProcessingStep,
+        target: Format,
         notes: SourceReport,
     ) -> bytes:
         """The file with the structure of `lines` and the `texts` of these, by number."""
@@ -242,18 +240,15 @@ class _SourceFile:
                 notes.skip(Skipped(SkipReason.UNWRITABLE, f"{self.page.name}:{line.number}", message))
                 continue
             is_machine_text = text == line.machine
-            fills[places[line.number]] = Fill(
-                text,
-                line.confidence if is_machine_text else None,
-                line.outline.scaled(*self.scale).box,
-                characters=line.characters if is_machine_text else (),
-            )
-        return fill_markup(raw, fills, step)
+            confidences = {"confidence": line.confidence, "characters": line.characters} if is_machine_text else {}
+            outline = line.outline.scaled(*self.scale)
+            fills[places[line.number]] = Line(text, self.page.name, outline, prediction=confidences)
+        return fill_xml(raw, fills, step)
 
     def _restructure(self, lines: Sequence[StoredLine]) -> tuple[bytes, dict[int, int]]:
         """The file with joined lines removed, split ones added and new outlines, and the place of each line in it."""
-        data, restore = as_utf8(self.raw)
-        found = marked_in(data, {"TextLine", "Shape", "Polygon"})
+        data, restore = to_utf8(self.raw)
+        found = scan_xml(data, {"TextLine", "Shape", "Polygon"})
         elements = [element for element in found.elements if element.name == "TextLine"]
         is_alto = found.root == "alto"
         edits: list[Edit] = []
@@ -273,7 +268,7 @@ class _SourceFile:
                 new = _new_line(data, model, outline, len(edits), is_alto=is_alto)
                 edits.append(Edit(model.end, model.end, indent_before(data, model) + new.encode()))
                 owners.setdefault(anchor, []).append(line.number)
-        edits += [removed(data, elements[place]) for place in gone]
+        edits += [remove(data, elements[place]) for place in gone]
         places: dict[int, int] = {}
         at = 0
         for place in range(len(elements)):
@@ -281,10 +276,10 @@ class _SourceFile:
                 places[number] = at
                 at += 1
             at += place not in owners and place not in gone
-        return restore(edited(data, edits)), places
+        return restore(apply_edits(data, edits)), places
 
 
-def _reshape(data: bytes, line: Marked, outline: Outline, *, is_alto: bool) -> list[Edit]:
+def _reshape(data: bytes, line: ElementSpan, outline: Outline, *, is_alto: bool) -> list[Edit]:
     """A text line with another outline; what the file does not state of it is not added."""
     if not is_alto:
         points = {"Coords": outline.polygon or _corners(outline), "Baseline": outline.baseline}
@@ -293,7 +288,7 @@ def _reshape(data: bytes, line: Marked, outline: Outline, *, is_alto: bool) -> l
             if stated := points.get(part.name):
                 edits += _set(data, part, {"points": format_points(stated)})
             elif part.name in points:
-                edits.append(removed(data, part))
+                edits.append(remove(data, part))
         return edits
     box = _alto_box(outline)
     edits = _set(data, line, {**box, "BASELINE": _alto_baseline(data, line, outline)})
@@ -305,7 +300,7 @@ def _reshape(data: bytes, line: Marked, outline: Outline, *, is_alto: bool) -> l
     return edits
 
 
-def _new_line(data: bytes, model: Marked, outline: Outline, number: int, *, is_alto: bool) -> str:
+def _new_line(data: bytes, model: ElementSpan, outline: Outline, number: int, *, is_alto: bool) -> str:
     """An empty text line of the same type as the `model`, which it follows."""
     prefix, name = model.prefix, "ID" if is_alto else "id"
     known = {key: _value(data, model, key) for key in (name, "TAGREFS", "custom")}
@@ -330,7 +325,7 @@ def _alto_box(outline: Outline) -> dict[str, str]:
     return {"HPOS": str(left), "VPOS": str(top), "WIDTH": str(right - left), "HEIGHT": str(bottom - top)}
 
 
-def _alto_baseline(data: bytes, line: Marked, outline: Outline) -> str:
+def _alto_baseline(data: bytes, line: ElementSpan, outline: Outline) -> str:
     """Points, or the one height that files before version 4 have; empty if neither the file nor the line has any."""
     stated = _value(data, line, "BASELINE")
     if not stated or not outline.baseline:
@@ -340,15 +335,15 @@ def _alto_baseline(data: bytes, line: Marked, outline: Outline) -> str:
     return format_points(outline.baseline)
 
 
-def _value(data: bytes, element: Marked, name: str) -> str:
+def _value(data: bytes, element: ElementSpan, name: str) -> str:
     """An attribute as it is written, without its quotes."""
-    found = attributes_of(data, element).get(name)
+    found = attribute_spans(data, element).get(name)
     return str(data[found.value[0] + 1 : found.value[1] - 1], "utf-8") if found else ""
 
 
-def _set(data: bytes, element: Marked, values: Mapping[str, str]) -> list[Edit]:
+def _set(data: bytes, element: ElementSpan, values: Mapping[str, str]) -> list[Edit]:
     """New values for the attributes that the element has; an empty value removes one."""
-    known = attributes_of(data, element)
+    known = attribute_spans(data, element)
     return [
         Edit(*known[name].value, f'"{value}"'.encode()) if value else Edit(*known[name].whole, b"")
         for name, value in values.items()

@@ -1,15 +1,14 @@
-"""What was read as TEI P5: a facsimile with the zones of regions and lines, and the text with its line beginnings."""
+"""TEI P5: a facsimile with the zones of lines, and the text with its line beginnings."""
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
 from pathlib import Path
+from typing import cast
 from xml.sax.saxutils import escape, quoteattr
 
-from dsocr.document import Outline, format_points
-from dsocr.formats.fill import Step
-from dsocr.formats.xml import without_forbidden
-from dsocr.inference.pages import ReadPage
-from dsocr.runs import writing_whole
+from dsocr.document import Outline, Page, ProcessingStep, format_points
+from dsocr.formats.format import Format
+from dsocr.formats.xml import group_by_region
+from dsocr.formats.xml_edit import replace_forbidden
 
 _HEAD = """<?xml version="1.0" encoding="UTF-8"?>
 <TEI xmlns="http://www.tei-c.org/ns/1.0">
@@ -26,12 +25,12 @@ _HEAD = """<?xml version="1.0" encoding="UTF-8"?>
 """
 
 
-def write_tei(pages: Iterable[ReadPage], path: Path, step: Step) -> None:
-    """One document; lines without a text have no zone."""
-    with writing_whole(path) as file:
-        numbers = ".".join(step.version.split(".")[:3])
+def write_tei(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
+    """Write one document; lines without a text have no zone."""
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        version = ".".join(step.version.split(".")[:3])
         head = {"title": escape(path.stem), "label": escape(step.software), "settings": escape(step.settings)}
-        file.write(_HEAD.format(name=quoteattr(step.software), version=quoteattr(numbers), **head))
+        file.write(_HEAD.format(name=quoteattr(step.software), version=quoteattr(version), **head))
         body: list[str] = []
         for number, page in enumerate(pages, start=1):
             file.writelines(_surface(page, number))
@@ -41,33 +40,36 @@ def write_tei(pages: Iterable[ReadPage], path: Path, step: Step) -> None:
         file.write("</div>\n</body>\n</text>\n</TEI>\n")
 
 
-def _surface(page: ReadPage, number: int) -> Iterator[str]:
-    width, height = page.size
-    name = without_forbidden((page.page.image or page.page.path).name)
+def _surface(page: Page, number: int) -> Iterator[str]:
+    width, height = cast("tuple[int, int]", page.size)
+    name = replace_forbidden(page.image.name)
     yield f'<surface xml:id="p{number}" ulx="0" uly="0" lrx="{width}" lry="{height}">\n'
     yield f'<graphic url={quoteattr(name)} width="{width}px" height="{height}px"/>\n'
-    for row, line in enumerate(page.written, start=1):
+    for row, line in enumerate(page.transcribed_lines, start=1):
         if line.outline:
-            sure = "" if line.confidence is None else f' n="{line.confidence:.4f}"'
-            yield f'<zone xml:id="p{number}l{row}" type="line"{sure} {_place(line.outline)}/>\n'
+            confidence = "" if line.confidence is None else f' n="{line.confidence:.4f}"'
+            yield f'<zone xml:id="p{number}l{row}" type="line"{confidence} {_coordinates(line.outline)}/>\n'
     yield "</surface>\n"
 
 
-def _place(outline: Outline) -> str:
+def _coordinates(outline: Outline) -> str:
     left, top, right, bottom = (max(side, 0) for side in outline.box)
     points = [(max(x, 0), max(y, 0)) for x, y in outline.polygon]
-    drawn = f' points="{format_points(points)}"' if points else ""
-    return f'ulx="{left}" uly="{top}" lrx="{right}" lry="{bottom}"{drawn}'
+    polygon = f' points="{format_points(points)}"' if points else ""
+    return f'ulx="{left}" uly="{top}" lrx="{right}" lry="{bottom}"{polygon}'
 
 
-def _text(page: ReadPage, number: int) -> Iterator[str]:
+def _text(page: Page, number: int) -> Iterator[str]:
     yield f'<pb n="{number}" facs="#p{number}"/>\n'
     row = 0
-    for _, lines in groupby(page.written, key=lambda line: line.region):
+    for lines in group_by_region(page.transcribed_lines):
         yield "<p>\n"
         for line in lines:
             row += 1
             facs = f' facs="#p{number}l{row}"' if line.outline else ""
-            text = "<lb/>".join(map(escape, without_forbidden(line.text).split("\n")))
+            text = "<lb/>".join(map(escape, replace_forbidden(line.text).split("\n")))
             yield f"<lb{facs}/>{text}\n"
         yield "</p>\n"
+
+
+FORMATS = (Format(name="tei", title="TEI P5", write_pages=write_tei, suffix=".tei"),)
