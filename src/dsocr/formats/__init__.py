@@ -81,7 +81,7 @@ def _detect_in_folder(source: Path, columns: Columns) -> Format:
         hint = f"{problem}; {tables.COLUMNS_HINT}" if problem else "`dsocr prepare --formats` shows a command for each"
         if list_files(source, IMAGE_SUFFIXES):
             hint += "; images without texts are read with `dsocr transcribe`, or transcribed in `dsocr workbench`"
-        raise DataError(message, where=source, hint=hint)
+        raise DataError(message, code="no-format-found", where=source, hint=hint)
     if len(found) > 1:
         listed = ", ".join(f"{counts[name]} {SOURCE_FORMATS[name].title} ({name})" for name in found)
         raise DataError(f"the folder holds more than one format: {listed}", where=source, hint="name one as the format")
