@@ -55,7 +55,7 @@ def test_other_processes_open_pages_as_this_one_does(tmp_path: Path, monkeypatch
 
         def by(count: int) -> Iterator[object]:
             with worker_processes(count) as crew:
-                yield from prefetch(groups, crew, opening.attempt)
+                yield from prefetch(groups, crew, opening.try_prepare)
 
         here, elsewhere = list(by(1)), list(by(2))
     assert here == elsewhere
