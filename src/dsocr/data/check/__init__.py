@@ -1,6 +1,6 @@
 """Check a dataset for mistakes: in images, texts, pairs of both, and splits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from dsocr.data.check.findings import Example, Finding, Findings
@@ -99,7 +99,7 @@ class BaseProcessor(Protocol):
     def unknown_characters(self, text: str) -> str:
         """The characters of a text that the tokenizer cannot write."""
 
-    def text_ids(self, text: str) -> list[int]:
+    def text_ids(self, text: str) -> Sequence[int]:
         """The tokens of a text."""
 
 
