@@ -296,12 +296,9 @@ def _print_splits(printer: Printer, report: "LeakReport") -> None:
 
 def print_finding(printer: Printer, finding: "Finding") -> None:
     """Print a finding with its first places and what to do about it."""
-    times = f" ({finding.count} times)" if finding.count > 1 else ""
-    printer.result(f"{finding.severity}: {finding.where}: {finding.message}{times} [{finding.code}]")
-    for example in finding.examples[:4]:
-        if example.detail or finding.count > 1:
-            printer.message(f"    {example}")
-    printer.message(f"    fix: {finding.remedy}")
+    printer.result(str(finding))
+    for line in finding.details():
+        printer.message(f"    {line}")
 
 
 @command("Data", "dsocr preview data/mine -o preview.html", "dsocr preview mine.yaml --as-model --augmentation strong")

@@ -65,6 +65,10 @@ REMEDIES = {
 """Code of a finding -> what to do about it."""
 
 
+_SHOWN = 4
+"""Places of a finding that are printed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """One place of a finding: file and line, details, and the ids of the sample and the one it was compared with.
@@ -110,6 +114,15 @@ class Finding:
     def by_split(self) -> dict[str, int]:
         """Number of places in each split."""
         return dict(Counter(example.split for example in self.examples))
+
+    def __str__(self) -> str:
+        times = f" ({self.count} times)" if self.count > 1 else ""
+        return f"{self.severity}: {self.where}: {self.message}{times} [{self.code}]"
+
+    def details(self) -> list[str]:
+        """The first places, if they say more than the finding itself, and the remedy, a line each."""
+        examples = [str(example) for example in self.examples[:_SHOWN] if example.detail or self.count > 1]
+        return [*examples, f"fix: {self.remedy}"]
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as JSON types."""
@@ -173,12 +186,7 @@ class Findings:
         return ", ".join(f"{total:,} {kind}" if total == 1 else f"{total:,} {kind}s" for kind, total in totals.items())
 
     def __str__(self) -> str:
-        lines = []
-        for finding in self:
-            times = f" ({finding.count} times)" if finding.count > 1 else ""
-            lines.append(f"{finding.severity}: {finding.where}: {finding.message}{times} [{finding.code}]")
-            lines += [f"    {example}" for example in finding.examples[:4] if example.detail or finding.count > 1]
-            lines.append(f"    fix: {finding.remedy}")
+        lines = [line for finding in self for line in (str(finding), *(f"    {text}" for text in finding.details()))]
         return "\n".join([*lines, self.summary()])
 
     def to_json(self, path: str | Path | None = None) -> str:
