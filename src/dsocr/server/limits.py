@@ -46,7 +46,7 @@ class Limits:
     deadline: float = 60.0
     batch_wait: float = 0.01
     header_timeout: float = 10.0
-    max_idle_connections: int = 768
+    max_idle_connections: int = 640
 
     @property
     def queue_timeout(self) -> float:
