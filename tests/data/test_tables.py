@@ -1,5 +1,6 @@
 """Tables of images and texts, with the columns guessed or given."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -196,3 +197,40 @@ def test_outlines_that_are_asked_for_must_be_readable(tmp_path: Path) -> None:
     rows = ("раз\t10,10 61,31\t\t\t", "два\t10,10,50,20\t\t\t")
     found = lines_of(tmp_path, *rows, columns={"bbox": "bbox"})
     assert found == [[("раз", Outline((10, 10, 61, 31)))], SkipReason.BAD_SOURCE]
+
+
+AWKWARD = ['he said "yes"', "two\nlines", "a\ttab", '"quoted"', "plain, with comma", "ё"]
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".csv"])
+def test_tables_written_by_the_csv_module_come_back(tmp_path: Path, suffix: str) -> None:
+    picture(tmp_path / "a.png")
+    with (tmp_path / f"t{suffix}").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter="\t" if suffix == ".tsv" else ",")
+        writer.writerows([("image", "text", "writer"), *(("a.png", text, "anna") for text in AWKWARD)])
+    pages = [item for item in read_tables(tmp_path, {}) if isinstance(item, Page)]
+    assert [page.lines[0].text for page in pages] == AWKWARD
+    assert {page.writer for page in pages} == {"anna"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        pytest.param("t.csv", "image,text\na.png,один, два\na.png,три\n", id="unquoted comma"),
+        pytest.param("t.tsv", 'image\ttext\na.png\t"а ""б"""\tлишнее\na.png\tтри\n', id="quoted TSV"),
+    ],
+)
+def test_a_row_with_surplus_cells_is_skipped(tmp_path: Path, name: str, content: str) -> None:
+    picture(tmp_path / "a.png")
+    write(tmp_path / name, content)
+    skipped, page = read_tables(tmp_path, {})
+    assert isinstance(skipped, Skipped)
+    assert (skipped.reason, skipped.where) == (SkipReason.BAD_SOURCE, f"{name}:2")
+    assert isinstance(page, Page)
+    assert page.lines[0].text == "три"
+
+
+def test_empty_surplus_cells_are_ignored(tmp_path: Path) -> None:
+    item = read_one(tmp_path, "t.csv", "image,text\na.png,раз,,\n")
+    assert isinstance(item, Page)
+    assert item.lines[0].text == "раз"

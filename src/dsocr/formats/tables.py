@@ -1,7 +1,8 @@
 """Tables that name an image and its text in each row: TSV, CSV and JSONL, with or without a header.
 
 Column names are guessed from the usual ones and can be given. TSV has no quotes, unless every cell of its first line is
-quoted; the delimiter of a CSV is the one its first line has most of. Columns without a header are called 1, 2, 3, ...
+quoted, or the file is as pandas and the csv module write it; the delimiter of a CSV is the one its first line has most
+of. Columns without a header are called 1, 2, 3, ...
 Several rows with outlines on one image are the lines of that page.
 """
 
@@ -180,6 +181,9 @@ def _readable_roles(
 def _read_row(table: Table, row: Row, root: Path, images: ImageFinder) -> Page | Skipped:
     number, cells = row
     where = f"{relative(table.path, root)}:{number}"
+    if not cells and table.path.suffix.lower() != ".jsonl":
+        message = "the row has more cells than there are columns; quote cells that contain the delimiter"
+        return Skipped(SkipReason.BAD_SOURCE, where, message)
     values = {role: cells.get(column, "").strip() for role, column in table.roles.items() if role != "text"}
     try:
         image = images.find(values["image"], near=table.path.parent, folder=table.path.stem)
@@ -276,12 +280,14 @@ def _is_header(cells: list[str], columns: Columns) -> bool:
 
 
 def _cells(header: list[str], cells: list[str]) -> dict[str, str]:
-    """Return cells by column; missing ones are empty."""
+    """Return cells by column; missing ones are empty. A row with surplus cells was cut by its delimiter: {}."""
+    if any(cells[len(header) :]):
+        return {}
     return dict(zip(header, cells + [""] * (len(header) - len(cells)), strict=False))
 
 
 def _tab_lines(path: Path, text: str, columns: Columns) -> list[tuple[int, list[str]]]:
-    if _QUOTED_LINE.match(text):
+    if _QUOTED_LINE.match(text) or _is_minimally_quoted(text):
         return _csv_lines(path, text, "\t")
     lines = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1)]
     lines = [(number, line) for number, line in lines if line.strip()]
@@ -293,6 +299,27 @@ def _tab_lines(path: Path, text: str, columns: Columns) -> list[tuple[int, list[
     first = lines[0][1].split("\t")
     last = len(first) - 1 if _is_header(first, columns) else usual
     return [(number, line.split("\t", last)) for number, line in lines]
+
+
+def _is_minimally_quoted(text: str) -> bool:
+    """Return whether pandas or the csv module wrote a TSV: they quote only cells that need it.
+
+    In other TSV files quotes are part of the text. The test is whether the csv module would write the same file.
+    """
+    if '"' not in text:
+        return False
+    text = text.rstrip("\r\n") + "\n"
+    for line_end in ("\n", "\r\n"):
+        copy = io.StringIO(newline="")
+        try:
+            csv.writer(copy, "excel-tab", lineterminator=line_end).writerows(
+                csv.reader(io.StringIO(text, newline=""), "excel-tab", strict=True)
+            )
+        except csv.Error:
+            return False
+        if copy.getvalue().rstrip("\r\n") + "\n" == text:
+            return True
+    return False
 
 
 def _csv_lines(path: Path, text: str, delimiter: str = "") -> list[tuple[int, list[str]]]:
