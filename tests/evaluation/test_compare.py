@@ -47,6 +47,7 @@ HARD, EASY = [10 + n % 7 for n in range(40)], [3 + n % 4 for n in range(40)]
         pytest.param(HARD, EASY, TEN, "better", (10, 0, 0), id="better everywhere"),
         pytest.param(EASY, HARD, TEN, "worse", (0, 10, 0), id="worse everywhere"),
         pytest.param([5] * 40, [5 + (-2) ** (n % 2) for n in range(40)], TEN, "unclear", (5, 5, 0), id="up and down"),
+        pytest.param([20] * 6, [19, 19, 19, 19, 18, 19], TEN[:6], "unclear", (6, 0, 0), id="an interval around zero"),
         pytest.param([9, 8, 7, 9, 9], [1, 2, 1, 2, 3], TEN[:5], "too few", (5, 0, 0), id="five writers"),
         pytest.param([4, 8, 7], [5, 9, 8], [None] * 3, "too few", (0, 3, 0), id="three lines"),
         pytest.param([4] * 40, [4] * 40, TEN, "same", (0, 0, 10), id="equal"),

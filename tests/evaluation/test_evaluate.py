@@ -211,7 +211,8 @@ def test_an_increase_beyond_the_margin_comes_with_remedies(errors: int, exceeds:
     result = GuardResult("print", 32, 2.0, ErrorRate(25, 1000), ErrorRate(errors, 1000))
     assert result.exceeds_margin is exceeds
     assert ("--scale" in result.message) is exceeds
-    assert GuardResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+    written = json.loads(json.dumps(result.to_dict()))
+    assert (written["increase"], written["exceeds_margin"]) == (result.increase, exceeds)
 
 
 def test_nano_reads_its_guard_set_well_without_drawing_random_numbers(nano: BaseModel) -> None:

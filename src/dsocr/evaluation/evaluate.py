@@ -5,12 +5,12 @@ The guard set is a small set that the base reads well. It is read again after tr
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from dsocr.config import GuardSection, load_run_config
 from dsocr.data.dataset import Dataset, training_samples
@@ -117,12 +117,6 @@ class GuardResult:
             "message": self.message,
         }
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Rebuild the result that `to_dict` returned from its counts."""
-        rates = (ErrorRate(values[f"{model}_errors"], values["characters"]) for model in ("base", "adapter"))
-        return cls(values["dataset"], values["lines"], values["margin"], *rates)
-
 
 @dataclass(frozen=True, slots=True)
 class GuardSet:
@@ -200,15 +194,15 @@ def evaluate(
     require_readable_adapter(run.adapter)
     from dsocr.inference.reader import Reader
 
-    transcriber = Reader.of_run(run)
+    reader = Reader.of_run(run)
     # First, so that an unreadable guard set fails before hours of reading.
-    guard = _score_guard_set(run, transcriber) if with_base else None
+    guard = _score_guard_set(run, reader) if with_base else None
     total = len(fitting_samples) + len(samples) * (2 if with_base else 1)
     done = 0
 
     def read(some: Sequence[Sample]) -> Iterator[Prediction]:
         nonlocal done
-        for prediction in transcriber.read((sample.id, open_image(sample.image)) for sample in some):
+        for prediction in reader.read((sample.id, open_image(sample.image)) for sample in some):
             yield prediction
             done += 1
             if progress is not None:
@@ -224,7 +218,7 @@ def evaluate(
     seconds: dict[str, float] = {}
     for model in ("base", "adapter") if with_base else ("adapter",):
         started = time.monotonic()
-        with transcriber.without_adapter() if model == "base" else nullcontext():
+        with reader.without_adapter() if model == "base" else nullcontext():
             predictions = list(read(samples))
         lines[model] = score_lines(samples, {prediction.id: prediction for prediction in predictions}, statuses)
         seconds[model] = time.monotonic() - started
@@ -235,10 +229,10 @@ def evaluate(
         lines["adapter"],
         base_seconds=seconds.get("base"),
         adapter_seconds=seconds["adapter"],
-        struck_marks=transcriber.text_policy.struck_marks,
+        struck_marks=reader.text_policy.struck_marks,
         dataset={name.value: part.sha256 for name, part in opened.card.splits.items()},
         settings={
-            **_settings(run, transcriber, opened, len(samples), limit),
+            **_settings(run, reader, opened, len(samples), limit),
             "dataset": None if dataset is None else dataset.as_posix(),
         },
         notes=tuple(_notes(run, opened, split, limit, is_own=dataset is None)),
@@ -259,18 +253,18 @@ def evaluate(
 
 def _judge(samples: Sequence[Sample], predictions: Iterator[Prediction] | Sequence[Prediction]) -> list[JudgedLine]:
     pairs = zip(samples, predictions, strict=True)
-    return [JudgedLine.compute(ScoredText(read.text, read.scores), sample.text) for sample, read in pairs]
+    return [JudgedLine.compute(ScoredText(one.text, one.scores), sample.text) for sample, one in pairs]
 
 
-def _score_guard_set(run: RunFolder, transcriber: "Reader") -> GuardResult | None:
+def _score_guard_set(run: RunFolder, reader: "Reader") -> GuardResult | None:
     config = load_run_config(run.config)
     guard = GuardSet.load(config.guard, config.base)
     if guard is None:
         return None
-    reading = transcriber.network, transcriber.processor, transcriber.generation
-    with transcriber.without_adapter():
-        base = guard.score(*reading)
-    return guard.compare(base, guard.score(*reading))
+    network, processor, generation = reader.network, reader.processor, reader.generation
+    with reader.without_adapter():
+        base = guard.score(network, processor, generation)
+    return guard.compare(base, guard.score(network, processor, generation))
 
 
 def _notes(run: RunFolder, dataset: Dataset, split: Split, limit: int | None, *, is_own: bool) -> Iterator[str]:
@@ -297,24 +291,22 @@ def _training_hashes(run: RunFolder) -> dict[str, str]:
         return {}
 
 
-def _settings(
-    run: RunFolder, transcriber: "Reader", dataset: Dataset, lines: int, limit: int | None
-) -> dict[str, object]:
+def _settings(run: RunFolder, reader: "Reader", dataset: Dataset, lines: int, limit: int | None) -> dict[str, object]:
     from dsocr.models.adapters import WEIGHTS
 
-    reading = ReadingSettings.load(run.adapter)
+    settings = ReadingSettings.load(run.adapter)
     return {
-        "base": reading.base,
-        "base_revision": reading.base_revision,
+        "base": settings.base,
+        "base_revision": settings.base_revision,
         "adapter_sha256": hash_file(run.adapter / WEIGHTS),
-        "device": str(transcriber.network.device),
-        "number_format": str(transcriber.network.dtype).removeprefix("torch."),
+        "device": str(reader.network.device),
+        "number_format": str(reader.network.dtype).removeprefix("torch."),
         "normalization": "NFC, every run of white space one space, both ends stripped",
         "dataset_source": dataset.card.source,
-        "prompt": transcriber.processor.prompt,
-        "resolution": transcriber.processor.resolution.name,
-        "generation": transcriber.generation.as_dict(),
-        "text_policy": transcriber.text_policy.as_dict(),
+        "prompt": reader.processor.prompt,
+        "resolution": reader.processor.resolution.name,
+        "generation": reader.generation.as_dict(),
+        "text_policy": reader.text_policy.as_dict(),
         "split_by": dataset.card.split_by,
         "fold": dataset.fold,
         "lines": lines,
