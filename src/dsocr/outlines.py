@@ -49,15 +49,22 @@ def outline_by_baselines(page: Page) -> tuple[Page, list[Line]]:
     The height comes from the other outlines of the page, else from the distance between baselines; if neither is known,
     the page stays as it is.
     """
-    wrong = [line for line in page.lines if _needs_outline(line)]
-    if not wrong or (heights := _line_heights(page.lines)) is None:
+    outlines = [(line, line.outline) for line in page.lines if line.outline and _has_baseline(line.outline, page.size)]
+    with_polygon = [outline for _, outline in outlines if len(outline.polygon) >= 3]
+    matching = [outline for outline in with_polygon if not is_off_baseline(outline)]
+    if 2 * len(matching) < len(with_polygon):
+        # If most outlines are on another scale, the others match by chance.
+        matching = []
+    kept = {id(outline) for outline in matching} | {id(outline) for _, outline in outlines if _is_box(outline)}
+    wrong = {id(line): outline for line, outline in outlines if id(outline) not in kept}
+    heights = _line_heights(matching, [outline for _, outline in outlines]) if wrong else None
+    if heights is None:
         return page, []
-    repaired = []
-    lines = []
+    lines, repaired = [], []
     for line in page.lines:
-        if line in wrong and line.outline and _is_on_page(line.outline, page.size):
-            polygon = _band(np.array(line.outline.baseline, dtype=float), *heights)
-            line = replace(line, outline=Outline.of_polygon(polygon, line.outline.baseline))
+        if outline := wrong.get(id(line)):
+            polygon = _band(np.array(outline.baseline, dtype=float), *heights)
+            line = replace(line, outline=Outline.of_polygon(polygon, outline.baseline))
             repaired.append(line)
         lines.append(line)
     return replace(page, lines=tuple(lines)), repaired
@@ -74,30 +81,26 @@ def quarter_turns(outline: Outline) -> int:
     return 1 if y1 > y0 else -1
 
 
-def _needs_outline(line: Line) -> bool:
-    outline = line.outline
-    if outline is None or len(set(outline.baseline)) < 2:
-        return False
-    is_baseline_only = not outline.polygon and outline.box == bounds(outline.baseline)
-    return is_baseline_only or is_off_baseline(outline)
+def _is_box(outline: Outline) -> bool:
+    """Whether the outline is a box of its own, not just the extent of the baseline."""
+    return not outline.polygon and outline.box != bounds(outline.baseline)
 
 
-def _is_on_page(outline: Outline, size: tuple[int, int] | None) -> bool:
-    return size is None or all(0 <= x <= size[0] and 0 <= y <= size[1] for x, y in outline.baseline)
+def _has_baseline(outline: Outline, size: tuple[int, int] | None) -> bool:
+    """Whether the outline has a baseline of two points or more, all of them on the page."""
+    on_page = size is None or all(0 <= x <= size[0] and 0 <= y <= size[1] for x, y in outline.baseline)
+    return on_page and len(set(outline.baseline)) > 1
 
 
-def _line_heights(lines: Sequence[Line]) -> tuple[float, float] | None:
-    """Pixels that the lines of a page take above and below their baselines."""
-    outlines = [line.outline for line in lines if line.outline and len(set(line.outline.baseline)) > 1]
-    matching = [outline for outline in outlines if len(outline.polygon) >= 3 and not is_off_baseline(outline)]
+def _line_heights(matching: Sequence[Outline], outlines: Sequence[Outline]) -> tuple[float, float] | None:
+    """Pixels that lines take above and below their baselines: of the matching outlines, or by the pitch of all."""
     if len(matching) >= _MIN_MATCHING:
         above, below = zip(*(_extent(outline) for outline in matching), strict=True)
         return statistics.median(above), statistics.median(below)
-    pitches = _pitches(outlines)
-    if not pitches:
-        return None
-    pitch = statistics.median(pitches)
-    return _ABOVE * pitch, _BELOW * pitch
+    if pitches := _pitches(outlines):
+        pitch = statistics.median(pitches)
+        return _ABOVE * pitch, _BELOW * pitch
+    return None
 
 
 def _extent(outline: Outline) -> tuple[float, float]:

@@ -73,6 +73,7 @@ def ink_columns(sample: Sample) -> int:
         pytest.param({}, 0, id="matching outlines"),
         pytest.param(dict.fromkeys(list(ROWS)[2:5], 0.5), 3, id="some outlines on half the scale"),
         pytest.param(dict.fromkeys(ROWS, 0.5), len(ROWS), id="all outlines on half the scale"),
+        pytest.param(dict.fromkeys(list(ROWS)[1:], 0.5), len(ROWS), id="one outline that matches by chance"),
         pytest.param(dict.fromkeys(list(ROWS)[3:5], None), 2, id="lines without an outline"),
         pytest.param(dict.fromkeys(ROWS, None), len(ROWS), id="no outlines at all"),
     ],
