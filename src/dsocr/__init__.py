@@ -1,23 +1,81 @@
-"""DSOCR-HW: teach DeepSeek-OCR to read a particular handwriting."""
+"""DSOCR-HW: teach a reader one archive's handwriting.
+
+    dataset = dsocr.prepare("scans/", "data/mine")
+    run = dsocr.train(base="nano", dataset=dataset, output="runs/mine")
+    print(run.evaluate())
+    reader = dsocr.load("runs/mine")
+
+Names are loaded when they are used, so `import dsocr` is fast and never imports torch.
+"""
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dsocr.api import (
+        Reader,
+        Run,
+        compare,
+        convert,
+        evaluate,
+        export,
+        load,
+        prepare,
+        synthesize,
+        train,
+        transcribe,
+    )
+    from dsocr.config import RunConfig, load_config
+    from dsocr.data.dataset import Dataset
+    from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, RunError
+    from dsocr.evaluation.metrics import cer, wer
+    from dsocr.evaluation.scorecard import Scorecard
 
 __version__ = "0.1.0"
 
-_PUBLIC = {
-    "Scorecard": "dsocr.evaluation.scorecard",
-    "cer": "dsocr.evaluation.metrics",
-    "wer": "dsocr.evaluation.metrics",
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "Dataset",
+    "DsocrError",
+    "ModelError",
+    "Reader",
+    "Run",
+    "RunConfig",
+    "RunError",
+    "Scorecard",
+    "__version__",
+    "cer",
+    "compare",
+    "convert",
+    "evaluate",
+    "export",
+    "load",
+    "load_config",
+    "prepare",
+    "synthesize",
+    "train",
+    "transcribe",
+    "wer",
+]
+
+_MODULES = {
+    "dsocr.config": ("RunConfig", "load_config"),
+    "dsocr.data.dataset": ("Dataset",),
+    "dsocr.errors": ("ConfigError", "DataError", "DsocrError", "ModelError", "RunError"),
+    "dsocr.evaluation.metrics": ("cer", "wer"),
+    "dsocr.evaluation.scorecard": ("Scorecard",),
 }
-"""Public names and the modules that define them, imported on first use."""
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_PUBLIC[name]), name)
+    if name not in __all__:
+        raise AttributeError(f"module 'dsocr' has no attribute {name!r}")
+    value = getattr(import_module(_MODULE_OF.get(name, "dsocr.api")), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_PUBLIC]
+    return sorted({*globals(), *__all__})

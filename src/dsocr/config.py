@@ -512,6 +512,31 @@ def load_config(
     return _validated(settings, outdated + problems, where, code="config-key-renamed" if outdated else "config-invalid")
 
 
+def expand_keys(settings: Mapping[str, object]) -> dict[str, object]:
+    """Expand keyword arguments to dotted keys of the configuration.
+
+    A name is a key (`seed`), a dotted key (`training.epochs`), a section with a mapping, or the last part of
+    a dotted key: of `training` if it has such a key, else of the only section that has one. Raises ConfigError.
+    """
+    known, problems = config_keys(), []
+    expanded: dict[str, object] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and name in dict(_sections()):
+            expanded |= {f"{name}.{key}": inner for key, inner in value.items()}
+            continue
+        found = [key for key in known if key.rpartition(".")[2] == name]
+        if name in known or len(found) == 1 or f"training.{name}" in found:
+            key = name if name in known else f"training.{name}" if f"training.{name}" in found else found[0]
+            expanded[key] = value
+        elif found:
+            problems.append(f"{name}: is it {' or '.join(found)}?")
+        else:
+            expanded[name] = value  # reported with all other unknown keys
+    if problems:
+        raise ConfigError.listing(problems, where="the configuration", code="config-key-ambiguous")
+    return expanded
+
+
 def load_run_config(path: Path) -> RunConfig:
     """Load the `config.yaml` of a run; one that an earlier version wrote is mapped to today's keys."""
     settings = read_yaml(path, example="dataset: my_dataset", hint=_which(path))

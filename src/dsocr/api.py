@@ -1,0 +1,481 @@
+"""The functions and classes of `import dsocr`: the library with progress bars, and paths as str or Path.
+
+Networks are imported only when a function needs one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+
+from PIL import Image
+
+from dsocr.config import RunConfig, expand_keys, load_config, load_run_config
+from dsocr.console import Printer, ProgressCallback, training_progress
+from dsocr.data.convert import convert as _convert
+from dsocr.data.dataset import Dataset
+from dsocr.data.prepare import prepare as _prepare
+from dsocr.data.synthesize import synthesize as _synthesize
+from dsocr.document import Split, Unit
+from dsocr.errors import ModelError
+from dsocr.history import History, read_history
+from dsocr.images import open_image
+from dsocr.runs import READING, RunFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dsocr.evaluation.compare import Comparison
+    from dsocr.evaluation.predictions import Missing
+    from dsocr.evaluation.scorecard import Scorecard
+    from dsocr.inference.cluster import Cluster
+    from dsocr.inference.confidence import Prediction
+    from dsocr.inference.inputs import Shows
+    from dsocr.inference.reader import Transcriber
+    from dsocr.inference.remote import Engine
+    from dsocr.inference.transcribe import TranscribeReport
+    from dsocr.models.model_card import Export
+
+StrPath = str | Path
+ExportForm = Literal["merged", "peft", "vllm"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@contextmanager
+def _progress(progress: ProgressCallback | None, label: str, unit: str) -> "Iterator[ProgressCallback | None]":
+    """The caller's callback, else a progress bar if one can be drawn."""
+    printer = Printer()
+    if progress is not None or not printer.interactive:
+        yield progress
+    else:
+        with printer.progress(label, unit) as bar:
+            yield bar
+
+
+def _with_progress(function: Callable[P, R], label: str, unit: str) -> Callable[P, R]:
+    """The same function, which shows a progress bar unless it is called with `progress`."""
+
+    @wraps(function)
+    def shown(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _progress(kwargs.get("progress"), label, unit) as progress:  # type: ignore[arg-type]
+            return function(*args, **{**kwargs, "progress": progress})  # type: ignore[arg-type]
+
+    return shown
+
+
+prepare = _with_progress(_prepare, "preparing", "images")
+convert = _with_progress(_convert, "converting", "images")
+synthesize = _with_progress(_synthesize, "drawing", "lines")
+
+
+def train(
+    config: "StrPath | RunConfig | Mapping[str, Any] | None" = None,
+    *,
+    dataset: "StrPath | Dataset | None" = None,
+    overwrite: bool = False,
+    preflight: bool = True,
+    changes: Mapping[str, object] | None = None,
+    **keys: Any,
+) -> "Run":
+    """Train an adapter, or resume an interrupted training.
+
+    Args:
+        config: A YAML file, a dataset folder, a mapping, or a `RunConfig`; None takes the defaults.
+        dataset: The dataset, if the configuration does not name it.
+        overwrite: Replace a finished run in the same folder.
+        preflight: Overfit a few samples first, to find mistakes in seconds.
+        changes: Dotted keys of the configuration and their values, as `{"training.batch_size": 8}`.
+        keys: Keys of the configuration, as `base="nano"`, `output="runs/mine"`, `max_steps=500` or `adapter={"r": 16}`.
+
+    Changes and keys win over `config`. Without `output`, the run goes to `runs/NAME`, named as the dataset. Shows
+    progress in a terminal or notebook.
+
+    Raises:
+        ConfigError: The configuration has problems; all are listed.
+        DataError: The dataset cannot be trained on.
+        RunError: The run folder is in use or holds something else, or the training would not learn.
+    """
+    from dsocr.io.processes import rank_and_count
+    from dsocr.training.train import train as run_training
+
+    complete = _training_config(config, dataset, {**(changes or {}), **keys})
+    printer = Printer(quiet=rank_and_count()[0] > 0)
+    with training_progress(printer) as (on_progress, on_stage):
+        result = run_training(
+            complete,
+            overwrite=overwrite,
+            preflight=preflight,
+            report=on_progress,
+            stage=on_stage,
+            warn=lambda finding: printer.complain(f"{finding.severity}: {finding.where}: {finding.message}"),
+            say=printer.complain,
+        )
+    return Run(result.run.path)
+
+
+def _training_config(
+    config: "StrPath | RunConfig | Mapping[str, Any] | None",
+    dataset: "StrPath | Dataset | None",
+    settings: dict[str, Any],
+) -> RunConfig:
+    changes = expand_keys(settings)
+    if isinstance(dataset, Dataset):
+        changes |= {"dataset": dataset.folder} | ({} if dataset.fold is None else {"fold": dataset.fold})
+    elif dataset is not None:
+        changes["dataset"] = Path(dataset)
+    if isinstance(config, RunConfig):
+        config = config.model_dump()
+    if config is None:
+        config = {"output": f"runs/{Path(str(changes['dataset'])).resolve().name}"} if "dataset" in changes else {}
+    return load_config(config, changes=changes)
+
+
+def load(source: StrPath, *, revision: str | None = None) -> "Reader":
+    """Load a reader: a finished run, an adapter folder such as an export's, or a base by name, folder or Hub id.
+
+    `revision` is the commit, tag or branch of a Hub id. Raises RunError or ModelError.
+    """
+    from dsocr.inference.generation import Generation
+    from dsocr.inference.reader import Transcriber
+    from dsocr.text import TextPolicy
+
+    folder = Path(source)
+    if (folder / READING).is_file() or (folder / "config.yaml").is_file():
+        run = RunFolder.to_read_with(folder)
+        return Reader(Transcriber.of_run(run), run)
+    from dsocr.models.loading import choose_device, choose_dtype, load_base
+
+    device = choose_device()
+    base = load_base(str(source), revision, dtype=choose_dtype("auto", device), device=device)
+    return Reader(Transcriber(base.network, base.processor(None, "free_ocr"), Generation(), TextPolicy()))
+
+
+def evaluate(
+    run: "StrPath | Run",
+    *,
+    dataset: StrPath | None = None,
+    split: Split | Literal["train", "validation", "test"] = "test",
+    limit: int | None = None,
+    with_base: bool = True,
+    calibrate: bool = False,
+    progress: ProgressCallback | None = None,
+) -> "Scorecard":
+    """Score a run's adapter beside its base on a split of its dataset, or of another one.
+
+    `limit` reads only the first samples. `calibrate` first fits the confidences again, on the validation split. The
+    scorecard and the scored lines are written into the run folder.
+    """
+    from dsocr.evaluation.evaluate import evaluate as score
+
+    folder = RunFolder.open(_path(run))
+    with _progress(progress, "reading", "lines") as callback:
+        return score(
+            folder,
+            dataset=None if dataset is None else Path(dataset),
+            split=Split(split),
+            limit=limit,
+            with_base=with_base,
+            calibrate=calibrate,
+            progress=callback,
+        )
+
+
+def compare(
+    *systems: "StrPath | Run",
+    base: bool = False,
+    dataset: StrPath | None = None,
+    split: Split | Literal["train", "validation", "test"] | None = None,
+    missing: "Missing" = "error",
+    columns: Mapping[str, str] | None = None,
+    encoding: str | None = None,
+) -> "Comparison":
+    """Compare evaluated runs and files of predictions on the same lines; a string `NAME=PATH` names one.
+
+    A single run is compared with its base. `base` puts the base of the first run before the others. `missing` says
+    whether a line without a prediction is an error or an empty text.
+    """
+    from dsocr.evaluation.compare import compare as compare_systems
+    from dsocr.evaluation.predictions import gather_systems
+
+    gathered = gather_systems(
+        [system if isinstance(system, str) else str(_path(system)) for system in systems],
+        base=base,
+        dataset=None if dataset is None else Path(dataset),
+        split=None if split is None else Split(split),
+        missing=missing,
+        columns=columns,
+        encoding=encoding,
+    )
+    return compare_systems(gathered.systems, images=gathered.images, about=gathered.about)
+
+
+def transcribe(
+    run: "StrPath | Run",
+    inputs: StrPath | Sequence[StrPath],
+    output: StrPath,
+    *,
+    format: str | Sequence[str] = (),
+    unit: Unit | None = None,
+    shows: "Shows | None" = None,
+    segmenter: str = "builtin",
+    replace: bool = False,
+    shard: tuple[int, int] = (1, 1),
+    review: StrPath | None = None,
+    engine: "Engine | Cluster | None" = None,
+    workers: int | None = None,
+    strict: bool = False,
+    overwrite: bool = False,
+    progress: ProgressCallback | None = None,
+) -> "TranscribeReport":
+    """Transcribe images, PDF, ALTO or PAGE files, archives or folders with a run or an exported adapter.
+
+    Args:
+        run: A run folder, or the folder of an exported adapter.
+        inputs: Files and folders.
+        output: One file, whose suffix says the format, or a folder.
+        format: Formats to write into a folder: text, jsonl, page, alto, pdf, ...
+        unit: What the model is shown: "line", "region" or "page"; as it was trained if None.
+        shows: What images show: "line" or "page"; judged by their shape if None.
+        segmenter: Line segmentation of page images.
+        replace: Also transcribe lines that have a text already.
+        shard: (2, 5) transcribes the second of five shares of the pages.
+        review: Also write all lines to this file, least certain first.
+        engine: A server or a cluster that runs the model.
+        workers: Processes that open pages; chosen if None.
+        strict: Stop at the first input that cannot be read, instead of counting it.
+        overwrite: Replace an earlier output.
+        progress: Called with the numbers of pages done and in total, instead of a progress bar.
+
+    An interrupted transcription resumes when it is called again.
+    """
+    return _transcribe(
+        RunFolder.to_read_with(_path(run)),
+        inputs,
+        output,
+        format,
+        progress,
+        unit=unit,
+        shows=shows,
+        segmenter=segmenter,
+        replace_texts=replace,
+        shard=shard,
+        review=None if review is None else Path(review),
+        engine=engine,
+        workers=workers,
+        strict=strict,
+        overwrite=overwrite,
+    )
+
+
+def _transcribe(
+    run: RunFolder,
+    inputs: StrPath | Sequence[StrPath],
+    output: StrPath,
+    format: str | Sequence[str],
+    progress: ProgressCallback | None,
+    **options: Any,
+) -> "TranscribeReport":
+    from dsocr.inference.transcribe import transcribe as transcribe_pages
+
+    several = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
+    formats = [format] if isinstance(format, str) else list(format)
+    with _progress(progress, "transcribing", "pages") as callback:
+        return transcribe_pages(
+            run, [Path(one) for one in several], Path(output), formats=formats, progress=callback, **options
+        )
+
+
+def export(
+    run: "StrPath | Run",
+    output: StrPath,
+    *,
+    form: ExportForm = "peft",
+    scale: float = 1.0,
+    overwrite: bool = False,
+    progress: ProgressCallback | None = None,
+) -> "Export":
+    """Export a run's adapter for PEFT or vLLM, or the base with the adapter merged in.
+
+    `scale` multiplies the adapter's effect, up to 1. Writes a model card with the settings to read with.
+    """
+    from dsocr.models.checkpoint import require_readable_adapter
+    from dsocr.models.export_target import require_free_target, require_separate
+
+    folder, target = RunFolder.open(_path(run)), Path(output)
+    require_free_target(target, overwrite=overwrite)
+    require_separate(target, [folder.adapter])
+    if form == "merged":
+        require_readable_adapter(folder.adapter)
+    from dsocr.evaluation.scorecard import Scorecard
+    from dsocr.models.export import export_adapter, export_merged
+
+    scores = Scorecard.load(folder.scorecard).to_dict() if folder.scorecard.is_file() else None
+    if form != "merged":
+        return export_adapter(folder, target, form, scores=scores, scale=scale, overwrite=overwrite)
+    with _progress(progress, "writing", "tensors") as callback:
+        return export_merged(folder, target, scores=scores, scale=scale, overwrite=overwrite, progress=callback)
+
+
+class Run:
+    """A run folder: its configuration, metrics and scores, and what can be done with its adapter.
+
+    Raises RunError if no training was started in the folder.
+    """
+
+    def __init__(self, path: StrPath) -> None:
+        self.path = Path(path)
+        self._folder = RunFolder.begun(self.path)
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration of the run."""
+        return load_run_config(self._folder.config)
+
+    @property
+    def history(self) -> History:
+        """The logged steps and validations."""
+        return read_history(self.path)
+
+    @property
+    def scorecard(self) -> "Scorecard | None":
+        """The scores of the last evaluation, None before the first."""
+        from dsocr.evaluation.scorecard import Scorecard
+
+        return Scorecard.load(self._folder.scorecard) if self._folder.scorecard.is_file() else None
+
+    def evaluate(
+        self,
+        *,
+        dataset: StrPath | None = None,
+        split: Split | Literal["train", "validation", "test"] = "test",
+        limit: int | None = None,
+        with_base: bool = True,
+        calibrate: bool = False,
+        progress: ProgressCallback | None = None,
+    ) -> "Scorecard":
+        """Score the adapter beside its base; see `dsocr.evaluate`."""
+        return evaluate(
+            self,
+            dataset=dataset,
+            split=split,
+            limit=limit,
+            with_base=with_base,
+            calibrate=calibrate,
+            progress=progress,
+        )
+
+    def report(self, output: StrPath | None = None, *, dataset: StrPath | None = None, markdown: bool = False) -> Path:
+        """Write the report of the last evaluation, by default `report.html` in the run; return its path."""
+        from dsocr.evaluation.report.report import write_report
+
+        with _progress(None, "drawing", "lines") as callback:
+            page, _ = write_report(
+                self._folder,
+                dataset=None if dataset is None else Path(dataset),
+                out=None if output is None else Path(output),
+                markdown=markdown,
+                progress=callback,
+            )
+        return page
+
+    def export(
+        self, output: StrPath, *, form: ExportForm = "peft", scale: float = 1.0, overwrite: bool = False
+    ) -> "Export":
+        """Export the adapter or the merged model; see `dsocr.export`."""
+        return export(self, output, form=form, scale=scale, overwrite=overwrite)
+
+    def reader(self) -> "Reader":
+        """Load the run's reader."""
+        return load(self.path)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        config, card = self.config, self.scorecard
+        rows = {"run": str(self.path), "base": config.base, "dataset": str(config.dataset)}
+        if self._folder.metrics.is_file() and (history := self.history).training:
+            rows["steps"] = f"{history.training[-1]['step']:.0f}"
+            if history.best is not None:
+                rows["best validation CER"] = f"{history.best['cer']:.2%} at step {history.best['step']:.0f}"
+        rows["finished"] = "yes" if self._folder.adapter.is_dir() else f"no; resume with {self._folder.resume_command}"
+        cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows.items())
+        return f"<table>{cells}</table>" + ("" if card is None else card._repr_html_())
+
+
+class Reader:
+    """Reads images of lines, and transcribes whole documents; made by `dsocr.load`."""
+
+    def __init__(self, transcriber: "Transcriber", run: RunFolder | None = None) -> None:
+        self._transcriber, self._run = transcriber, run
+
+    @overload
+    def read(self, images: "StrPath | Image.Image") -> "Prediction": ...  # type: ignore[overload-overlap]
+    @overload
+    def read(self, images: "Sequence[StrPath | Image.Image]") -> "list[Prediction]": ...
+    def read(
+        self, images: "StrPath | Image.Image | Sequence[StrPath | Image.Image]"
+    ) -> "Prediction | list[Prediction]":
+        """Read one image, or several: paths or PIL images of what the model was trained on, mostly lines."""
+        single = isinstance(images, (str, Path, Image.Image))
+        several: Sequence[StrPath | Image.Image] = [images] if single else images  # type: ignore[list-item, assignment]
+        predictions = list(self._transcriber.read(_named(image, place) for place, image in enumerate(several)))
+        return predictions[0] if single else predictions
+
+    def transcribe(
+        self,
+        inputs: StrPath | Sequence[StrPath],
+        output: StrPath,
+        *,
+        format: str | Sequence[str] = (),
+        unit: Unit | None = None,
+        shows: "Shows | None" = None,
+        segmenter: str = "builtin",
+        replace: bool = False,
+        review: StrPath | None = None,
+        strict: bool = False,
+        overwrite: bool = False,
+        progress: ProgressCallback | None = None,
+    ) -> "TranscribeReport":
+        """Transcribe files and folders; see `dsocr.transcribe`. Raises ModelError for a base without an adapter."""
+        if self._run is None:
+            raise ModelError(
+                "transcribing documents needs a run or an exported adapter, not a base alone",
+                code="adapter-missing",
+                hint="read() works with a base",
+            )
+        return _transcribe(
+            self._run,
+            inputs,
+            output,
+            format,
+            progress,
+            unit=unit,
+            shows=shows,
+            segmenter=segmenter,
+            replace_texts=replace,
+            review=None if review is None else Path(review),
+            strict=strict,
+            overwrite=overwrite,
+            reader=self._transcriber,
+        )
+
+    def __repr__(self) -> str:
+        return f"Reader({'base' if self._run is None else str(self._run.path)!r})"
+
+
+def _named(image: StrPath | Image.Image, place: int) -> tuple[str, Image.Image]:
+    if isinstance(image, Image.Image):
+        return str(place), image.convert("RGB")
+    return str(image), open_image(Path(image))
+
+
+def _path(run: "StrPath | Run") -> Path:
+    return run.path if isinstance(run, Run) else Path(run)

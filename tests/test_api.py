@@ -1,0 +1,196 @@
+"""`import dsocr`: lazy, typed, with the command line's defaults, and the code of the README."""
+
+import ast
+import inspect
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from typer.main import get_command
+
+import dsocr
+from dsocr.cli import app
+from dsocr.data.check import check_for_base
+from dsocr.data.dataset import Dataset
+from dsocr.data.fix import fix_dataset
+from dsocr.evaluation.report.report import write_report
+from dsocr.inference.suggest import next_lines
+from dsocr.training.forecast import forecast
+
+ROOT = Path(__file__).parents[1]
+QUICK: dict[str, Any] = {
+    "adapter": {"target_modules": "decoder", "r": 2},
+    "max_steps": 2,
+    "training.batch_size": 4,
+    "micro_batch_size": 4,
+    "validation": {"every_steps": 2, "max_samples": 2},
+    "guard.lines": 0,
+    "max_new_tokens": 12,
+}
+COMMANDS: Mapping[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+BEHIND: dict[str, tuple[Callable[..., Any], ...]] = {
+    "prepare": (dsocr.prepare,),
+    "check": (Dataset.check, check_for_base, fix_dataset),
+    "convert": (dsocr.convert,),
+    "synthesize": (dsocr.synthesize,),
+    "train": (dsocr.train,),
+    "forecast": (forecast,),
+    "evaluate": (dsocr.evaluate, dsocr.Run.evaluate),
+    "report": (write_report, dsocr.Run.report),
+    "compare": (dsocr.compare,),
+    "transcribe": (dsocr.transcribe, dsocr.Reader.transcribe),
+    "suggest": (next_lines,),
+    "export": (dsocr.export, dsocr.Run.export),
+}
+"""The functions behind each command; the other commands have none with options of their own."""
+OTHER_NAMES = {
+    ("evaluate", "base"): "with_base",
+    ("transcribe", "formats"): "format",
+    ("forecast", "target"): "targets",
+    **{(name, "column"): "columns" for name in COMMANDS},
+}
+"""Options and the parameters that they are, where the names differ."""
+IN_COMMANDS_ONLY = {
+    **{name: {"json", "quiet", "output"} for name in COMMANDS},
+    "prepare": {"quiet", "output", "text_policy"},
+    "check": {"json", "quiet", "output", "base", "max_text_tokens"},
+    "transcribe": {"json", "quiet", "output", "shard"},
+}
+
+
+def meaning(value: object) -> object:
+    """The default as a plain value; the empty ones are alike."""
+    return None if value in ((), [], inspect.Parameter.empty) else getattr(value, "value", value)
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_commands_have_the_defaults_of_the_functions_behind_them(name: str) -> None:
+    compared = 0
+    options = {OTHER_NAMES.get((name, option.name), option.name): option for option in COMMANDS[name].params}
+    for function in BEHIND[name]:
+        for parameter in inspect.signature(function).parameters.values():
+            option = options.get(parameter.name)
+            if option is None or option.required or parameter.name in IN_COMMANDS_ONLY[name]:
+                continue
+            default = meaning(parameter.default)
+            if (name, parameter.name) == ("forecast", "sizes"):
+                default = None  # the help text names the sizes
+            assert meaning(option.default) == default, (function.__qualname__, parameter.name)
+            compared += 1
+    assert compared
+
+
+def test_importing_loads_nothing_slow() -> None:
+    script = (
+        "import sys, dsocr; dir(dsocr); dsocr.DataError; assert not {'torch', 'numpy', 'pydantic'} & set(sys.modules)"
+    )
+    script += "; dsocr.prepare, dsocr.Run; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_every_public_name_is_there() -> None:
+    assert set(dsocr.__all__) <= set(dir(dsocr))
+    for name in dsocr.__all__:
+        assert getattr(dsocr, name) is not None
+    with pytest.raises(AttributeError):
+        dsocr.nothing  # noqa: B018
+
+
+def test_from_scans_to_texts(small_dataset: Path, tmp_path: Path) -> None:
+    dataset = dsocr.prepare(str(small_dataset.parent / "source"), tmp_path / "data")
+    assert len(dataset) == 24
+    run = dsocr.train(dataset=dataset, output=tmp_path / "run", preflight=False, **QUICK)
+    assert run.config.training.max_steps == 2
+    assert run.config.dataset == dataset.folder
+    assert run.history.training[-1]["step"] == 2
+    assert run.scorecard is None
+    card = run.evaluate(limit=2, with_base=False)
+    assert run.scorecard is not None
+    assert run.scorecard.cer == card.cer
+    assert run.report().is_file()
+    assert "best validation CER" in run._repr_html_()
+
+    reader = run.reader()
+    image = next(iter(dataset)).image
+    alone, (first, second) = reader.read(image), reader.read([str(image), Image.open(str(image))])
+    assert alone.text == first.text == second.text
+    report = reader.transcribe(tmp_path / "data" / "test", tmp_path / "texts.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert report.lines == len(rows) == 4
+    again = dsocr.transcribe(run, [tmp_path / "data" / "test"], tmp_path / "pages", format="text")
+    assert again.lines == 4
+
+    dsocr.export(run, tmp_path / "export")
+    assert dsocr.load(tmp_path / "export").read(image).text == alone.text
+    with pytest.raises(dsocr.RunError):
+        dsocr.train(dataset=dataset, output=tmp_path / "run", **QUICK)
+
+
+def test_a_base_reads_lines_but_transcribes_no_documents(small_dataset: Path, tmp_path: Path) -> None:
+    reader = dsocr.load("nano")
+    assert isinstance(reader.read(small_dataset.parent / "source" / "test-0.png").text, str)
+    with pytest.raises(dsocr.ModelError) as caught:
+        reader.transcribe(small_dataset, tmp_path / "out")
+    assert caught.value.code == "adapter-missing"
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "named"),
+    [
+        pytest.param({"every_steps": 3}, "config-key-ambiguous", "validation.every_steps", id="a key of two sections"),
+        pytest.param({"max_stepz": 3}, "config-invalid", "max_stepz", id="no key"),
+        pytest.param({"training.samples_per_step": 3}, "config-key-renamed", "batch_size", id="a key of old"),
+    ],
+)
+def test_settings_that_are_wrong_are_named(settings: dict[str, Any], code: str, named: str, tmp_path: Path) -> None:
+    with pytest.raises(dsocr.ConfigError) as caught:
+        dsocr.train(dataset=tmp_path, **settings)
+    assert caught.value.code == code
+    assert named in str(caught.value)
+
+
+def test_a_run_that_is_not_there() -> None:
+    with pytest.raises(dsocr.RunError):
+        dsocr.Run("nowhere")
+
+
+def code_of(name: str) -> str:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    return "\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
+
+
+def test_the_code_of_the_readme_runs(small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = code_of("README.md")
+    assert code
+    assert ast.dump(ast.parse(code)) == ast.dump(ast.parse(code_of("README.ru.md"))), "comments are translated"
+    monkeypatch.chdir(tmp_path)
+    source = small_dataset.parent / "source"
+    (tmp_path / "scans").symlink_to(source, target_is_directory=True)
+    (tmp_path / "new_scans").symlink_to(small_dataset / "test", target_is_directory=True)
+    (tmp_path / "line.png").symlink_to(source / "test-0.png")
+    train = dsocr.train
+    monkeypatch.setitem(dsocr.__dict__, "train", lambda **given: train(**given, **QUICK, preflight=False))
+    exec(compile(code, "README.md", "exec"), {})
+    assert (tmp_path / "out").is_dir()
+
+
+def test_the_notebook_runs(small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = json.loads((ROOT / "examples" / "first_steps.ipynb").read_text(encoding="utf-8"))
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all(not cell.get("outputs") for cell in notebook["cells"])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples", target_is_directory=True)
+    train = dsocr.train
+    monkeypatch.setitem(
+        dsocr.__dict__, "train", lambda epochs, **given: train(**given | {"max_steps": 2}, preflight=False)
+    )
+    names: dict[str, Any] = {}
+    for cell in cells:
+        exec(compile(cell, "first_steps.ipynb", "exec"), names)
+    assert names["card"]._repr_html_()
