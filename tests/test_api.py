@@ -4,6 +4,7 @@ import ast
 import inspect
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -170,10 +171,14 @@ def test_the_code_of_the_readme_runs(small_dataset: Path, tmp_path: Path, monkey
     assert code
     assert ast.dump(ast.parse(code)) == ast.dump(ast.parse(code_of("README.ru.md"))), "comments are translated"
     monkeypatch.chdir(tmp_path)
-    source = small_dataset.parent / "source"
-    (tmp_path / "scans").symlink_to(source, target_is_directory=True)
-    (tmp_path / "new_scans").symlink_to(small_dataset / "test", target_is_directory=True)
-    (tmp_path / "line.png").symlink_to(source / "test-0.png")
+    samples = list(Dataset.open(small_dataset))
+    (tmp_path / "scans").mkdir()
+    for number, sample in enumerate(samples):
+        line = tmp_path / "scans" / f"{'abcde'[number % 5]}_{number}.png"
+        shutil.copy(str(sample.image), line)
+        line.with_suffix(".txt").write_text(sample.text, encoding="utf-8")
+    shutil.copytree(small_dataset / "test", tmp_path / "new_scans")
+    shutil.copy(str(samples[0].image), tmp_path / "line.png")
     train = dsocr.train
     monkeypatch.setitem(dsocr.__dict__, "train", lambda **given: train(**given, **QUICK, preflight=False))
     exec(compile(code, "README.md", "exec"), {})
