@@ -31,7 +31,7 @@ from dsocr.evaluation.compare import Comparison, System, compare, render_compari
 from dsocr.evaluation.predictions import MatchedText
 from dsocr.evaluation.scores import score_lines
 from dsocr.inference.generation import Generation
-from dsocr.inference.reader import Reader
+from dsocr.inference.reader import LocalReader
 from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
@@ -81,11 +81,11 @@ def true_texts(folder: Path) -> dict[tuple[str, float], str]:
         return {(names[line.page], line.place): line.text for line in store.lines()}
 
 
-def base_reader(config: RunConfig) -> Reader:
+def base_reader(config: RunConfig) -> LocalReader:
     """The base alone, with the settings of the recipe."""
     base = load_base(config.base, config.base_revision)
     encoder = base.processor(config.input.resolution, config.input.prompt)
-    return Reader(base.network, encoder, Generation(**config.generation.model_dump()), TextPolicy())
+    return LocalReader(base.network, encoder, Generation(**config.generation.model_dump()), TextPolicy())
 
 
 def to_correct(lines: Sequence[StoredLine], count: int) -> list[StoredLine]:
@@ -111,7 +111,7 @@ def read_again(
     run: Path, archive: Archive, pages: Mapping[int, StoredPage], lines: Sequence[StoredLine]
 ) -> dict[str, MatchedText]:
     """What the new adapter reads, by the line's number."""
-    reader = Reader.of_run(RunFolder(run))
+    reader = LocalReader.of_run(RunFolder(run))
 
     def images() -> Iterator[tuple[str, Image.Image]]:
         for page in pages.values():

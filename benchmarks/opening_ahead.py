@@ -84,11 +84,11 @@ def main() -> None:
     given = parser.parse_args()
     import torch
 
-    from dsocr.inference.reader import Reader
+    from dsocr.inference.reader import LocalReader
 
     torch.set_num_threads(1)
     print(told(machine()))
-    reader = Waiting(given.line_ms / 1000) if given.run is None else Reader.of_run(RunFolder.open(given.run))
+    reader = Waiting(given.line_ms / 1000) if given.run is None else LocalReader.of_run(RunFolder.open(given.run))
     opening = PagePreparer("line", choose_segmenter(BUILT_IN), replace_texts=True)
     with tempfile.TemporaryDirectory() as name, find_pages([given.pages], Path(name) / "unpacked") as found:
         pages = found.pages[: given.most]

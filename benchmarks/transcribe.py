@@ -33,7 +33,7 @@ from dsocr.images import open_image
 from dsocr.inference import decoding
 from dsocr.inference.confidence import ScoredText, TokenSpans
 from dsocr.inference.generation import Generation
-from dsocr.inference.reader import Reader
+from dsocr.inference.reader import LocalReader
 from dsocr.models.adapters import attach_adapter
 from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
@@ -110,7 +110,7 @@ def main() -> None:
     append_json(options.json, "transcribe", settings, rows)
 
 
-def _transcriber(options: argparse.Namespace) -> Reader:
+def _transcriber(options: argparse.Namespace) -> LocalReader:
     if options.full_size or options.small:
         from gpu_phases import Bench
 
@@ -118,12 +118,12 @@ def _transcriber(options: argparse.Namespace) -> Reader:
         device = torch.device(options.device)
         bench = Bench.prepare(None, numbers, resolution, device=device)
         generation = Generation(max_new_tokens=options.new_tokens, no_repeat_ngram_size=0)
-        return Reader(bench.model, bench.encoder, generation, TextPolicy())
+        return LocalReader(bench.model, bench.encoder, generation, TextPolicy())
     if options.run is not None:
-        return Reader.of_run(RunFolder.open(options.run))
+        return LocalReader.of_run(RunFolder.open(options.run))
     base = load_base("nano")
     model = attach_adapter(base.network, base="nano", revision=None, target_modules="decoder+vision", r=16, alpha=32)
-    return Reader(model, base.processor(None, "free_ocr"), Generation(max_new_tokens=96), TextPolicy())
+    return LocalReader(model, base.processor(None, "free_ocr"), Generation(max_new_tokens=96), TextPolicy())
 
 
 def _images(count: int) -> list[Path | PackedImage]:
@@ -132,7 +132,7 @@ def _images(count: int) -> list[Path | PackedImage]:
     return [paths[place % len(paths)] for place in range(count)]
 
 
-def _read(transcriber: Reader, way: Way, paths: Sequence[Path | PackedImage], measured: Measured) -> None:
+def _read(transcriber: LocalReader, way: Way, paths: Sequence[Path | PackedImage], measured: Measured) -> None:
     generation = replace(
         transcriber.generation, batch_size=way.batch, prefetch_batches=way.prefetch_batches, num_beams=way.num_beams
     )

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from dsocr.inference.cluster import Cluster
     from dsocr.inference.confidence import Prediction
     from dsocr.inference.inputs import Shows
-    from dsocr.inference.reader import Transcriber
-    from dsocr.inference.remote import Engine
+    from dsocr.inference.reader import LocalReader
+    from dsocr.inference.remote import RemoteEngine
     from dsocr.inference.transcribe import TranscribeReport
     from dsocr.models.model_card import Export
 
@@ -140,18 +140,18 @@ def load(source: StrPath, *, revision: str | None = None) -> "Reader":
     `revision` is the commit, tag or branch of a Hub id. Raises RunError or ModelError.
     """
     from dsocr.inference.generation import Generation
-    from dsocr.inference.reader import Transcriber
+    from dsocr.inference.reader import LocalReader
     from dsocr.text import TextPolicy
 
     folder = Path(source)
     if (folder / READING).is_file() or (folder / "config.yaml").is_file():
         run = RunFolder.to_read_with(folder)
-        return Reader(Transcriber.of_run(run), run)
+        return Reader(LocalReader.of_run(run), run)
     from dsocr.models.loading import choose_device, choose_dtype, load_base
 
     device = choose_device()
     base = load_base(str(source), revision, dtype=choose_dtype("auto", device), device=device)
-    return Reader(Transcriber(base.network, base.processor(None, "free_ocr"), Generation(), TextPolicy()))
+    return Reader(LocalReader(base.network, base.processor(None, "free_ocr"), Generation(), TextPolicy()))
 
 
 def evaluate(
@@ -225,7 +225,7 @@ def transcribe(
     replace: bool = False,
     shard: tuple[int, int] = (1, 1),
     review: StrPath | None = None,
-    engine: "Engine | Cluster | None" = None,
+    engine: "RemoteEngine | Cluster | None" = None,
     workers: int | None = None,
     strict: bool = False,
     overwrite: bool = False,
@@ -413,8 +413,8 @@ class Run:
 class Reader:
     """Reads images of lines, and transcribes whole documents; made by `dsocr.load`."""
 
-    def __init__(self, transcriber: "Transcriber", run: RunFolder | None = None) -> None:
-        self._transcriber, self._run = transcriber, run
+    def __init__(self, local: "LocalReader", run: RunFolder | None = None) -> None:
+        self._local, self._run = local, run
 
     @overload
     def read(self, images: "StrPath | Image.Image") -> "Prediction": ...  # type: ignore[overload-overlap]
@@ -426,7 +426,7 @@ class Reader:
         """Read one image, or several: paths or PIL images of what the model was trained on, mostly lines."""
         single = isinstance(images, (str, Path, Image.Image))
         several: Sequence[StrPath | Image.Image] = [images] if single else images  # type: ignore[list-item, assignment]
-        predictions = list(self._transcriber.read(_named(image, place) for place, image in enumerate(several)))
+        predictions = list(self._local.read(_named(image, place) for place, image in enumerate(several)))
         return predictions[0] if single else predictions
 
     def transcribe(
@@ -464,7 +464,7 @@ class Reader:
             review=None if review is None else Path(review),
             strict=strict,
             overwrite=overwrite,
-            reader=self._transcriber,
+            reader=self._local,
         )
 
     def __repr__(self) -> str:

@@ -24,7 +24,7 @@ from dsocr.evaluation.scores import load_lines
 from dsocr.images import open_image
 from dsocr.inference.confidence import UNCALIBRATED, Calibration, Scale
 from dsocr.inference.generation import Generation
-from dsocr.inference.reader import Reader
+from dsocr.inference.reader import LocalReader
 from dsocr.models.loading import BaseModel
 from dsocr.runs import RunFolder
 from dsocr.training.plan import make_plan
@@ -70,8 +70,10 @@ def test_base_and_adapter_read_the_same_lines(run: RunFolder, small_dataset: Pat
     assert [line.id for line in lines["base"]] == [line.id for line in lines["adapter"]]
     assert [line.prediction for line in lines["base"]] != [line.prediction for line in lines["adapter"]]
 
-    transcriber = Reader.of_run(run)
-    alone = Reader(transcriber.network.unload(), transcriber.processor, transcriber.generation, transcriber.text_policy)
+    transcriber = LocalReader.of_run(run)
+    alone = LocalReader(
+        transcriber.network.unload(), transcriber.processor, transcriber.generation, transcriber.text_policy
+    )
     samples = Dataset.open(small_dataset).samples(Split.TEST)
     read = [prediction.text for prediction in alone.read((s.id, open_image(s.image)) for s in samples)]
     assert read == [line.prediction for line in lines["base"]], "the base without the adapter is the base alone"

@@ -259,7 +259,7 @@ def test_an_interrupted_command_says_what_is_kept(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(work, "MIN_SECONDS_KEPT", worth_keeping)
-    monkeypatch.setattr("dsocr.inference.reader.Reader.of_run", lambda *_, **__: Fails(4, KeyboardInterrupt()))
+    monkeypatch.setattr("dsocr.inference.reader.LocalReader.of_run", lambda *_, **__: Fails(4, KeyboardInterrupt()))
     monkeypatch.setattr("dsocr.runs.RunFolder.to_read_with", lambda _: run)
     code, _, err = call(monkeypatch, capsys, "transcribe", run.path, scans, "-o", tmp_path / "o.txt", "--quiet")
     assert (code, err) == (130, f"interrupted: {told}\n")

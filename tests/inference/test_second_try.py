@@ -9,7 +9,7 @@ from PIL import Image
 
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.generation import Generation
-from dsocr.inference.reader import Reader
+from dsocr.inference.reader import LocalReader
 from dsocr.models.deepseek_images import Resolution
 from dsocr.models.loading import BaseModel
 from dsocr.text import TextPolicy, is_looping
@@ -23,7 +23,7 @@ def read(network: Any, nano: BaseModel, guard: int, others: tuple[Resolution, ..
     generation = Generation(max_new_tokens=96, no_repeat_ngram_size=guard, batch_size=4)
     encoder = replace(nano.processor(None, "free_ocr"), others=others)
     images = [(f"{place}.png", Image.effect_noise((400 + 90 * place, 40), 60)) for place in range(4)]
-    return list(Reader(network, encoder, generation, TextPolicy()).read(images))
+    return list(LocalReader(network, encoder, generation, TextPolicy()).read(images))
 
 
 @pytest.mark.parametrize("unit", ["а", "да ", "слон, "])

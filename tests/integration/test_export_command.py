@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from peft.tuners.lora import LoraLayer
 
-from dsocr.inference.reader import Reader
+from dsocr.inference.reader import LocalReader
 from dsocr.models.adapters import read_adapter_config
 from dsocr.runs import RunFolder
 from tests.integration import calling
@@ -132,7 +132,7 @@ def test_an_adapter_at_a_part_of_its_strength_says_so_and_reads_on_its_own(
     assert read_adapter_config(out)["lora_alpha"] == whole["lora_alpha"] / 2
     assert "| strength | 0.5 of what was trained |" in (out / "README.md").read_text(encoding="utf-8")
     assert RunFolder.to_read_with(out).adapter == out
-    half = Reader.of_adapter(out)
+    half = LocalReader.of_adapter(out)
     scalings = [layer.scaling["default"] for layer in half.network.modules() if isinstance(layer, LoraLayer)]
     assert set(scalings) == {whole["lora_alpha"] / 2 / whole["r"]}
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from dsocr.errors import ModelError, RunError
 from dsocr.inference.generation import Generation
-from dsocr.inference.reader import Reader
+from dsocr.inference.reader import LocalReader
 from dsocr.models.adapters import attach_adapter, save_adapter
 from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings
@@ -74,7 +74,7 @@ def image(tmp_path: Path) -> Image.Image:
 
 def alone(folder: Path, image: Image.Image) -> str:
     """What an adapter reads when loaded by itself."""
-    (prediction,) = Reader.of_adapter(folder).read([("line", image)])
+    (prediction,) = LocalReader.of_adapter(folder).read([("line", image)])
     return prediction.text
 
 
@@ -92,7 +92,7 @@ def test_each_adapter_reads_as_it_does_alone(adapter: Adapter, image: Image.Imag
         return prediction.text
 
     expected = {name: alone(folder, image) for name, folder in folders.items()}
-    lonely = Reader.of_adapter(folders["one"])
+    lonely = LocalReader.of_adapter(folders["one"])
     with lonely.without_adapter():
         expected["base"] = next(iter(lonely.read([("line", image)]))).text
     assert len(set(expected.values())) == 4

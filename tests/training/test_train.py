@@ -13,7 +13,7 @@ from dsocr.config import RunConfig, load_config
 from dsocr.errors import ConfigError, DataError, ModelError, RunError
 from dsocr.evaluation.evaluate import evaluate
 from dsocr.inference.confidence import Calibration
-from dsocr.inference.reader import Reader
+from dsocr.inference.reader import LocalReader
 from dsocr.models.adapters import WEIGHTS
 from dsocr.models.checkpoint import find_base
 from dsocr.models.loading import load_base
@@ -283,7 +283,7 @@ def test_other_kinds_of_adapter_train_and_come_back(variant: str, small_config: 
         small_config, adapter={"target_modules": "decoder+vision", "variant": variant}, training={"max_steps": 2}
     )
     train(config)
-    assert Reader.of_run(RunFolder.open(config.output)).network.active_adapters == ["default"]
+    assert LocalReader.of_run(RunFolder.open(config.output)).network.active_adapters == ["default"]
 
 
 def test_a_base_of_the_hub_is_pinned_to_the_commit_that_was_fetched(

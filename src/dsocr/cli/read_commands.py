@@ -29,7 +29,7 @@ from dsocr.errors import ConfigError, DataError, RunError
 
 if TYPE_CHECKING:
     from dsocr.inference.cluster import Cluster
-    from dsocr.inference.reader import Reader
+    from dsocr.inference.reader import LocalReader
     from dsocr.inference.remote import RemoteEngine
     from dsocr.runs import RunFolder
 
@@ -287,7 +287,7 @@ def workbench(
         serve(session, language=language, port=port, show=show)
 
 
-def _load_reader(run: "RunFolder") -> "Reader":
-    from dsocr.inference.reader import Reader
+def _load_reader(run: "RunFolder") -> "LocalReader":
+    from dsocr.inference.reader import LocalReader
 
-    return Reader.of_run(run)
+    return LocalReader.of_run(run)

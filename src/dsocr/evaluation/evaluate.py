@@ -33,7 +33,7 @@ from dsocr.text import is_blank
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from dsocr.inference.reader import Reader
+    from dsocr.inference.reader import LocalReader
 
 
 def open_dataset(run: RunFolder, folder: Path | None = None) -> Dataset:
@@ -192,9 +192,9 @@ def evaluate(
     samples = require_samples(opened, split, limit)
     fitting_samples = require_samples(opened, Split.VALIDATION, limit) if calibrate else []
     require_readable_adapter(run.adapter)
-    from dsocr.inference.reader import Reader
+    from dsocr.inference.reader import LocalReader
 
-    reader = Reader.of_run(run)
+    reader = LocalReader.of_run(run)
     # First, so that an unreadable guard set fails before hours of reading.
     guard = _score_guard_set(run, reader) if with_base else None
     total = len(fitting_samples) + len(samples) * (2 if with_base else 1)
@@ -256,7 +256,7 @@ def _judge(samples: Sequence[Sample], predictions: Iterator[Prediction] | Sequen
     return [JudgedLine.compute(ScoredText(one.text, one.scores), sample.text) for sample, one in pairs]
 
 
-def _score_guard_set(run: RunFolder, reader: "Reader") -> GuardResult | None:
+def _score_guard_set(run: RunFolder, reader: "LocalReader") -> GuardResult | None:
     config = load_run_config(run.config)
     guard = GuardSet.load(config.guard, config.base)
     if guard is None:
@@ -291,7 +291,9 @@ def _training_hashes(run: RunFolder) -> dict[str, str]:
         return {}
 
 
-def _settings(run: RunFolder, reader: "Reader", dataset: Dataset, lines: int, limit: int | None) -> dict[str, object]:
+def _settings(
+    run: RunFolder, reader: "LocalReader", dataset: Dataset, lines: int, limit: int | None
+) -> dict[str, object]:
     from dsocr.models.adapters import WEIGHTS
 
     settings = ReadingSettings.load(run.adapter)

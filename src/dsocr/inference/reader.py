@@ -29,7 +29,7 @@ _MAX_PIXELS = 64_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class LocalReader:
     """Read images with one network, which may carry an adapter."""
 
     network: Any
@@ -39,12 +39,12 @@ class Reader:
     calibration: Calibration = UNCALIBRATED
 
     @classmethod
-    def of_run(cls, run: RunFolder, *, precision: str = "auto", merged: bool = False) -> "Reader":
+    def of_run(cls, run: RunFolder, *, precision: str = "auto", merged: bool = False) -> "LocalReader":
         """Load a finished run's adapter on its base; see `of_adapter`."""
         return cls.of_adapter(run.adapter, precision=precision, merged=merged)
 
     @classmethod
-    def of_adapter(cls, folder: Path, *, precision: str = "auto", merged: bool = False) -> "Reader":
+    def of_adapter(cls, folder: Path, *, precision: str = "auto", merged: bool = False) -> "LocalReader":
         """Load an adapter folder on the base that its `reading.json` names, with the settings of its training.
 
         `merged` adds the adapter to the base's weights in memory, which reads faster but cannot be switched off.

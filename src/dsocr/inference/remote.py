@@ -83,7 +83,7 @@ def _address_hint(value: str) -> str:
 
 
 class RemoteReader:
-    """Read images as a `Reader` does; confidences come from the server's log probabilities, if it returns them."""
+    """Read images as a `LocalReader` does; confidences come from the server's log probabilities, if it returns them."""
 
     def __init__(
         self, engine: RemoteEngine, settings: ReadingSettings, calibration: Calibration = UNCALIBRATED

@@ -262,9 +262,9 @@ Reader = Callable[[Iterator[tuple[str, Image.Image]]], Iterator[Candidate]]
 
 def _reader(run: RunFolder) -> Reader:
     def read(images: Iterator[tuple[str, Image.Image]]) -> Iterator[Candidate]:
-        from dsocr.inference.reader import Reader
+        from dsocr.inference.reader import LocalReader
 
-        for prediction in Reader.of_run(run).read(images):
+        for prediction in LocalReader.of_run(run).read(images):
             yield Candidate(prediction.id, prediction.text, prediction.confidence)
 
     return read

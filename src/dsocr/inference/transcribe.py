@@ -279,9 +279,9 @@ def _reader(
         return reader
     if isinstance(engine, RemoteEngine):
         return RemoteReader(engine, settings, Calibration.load(run.adapter))
-    from dsocr.inference.reader import Reader
+    from dsocr.inference.reader import LocalReader
 
-    return Reader.of_run(run, merged=True)
+    return LocalReader.of_run(run, merged=True)
 
 
 @contextmanager

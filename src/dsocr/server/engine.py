@@ -26,7 +26,7 @@ from dsocr.images import decode_image
 from dsocr.inference.confidence import Calibration, Prediction
 from dsocr.inference.generation import Generation
 from dsocr.inference.inputs import guess_shows
-from dsocr.inference.reader import Reader
+from dsocr.inference.reader import LocalReader
 from dsocr.models.adapters import add_adapter
 from dsocr.models.family import load_processor
 from dsocr.runs import ReadingSettings
@@ -315,7 +315,7 @@ def _too_late(limits: Limits) -> RequestError:
 class _LoadedAdapter:
     """An adapter in memory, with the name it has in the network."""
 
-    reader: Reader
+    reader: LocalReader
     settings: ReadingSettings
     key: str
 
@@ -327,7 +327,7 @@ class ServedModels:
         names = iter(adapters.items())
         name, folder = next(names)
         check_adapter_name(name)
-        reader = Reader.of_adapter(folder, precision=precision)
+        reader = LocalReader.of_adapter(folder, precision=precision)
         self.default = name
         self._network: Any = reader.network
         self._keys = (f"served{number}" for number in count(1))
@@ -361,7 +361,7 @@ class ServedModels:
         add_adapter(self._network, folder, key)
         encoder = load_processor(settings.base, settings.resolution, settings.prompt, settings.base_revision)
         generation, calibration = Generation(**settings.generation), Calibration.load(folder)
-        reader = Reader(self._network, encoder, generation, settings.text_policy, calibration=calibration)
+        reader = LocalReader(self._network, encoder, generation, settings.text_policy, calibration=calibration)
         former = self._adapters.get(name)
         self._adapters = {**self._adapters, name: _LoadedAdapter(reader, settings, key)}
         if former is not None:

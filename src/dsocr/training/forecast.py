@@ -21,7 +21,7 @@ from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine
 from dsocr.evaluation.metrics import character_errors
 from dsocr.evaluation.report.pages import write_forecast
 from dsocr.images import open_image
-from dsocr.inference.reader import Reader
+from dsocr.inference.reader import LocalReader
 from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.training.callbacks import Report
 from dsocr.training.distributed import launched
@@ -194,6 +194,6 @@ def _score(sample: Sample, text: str) -> ScoredLine:
 
 
 def _read(run: RunFolder, samples: Sequence[Sample]) -> dict[str, str]:
-    transcriber = Reader.of_run(run)
+    transcriber = LocalReader.of_run(run)
     images = ((sample.id, open_image(sample.image)) for sample in samples)
     return {prediction.id: prediction.text for prediction in transcriber.read(images)}
