@@ -126,12 +126,32 @@ def read_bytes(path: Path | PackedImage) -> bytes:
         raise DataError(f"the image cannot be read: {_describe(error)}", code="image-unreadable", where=path) from error
 
 
-def decode_image(data: bytes, *, name: object, max_pixels: int = MAX_PAGE_PIXELS) -> DecodedImage:
-    """Decode an image file's bytes; `name` says in errors which file it is."""
+def count_frames(path: Path) -> int:
+    """The number of pages in a TIFF file, smaller versions of the first not counted; 1 for everything else."""
+    try:
+        with Image.open(path, formats=FORMATS) as file:
+            frames = getattr(file, "n_frames", 1) if file.format == "TIFF" else 1
+            return 1 if frames > 1 and _has_only_previews(file) else frames
+    except (*_DAMAGE, Image.DecompressionBombError):
+        return 1  # The error is reported when the file is read.
+
+
+def read_frame(path: Path, number: int) -> bytes:
+    """A page of a TIFF file, the first being 1, as a PNG file."""
+    image = decode_image(read_bytes(path), name=f"{path}#{number}", frame=number - 1).image
+    file = io.BytesIO()
+    image.save(file, "PNG", compress_level=1)
+    return file.getvalue()
+
+
+def decode_image(
+    data: bytes, *, name: object, max_pixels: int = MAX_PAGE_PIXELS, frame: int | None = None
+) -> DecodedImage:
+    """Decode an image file's bytes; `name` says in errors which file it is, `frame` which of its images is meant."""
     if not data:
         raise DataError("the image file is empty", code="image-empty", where=name)
     try:
-        with _open_header(data, name, max_pixels) as file:
+        with _open_header(data, name, max_pixels, frame) as file:
             _check_memory(file, name, max_pixels)
             file.load()
             image = _eight_bit(_upright(file))
@@ -141,7 +161,7 @@ def decode_image(data: bytes, *, name: object, max_pixels: int = MAX_PAGE_PIXELS
     return DecodedImage(image, format_, as_stored=image is file)
 
 
-def _open_header(data: bytes, name: object, max_pixels: int) -> Image.Image:
+def _open_header(data: bytes, name: object, max_pixels: int, frame: int | None) -> Image.Image:
     """Read the header only, and check size and number of frames."""
     try:
         file = Image.open(io.BytesIO(data), formats=FORMATS)
@@ -150,11 +170,13 @@ def _open_header(data: bytes, name: object, max_pixels: int) -> Image.Image:
         raise DataError(message, code="image-format", where=name) from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise _too_large("more pixels than Pillow opens", max_pixels, name) from None
+    if frame is not None:
+        file.seek(frame)
     if file.width * file.height > max_pixels:
         raise _too_large(f"{file.width}x{file.height}", max_pixels, name)
     # The first frame of an MPO file is the photograph, the second a preview.
     frames = 1 if file.format == "MPO" else getattr(file, "n_frames", 1)
-    if frames > 1 and not _has_only_previews(file):
+    if frame is None and frames > 1 and not _has_only_previews(file):
         message, hint = f"the file has {frames} images instead of one", "save each image as a file of its own"
         raise DataError(message, code="image-frames", where=name, hint=hint)
     return file

@@ -77,6 +77,24 @@ def test_a_folder_of_everything_keeps_its_names_and_its_order(run: RunFolder, tm
     assert report.images == 5
 
 
+def test_every_page_of_a_tiff_is_read_and_every_image_that_cannot_be_opened_is_named(
+    run: RunFolder, tmp_path: Path
+) -> None:
+    place = tmp_path / "in"
+    draw_page(place / "one.png")
+    draw_page(place / "two.png")
+    pages = [Image.open(place / f"{name}.png") for name in ("one", "two")]
+    pages[0].save(place / "book.tif", save_all=True, append_images=pages[1:])
+    pages[0].save(place / "one.jp2", irreversible=False)
+    for name in ("one.png", "two.png"):
+        (place / name).unlink()
+    write(place / "phone.heic", "")
+    report = transcribe(run, [place], tmp_path / "out", formats=["page"], unit="page", reader=Hashes())
+    assert (report.images, [line.partition(":")[0] for line in report.refused]) == (3, ["phone.heic"])
+    names = sorted(path.name for path in (tmp_path / "out").rglob("*.*") if path.suffix in {".xml", ".png"})
+    assert names == ["book_0001.png", "book_0001.xml", "book_0002.png", "book_0002.xml", "one.xml"]
+
+
 def test_a_zip_is_read_as_its_folder_is(run: RunFolder, tmp_path: Path) -> None:
     alto_page(tmp_path / "in", "w1", ["", ""])
     with zipfile.ZipFile(tmp_path / "box.zip", "w") as packed:
@@ -119,7 +137,7 @@ def test_every_bad_input_is_one_sentence_and_the_rest_is_read(run: RunFolder, tm
     write(place / "cut.xml", '<alto xmlns="x"><Layout>')
     write(place / "void.pdf", "%PDF-1.4 and nothing else")
     (place / "broken.png").write_bytes(b"\x89PNG\r\n")
-    Image.new("1", (9000, 9000)).save(place / "huge.png")
+    Image.new("1", (16000, 16000)).save(place / "huge.png")
     outside = alto_line("", "5000 5000 5100 5000 5100 5050")
     draw_page(place / "far.png")
     write(place / "far.xml", alto(outside, image="far.png", size=(600, 800)))

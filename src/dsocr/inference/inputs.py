@@ -24,7 +24,7 @@ from dsocr.formats.image_finder import ImageFinder
 from dsocr.formats.page import find_page
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
 from dsocr.formats.xml import parse_xml
-from dsocr.images import IMAGE_SUFFIXES, decode_image, read_bytes, upright_size
+from dsocr.images import IMAGE_SUFFIXES, count_frames, decode_image, read_bytes, read_frame, upright_size
 from dsocr.io.archives import is_archive
 from dsocr.io.cropping import CropFailure, crop_lines, scale_line, scale_outline
 from dsocr.io.files import is_reserved, list_files, relative
@@ -82,7 +82,7 @@ def _fit(part: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class InputPage:
-    """A page to transcribe: an image file, a page of a PDF (`number`, from 1), or an ALTO or PAGE file.
+    """A page to transcribe: an image file, a page of a PDF or TIFF (`number`, from 1), or an ALTO or PAGE file.
 
     `id` is its place in what the user named, `name` the name of a file for it, without suffix; both are unique.
     `image` is the image file of an ALTO or PAGE file. `stamp` changes when the files change.
@@ -99,12 +99,14 @@ class InputPage:
 
     @property
     def document(self) -> str:
-        """The name of a file for all pages of the same PDF; for anything else the page's own."""
-        return re.sub(r"_\d{4,}$", "", self.name) if self.kind == "pdf" else self.name
+        """The name of a file for all pages of the same PDF or TIFF; for anything else the page's own."""
+        return re.sub(r"_\d{4,}$", "", self.name) if self.number else self.name
 
     def content(self) -> bytes:
         """Return the content of the image file; DataError if it cannot be read."""
-        return page_image(self.path, self.number) if self.kind == "pdf" else read_bytes(self.image or self.path)
+        if self.kind == "pdf":
+            return page_image(self.path, self.number)
+        return read_frame(self.path, self.number) if self.number else read_bytes(self.image or self.path)
 
 
 @dataclass(slots=True)
@@ -208,7 +210,7 @@ def _list(found: FoundPages, given: Path, root: Path, stamp: str | None, out: Pa
         if path.suffix.lower() in PDF_SUFFIXES:
             pages += _pdf_pages(found, path, where)
         else:
-            pages.append(InputPage(where, _stem(where), "image", path, _stamp(path)))
+            pages += _image_pages(path, where)
     pages = [replace(page, stamp=stamp) for page in pages] if stamp else pages
     if not pages and len(found.refused) == refused:
         hint = f"images end in {', '.join(sorted(IMAGE_SUFFIXES))}; PDF, PAGE and ALTO are read too"
@@ -231,7 +233,7 @@ def _list_file(found: FoundPages, path: Path) -> list[InputPage]:
         # Its image may be one level up, where programs put it, and nowhere else outside its folder.
         source = path.parent.parent if path.parent.name.lower() in _EXPORT_FOLDERS else path.parent
         return _xml_pages(found, source, [path], path.parent)
-    return [InputPage(path.name, path.stem, "image", path, _stamp(path))]
+    return _image_pages(path, path.name)
 
 
 def _xml_pages(found: FoundPages, source: Path, files: Sequence[Path], root: Path) -> list[InputPage]:
@@ -247,6 +249,17 @@ def _xml_pages(found: FoundPages, source: Path, files: Sequence[Path], root: Pat
         stamp = f"{_stamp(file)} {_stamp(image)}"
         pages.append(InputPage(where, _stem(where), "markup", file, stamp, image=image))
     return pages
+
+
+def _image_pages(path: Path, where: str) -> list[InputPage]:
+    stamp, stem = _stamp(path), _stem(where)
+    count = count_frames(path) if path.suffix.lower() in {".tif", ".tiff"} else 1
+    if count == 1:
+        return [InputPage(where, stem, "image", path, stamp)]
+    return [
+        InputPage(f"{where}#{number}", f"{stem}_{number:04d}", "image", path, stamp, number)
+        for number in range(1, count + 1)
+    ]
 
 
 def _pdf_pages(found: FoundPages, path: Path, where: str) -> list[InputPage]:

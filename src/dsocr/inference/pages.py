@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -16,7 +15,6 @@ from PIL import Image
 from dsocr.data.journal import MIN_SECONDS_KEPT
 from dsocr.document import Line, Outline, Page, Region
 from dsocr.errors import DataError
-from dsocr.formats.pdf import page_image
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.inputs import Crop, InputPage, PagePreparer, PreparedPage
 from dsocr.io.atomic import explain_disk_errors, open_database, replace_path, work_path
@@ -56,7 +54,7 @@ class TranscribedPage:
             where=source.id,
             lines=tuple(lines),
             size=size,
-            content=partial(page_image, source.path, source.number) if source.kind == "pdf" else None,
+            content=source.content if source.number else None,
             number=source.number,
             xml=source.path if source.kind == "markup" else None,
             unit=source.shows,

@@ -58,8 +58,8 @@ class Target:
             if format_.one_page_per_file and len(pages) != 1:
                 message = f"a file holds one page of {format_.title}, and there are {len(pages)}"
                 raise DataError(message, where=self.out, hint="name a folder")
-            if format_.one_page_per_file and pages[0].kind == "pdf":
-                message = f"a file of {format_.title} names an image, and that of a PDF has to be written beside it"
+            if format_.one_page_per_file and pages[0].number:
+                message = f"a file of {format_.title} names an image, and that of a PDF or TIFF page is beside it"
                 raise DataError(message, where=self.out, hint="name a folder")
         if not self.out.exists():
             return
