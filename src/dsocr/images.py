@@ -61,6 +61,7 @@ _TRANSPOSE = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+_TOO_LARGE = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 # Errors that Pillow's decoders raise on damaged files.
 _DAMAGE = (
     *(
@@ -99,7 +100,7 @@ def upright_size(path: Path | PackedImage) -> tuple[int, int]:
             # A PNG file's own getexif decodes the pixels to look for metadata behind them.
             sideways = Image.Image.getexif(file).get(_ORIENTATION) in _SIDEWAYS
             return (file.height, file.width) if sideways else (file.width, file.height)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError, *_TOO_LARGE) as error:
         raise DataError(f"the image cannot be read: {error}", code="image-unreadable", where=path) from error
 
 
@@ -108,7 +109,7 @@ def pixel_count(data: bytes) -> int:
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as file:
             return file.width * file.height
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError, *_TOO_LARGE) as error:
         raise DataError(f"the image cannot be read: {error}", code="image-unreadable") from error
 
 
@@ -132,7 +133,7 @@ def count_frames(path: Path) -> int:
         with Image.open(path, formats=FORMATS) as file:
             frames = getattr(file, "n_frames", 1) if file.format == "TIFF" else 1
             return 1 if frames > 1 and _has_only_previews(file) else frames
-    except (*_DAMAGE, Image.DecompressionBombError):
+    except (*_DAMAGE, *_TOO_LARGE):
         return 1  # The error is reported when the file is read.
 
 
@@ -168,7 +169,7 @@ def _open_header(data: bytes, name: object, max_pixels: int, frame: int | None) 
     except UnidentifiedImageError:
         message = f"the file is not an image in a supported format ({', '.join(FORMATS)})"
         raise DataError(message, code="image-format", where=name) from None
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+    except _TOO_LARGE:
         raise _too_large("more pixels than Pillow opens", max_pixels, name) from None
     if frame is not None:
         file.seek(frame)
