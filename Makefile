@@ -32,4 +32,4 @@ docs: setup
 	$(BIN)/zensical build --strict
 
 clean:
-	rm -rf .venv site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
