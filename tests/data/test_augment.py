@@ -25,7 +25,7 @@ from dsocr.data.augment import (
     line_height,
     warp,
 )
-from dsocr.errors import ConfigError
+from tests.errors import raises_code
 
 PRESETS = list(AMOUNTS)
 EVERY: list[Augmentation] = [1.0, *PRESETS]
@@ -88,7 +88,7 @@ def test_none_changes_nothing(how: Augmentation) -> None:
 
 
 def test_unknown_preset_is_an_error() -> None:
-    with pytest.raises(ConfigError):
+    with raises_code("augmentation-unknown"):
         drawn((1,), "wild")
 
 

@@ -16,9 +16,9 @@ from dsocr.data.check.findings import REMEDIES
 from dsocr.data.check.samples import read_samples
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
-from dsocr.errors import DataError
 from dsocr.io import processes
 from tests.data.making import SQUARE, picture, write, write_pages
+from tests.errors import raises_code
 
 TRAIN, TEST = "train/metadata.jsonl", "test/metadata.jsonl"
 
@@ -200,7 +200,7 @@ def test_printed_findings_show_the_first_places(many_findings: Findings) -> None
 
 def test_file_that_cannot_be_written(many_findings: Findings, tmp_path: Path) -> None:
     for write_file in (many_findings.to_json, many_findings.to_csv, many_findings.to_html):
-        with pytest.raises(DataError) as caught:
+        with raises_code("write-failed") as caught:
             write_file(tmp_path / "nowhere" / "findings")
         assert caught.value.where == str(tmp_path / "nowhere" / "findings")
 

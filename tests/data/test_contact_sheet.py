@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from dsocr.data.contact_sheet import SheetRow, sheet_writer
-from dsocr.errors import DataError
+from tests.errors import raises_code
 
 ROWS = [
     SheetRow("<b>ёж & Ко</b>", "train/1.png, writer <i>", [("original", Image.new("L", (300, 60), 200))] * 3),
@@ -39,7 +39,10 @@ def test_a_png_lays_rows_and_columns_side_by_side(tmp_path: Path) -> None:
         assert sheet.getpixel((2 * 728 + 10, 80)) == (0, 0, 128)
 
 
-@pytest.mark.parametrize("name", ["sheet.gif", "sheet", "nowhere/sheet.html"])
-def test_wrong_path_is_an_error_before_images_are_made(name: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError):
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("sheet.gif", "sheet-format"), ("sheet", "sheet-format"), ("nowhere/sheet.html", "folder-missing")],
+)
+def test_wrong_path_is_an_error_before_images_are_made(name: str, code: str, tmp_path: Path) -> None:
+    with raises_code(code):
         sheet_writer(tmp_path / name)
