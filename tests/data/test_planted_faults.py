@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 from dsocr.data.check import Findings, check
 from dsocr.data.dataset import Dataset
 from dsocr.images import open_image
-from tests.data.hands import clean_dataset
+from tests.data.drawn_writers import clean_dataset
 
 Row = dict[str, Any]
 

@@ -138,7 +138,7 @@ def similar_with_same_text(group: Sequence[CheckedSample]) -> Iterator[tuple[Che
 
 
 def similar_with_any_text(samples: Sequence[CheckedSample]) -> Iterator[tuple[CheckedSample, list[CheckedSample]]]:
-    """Yield each image with earlier ones that can hardly be told apart, whatever their texts."""
+    """Yield each image with earlier ones that look identical, whatever their texts."""
     items = _measured(samples)
     yield from _similar(items, _pairs_by_band(items), _MAX_BITS_ANY_TEXT, _MIN_CORRELATION_ANY_TEXT)
 

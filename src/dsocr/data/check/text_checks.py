@@ -251,7 +251,7 @@ _MARKS = {
     "#": re.compile(r"#(?!\d)"),
     "^ or _ or ~": re.compile(r"[\^~]|__"),
 }
-"""Name -> pattern of a mark by which transcribers say what no letter of the line says."""
+"""Name -> pattern of a mark that transcribers add to the text of the line."""
 
 _SIGNS: dict[str, dict[str, re.Pattern[str]]] = {
     "quotes": {

@@ -1,4 +1,4 @@
-"""A realistic dataset without a font: writers with letters of their own, pages of lines, texts with every letter."""
+"""A realistic dataset without fonts: writers with their own letter shapes, pages of lines, texts with every letter."""
 
 import json
 import random
@@ -15,26 +15,26 @@ _WORDS = """милая бабушка вчера пришло твоё пись�
 съезд объявлен эхо экзамен этот щука площадь борщ циркуль цапля фонарь фасоль шарф шуба жёлтый жук юла юг июль ёлка
 мёд хлеб хутор чашка чердак гусь гроза зима здесь рыба подъезд ягода мышь пыль гора день ночь бумага перо"""
 WORDS = _WORDS.split()
-"""Words that hold each of the 33 letters several times."""
+"""Words that contain each of the 33 letters several times."""
 LINE_HEIGHT = 64
 SPLITS = {"train": (6, 2, 16), "validation": (3, 1, 12), "test": (3, 2, 10)}
 """Split -> writers, pages of each, lines of a page."""
 
 
 @dataclass(frozen=True)
-class Hand:
-    """How somebody writes: every letter is the same stroke each time, but for a little shaking."""
+class DrawnWriter:
+    """A writer: every letter is the same stroke each time, with a little jitter."""
 
     seed: int
 
     def line(self, text: str, number: int) -> Image.Image:
-        """A line image, grey on light paper with its grain."""
-        shaking = random.Random(f"{self.seed} {text} {number}")
+        """Draw a line, grey on light grainy paper."""
+        jitter = random.Random(f"{self.seed} {text} {number}")
         size = random.Random(self.seed).uniform(0.85, 1.15)
         strokes, right = [], 10.0
         for letter in text:
             points, width = self._stroke(letter)
-            strokes.append([(right + x * size + shaking.gauss(0, 0.7), 32 + y * size) for x, y in points])
+            strokes.append([(right + x * size + jitter.gauss(0, 0.7), 32 + y * size) for x, y in points])
             right += width * size
         grain = np.random.default_rng(number).normal(232, 3, (LINE_HEIGHT, round(right) + 10))
         image = Image.fromarray(grain.clip(0, 255).astype(np.uint8))
@@ -53,7 +53,7 @@ class Hand:
 
 
 def texts(rng: random.Random) -> Iterator[str]:
-    """Lines of three to eight words, no two alike; some in quotation marks, some with a dash."""
+    """Yield different lines of three to eight words; some have quotation marks, some a dash."""
     seen = set()
     while True:
         words = rng.choices(WORDS, k=rng.randint(3, 8))
@@ -68,18 +68,18 @@ def texts(rng: random.Random) -> Iterator[str]:
 
 
 def clean_dataset(folder: Path) -> Path:
-    """A dataset folder split by writer on which a check has nothing to say."""
+    """A dataset folder, split by writer, without findings."""
     source = folder / "source"
     source.mkdir(parents=True)
     lines = texts(random.Random(3))
     rows: list[dict[str, str]] = []
     for split, (writers, pages, count) in SPLITS.items():
         for writer in range(writers):
-            hand = Hand(len(rows))
+            drawn = DrawnWriter(len(rows))
             for page in range(pages):
                 for _ in range(count):
                     text, name = next(lines), f"{len(rows):04d}.png"
-                    hand.line(text, len(rows)).save(source / name)
+                    drawn.line(text, len(rows)).save(source / name)
                     place = {"writer": f"{split} {writer}", "page": f"{split} {writer} {page}"}
                     rows.append({"file_name": name, "text": text, "split": split, **place})
     table = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
