@@ -16,8 +16,6 @@ Point = tuple[int, int]
 Box = tuple[int, int, int, int]
 """Left, top, right, bottom in pixels; right and bottom are exclusive."""
 
-NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
-
 
 class Split(StrEnum):
     """A part of a dataset."""
@@ -237,10 +235,13 @@ def bounds_of_boxes(boxes: Iterable[Box]) -> Box:
 
 
 def parse_points(text: str | None) -> tuple[Point, ...]:
-    """Parse points written `x,y x,y` or `x y x y`, rounded; an odd number of coordinates is an error."""
-    numbers = [round(float(number)) for number in NUMBER.findall(text or "")]
+    """Parse points written `x,y x,y` or `x y x y`, rounded; anything but pairs of finite numbers is an error."""
+    try:
+        numbers = [round(float(number)) for number in re.split(r"[\s,]+", (text or "").strip(" \t\r\n,")) if number]
+    except (ValueError, OverflowError) as error:
+        raise DataError(f"coordinates are not numbers: {(text or '')[:60]!r}", code="coordinates-invalid") from error
     if len(numbers) % 2:
-        raise DataError(f"an odd number of coordinates: {(text or '')[:60]!r}")
+        raise DataError(f"an odd number of coordinates: {(text or '')[:60]!r}", code="coordinates-odd")
     return tuple(zip(numbers[::2], numbers[1::2], strict=True))
 
 

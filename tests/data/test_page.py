@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.document import Page, Skipped
+from dsocr.document import Outline, Page, Skipped, SkipReason
 from dsocr.formats.page import read_page
 from tests.data.making import SQUARE, page_line, page_xml, picture, write
 
@@ -159,3 +159,47 @@ def test_a_page_of_another_kind_is_left_out(tmp_path: Path) -> None:
     (item,) = read_page(tmp_path)
     assert isinstance(item, Skipped)
     assert "0 pages in one file" in item.message
+
+
+def test_an_image_named_otherwise_is_found_by_the_name_of_the_file(tmp_path: Path) -> None:
+    item = read_one(tmp_path, page_xml(region("r", page_line("слово")), image="export_0001.tif"))
+    assert item.image == tmp_path / "p.png"
+
+
+@pytest.mark.parametrize("points", ["10,10 NaN,NaN 90,40", "10,10 inf,10 9,9 90,40", "10,10 x,10 90,40"])
+def test_coordinates_that_are_no_numbers_are_an_error(tmp_path: Path, points: str) -> None:
+    picture(tmp_path / "p.png")
+    write(tmp_path / "p.xml", page_xml(region("r", page_line("слово", points=points))))
+    (item,) = read_page(tmp_path)
+    assert isinstance(item, Skipped)
+    assert item.reason is SkipReason.BAD_SOURCE
+
+
+def test_coordinates_with_exponents_are_read(tmp_path: Path) -> None:
+    item = read_one(tmp_path, page_xml(region("r", page_line("слово", points="1e1,10 9.0E+1,10 90,4e1"))))
+    assert item.lines[0].outline == Outline.of_polygon(((10, 10), (90, 10), (90, 40)))
+
+
+def region_with_text(text: str) -> str:
+    return f'<TextRegion id="r"><Coords points="10,10 90,10 90,40"/>{text_equiv(text)}</TextRegion>'
+
+
+def text_equiv(text: str) -> str:
+    return f"<TextEquiv><Unicode>{text}</Unicode></TextEquiv>"
+
+
+def test_the_text_of_a_region_without_lines_is_a_line(tmp_path: Path) -> None:
+    item = read_one(tmp_path, page_xml(region_with_text("слово")))
+    (line,) = item.lines
+    assert (line.text, line.outline) == ("слово", Outline.of_polygon(((10, 10), (90, 10), (90, 40))))
+
+
+def test_the_text_of_a_region_without_lines_is_not_lost_if_it_has_several(tmp_path: Path) -> None:
+    picture(tmp_path / "p.png")
+    write(tmp_path / "p.xml", page_xml(region_with_text("раз\nдва") + region("s", page_line("три"))))
+    skipped, page = read_page(tmp_path)
+    assert isinstance(skipped, Skipped)
+    assert skipped.reason is SkipReason.NO_OUTLINE
+    assert isinstance(page, Page)
+    assert [line.text for line in page.lines] == ["три"]
+    assert [line.text for line in page.skipped] == ["раз\nдва"]

@@ -24,6 +24,11 @@ from tests.data.making import write
         pytest.param(["йод/й.jpg"], "и\u0306од/и\u0306.jpg", "йод/й.jpg", id="composed and decomposed"),
         pytest.param(["и\u0306.jpg"], "й.jpg", "и\u0306.jpg", id="decomposed and composed"),
         pytest.param(["jpg/p.1.jpg"], "p.1", "jpg/p.1.jpg", id="a dot in the name"),
+        pytest.param(["my page.png"], "my%20page.png", "my page.png", id="percent-encoded"),
+        pytest.param(["p%201.png", "p 1.png"], "p%201.png", "p%201.png", id="a percent sign in the name"),
+        pytest.param(["p.png"], "C:\\scans\\box 1\\p.png", "p.png", id="path on another Windows machine"),
+        pytest.param(["p.png"], "/home/anna/scans/p.png", "p.png", id="path on another machine"),
+        pytest.param(["p.png"], "file:///C:/scans/p.png", "p.png", id="file address"),
     ],
 )
 def test_where_an_image_is_found(tmp_path: Path, files: list[str], name: str, expected: str) -> None:

@@ -1,8 +1,10 @@
 """Find the images that a source names."""
 
+import re
 import unicodedata
 from collections import defaultdict
 from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
 
 from dsocr.errors import DataError
 from dsocr.images import IMAGE_SUFFIXES
@@ -23,21 +25,25 @@ class ImageFinder:
     def find(self, name: str, *, near: Path, folder: str = "") -> Path:
         """Return the image called `name`, as seen from the folder `near`.
 
-        Prefers a file of exactly this name over one that differs in case or suffix, one beside `near` over one farther
-        away, and one in `folder` or a folder with a usual name over any other. Raises DataError if there is none, or
-        two equally good ones.
+        Folders of another machine are ignored, and the name may be percent-encoded. Prefers a file of exactly this name
+        over one that differs in case or suffix, one beside `near` over one farther away, and one in `folder` or a
+        folder with a usual name over any other. Raises DataError if there is none, or two equally good ones.
         """
-        direct = inside(near, name)
-        if direct.is_file():
-            return direct
-        wanted = PurePosixPath(name.replace("\\", "/"))
-        ranked = sorted(self._rank(wanted, near, folder), key=lambda pair: pair[0])
-        if not ranked:
-            raise DataError(f"no image {name!r} beside it, one level up or in a folder like images/")
-        if len(ranked) > 1 and ranked[0][0] == ranked[1][0]:
-            both = " and ".join(relative(path, self.source) for _, path in ranked[:2])
-            raise DataError(f"more than one image could be {name!r}: {both}")
-        return inside(self.source, relative(ranked[0][1], self.source))
+        spellings = list(dict.fromkeys((_without_foreign_folders(name), _without_foreign_folders(unquote(name)))))
+        for spelling in spellings:
+            direct = inside(near, spelling)
+            if direct.is_file():
+                return direct
+        for spelling in spellings:
+            wanted = PurePosixPath(spelling.replace("\\", "/"))
+            ranked = sorted(self._rank(wanted, near, folder), key=lambda pair: pair[0])
+            if len(ranked) > 1 and ranked[0][0] == ranked[1][0]:
+                both = " and ".join(relative(path, self.source) for _, path in ranked[:2])
+                raise DataError(f"more than one image could be {name!r}: {both}", code="image-ambiguous")
+            if ranked:
+                return inside(self.source, relative(ranked[0][1], self.source))
+        message = f"no image {name!r} beside it, one level up or in a folder like images/"
+        raise DataError(message, code="image-not-found")
 
     def _rank(self, wanted: PurePosixPath, near: Path, folder: str) -> list[tuple[tuple[int, int, int], Path]]:
         stem = wanted.stem if wanted.suffix.lower() in IMAGE_SUFFIXES else wanted.name
@@ -49,6 +55,13 @@ class ImageFinder:
             if distance is not None:
                 ranked.append(((_name_rank(path.name, wanted.name), distance, _folder_rank(path, folder)), path))
         return ranked
+
+
+def _without_foreign_folders(name: str) -> str:
+    """Return only the file name of an absolute path or a file address, which come from another machine."""
+    path = name.replace("\\", "/")
+    is_elsewhere = path.startswith(("/", "file:")) or re.match(r"[A-Za-z]:/", path)
+    return path.rpartition("/")[2] if is_elsewhere else name
 
 
 def _distance(folder: Path, near: Path) -> int | None:

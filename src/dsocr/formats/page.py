@@ -105,7 +105,13 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
         for line in region_lines
     ]
     is_line_image = len(indices) == 1 and _outline_type(next(iter(indices))) == "image"
-    return XmlPage(image or None, stated_size(page, "imageWidth", "imageHeight"), lines, is_line_image)
+    region_texts = [
+        Line(text, f"{where}:{source_line(region)}", _parse_outline(region), parse_region(region, "id", _parse_outline))
+        for region in page.iter("{*}TextRegion")
+        if region.find(".//{*}TextLine") is None and (text := _own_text(region))
+    ]
+    size = stated_size(page, "imageWidth", "imageHeight")
+    return XmlPage(image or None, size, lines, is_line_image, region_texts)
 
 
 def _regions_in_order(page: etree._Element) -> Iterator[tuple[Region | None, list[etree._Element]]]:

@@ -5,7 +5,7 @@ Element names are matched without their namespace, as ALTO and PAGE have had man
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import cast
 
 from lxml import etree
 
-from dsocr.document import NUMBER, Box, Line, Outline, Page, Region, Skipped, SkipReason, bounds_of_boxes
+from dsocr.document import Box, Line, Outline, Page, Region, Skipped, SkipReason, bounds_of_boxes
 from dsocr.errors import DataError
 from dsocr.formats.format import Written
 from dsocr.formats.image_export import copy_page_image
@@ -24,6 +24,8 @@ from dsocr.io.files import list_files, relative, split_of_folder
 
 MAX_XML_BYTES = 32 * 1024 * 1024
 
+_NUMBER = re.compile(r"[-+]?\d{1,9}(?:\.\d+)?(?:[eE][-+]?\d)?")
+
 LARGEST_COORDINATE = 1_000_000
 """Pixels; larger coordinates are on no image, and more than a drawing can take."""
 
@@ -32,13 +34,15 @@ LARGEST_COORDINATE = 1_000_000
 class XmlPage:
     """The content of an ALTO or PAGE file: the name of its image, the image's size if stated, lines in reading order.
 
-    With `is_line_image` the only line is the whole image; its outline is just the frame of the image.
+    With `is_line_image` the only line is the whole image; its outline is just the frame of the image. `region_texts`
+    are the texts of regions without lines.
     """
 
     image: str | None
     size: tuple[int, int] | None
     lines: list[Line]
     is_line_image: bool = False
+    region_texts: Sequence[Line] = ()
 
     def placed_lines(self) -> list[Line]:
         """Return the lines, a line image's without an outline."""
@@ -65,7 +69,7 @@ def read_xml_pages(
             yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
             continue
         try:
-            image = images.find(xml_page.image or file.stem, near=file.parent)
+            image = _find_image(images, xml_page.image or file.stem, file)
         except DataError as error:
             yield Skipped(SkipReason.NO_IMAGE, where, error.message)
             continue
@@ -76,6 +80,13 @@ def read_xml_pages(
                 skipped.append(line)
             else:
                 lines.append(line)
+        for line in xml_page.region_texts:
+            if line.outline and len(line.text.splitlines()) == 1:
+                lines.append(line)
+            else:
+                message = "the text of the region is not divided into lines with outlines"
+                yield Skipped(SkipReason.NO_OUTLINE, line.where, message)
+                skipped.append(line)
         yield Page(
             image=image,
             # The stem is ambiguous if two folders have it.
@@ -88,6 +99,19 @@ def read_xml_pages(
             skipped=tuple(skipped),
             xml=file,
         )
+
+
+def _find_image(images: ImageFinder, name: str, file: Path) -> Path:
+    """Return the image that a file names, else the one with the file's own name."""
+    try:
+        return images.find(name, near=file.parent)
+    except DataError as error:
+        if error.code != "image-not-found" or name == file.stem:
+            raise
+        try:
+            return images.find(file.stem, near=file.parent)
+        except DataError:
+            raise error from None
 
 
 def parse_xml(path: Path) -> etree._Element:
@@ -122,7 +146,7 @@ def source_line(element: etree._Element) -> int:
 def integer_attribute(element: etree._Element, name: str) -> int | None:
     """Return a numeric attribute, rounded; None if it is no number."""
     text = (element.get(name) or "").strip()
-    return round(float(text)) if NUMBER.fullmatch(text) else None
+    return round(float(text)) if _NUMBER.fullmatch(text) else None
 
 
 def parse_region(
