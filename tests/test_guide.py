@@ -10,6 +10,7 @@ import pytest
 import typer
 import yaml
 
+import dsocr
 import write_reference
 from dsocr.cli import app
 from dsocr.config import config_keys
@@ -121,8 +122,10 @@ def test_design_names_a_file_for_each_of_twenty_tasks() -> None:
         assert all((ROOT / file).exists() for file in files)
 
 
-def test_reference_has_every_setting_and_command() -> None:
-    config, cli = write_reference.config_page(), write_reference.cli_page()
+def test_reference_has_every_setting_command_and_public_name() -> None:
+    config, cli, api = (page() for page in write_reference.PAGES.values())
     assert [key for key in config_keys() if key not in SECTIONS and f"| `{key}` |" not in config] == []
     root = typer.main.get_command(app)
     assert [name for name in root.commands if f"\n## dsocr {name}\n" not in cli] == []  # type: ignore[attr-defined]
+    public = [name for name in dsocr.__all__ if not name.startswith("_")]
+    assert [name for name in public if f"\n## dsocr.{name}\n" not in api] == []

@@ -4,6 +4,7 @@ The pages are built from the code, so they are not committed; `make docs` writes
 """
 
 import inspect
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -98,14 +99,20 @@ def _help(text: str) -> str:
 
 def api_page() -> str:
     """The signature and docstring of every public name, and of the public methods of classes."""
-    blocks = ["# Python API", inspect.getdoc(dsocr) or ""]
-    for name in dsocr.__all__:
-        value = getattr(dsocr, name)
+    values = {name: getattr(dsocr, name) for name in dsocr.__all__ if not name.startswith("_")}
+    blocks = ["# Python API", _markdown(dsocr)]
+    for name in sorted(values, key=lambda name: (_rank(values[name]), name)):
+        value = values[name]
         if inspect.isclass(value):
-            blocks += [f"## dsocr.{name}", inspect.getdoc(value) or "", *_members(name, value)]
+            blocks += [f"## dsocr.{name}", _markdown(value), *_members(name, value)]
         elif callable(value):
             blocks += _described(f"## dsocr.{name}", f"dsocr.{name}", value)
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _rank(value: object) -> int:
+    """Functions come first, then classes, then errors."""
+    return (1 + issubclass(value, Exception)) if isinstance(value, type) else 0
 
 
 def _members(name: str, owner: type) -> Iterator[str]:
@@ -113,17 +120,32 @@ def _members(name: str, owner: type) -> Iterator[str]:
         if member.startswith("_"):
             continue
         if isinstance(value, property):
-            yield from (f"### {name}.{member}", inspect.getdoc(value) or "")
+            yield from (f"### {name}.{member}", _markdown(value))
         elif isinstance(value, staticmethod | classmethod) or inspect.isfunction(value):
             yield from _described(f"### {name}.{member}", f"{name}.{member}", getattr(owner, member))
 
 
 def _described(heading: str, called: str, function: Any) -> list[str]:
     signature = inspect.signature(function)
-    parameters = [f"    {parameter}," for parameter in signature.parameters.values() if parameter.name != "self"]
-    result = "" if signature.return_annotation is inspect.Signature.empty else f" -> {signature.return_annotation}"
-    lines = [f"{called}(", *parameters, f"){result}"] if parameters else [f"{called}(){result}"]
-    return [heading, "```python\n" + "\n".join(lines) + "\n```", inspect.getdoc(function) or ""]
+    lines = [f"{called}("]
+    for parameter in signature.parameters.values():
+        if parameter.name == "self":
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not any(line.startswith("    *") for line in lines):
+            lines.append("    *,")
+        lines.append(f"    {parameter},")
+    result = signature.return_annotation
+    named = isinstance(result, type)
+    lines.append(")" if result is inspect.Signature.empty else f") -> {result.__name__ if named else result}")
+    code = re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", "\n".join(lines))
+    return [heading, f"```python\n{code}\n```", _markdown(function)]
+
+
+def _markdown(value: object) -> str:
+    """The docstring, with its arguments as a list."""
+    text, _, arguments = (inspect.getdoc(value) or "").partition("\nArgs:\n")
+    listed = re.sub(r"^    (\w+):", r"- `\1`:", arguments, flags=re.MULTILINE).replace("\nRaises:\n", "\nRaises:\n\n")
+    return f"{text}\n{listed}" if arguments else text
 
 
 PAGES = {"config.md": config_page, "cli.md": cli_page, "api.md": api_page}
