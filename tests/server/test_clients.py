@@ -126,7 +126,7 @@ def test_many_half_open_connections_do_not_lock_others_out(address: str) -> None
 
 
 def test_the_address_with_most_idle_connections_makes_room() -> None:
-    limits = Limits(max_idle_connections=50)
+    limits = Limits(max_idle_connections=50, header_timeout=PATIENCE)
     with ExitStack() as stack:
         address = stack.enter_context(listening(create_app(FakeModels(), limits=limits), limits))  # type: ignore[arg-type]
         try:

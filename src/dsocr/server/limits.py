@@ -167,6 +167,9 @@ def _too_many_pixels(limits: Limits) -> RequestError:
     return RequestError(413, "too_many_pixels", message)
 
 
+_SWEEP_SECONDS = 0.25
+
+
 def guarded_protocol(limits: Limits) -> type[asyncio.Protocol]:
     """uvicorn's HTTP protocol with a header timeout and a bound on idle connections, for `uvicorn.Config(http=...)`.
 
@@ -175,7 +178,7 @@ def guarded_protocol(limits: Limits) -> type[asyncio.Protocol]:
     address that has most of them loses its oldest: clients at other addresses are not affected.
     """
     idle_since: dict[Any, float] = {}
-    is_sweeping = False
+    last_sweep: float | None = None
 
     def is_idle(connection: Any) -> bool:
         return connection.cycle is None or connection.cycle.response_complete
@@ -184,16 +187,8 @@ def guarded_protocol(limits: Limits) -> type[asyncio.Protocol]:
         del idle_since[connection]
         connection.transport.close()
 
-    def make_room() -> None:
-        by_address: dict[str, list[Any]] = {}
-        for connection in filter(is_idle, idle_since):
-            by_address.setdefault(connection.client[0] if connection.client else "", []).append(connection)
-        if sum(map(len, by_address.values())) > limits.max_idle_connections:
-            busiest = max(by_address.values(), key=lambda connections: len(connections))
-            close(min(busiest, key=idle_since.__getitem__))
-
     def sweep() -> None:
-        nonlocal is_sweeping
+        nonlocal last_sweep
         now = time.monotonic()
         for connection, since in list(idle_since.items()):
             if connection.transport.is_closing() or connection.transport.get_protocol() is not connection:
@@ -202,17 +197,27 @@ def guarded_protocol(limits: Limits) -> type[asyncio.Protocol]:
                 idle_since[connection] = now
             elif now - since > limits.header_timeout:
                 close(connection)
-        is_sweeping = bool(idle_since)
-        if is_sweeping:
-            asyncio.get_running_loop().call_later(min(1.0, limits.header_timeout / 4), sweep)
+        make_room()
+        last_sweep = now if idle_since else None
+        if idle_since:
+            asyncio.get_running_loop().call_later(_SWEEP_SECONDS, sweep)
+
+    def make_room() -> None:
+        idle = [connection for connection in idle_since if is_idle(connection)]
+        by_address: dict[str, list[Any]] = {}
+        for connection in sorted(idle, key=idle_since.__getitem__, reverse=True):
+            by_address.setdefault(connection.client[0] if connection.client else "", []).append(connection)
+        for _ in range(len(idle) - limits.max_idle_connections):
+            oldest = max(by_address.values(), key=lambda connections: len(connections)).pop()
+            # the header of a connection made after the last sweep may have arrived without having been read yet
+            if last_sweep is not None and idle_since[oldest] < last_sweep:
+                close(oldest)
 
     class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             idle_since[self] = time.monotonic()
-            if len(idle_since) > limits.max_idle_connections:
-                make_room()
-            if not is_sweeping:
+            if last_sweep is None:
                 sweep()
 
         def connection_lost(self, exc: Exception | None) -> None:
