@@ -1,4 +1,4 @@
-"""Datasets of the Hub: what of a repository is fetched, and what is said where nothing can be. No network is asked."""
+"""Datasets of the Hub: what is fetched of a repository, and the errors when nothing can be. No network is used."""
 
 import fnmatch
 import os
