@@ -55,11 +55,18 @@ def detect_format(source: Path, name: str | None, columns: Columns) -> Format:
     """
     tables.check_roles(columns)
     if name is not None and name not in SOURCE_FORMATS:
-        raise DataError(f"unknown source format {name!r}; the formats are: {', '.join(SOURCE_FORMATS)}")
+        raise DataError(
+            f"unknown source format {name!r}; the formats are: {', '.join(SOURCE_FORMATS)}", code="format-unknown"
+        )
     if not source.exists():
-        raise DataError("the source does not exist", where=source)
+        raise DataError("the source does not exist", code="source-missing", where=source)
     if source.is_file() and source.suffix.lower() in IMAGE_SUFFIXES:
-        raise DataError("is an image, without a transcription", where=source, hint="name the folder that it is in")
+        raise DataError(
+            "is an image, without a transcription",
+            code="source-is-image",
+            where=source,
+            hint="name the folder that it is in",
+        )
     if name is None and source.is_file():
         # Any file may be a table, so the others are asked first.
         others = (other for other in SOURCE_FORMATS.values() if other.name != "table")
@@ -84,14 +91,21 @@ def _detect_in_folder(source: Path, columns: Columns) -> Format:
         raise DataError(message, code="no-format-found", where=source, hint=hint)
     if len(found) > 1:
         listed = ", ".join(f"{counts[name]} {SOURCE_FORMATS[name].title} ({name})" for name in found)
-        raise DataError(f"the folder holds more than one format: {listed}", where=source, hint="name one as the format")
+        raise DataError(
+            f"the folder holds more than one format: {listed}",
+            code="formats-mixed",
+            where=source,
+            hint="name one as the format",
+        )
     return SOURCE_FORMATS[found[0]]
 
 
 def target_format(name: str) -> Format:
     """Return the format of this name that a dataset can be converted to."""
     if name not in TARGET_FORMATS:
-        raise DataError(f"unknown target format {name!r}; the formats are: {', '.join(TARGET_FORMATS)}")
+        raise DataError(
+            f"unknown target format {name!r}; the formats are: {', '.join(TARGET_FORMATS)}", code="format-unknown"
+        )
     return TARGET_FORMATS[name]
 
 
@@ -104,7 +118,9 @@ def output_formats(out: Path, names: Sequence[str], *, all_xml: bool) -> tuple[l
     """
     for name in names:
         if name not in OUTPUT_FORMATS:
-            raise DataError(f"unknown output format {name!r}; the formats are: {', '.join(OUTPUT_FORMATS)}")
+            raise DataError(
+                f"unknown output format {name!r}; the formats are: {', '.join(OUTPUT_FORMATS)}", code="format-unknown"
+            )
     suffix = out.suffix.lower()
     formats = [OUTPUT_FORMATS[name] for name in dict.fromkeys(names)]
     if not formats and suffix in _OUTPUT_BY_SUFFIX:
@@ -112,12 +128,21 @@ def output_formats(out: Path, names: Sequence[str], *, all_xml: bool) -> tuple[l
     if not formats and suffix in {"", ".xml"} and all_xml:
         formats = [OUTPUT_FORMATS["filled"]]
     if not formats and suffix == ".xml":
-        raise DataError("both PAGE and ALTO end in .xml", where=out, hint="give --format page or --format alto")
+        raise DataError(
+            "both PAGE and ALTO end in .xml",
+            code="output-ambiguous",
+            where=out,
+            hint="give --format page or --format alto",
+        )
     if not formats and suffix:
         endings = ", ".join(_OUTPUT_BY_SUFFIX)
-        raise DataError(f"is no kind of output: give a folder, or a file ending in {endings}", where=out)
+        raise DataError(
+            f"is no kind of output: give a folder, or a file ending in {endings}",
+            code="output-suffix-unknown",
+            where=out,
+        )
     formats = formats or [OUTPUT_FORMATS["page"]]
     is_folder = out.is_dir() or suffix not in {format_.suffix for format_ in formats}
     if not is_folder and len(formats) > 1:
-        raise DataError("a file holds one format", where=out, hint="name a folder")
+        raise DataError("a file holds one format", code="output-not-folder", where=out, hint="name a folder")
     return formats, is_folder

@@ -70,7 +70,10 @@ def parse_alto(root: etree._Element, where: str = "") -> XmlPage:
     """Parse an ALTO document; `where` begins the place of each line."""
     unit = root.findtext("{*}Description/{*}MeasurementUnit", "").strip()
     if unit != "pixel":
-        raise DataError(f"MeasurementUnit is {unit!r}, where only 'pixel' tells which part of the image is meant")
+        raise DataError(
+            f"MeasurementUnit is {unit!r}, where only 'pixel' tells which part of the image is meant",
+            code="alto-unit-not-pixel",
+        )
     page = only_page(root)
     image = root.findtext("{*}Description/{*}sourceImageInformation/{*}fileName", "").strip()
     blocks = [block for block in page.iter("{*}TextBlock") if block.get("ID") != _NO_REGION]

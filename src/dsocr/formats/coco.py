@@ -54,7 +54,7 @@ def read_coco(source: Path, columns: Columns) -> Iterator[Page | Skipped]:
 def _list(data: object, key: str) -> list[object]:
     values = data.get(key) if isinstance(data, dict) else None
     if not isinstance(values, list):
-        raise DataError(f"it has no list of {key}")
+        raise DataError(f"it has no list of {key}", code="coco-list-missing")
     return values
 
 
@@ -156,12 +156,12 @@ def _outline(annotation: Mapping[str, Any]) -> Outline | None:
 def _points(numbers: object) -> tuple[Point, ...]:
     """Round points written as one row of numbers."""
     if not isinstance(numbers, list) or not all(isinstance(number, int | float) for number in numbers):
-        raise DataError("the coordinates are not numbers")
+        raise DataError("the coordinates are not numbers", code="coordinates-invalid")
     # NaN is within no bound.
     if not all(abs(number) <= LARGEST_COORDINATE for number in numbers):
-        raise DataError("a coordinate is on no image")
+        raise DataError("a coordinate is on no image", code="coordinates-invalid")
     if len(numbers) % 2:
-        raise DataError("an odd number of coordinates")
+        raise DataError("an odd number of coordinates", code="coordinates-odd")
     rounded = [round(number) for number in numbers]
     return tuple(zip(rounded[::2], rounded[1::2], strict=True))
 

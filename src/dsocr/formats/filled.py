@@ -22,7 +22,9 @@ def parse_xml_page(path: Path, where: str = "") -> XmlPage:
     root = parse_xml(path)
     name = etree.QName(root).localname
     if name not in _PARSE:
-        raise DataError(f"the XML is neither ALTO nor PAGE: its outermost element is {name!r}")
+        raise DataError(
+            f"the XML is neither ALTO nor PAGE: its outermost element is {name!r}", code="xml-format-unknown"
+        )
     return _PARSE[name](root, where)
 
 
@@ -36,7 +38,9 @@ def write_filled_files(pages: Iterable[Page], path: Path, step: ProcessingStep) 
     for page in pages:
         if page.xml is None:
             hint = "give --format page or --format alto for images"
-            raise DataError("is no ALTO or PAGE file that could be filled", where=page.where, hint=hint)
+            raise DataError(
+                "is no ALTO or PAGE file that could be filled", code="xml-missing", where=page.where, hint=hint
+            )
         path.write_bytes(fill_xml(page.xml.read_bytes(), predicted_lines(page), step))
 
 

@@ -54,7 +54,7 @@ def _read_annotation(path: Path) -> tuple[str, str]:
     data = read_json(path)
     name, text = (data.get(key) if isinstance(data, dict) else None for key in ("name", "description"))
     if not isinstance(name, str) or not isinstance(text, str):
-        raise DataError("its name and description are not texts", where=path)
+        raise DataError("its name and description are not texts", code="annotation-incomplete", where=path)
     return name, text
 
 

@@ -102,7 +102,7 @@ def read_splits(source: Path) -> IamSplits | None:
     if len(found) > 1:
         kinds = "; ".join(f"{kind} ({', '.join(path.name for path, _ in files)})" for kind, files in found.items())
         message = f"the folder holds the lists of more than one split: {kinds}"
-        raise DataError(message, where=source, hint="leave one of them in the folder")
+        raise DataError(message, code="splits-ambiguous", where=source, hint="leave one of them in the folder")
     for kind, files in found.items():
         paths = ", ".join(relative(path, source) for path, _ in files)
         return IamSplits(f"{kind}: {paths}", _read_split_lists(files))
@@ -117,7 +117,9 @@ def _read_split_lists(files: list[tuple[Path, Split]]) -> dict[str, Split]:
             word = PurePosixPath((row.split() or [""])[0])
             name = word.stem if word.suffix.lower() in IMAGE_SUFFIXES else word.name
             if name and names.setdefault(name, split) != split:
-                raise DataError(f"{name} is in the {names[name]} and in the {split} list", where=path)
+                raise DataError(
+                    f"{name} is in the {names[name]} and in the {split} list", code="splits-conflict", where=path
+                )
     return names
 
 

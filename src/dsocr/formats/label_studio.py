@@ -46,7 +46,7 @@ def read_label_studio(source: Path, columns: Columns | None = None) -> Iterator[
         try:
             tasks = read_json(path)
             if not isinstance(tasks, list):
-                raise DataError("it is not a list of tasks")
+                raise DataError("it is not a list of tasks", code="json-not-list")
         except DataError as error:
             yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
             continue
@@ -93,7 +93,7 @@ class _Task:
                 return self.images.find(name, near=self.path.parent)
             except DataError as error:
                 problem = error
-        raise DataError(f"{problem.message}, which {reference[:200]!r} names")
+        raise DataError(f"{problem.message}, which {reference[:200]!r} names", code="image-not-found")
 
     def _read_lines(self, task: Mapping[str, Any]) -> list[Line | Skipped]:
         if not isinstance(task.get("annotations"), list):
@@ -165,7 +165,7 @@ def _region_text(items: Sequence[Mapping[str, Any]]) -> str:
         usual = [item for item in items if item.get("from_name") in _TEXT_NAMES]
         if len(usual) != 1:
             names = ", ".join(writable(item.get("from_name")) for item in items)
-            raise DataError(f"the region has {len(items)} texts: {names}"[:300])
+            raise DataError(f"the region has {len(items)} texts: {names}"[:300], code="region-texts-ambiguous")
         items = usual
     value = items[0].get("value") if items else None
     return _join_text(value.get("text") if isinstance(value, dict) else None)
@@ -180,11 +180,13 @@ def _join_text(text: object) -> str:
 def _json_min_text(task: Mapping[str, Any]) -> str:
     """Return the text of a JSON_MIN task, which does not say which box a text belongs to."""
     if any(isinstance(value, list) and any(isinstance(part, dict) for part in value) for value in task.values()):
-        raise DataError("JSON_MIN does not tell which text belongs to which box; export as JSON")
+        raise DataError(
+            "JSON_MIN does not tell which text belongs to which box; export as JSON", code="json-min-ambiguous"
+        )
     name = next((name for name in _TEXT_NAMES if isinstance(task.get(name), str | list)), None)
     if name is None:
         has = ", ".join(map(writable, task))
-        raise DataError(f"it has no text called {', '.join(_TEXT_NAMES)}; it has: {has}"[:300])
+        raise DataError(f"it has no text called {', '.join(_TEXT_NAMES)}; it has: {has}"[:300], code="text-missing")
     return _join_text(task[name])
 
 
@@ -195,7 +197,7 @@ def _image_reference(task: Mapping[str, Any]) -> str:
     usual = [texts[name] for name in _IMAGE_NAMES if name in texts]
     images = [value for value in texts.values() if PurePosixPath(value).suffix.lower() in IMAGE_SUFFIXES]
     if not usual and not images:
-        raise DataError("the task names no image")
+        raise DataError("the task names no image", code="image-unnamed")
     return (usual or images)[0]
 
 
@@ -205,7 +207,7 @@ def _file_names(reference: str) -> list[str]:
         parts = urlsplit(reference.replace("\\", "/"))
         local_path = parse_qs(parts.query).get("d", [""])[0]
     except ValueError as error:
-        raise DataError(f"the task's image is no address: {error}") from error
+        raise DataError(f"the task's image is no address: {error}", code="image-address-invalid") from error
     path = PurePosixPath(local_path or unquote(parts.path))
     names = [path.name, _UPLOAD_PREFIX.sub("", path.name)]
     if local_path and path.parent.name:
@@ -232,9 +234,11 @@ def _outline(item: Mapping[str, Any]) -> Outline | None:
     if not isinstance(value, dict) or not ({"x", "y", "width", "height"} <= value.keys() or "points" in value):
         return None
     if size is None:
-        raise DataError("the region does not say how large its image is")
+        raise DataError("the region does not say how large its image is", code="image-size-missing")
     if item.get("image_rotation"):
-        raise DataError("the image was turned in Label Studio: turn the file itself, and annotate that")
+        raise DataError(
+            "the image was turned in Label Studio: turn the file itself, and annotate that", code="image-rotated"
+        )
     if "points" in value:
         return _polygon(value["points"], size)
     left, top, width, height = (_number(value[name]) for name in ("x", "y", "width", "height"))
@@ -257,14 +261,14 @@ def _outline(item: Mapping[str, Any]) -> Outline | None:
 def _polygon(points: object, size: tuple[int, int]) -> Outline:
     pairs = [pair for pair in points if isinstance(pair, list) and len(pair) == 2] if isinstance(points, list) else []
     if len(pairs) < 3 or len(pairs) != len(points):  # type: ignore[arg-type]
-        raise DataError("its polygon is no list of three points or more")
+        raise DataError("its polygon is no list of three points or more", code="polygon-invalid")
     corners: list[Point] = [(round(_number(x) * size[0] / 100), round(_number(y) * size[1] / 100)) for x, y in pairs]
     return Outline(bounds(corners), tuple(corners))
 
 
 def _number(value: object) -> float:
     if not isinstance(value, int | float) or not abs(value) <= _LARGEST_PERCENTAGE:
-        raise DataError(f"a coordinate is no number on an image: {str(value)[:40]!r}")
+        raise DataError(f"a coordinate is no number on an image: {str(value)[:40]!r}", code="coordinates-invalid")
     return float(value)
 
 

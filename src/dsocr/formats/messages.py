@@ -65,7 +65,7 @@ def _rows(path: Path, where: str) -> Iterator[tuple[str, object]]:
     if path.suffix.lower() == ".json":
         rows = read_json(path)
         if not isinstance(rows, list):
-            raise DataError("it is not a list of conversations", where=path)
+            raise DataError("it is not a list of conversations", code="json-not-list", where=path)
         yield from ((f"{where}#{number}", row) for number, row in enumerate(rows, start=1))
         return
     for number, line in enumerate(read_text(path).split("\n"), start=1):
@@ -96,17 +96,17 @@ def _read_row(
 def _parse_row(row: object) -> tuple[str, str, dict[str, str]]:
     """Return the image's name, the transcription, and the row's other scalar values."""
     if not isinstance(row, dict):
-        raise DataError("it is not a JSON object")
+        raise DataError("it is not a JSON object", code="json-not-object")
     messages = row.get("messages", row.get("conversations"))
     if not isinstance(messages, list):
-        raise DataError("it has no list of messages")
+        raise DataError("it has no list of messages", code="messages-missing")
     turns = [_Turn(turn) for turn in messages]
     answers = [turn.text for turn in turns if turn.is_answer]
     if len(answers) != 1:
-        raise DataError(f"the assistant speaks {len(answers)} times, where once is expected")
+        raise DataError(f"the assistant speaks {len(answers)} times, where once is expected", code="answer-count")
     names = _image_names(row.get("images", row.get("image"))) or [name for turn in turns for name in turn.images]
     if len(names) != 1:
-        raise DataError(f"{len(names)} images in one conversation, where one is expected")
+        raise DataError(f"{len(names)} images in one conversation, where one is expected", code="image-count")
     columns = {key: str(value) for key, value in row.items() if isinstance(value, str | int | float)}
     return names[0], answers[0], columns
 
@@ -116,7 +116,7 @@ class _Turn:
 
     def __init__(self, turn: object) -> None:
         if not isinstance(turn, dict):
-            raise DataError("a message is not a JSON object")
+            raise DataError("a message is not a JSON object", code="json-not-object")
         role = str(turn.get("role", turn.get("from", "")))
         # Unsloth writes DeepSeek's own role tokens: <|User|>, <|Assistant|>.
         self.is_answer = role.strip("<|>").lower() in _ASSISTANT
@@ -138,7 +138,7 @@ def _image_names(images: object) -> list[str]:
     found = images if isinstance(images, list) else [] if images is None else [images]
     names = [image.get("path") if isinstance(image, dict) else image for image in found]
     if not all(isinstance(name, str) for name in names):
-        raise DataError("an image is not named by its path")
+        raise DataError("an image is not named by its path", code="image-unnamed")
     return list(map(str, names))
 
 

@@ -72,15 +72,17 @@ class ImageColumn:
         value = self._value(row)
         content: bytes = (value.get("bytes") if isinstance(value, dict) else value) or b""
         if not content:
-            raise DataError(f"row {row + 1} holds no bytes of an image", where=self.path)
+            raise DataError(f"row {row + 1} holds no bytes of an image", code="image-empty", where=self.path)
         if len(content) > MAX_BYTES:
-            raise DataError(f"the image is larger than {MAX_BYTES // 2**20} MB", where=self.path)
+            raise DataError(
+                f"the image is larger than {MAX_BYTES // 2**20} MB", code="image-too-large", where=self.path
+            )
         return content
 
     def _value(self, row: int) -> Any:
         group = self._group_of(row)
         if problem := self._damage.get(group):
-            raise DataError(problem, where=self.path)
+            raise DataError(problem, code="parquet-unreadable", where=self.path)
         if group != self._group or row < self._first:
             self._seek(group)
         try:
@@ -89,7 +91,7 @@ class ImageColumn:
         except (*_DAMAGE, StopIteration) as error:
             # Remembered, because each row after the damage would read everything before it again.
             self._damage[group] = f"the Parquet file cannot be read further: {error}"
-            raise DataError(self._damage[group], where=self.path) from error
+            raise DataError(self._damage[group], code="parquet-unreadable", where=self.path) from error
         return self._values[row - self._first].as_py()
 
     def _group_of(self, row: int) -> int:
@@ -99,9 +101,11 @@ class ImageColumn:
                 groups = range(self._file.num_row_groups)
                 self._ends = list(accumulate(self._file.metadata.row_group(group).num_rows for group in groups))
         except _DAMAGE as error:
-            raise DataError(f"the Parquet file cannot be read: {error}", where=self.path) from error
+            raise DataError(
+                f"the Parquet file cannot be read: {error}", code="parquet-unreadable", where=self.path
+            ) from error
         if row >= (self._ends or [0])[-1]:
-            raise DataError(f"the Parquet file has no row {row + 1}", where=self.path)
+            raise DataError(f"the Parquet file has no row {row + 1}", code="parquet-row-missing", where=self.path)
         return bisect_right(self._ends, row)
 
     def _seek(self, group: int) -> None:
@@ -167,7 +171,7 @@ def open_shard(path: Path, columns: Columns) -> Shard:
     roles |= {"image": packed["image"]} if "image" in packed else {}
     if missing := missing_roles(roles, columns):
         message = f"no column is known to hold: {', '.join(missing)}; the columns are: {', '.join(kinds)}"
-        raise DataError(message, where=path, hint=COLUMNS_HINT)
+        raise DataError(message, code="columns-unknown", where=path, hint=COLUMNS_HINT)
     return Shard(path, roles, kinds[roles["image"]], scalars)
 
 
@@ -199,7 +203,7 @@ def _schema(path: Path) -> pa.Schema:
         with _open(path) as file:
             return file.schema_arrow
     except _DAMAGE as error:
-        raise DataError(f"the Parquet file cannot be read: {error}", where=path) from error
+        raise DataError(f"the Parquet file cannot be read: {error}", code="parquet-unreadable", where=path) from error
 
 
 def _holds_images(kind: pa.DataType) -> bool:
@@ -278,7 +282,9 @@ def _rows(shard: Shard) -> Iterator[tuple[dict[str, str], str]]:
             for batch in file.iter_batches(batch_size=_ROWS, columns=wanted):
                 yield from (_cells(row, column) for row in batch.to_pylist())
     except _DAMAGE as error:
-        raise DataError(f"the Parquet file cannot be read: {error}", where=shard.path) from error
+        raise DataError(
+            f"the Parquet file cannot be read: {error}", code="parquet-unreadable", where=shard.path
+        ) from error
 
 
 def _cells(row: Mapping[str, Any], column: str) -> tuple[dict[str, str], str]:

@@ -124,14 +124,19 @@ def _page_texts(path: Path, texts: list[Path], count: int, root: Path) -> dict[i
     """Return page number -> text and its place."""
     whole = [text for text in texts if text.stem == path.stem]
     if whole and len(texts) > 1:
-        raise DataError(f"it has one text for all pages and others for single ones: {texts[-1].name}")
+        raise DataError(
+            f"it has one text for all pages and others for single ones: {texts[-1].name}", code="pdf-texts-ambiguous"
+        )
     if whole:
         return _split_text(whole[0], count, relative(whole[0], root))
     pages: dict[int, tuple[str, str]] = {}
     for text in texts:
         number = int(_NUMBERED.fullmatch(text.stem)["page"])  # type: ignore[index]
         if number in pages:
-            raise DataError(f"two texts are called page {number}: {pages[number][1]} and {relative(text, root)}")
+            raise DataError(
+                f"two texts are called page {number}: {pages[number][1]} and {relative(text, root)}",
+                code="pdf-texts-ambiguous",
+            )
         pages[number] = (read_text(text), relative(text, root))
     return pages
 
@@ -142,7 +147,9 @@ def _split_text(path: Path, count: int, where: str) -> dict[int, tuple[str, str]
         # pdftotext ends every page with a form feed, the last one too.
         del pages[-1]
     if len(pages) != count:
-        raise DataError(f"the PDF has {count} pages, and its text {len(pages)}, parted by form feeds")
+        raise DataError(
+            f"the PDF has {count} pages, and its text {len(pages)}, parted by form feeds", code="pdf-text-page-count"
+        )
     return {number: (text, f"{where}#{number}") for number, text in enumerate(pages, start=1)}
 
 
@@ -168,7 +175,7 @@ def page_image(path: Path, number: int) -> bytes:
     where = f"{path}#{number}"
     with _open(path) as pdf:
         if not 1 <= number <= len(pdf):
-            raise DataError(f"the PDF has {len(pdf)} pages", where=where)
+            raise DataError(f"the PDF has {len(pdf)} pages", code="pdf-page-missing", where=where)
         page = pdf[number - 1]
         try:
             return _stored_image(page) or _render(page, where)
@@ -183,24 +190,34 @@ def _open(path: Path) -> Iterator[pypdfium2.PdfDocument]:
             with pypdfium2.PdfDocument(path) as pdf:
                 yield pdf
         except FileNotFoundError as error:
-            raise DataError("the PDF does not exist", where=path) from error
+            raise DataError("the PDF does not exist", code="source-missing", where=path) from error
         except pypdfium2.PdfiumError as error:
             # PDFium keeps the error code of an earlier file if a file has no pages.
             if error.err_code == pdfium.FPDF_ERR_PASSWORD and b"/Encrypt" in path.read_bytes():
-                raise DataError("the PDF is encrypted", where=path, hint="save it without a password") from error
+                raise DataError(
+                    "the PDF is encrypted", code="pdf-encrypted", where=path, hint="save it without a password"
+                ) from error
             message = f"the PDF is damaged or has no pages: {error}"
-            raise DataError(message, where=path, hint="was it copied or downloaded whole?") from error
+            raise DataError(
+                message, code="pdf-damaged", where=path, hint="was it copied or downloaded whole?"
+            ) from error
 
 
 def _render(page: pypdfium2.PdfPage, where: str) -> bytes:
     for scan in page.get_objects(filter=[pdfium.FPDF_PAGEOBJ_IMAGE]):
         across, down = scan.get_px_size()
         if across * down > _MAX_SCAN_PIXELS:
-            raise DataError(f"an image on the page is {across}x{down} pixels, which is no scan", where=where)
+            raise DataError(
+                f"an image on the page is {across}x{down} pixels, which is no scan",
+                code="pdf-image-too-large",
+                where=where,
+            )
     width, height = (round(side / POINTS_PER_INCH * DPI) for side in page.get_size())
     if width * height > MAX_PIXELS:
         message = f"the page has no scan of its own, and would be {width}x{height} pixels at {DPI} dpi"
-        raise DataError(f"{message}; {MAX_PIXELS // 10**6} million are the most", where=where)
+        raise DataError(
+            f"{message}; {MAX_PIXELS // 10**6} million are the most", code="pdf-page-too-large", where=where
+        )
     return _encode_png(_bitmap_image(page.render(scale=DPI / POINTS_PER_INCH)))
 
 

@@ -120,7 +120,7 @@ def open_table(path: Path, columns: Columns) -> Table:
     roles = guess_roles(header, columns)
     if missing := missing_roles(roles, columns):
         message = f"no column is known to hold: {', '.join(missing)}; the columns are: {', '.join(header)}"
-        raise DataError(message, where=path, hint=COLUMNS_HINT)
+        raise DataError(message, code="columns-unknown", where=path, hint=COLUMNS_HINT)
     if "split" not in roles and (column := _find_split_column(header, rows, set(roles.values()))):
         roles["split"] = column
     return Table(path, _readable_roles(path, roles, [cells for _, cells in rows], columns), rows)
@@ -158,7 +158,9 @@ def check_roles(columns: Columns) -> None:
     """Raise DataError for a role that does not exist."""
     unknown = sorted(set(columns) - set(USUAL_NAMES))
     if unknown:
-        raise DataError(f"unknown column role {unknown[0]!r}; the roles are: {', '.join(USUAL_NAMES)}")
+        raise DataError(
+            f"unknown column role {unknown[0]!r}; the roles are: {', '.join(USUAL_NAMES)}", code="column-role-unknown"
+        )
 
 
 def _readable_roles(
@@ -221,7 +223,7 @@ def _parse_outline(values: Mapping[str, str]) -> Outline | None:
     cells = {role: values[role] for role in OUTLINE_ROLES if values.get(role)}
     for role, cell in cells.items():
         if not _NOTATIONS[role].fullmatch(cell):
-            raise DataError(f"the {role} {cell[:60]!r} is not written `x,y x,y`")
+            raise DataError(f"the {role} {cell[:60]!r} is not written `x,y x,y`", code="outline-notation")
     polygon, baseline = parse_points(cells.get("polygon")), parse_points(cells.get("baseline"))
     if box := parse_box(cells.get("bbox", "")):
         return Outline(box, polygon if len(polygon) >= 3 else (), baseline)
@@ -263,7 +265,7 @@ def read_rows(path: Path, columns: Columns) -> tuple[list[str], list[Row]]:
         return _json_rows(path, text)
     lines = _tab_lines(path, text, columns) if path.suffix.lower() == ".tsv" else _csv_lines(path, text)
     if not lines:
-        raise DataError("the table is empty", where=path)
+        raise DataError("the table is empty", code="table-empty", where=path)
     header = lines[0][1]
     if _is_header(header, columns):
         lines = lines[1:]
@@ -328,7 +330,9 @@ def _csv_lines(path: Path, text: str, delimiter: str = "") -> list[tuple[int, li
     try:
         return [(reader.line_num, cells) for cells in reader if any(cells)]
     except csv.Error as error:
-        raise DataError(f"line {reader.line_num} cannot be read: {error}", where=path) from error
+        raise DataError(
+            f"line {reader.line_num} cannot be read: {error}", code="table-unreadable", where=path
+        ) from error
 
 
 def _json_rows(path: Path, text: str) -> tuple[list[str], list[Row]]:
@@ -338,7 +342,7 @@ def _json_rows(path: Path, text: str) -> tuple[list[str], list[Row]]:
         if line.strip()
     ]
     if not rows:
-        raise DataError("the table is empty", where=path)
+        raise DataError("the table is empty", code="table-empty", where=path)
     return list(rows[0][1]), rows
 
 
@@ -347,9 +351,9 @@ def _json_cells(line: str, number: int, path: Path) -> dict[str, str]:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"line {number} is not JSON: {error}", where=path) from error
+        raise DataError(f"line {number} is not JSON: {error}", code="json-invalid", where=path) from error
     if not isinstance(row, dict):
-        raise DataError(f"line {number} is not a JSON object", where=path)
+        raise DataError(f"line {number} is not a JSON object", code="json-not-object", where=path)
     return {key: str(value) for key, value in row.items() if isinstance(value, str | int | float)}
 
 

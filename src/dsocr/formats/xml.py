@@ -118,10 +118,12 @@ def parse_xml(path: Path) -> etree._Element:
     """Parse a file and return the root; entities are not resolved, nothing else is opened, and the size is limited."""
     try:
         if path.stat().st_size > MAX_XML_BYTES:
-            raise DataError(f"the XML file is larger than {MAX_XML_BYTES // 2**20} MB", where=path)
+            raise DataError(
+                f"the XML file is larger than {MAX_XML_BYTES // 2**20} MB", code="xml-too-large", where=path
+            )
         raw = path.read_bytes()
     except OSError as error:
-        raise DataError(f"the XML cannot be read: {error}", where=path) from error
+        raise DataError(f"the XML cannot be read: {error}", code="xml-invalid", where=path) from error
     return parse_xml_bytes(raw, where=path)
 
 
@@ -132,9 +134,11 @@ def parse_xml_bytes(raw: bytes, *, where: Path | None = None) -> etree._Element:
     try:
         root = etree.fromstring(raw, parser)
     except (ValueError, etree.XMLSyntaxError) as error:
-        raise DataError(f"the XML cannot be read: {error}", where=where) from error
+        raise DataError(f"the XML cannot be read: {error}", code="xml-invalid", where=where) from error
     if root.getroottree().docinfo.internalDTD is not None:
-        raise DataError("the XML declares a document type, which neither ALTO nor PAGE does", where=where)
+        raise DataError(
+            "the XML declares a document type, which neither ALTO nor PAGE does", code="xml-doctype", where=where
+        )
     return root
 
 
@@ -171,7 +175,7 @@ def only_page(root: etree._Element) -> etree._Element:
     """Return the `Page` element of a file that must have exactly one."""
     pages = list(root.iter("{*}Page"))
     if len(pages) != 1:
-        raise DataError(f"{len(pages)} pages in one file, where one is expected")
+        raise DataError(f"{len(pages)} pages in one file, where one is expected", code="xml-page-count")
     return pages[0]
 
 

@@ -80,9 +80,14 @@ def to_utf8(raw: bytes) -> tuple[bytes, Callable[[bytes], bytes]]:
     try:
         text = raw.decode(encoding)
         if text.encode(encoding) != raw:
-            raise DataError(f"the file is not plain {encoding}, so it cannot be filled in without changing more")
+            raise DataError(
+                f"the file is not plain {encoding}, so it cannot be filled in without changing more",
+                code="xml-encoding",
+            )
     except (LookupError, UnicodeError) as error:
-        raise DataError(f"the file is not in the encoding that it states, {encoding}: {error}") from error
+        raise DataError(
+            f"the file is not in the encoding that it states, {encoding}: {error}", code="xml-encoding"
+        ) from error
     return text.encode("utf-8"), lambda data: data.decode("utf-8").encode(encoding, "xmlcharrefreplace")
 
 
@@ -115,21 +120,21 @@ def scan_xml(data: bytes, names: Collection[str]) -> ScannedXml:
                     child.children = []
 
     def on_doctype(*_: object) -> None:
-        raise DataError("the XML declares a document type, which neither ALTO nor PAGE does")
+        raise DataError("the XML declares a document type, which neither ALTO nor PAGE does", code="xml-doctype")
 
     parser.StartElementHandler, parser.EndElementHandler = on_start, on_end
     parser.StartDoctypeDeclHandler = on_doctype
     try:
         parser.Parse(data, True)
     except expat.ExpatError as error:
-        raise DataError(f"the XML cannot be read: {error}") from error
+        raise DataError(f"the XML cannot be read: {error}", code="xml-invalid") from error
     return ScannedXml(elements, root[0], root[1])
 
 
 def _element_span(data: bytes, start: int, name: str) -> ElementSpan:
     tag = _TAG.match(data, start)
     if tag is None:  # the parser accepted the tag, so the pattern above is wrong
-        raise DataError("the XML cannot be read: a tag is written in an unknown way")
+        raise DataError("the XML cannot be read: a tag is written in an unknown way", code="xml-invalid")
     prefix = tag[1][: len(tag[1]) - len(name.encode("utf-8"))].decode("utf-8")
     return ElementSpan(name, prefix, start, tag.end(1), tag.end(), data[tag.end() - 2 : tag.end()] == b"/>")
 

@@ -162,7 +162,7 @@ def require_inputs(inputs: Sequence[Path]) -> None:
     for given in inputs:
         if not given.exists():
             hint = f'put a path with spaces in quotes: "{together}"' if together.exists() else None
-            raise DataError("no such file or folder", where=given, hint=hint)
+            raise DataError("no such file or folder", code="input-missing", where=given, hint=hint)
 
 
 class _UniqueIds:
@@ -214,7 +214,7 @@ def _list(found: FoundPages, given: Path, root: Path, stamp: str | None, out: Pa
     pages = [replace(page, stamp=stamp) for page in pages] if stamp else pages
     if not pages and len(found.refused) == refused:
         hint = f"images end in {', '.join(sorted(IMAGE_SUFFIXES))}; PDF, PAGE and ALTO are read too"
-        raise DataError("no image, PDF, PAGE or ALTO file is in it", where=given, hint=hint)
+        raise DataError("no image, PDF, PAGE or ALTO file is in it", code="input-empty", where=given, hint=hint)
     return sorted(pages, key=lambda page: (page.path.relative_to(root).as_posix(), page.number))
 
 
@@ -266,7 +266,7 @@ def _pdf_pages(found: FoundPages, path: Path, where: str) -> list[InputPage]:
     try:
         count, stamp, stem = count_pages(path), _stamp(path), _stem(where)
         if not count:
-            raise DataError("the PDF has no pages")
+            raise DataError("the PDF has no pages", code="pdf-damaged")
     except DataError as error:
         found.refuse(where, error)
         return []
@@ -302,7 +302,7 @@ def _stamp(path: Path) -> str:
     try:
         status = path.stat()
     except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror or error}", where=path) from error
+        raise DataError(f"cannot be read: {error.strerror or error}", code="input-unreadable", where=path) from error
     return f"{status.st_size} {status.st_mtime_ns}"
 
 
@@ -347,7 +347,7 @@ class PagePreparer:
         parts = [part for part in self._parts(page, document) if self.replace_texts or _lacks_text(part)]
         cropped = crop_lines(replace(document, lines=tuple(part.line for part in parts)), data)
         if isinstance(cropped, CropFailure):
-            raise DataError(cropped.message)
+            raise DataError(cropped.message, code="page-not-cropped")
         size, files = cropped
         crops = []
         for part, file in zip(parts, files, strict=True):
@@ -418,11 +418,11 @@ def choose_segmenter(name: str) -> FindLines:
         return _find_lines
     if Path(name).name.removesuffix(".exe") != "kraken":
         message = f"unknown segmenter {name!r}; there are {BUILT_IN} and kraken, or a path to a kraken command"
-        raise DataError(message)
+        raise DataError(message, code="segmenter-unknown")
     command = shutil.which(name)
     if command is None:
         hint = "install it in an environment of its own (pipx install kraken), or give the path to its command"
-        raise DataError("the command kraken is not installed", where=name, hint=hint)
+        raise DataError("the command kraken is not installed", code="kraken-missing", where=name, hint=hint)
     return partial(_find_lines_with_kraken, command)  # unlike a closure, it can be sent to another process
 
 
@@ -443,12 +443,12 @@ def _find_lines_with_kraken(command: str, content: bytes, where: str) -> Sequenc
         try:
             done = subprocess.run(arguments, capture_output=True, timeout=_KRAKEN_TIMEOUT, check=False)  # noqa: S603
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise DataError(f"kraken could not find its lines: {error}") from error
+            raise DataError(f"kraken could not find its lines: {error}", code="kraken-failed") from error
         if done.returncode or not found.is_file():
             last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it says nothing"]
-            raise DataError(f"kraken could not find its lines: {last[0]}")
+            raise DataError(f"kraken could not find its lines: {last[0]}", code="kraken-failed")
         described = parse_alto(parse_xml(found))
     lines = [line for line in described.lines if line.outline]
     if not lines:
-        raise DataError("kraken finds no lines on the page")
+        raise DataError("kraken finds no lines on the page", code="kraken-failed")
     return [Line("", f"{where}#{number + 1}", line.outline, line.region, number) for number, line in enumerate(lines)]

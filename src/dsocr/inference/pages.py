@@ -295,10 +295,10 @@ def _row(reading: _PageReading | str, *, replace_texts: bool) -> dict[str, objec
 def _require_readable(found: Sequence[tuple[InputPage, _PageReading | str]]) -> None:
     for page, reading in found:
         if isinstance(reading, str):
-            raise DataError(reading, where=page.id)
+            raise DataError(reading, code="page-not-readable", where=page.id)
     for _, reading in found:
         if isinstance(reading, _PageReading) and reading.page.refused:
-            raise DataError(reading.page.refused[0])
+            raise DataError(reading.page.refused[0], code="line-not-readable")
 
 
 def _assemble(reading: _PageReading, *, replace_texts: bool) -> TranscribedPage:
