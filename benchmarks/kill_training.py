@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from dsocr.config import RunConfig
 from dsocr.data.prepare import prepare
 from dsocr.io.atomic import find_damage
 from dsocr.training.train import train
-from dsocr.training.trainer import AdapterTrainer
+from dsocr.training.trainer import Trainer
 
 SEED = 17
 TIMES = {"samples_per_second", "seconds", "elapsed_seconds", "tokens_per_second", "memory_bytes"}
@@ -83,22 +83,22 @@ def settings(dataset: Path, run: Path, steps: int) -> RunConfig:
 
 
 def train_recorded(config: RunConfig, record: Path) -> None:
-    """Train, or go on; what every forward pass is given goes to `record`, a line each, as hashes."""
+    """Train or resume; write a hash of the batches of every step to `record`, a line each."""
     torch.set_num_threads(1)
-    inner: Callable[..., Any] = AdapterTrainer.training_step
+    inner: Callable[..., None] = Trainer._train_step
 
-    def recorded(self: Any, model: Any, inputs: dict[str, Any], *rest: Any, **others: Any) -> Any:
+    def recorded(self: Trainer, batches: Sequence[dict[str, Any]]) -> None:
         whole = hashlib.sha256()
-        for name in sorted(inputs):
-            values = inputs[name] if isinstance(inputs[name], list | tuple) else [inputs[name]]
+        for batch, name in ((one, name) for one in batches for name in sorted(one)):
+            values = batch[name] if isinstance(batch[name], list | tuple) else [batch[name]]
             for value in values:
                 raw = value.numpy().tobytes() if isinstance(value, torch.Tensor) else repr(value).encode()
                 whole.update(name.encode() + raw)
         with record.open("a", encoding="utf-8", newline="\n") as file:
-            file.write(f"{self.state.global_step + 1} {whole.hexdigest()}\n")
-        return inner(self, model, inputs, *rest, **others)
+            file.write(f"{self.state.step + 1} {whole.hexdigest()}\n")
+        inner(self, batches)
 
-    AdapterTrainer.training_step = recorded  # type: ignore[method-assign]
+    Trainer._train_step = recorded  # type: ignore[method-assign, assignment]
     train(config)
 
 

@@ -37,7 +37,8 @@ from dsocr.inference.generation import Generation
 from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
 from dsocr.models.deepseek_ocr import Processor
 from dsocr.models.loading import load_base
-from dsocr.training.setup import EncodedSamples, compile_layers, fresh_adapter, keep_features, sample_order
+from dsocr.training.samples import EncodedSamples
+from dsocr.training.setup import Setup, cache_features, compile_layers, fresh_adapter, make_sampler
 from measuring import machine, table_line, told, versions
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -121,7 +122,7 @@ class Training:
         self.model.train()
         loss = torch.zeros(())
         for start in range(0, len(encoded), self.per_forward):
-            batch = collate(encoded[start : start + self.per_forward], self.samples.encoder.pad_id, padding="right")
+            batch = collate(encoded[start : start + self.per_forward], self.samples.processor.pad_id, padding="right")
             batch = drop_ignored_positions(batch) if self.recipe.learnt else batch
             inputs = {n: v for n, v in batch.items() if n != "attention_mask"} if self.recipe.maskless else batch
             part = self.model(**normalize_pixels(inputs), num_items_in_batch=torch.tensor(count)).loss
@@ -167,19 +168,20 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     base = load_base("nano")
     base.network.set_experts_implementation(recipe.experts)
     encoder = base.processor(None, "free_ocr")
-    model = fresh_adapter(base.network, config, encoder, revision=None)
+    model = fresh_adapter(base.network, config, revision=None)
     if not recipe.last:  # the last block is told no positions, and computes all
         base.network._forward_pre_hooks.popitem()
     samples = EncodedSamples(lines, encoder, seed=config.seed)
     started, used = time.perf_counter(), time.process_time()
-    if keep_features(config, model, samples, None, dtype=torch.float32, epochs=2, tell=print):
+    setup = Setup(model, encoder, samples, torch.device("cpu"), torch.float32)
+    if cache_features(config, setup, None, on_message=print):
         seconds, processor = time.perf_counter() - started, time.process_time() - used
         print(f"keeping the features of {len(lines)} lines took {seconds:.1f} s, {processor:.1f} s of a processor")
     if recipe.compiled:
         compile_layers(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=2e-3)
-    order = list(sample_order(config, samples))
+    order = [index for batch in make_sampler(config, samples) for index in batch]
     per_step, per_forward = config.training.batch_size, config.training.micro_batch_size
     return Training(recipe, model, samples, order, per_step, per_forward, optimizer)
 
@@ -189,7 +191,7 @@ def read(training: Training, lines: Sequence[Sample], encoder: Processor) -> flo
     encoded, pooled = EncodedSamples(lines, encoder), ErrorRate()
     for start in range(0, len(lines), 32):
         some = lines[start : start + 32]
-        shown = [encoder.encode(encoded.varied(start + place)) for place in range(len(some))]
+        shown = [encoder.encode(encoded.augmented_image(start + place)) for place in range(len(some))]
         readings = decode(training.model, encoder, shown, Generation(max_new_tokens=80))
         for sample, reading in zip(some, readings, strict=True):
             pooled += character_errors(sample.text, reading.text)
@@ -253,7 +255,7 @@ def measure(
             training.step(number)
     print(f"\nscope {scope}, {len(lines)} lines seen by each\n" + table_line(HEAD, WIDTHS))
     for training in trainings:
-        cer = read(training, others, training.samples.encoder) if training.recipe.read else None
+        cer = read(training, others, training.samples.processor) if training.recipe.read else None
         print(table_line(row(training, trainings[0], cer), WIDTHS), flush=True)
 
 

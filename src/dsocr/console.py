@@ -21,9 +21,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from dsocr.training.callbacks import Report, TrainingProgress
-    from dsocr.training.setup import Stage
-    from dsocr.training.validation import ValidationReading
+    from dsocr.training.callbacks import TrainingProgress
+    from dsocr.training.setup import StageProgress
+    from dsocr.training.validation import ValidationResult
 
 _WIDE = 1000
 """Columns: wider than any line."""
@@ -160,17 +160,17 @@ def format_duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
-def format_validation(reading: "ValidationReading") -> str:
+def format_validation(result: "ValidationResult") -> str:
     """Format one validation on one line."""
-    loops = f", {reading.runaway} of {reading.samples} lines run away" if reading.runaway else ""
-    best = ", the best so far" if reading.best else ""
-    guard = reading.guard
+    loops = f", {result.runaway} of {result.samples} lines run away" if result.runaway else ""
+    best = ", the best so far" if result.is_best else ""
+    guard = result.guard
     kept = "" if guard is None else f", guard CER {guard.adapter.rate:.2%} (base {guard.base.rate:.2%})"
-    return f"step {reading.step}: validation CER {reading.cer:.2%}, loss {reading.loss:.3f}{kept}{loops}{best}"
+    return f"step {result.step}: validation CER {result.cer:.2%}, loss {result.loss:.3f}{kept}{loops}{best}"
 
 
 @contextmanager
-def training_progress(printer: Printer) -> "Iterator[tuple[Report, Stage]]":
+def training_progress(printer: Printer) -> "Iterator[tuple[Callable[[TrainingProgress], None], StageProgress]]":
     """Show a training: a bar for each stage of preparation, then one for the steps, and a line for each validation."""
     validated, warned, shown = -1, False, ""
     with ExitStack() as bar:
@@ -189,20 +189,20 @@ def training_progress(printer: Printer) -> "Iterator[tuple[Report, Stage]]":
         def on_progress(progress: "TrainingProgress") -> None:
             nonlocal validated, warned
             show("training", "steps")
-            reading = progress.reading
-            if reading is not None and reading.step != validated:
-                validated = reading.step
-                printer.message(format_validation(reading))
-                if reading.guard is not None and reading.guard.exceeds_margin and not warned:
+            result = progress.validation
+            if result is not None and result.step != validated:
+                validated = result.step
+                printer.message(format_validation(result))
+                if result.guard is not None and result.guard.exceeds_margin and not warned:
                     warned = True
-                    printer.complain(f"warning: {reading.guard.message}")
+                    printer.complain(f"warning: {result.guard.message}")
             facts = [
                 None if progress.loss is None else f"loss {progress.loss:.3f}",
                 None if progress.learning_rate is None else f"lr {progress.learning_rate:.1e}",
                 None if progress.cer is None else f"CER {progress.cer:.1%}",
                 f"{progress.samples_per_second:.0f} lines/s",
             ]
-            update(progress.step, progress.steps, "  ".join(fact for fact in facts if fact))
+            update(progress.step, progress.max_steps, "  ".join(fact for fact in facts if fact))
 
         yield on_progress, on_stage
 

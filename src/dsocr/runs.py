@@ -278,14 +278,15 @@ def append_jsonl(path: Path, row: Mapping[str, object]) -> None:
             raise
 
 
-def cut_back(path: Path, step: int) -> None:
-    """Drop from a file of JSON lines what is later than a step, and a last line that was never finished."""
+def cut_back(path: Path, step: int) -> bool:
+    """Drop rows after a step, and an incomplete last line, from a file of JSON lines; True for an incomplete one."""
     if not path.is_file():
-        return
+        return False
     lines = path.read_bytes().splitlines(keepends=True)
     kept = [line for line in lines if _is_until(line, step)]
     if kept != lines:
         write_atomically(path, b"".join(kept).decode("utf-8"))
+    return bool(lines) and not lines[-1].endswith(b"\n")
 
 
 def _is_until(line: bytes, step: int) -> bool:

@@ -11,7 +11,7 @@ from PIL import Image
 from dsocr.config import RunConfig
 from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
 from dsocr.models.loading import BaseModel, load_base
-from dsocr.training.setup import LastBlock, fresh_adapter
+from dsocr.training.setup import SparseLastBlock, fresh_adapter
 from tests.making_models import write_first, write_second
 from tests.training.test_train import changed
 
@@ -41,7 +41,7 @@ def batch_of(base: BaseModel, resolution: str | None) -> dict[str, Any]:
 def learnt_from(config: RunConfig, base: BaseModel, resolution: str | None, *, everywhere: bool) -> Any:
     """Loss, gradients and the rows of the last block, which computes everywhere without the hooks."""
     torch.manual_seed(0)
-    model = fresh_adapter(base.network, config, base.processor(resolution, "<image>\nБВГ"), revision=None).train()
+    model = fresh_adapter(base.network, config, revision=None).train()
     if everywhere:
         block = base.network.model.language_model.layers[-1].mlp
         block._forward_pre_hooks.clear()
@@ -83,7 +83,7 @@ def test_where_logits_are_wanted_everywhere_all_is_computed() -> None:
     batch = batch_of(base, None)
     with torch.no_grad():
         expected = base.network(**batch).logits
-        LastBlock(base.network)
+        SparseLastBlock(base.network)
         base.network(**drop_ignored_positions(batch))  # what is remembered of one call is not of the next
         torch.testing.assert_close(base.network(**batch).logits, expected, rtol=0, atol=0)
         del batch["labels"]

@@ -1,8 +1,7 @@
-"""What a plan says of a training, beside what is so."""
+"""What a plan says of a training, beside what is so; and memory that runs out."""
 
 import json
-import sys
-from collections.abc import Callable, Mapping
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,56 +9,42 @@ import pytest
 import torch
 from PIL import Image
 
-from dsocr.cli import main
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
-from dsocr.errors import DataError
+from dsocr.errors import RunError
 from dsocr.images import open_image
 from dsocr.models.deepseek_images import Resolution, Tiling
+from dsocr.models.deepseek_ocr import Processor
 from dsocr.models.family import load_processor
-from dsocr.training.plan import make_plan
+from dsocr.training.callbacks import TrainingProgress
+from dsocr.training.plan import explain_out_of_memory, lighter_settings, make_plan
 from dsocr.training.preview import Spread, measure_lengths, spread
+from dsocr.training.train import train
+from tests.raising import raises_code
+from tests.training.test_train import changed
 
-Call = Callable[..., tuple[int, str, str]]
-
-
-def changed(config: RunConfig, changes: Mapping[str, object]) -> RunConfig:
-    """The configuration with some settings changed, by their dotted names."""
-    values = config.model_dump()
-    for name, value in changes.items():
-        section, _, key = name.partition(".")
-        values[section] = {**values[section], key: value}
-    return RunConfig.model_validate(values)
+LIGHTER = ["training.micro_batch_size=1", "training.gradient_checkpointing=true", "adapter.target_modules=decoder"]
+OUT_OF_MEMORY = [
+    pytest.param(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), id="a graphics card"),
+    pytest.param(MemoryError(), id="python"),
+    pytest.param(RuntimeError("DefaultCPUAllocator: can't allocate memory"), id="torch on a CPU"),
+]
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Runs `dsocr train WORDS --dry-run --no-preflight` here; gives its exit code, stdout and stderr."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dsocr", "train", *map(str, words), "--dry-run", "--no-preflight"])
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        return int(exit_.value.code or 0), *capsys.readouterr()
-
-    return run
+def tiled() -> Processor:
+    resolution = Resolution("tiled", 256, "pad", 32, tiling=Tiling(64, 2, 9))
+    return replace(load_processor("nano", None, "free_ocr"), resolution=resolution)
 
 
-def written(config: RunConfig, folder: Path) -> Path:
-    """The configuration as a file."""
-    path = folder / "config.yaml"
-    path.write_text(config.to_yaml(), encoding="utf-8")
-    return path
-
-
-def test_lengths_are_those_of_the_encoder(small_dataset: Path) -> None:
-    encoder = load_processor("nano", None, "free_ocr")
+def test_lengths_are_those_of_the_processor(small_dataset: Path) -> None:
+    processor = load_processor("nano", None, "free_ocr")
     samples = Dataset.open(small_dataset).samples(Split.TRAIN)
-    for sample, length in zip(samples, measure_lengths(samples, encoder), strict=True):
-        encoded = encoder.encode(open_image(sample.image), sample.text)
+    for sample, length in zip(samples, measure_lengths(samples, processor), strict=True):
+        encoded = processor.encode(open_image(sample.image), sample.text)
         assert length.text == len(encoded.answer_ids)
-        assert length.vision == encoded.prompt_ids.count(encoder.image_token_id)
+        assert length.vision == encoded.prompt_ids.count(processor.image_token_id)
         assert length.sequence == len(encoded.prompt_ids) + len(encoded.answer_ids)
 
 
@@ -72,29 +57,24 @@ def test_lengths_are_those_of_the_encoder(small_dataset: Path) -> None:
         pytest.param("turned.png", 8, id="a PNG that says how it was held"),
     ],
 )
-def test_tiles_are_counted_from_the_head_of_a_file(name: str, orientation: int | None, tmp_path: Path) -> None:
-    tiled = Resolution("tiled", 256, "pad", 32, tiling=Tiling(64, 2, 9))
-    encoder = replace(load_processor("nano", None, "free_ocr"), resolution=tiled)
+def test_tiles_are_counted_from_the_head_of_a_file(
+    name: str, orientation: int | None, tiled: Processor, tmp_path: Path
+) -> None:
     exif = Image.Exif()
     if orientation is not None:
         exif[0x0112] = orientation
     Image.new("L", (400, 100), 200).save(tmp_path / name, exif=exif)
     sample = Sample(name, tmp_path / name, "йод", Split.TRAIN)
-
-    (length,) = measure_lengths([sample], encoder)
-    encoded = encoder.encode(open_image(sample.image), sample.text)
+    (length,) = measure_lengths([sample], tiled)
+    encoded = tiled.encode(open_image(sample.image), sample.text)
     assert length.grid == encoded.views.grid == ((1, 4) if "turned" in name else (4, 1))
     assert length.sequence == len(encoded.prompt_ids) + len(encoded.answer_ids)
 
 
-def test_a_file_without_a_size_is_named(tmp_path: Path) -> None:
-    tiled = Resolution("tiled", 256, "pad", 32, tiling=Tiling(64, 2, 9))
+def test_a_file_without_a_size_is_named(tiled: Processor, tmp_path: Path) -> None:
     (tmp_path / "broken.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r"broken\.png: the image cannot be read"):
-        measure_lengths(
-            [Sample("broken.png", tmp_path / "broken.png", "a", Split.TRAIN)],
-            replace(load_processor("nano", None, "free_ocr"), resolution=tiled),
-        )
+    with raises_code("image-unreadable", "broken.png"):
+        measure_lengths([Sample("broken.png", tmp_path / "broken.png", "a", Split.TRAIN)], tiled)
 
 
 def test_a_spread_is_of_values_that_occur() -> None:
@@ -104,144 +84,118 @@ def test_a_spread_is_of_values_that_occur() -> None:
 
 
 def test_a_plan_counts_as_training_does(small_config: RunConfig) -> None:
-    config = changed(
-        small_config,
-        {
-            "training.max_steps": None,
-            "training.epochs": 2.5,
-            "training.batch_size": 6,
-            "training.micro_batch_size": 3,
-            "validation.every_steps": 3,
-        },
-    )
-    plan = make_plan(config, probe=False)
+    training = {"max_steps": None, "epochs": 2.5, "batch_size": 6, "micro_batch_size": 3}
+    plan = make_plan(changed(small_config, training=training, validation={"every_steps": 3}), measure=False)
     # Sixteen samples are six batches of three, the last of one, and two batches are a step.
     schedule = plan.schedule
-    assert (schedule.samples, schedule.steps, schedule.readings) == (16, 8, 3)
-    assert schedule.forwards == 2 * 6 + 2 * 2
+    assert (schedule.samples, schedule.steps, schedule.validations) == (16, 8, 3)
+    assert schedule.micro_batches == 2 * 6 + 2 * 2
     assert schedule.epochs == pytest.approx(8 / 3)
-    assert plan.fits
-    assert plan.warnings == ()
-    assert (plan.probe, plan.seconds) == (None, None)
+    assert (plan.fits, plan.warnings, plan.measurement, plan.seconds) == (True, (), None, None)
+    assert plan.to_dict()["tokens"]["vision"] == dict.fromkeys(("min", "median", "percentile_95", "max"), 73)
 
 
-def test_texts_that_training_refuses_are_told_before(small_config: RunConfig) -> None:
+def test_texts_that_training_refuses_are_warned_of(small_config: RunConfig) -> None:
     texts = [len(sample.text) for sample in Dataset.open(small_config.dataset).samples(Split.TRAIN)]
-    short = changed(small_config, {"training.max_text_tokens": 13})
-    plan = make_plan(short, probe=False)
+    short = changed(small_config, training={"max_text_tokens": 13})
+    plan = make_plan(short, measure=False)
     assert plan.tokens.too_long == sum(length > 13 for length in texts) > 0
     assert plan.schedule.samples == len(texts) - plan.tokens.too_long
-    assert "training will be refused" in plan.warnings[0]
-    assert plan.warnings[0].endswith(f"training.max_text_tokens={max(texts)}")
-    assert make_plan(changed(short, {"training.long_text": "exclude"}), probe=False).warnings == ()
-    with pytest.raises(DataError, match="no training sample is left"):
-        make_plan(changed(small_config, {"training.max_text_tokens": 1}), probe=False)
+    assert f"training.max_text_tokens={max(texts)}" in plan.warnings[0]
+    assert make_plan(changed(short, training={"long_text": "exclude"}), measure=False).warnings == ()
+    with raises_code("text-too-long"):
+        make_plan(changed(small_config, training={"max_text_tokens": 1}), measure=False)
 
 
-def test_a_probe_measures_and_leaves_nothing(small_config: RunConfig) -> None:
+def test_a_measurement_leaves_nothing(small_config: RunConfig) -> None:
     before = {path: path.stat().st_mtime_ns for path in small_config.dataset.rglob("*")}
     state = torch.get_rng_state()
     plan = make_plan(small_config)
-    assert plan.probe is not None
-    assert plan.probe.passes >= 3
-    assert plan.probe.micro_batch_size == 2
-    assert plan.probe.samples_per_second > 0
-    assert plan.probe.peak_bytes
-    assert plan.probe.device == "CPU"
-    assert plan.probe.free_bytes > 0
-    assert json.loads(json.dumps(plan.as_dict()))["probe"]["samples_per_second"] == plan.probe.samples_per_second
-    assert plan.seconds == pytest.approx(
-        plan.schedule.forwards * plan.probe.seconds_per_forward + plan.schedule.steps * plan.probe.seconds_per_update
-    )
+    measured = plan.measurement
+    assert measured is not None
+    assert (measured.device, measured.micro_batch_size) == ("CPU", 2)
+    assert measured.samples_per_second > 0
+    assert measured.peak_bytes
+    assert measured.free_bytes > 0
+    written = json.loads(json.dumps(plan.to_dict()))
+    assert written["measurement"]["samples_per_second"] == measured.samples_per_second
+    assert plan.seconds == pytest.approx(plan.schedule.micro_batches * measured.seconds_per_micro_batch)
     assert not small_config.output.exists()
     assert before == {path: path.stat().st_mtime_ns for path in small_config.dataset.rglob("*")}
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_a_probe_looks_at_images_once_where_training_keeps_what_is_seen(
+def test_image_features_are_counted_once_if_training_caches_them(
     small_config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "cache"))
-    kept = changed(small_config, {"adapter.target_modules": "decoder", "training.feature_cache": True})
-    varied = changed(kept, {"training.augmentation": 1.0, "training.feature_cache_views": 3})
-    for config, images in ((kept, 16), (varied, 48)):
+    cached = changed(small_config, training={"feature_cache": True})
+    augmented = changed(cached, training={"augmentation": 1.0, "feature_cache_views": 3})
+    for config, images in ((cached, 16), (augmented, 48)):
         plan = make_plan(config)
-        assert plan.probe is not None
-        assert plan.probe.images == images
-        assert plan.seconds_before == images * plan.probe.seconds_per_image > 0
+        assert plan.measurement is not None
+        assert plan.measurement.images == images
+        assert plan.seconds_before == images * plan.measurement.seconds_per_image > 0
         assert plan.seconds is not None
-        assert plan.seconds > plan.seconds_before
-        assert plan.as_dict()["seconds_before"] == plan.seconds_before
+        assert plan.seconds > plan.seconds_before == plan.to_dict()["seconds_before"]
     assert not (tmp_path / "cache").exists()
-    too_large = make_plan(changed(kept, {"training.feature_cache_gb": 1e-6})).probe
+    too_large = make_plan(changed(cached, training={"feature_cache_gb": 1e-6})).measurement
     assert too_large is not None
     assert too_large.images == 0
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        pytest.param(torch.OutOfMemoryError("CUDA out of memory"), id="a GPU"),
-        pytest.param(RuntimeError("DefaultCPUAllocator: can't allocate memory"), id="torch on a CPU"),
-    ],
-)
+@pytest.mark.parametrize("error", OUT_OF_MEMORY)
 def test_a_training_that_runs_out_of_memory_does_not_fit(
-    error: Exception, call: Call, small_config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception, small_config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*arguments: object) -> None:
         raise error
 
-    monkeypatch.setattr("dsocr.training.plan.run_probe", full)
+    monkeypatch.setattr("dsocr.training.plan.measure_training", full)
     plan = make_plan(small_config)
-    assert (plan.fits, plan.probe) == (False, None)
-    assert "--set training.micro_batch_size=1 --set training.gradient_checkpointing=true" in plan.warnings[0]
-    code, out, _ = call(written(small_config, tmp_path))
-    assert code == 1
-    assert plan.warnings[0] in out
-    assert "next:" not in out
+    assert (plan.fits, plan.measurement) == (False, None)
+    assert "--set training.micro_batch_size=1 --set training.gradient_checkpointing=true" in plan.warnings[-1]
 
 
-def test_the_command_prints_tables_and_json(call: Call, small_config: RunConfig, tmp_path: Path) -> None:
-    path = written(small_config, tmp_path)
-    code, out, err = call(path, "--set", "training.micro_batch_size=1")
-    assert (code, err) == (0, "")
-    assert "vision" in out
-    assert "over max_text_tokens (512): 0" in out
-    assert "memory of the longest batch on CPU, measured:" in out
-    assert "8 steps, 32 forward passes over 16 samples, 2.0 epochs" in out
-    assert out.splitlines()[-1] == f"next: dsocr train {path.as_posix()} --set training.micro_batch_size=1"
-
-    code, out, err = call(path, "--json")
-    assert (code, err) == (0, "")
-    told = json.loads(out)["plan"]
-    assert told["tokens"]["vision"] == dict.fromkeys(("min", "median", "percentile_95", "max"), 73)
-    assert told["probe"]["peak_bytes"] > 0
-    assert told["seconds"] > 0
-    assert not small_config.output.exists()
+def settings_in(error: RunError) -> list[str]:
+    return re.findall(r"--set (\S+)", error.hint or "")
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        pytest.param(["nowhere.yaml"], "error: nowhere.yaml: no such file", id="missing config"),
-        pytest.param(["config.yaml", "--set", "dataset=nowhere"], "not a dataset folder", id="missing dataset"),
-        pytest.param(["config.yaml", "--set", "base=nowhere"], "no base model 'nowhere'", id="missing base"),
-        pytest.param(
-            ["config.yaml", "--set", "adapter.target_modules=^no$"], "matches no layer", id="scope without layers"
-        ),
-    ],
-)
-def test_a_mistake_is_a_sentence_and_exit_code_2(
-    words: list[str],
-    sentence: str,
-    call: Call,
-    small_config: RunConfig,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    written(small_config, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    code, _, err = call(*words)
-    assert code == 2
-    assert sentence in err
-    assert "Traceback" not in err
+@pytest.mark.parametrize("error", OUT_OF_MEMORY)
+def test_running_out_of_memory_is_explained_with_three_settings(error: Exception, small_config: RunConfig) -> None:
+    config = changed(small_config, adapter={"target_modules": "decoder+vision"})
+    with raises_code("out-of-memory") as raised, explain_out_of_memory(config):
+        raise error
+    assert isinstance(raised.value, RunError)
+    assert settings_in(raised.value) == LIGHTER
+
+
+def test_other_errors_pass(small_config: RunConfig) -> None:
+    with pytest.raises(RuntimeError, match="shapes"), explain_out_of_memory(small_config):
+        raise RuntimeError("shapes do not match")
+
+
+def test_a_run_resumes_with_lighter_settings(small_config: RunConfig) -> None:
+    config = changed(
+        small_config,
+        adapter={"target_modules": "decoder+vision"},
+        training={"max_steps": 4},
+        checkpoints={"every_steps": 2},
+    )
+
+    def end(progress: TrainingProgress) -> None:
+        if progress.step == 3:
+            raise MemoryError
+
+    with raises_code("out-of-memory") as raised:
+        train(config, on_progress=end)
+    assert isinstance(raised.value, RunError)
+    assert settings_in(raised.value) == LIGHTER
+    assert "step-0000002" in (raised.value.hint or "")
+    lighter = {"micro_batch_size": 1, "gradient_checkpointing": True}
+    assert train(changed(config, training=lighter)).resumed_from == 2
+
+
+def test_lighter_settings_end(small_config: RunConfig) -> None:
+    smallest = changed(small_config, adapter={"r": 1}, training={"micro_batch_size": 1, "gradient_checkpointing": True})
+    assert lighter_settings(smallest) == {"training.max_text_tokens": 256}

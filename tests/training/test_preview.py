@@ -10,7 +10,7 @@ from dsocr.models.deepseek_images import show
 from dsocr.models.deepseek_ocr import Processor
 from dsocr.models.family import load_processor
 from dsocr.training.preview import preview
-from dsocr.training.setup import encoded_samples
+from dsocr.training.samples import EncodedSamples
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def config(small_config: RunConfig) -> RunConfig:
 
 def test_every_epoch_is_the_one_that_training_encodes(config: RunConfig, encoder: Processor) -> None:
     training = Dataset.open(config.dataset).samples(Split.TRAIN)
-    seen = encoded_samples(config, training, encoder)
+    seen = EncodedSamples(training, encoder, augmentation=config.training.augmentation, seed=config.seed)
     rows = list(preview(config, encoder, samples=16, epochs=2, as_model=False))
     assert [row.text for row in rows] == [sample.text for sample in training]
     for index, row in enumerate(rows):
@@ -37,7 +37,7 @@ def test_every_epoch_is_the_one_that_training_encodes(config: RunConfig, encoder
 
 def test_as_the_model_sees_it_are_the_very_pixels_and_their_tokens(config: RunConfig, encoder: Processor) -> None:
     training = Dataset.open(config.dataset).samples(Split.TRAIN)
-    seen = encoded_samples(config, training, encoder)
+    seen = EncodedSamples(training, encoder, augmentation=config.training.augmentation, seed=config.seed)
     (row,) = preview(config, encoder, samples=1, epochs=1, as_model=True)
     assert np.array_equal(np.asarray(row.images[1][1]).transpose(2, 0, 1), seen[0].views.whole)
     slots = seen[0].prompt_ids.count(encoder.image_token_id)

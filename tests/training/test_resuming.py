@@ -1,4 +1,4 @@
-"""Trainings that are cut off, resumed and cut off again, beside one that nobody disturbed."""
+"""Trainings that are interrupted and resumed, beside one that was not."""
 
 import errno
 import json
@@ -15,29 +15,26 @@ import psutil
 import pytest
 
 from dsocr.config import RunConfig, TrainingSection
-from dsocr.errors import Interrupted, RunError
+from dsocr.errors import Interrupted
 from dsocr.io.atomic import MANIFEST, find_damage, write_folder
 from dsocr.models.adapters import WEIGHTS
 from dsocr.runs import RunFolder
 from dsocr.training.callbacks import TrainingProgress
-from dsocr.training.checkpoint import checkpoint_path, latest_checkpoint, step_of
+from dsocr.training.checkpoint import checkpoint_path, latest_checkpoint, step_of, verify_checkpoint
 from dsocr.training.train import train
 from tests.conftest import PATIENCE
+from tests.raising import raises_code
 
 STEPS = 7  # of four in an epoch, so that training ends in the middle of one
-FILES = [
-    "adapter_config.json",
-    "adapter_model.safetensors",
-    "optimizer.safetensors",
-    "random.safetensors",
-    "state.json",
-    "trainer_state.json",
-    MANIFEST,
-]
+FILES = ["adapter_config.json", "adapter_model.safetensors", "state.json", "state.safetensors", MANIFEST]
+
+needs_mount = pytest.mark.skipif(
+    sys.platform != "linux" or not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounts a disk"
+)
 
 
 class PowerCutError(Exception):
-    """Stands for the power going off."""
+    """Stands for a power cut."""
 
 
 def truncate(path: Path) -> None:
@@ -54,12 +51,12 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-def configured(dataset: Path, run: Path, every_steps: int = 3) -> RunConfig:
-    """Everything that is drawn is drawn: augmentation and dropout; losses are logged over several steps."""
+def configured(dataset: Path, output: Path, every_steps: int = 3) -> RunConfig:
+    """Augmentation and dropout draw random numbers; losses are logged over several steps."""
     return RunConfig.model_validate(
         {
             "dataset": dataset,
-            "output": run,
+            "output": output,
             "adapter": {"r": 2, "alpha": 4, "dropout": 0.2},
             "training": {
                 "max_steps": STEPS,
@@ -79,13 +76,13 @@ def configured(dataset: Path, run: Path, every_steps: int = 3) -> RunConfig:
 @pytest.fixture(autouse=True, scope="module")
 def _rare_logs() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dsocr.training.setup._log_every", lambda steps: 5)
+        patch.setattr("dsocr.training.setup.log_interval", lambda steps: 5)
         yield
 
 
 @pytest.fixture(scope="module")
-def undisturbed(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return train(configured(small_dataset, tmp_path_factory.mktemp("undisturbed") / "run")).run
+def uninterrupted(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return train(configured(small_dataset, tmp_path_factory.mktemp("uninterrupted") / "run")).run
 
 
 @pytest.fixture
@@ -94,17 +91,15 @@ def config(small_dataset: Path, tmp_path: Path) -> RunConfig:
 
 
 @pytest.fixture
-def cut_off(undisturbed: RunFolder, config: RunConfig) -> RunConfig:
-    """A run that was cut off after its last checkpoint, that of step 6; before that is the one of step 3."""
-    shutil.copytree(undisturbed.path, config.output)
+def killed(uninterrupted: RunFolder, config: RunConfig) -> RunConfig:
+    """A run that was killed after its checkpoint of step 6; the one before is of step 3."""
+    shutil.copytree(uninterrupted.path, config.output)
     shutil.rmtree(config.output / "adapter")
     shutil.rmtree(config.output / "checkpoints" / "step-0000007")
     return config
 
 
-def after(step: int) -> Callable[[TrainingProgress], None]:
-    """The power goes off after this step."""
-
+def power_cut_after(step: int) -> Callable[[TrainingProgress], None]:
     def cut(progress: TrainingProgress) -> None:
         if progress.step == step:
             raise PowerCutError
@@ -120,7 +115,7 @@ def rows(run: RunFolder) -> list[dict[str, object]]:
 
 
 def assert_same(run: RunFolder, other: RunFolder) -> None:
-    """The adapters are the same bit by bit, and so are the metrics, each row once."""
+    """The adapters are bit-identical, and so are the metrics, each row once."""
     assert {path.name: path.read_bytes() for path in run.adapter.iterdir()} == {
         path.name: path.read_bytes() for path in other.adapter.iterdir()
     }
@@ -133,26 +128,27 @@ def assert_same(run: RunFolder, other: RunFolder) -> None:
         pytest.param(3, [5], [3], id="in the middle of an epoch"),
         pytest.param(4, [5], [4], id="at the end of an epoch"),
         pytest.param(3, [4, 5, 7], [3, 3, 6], id="three times, twice from one checkpoint"),
+        pytest.param(1, [1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 6], id="at every step"),
     ],
 )
-def test_a_training_that_is_cut_off_goes_on_bit_by_bit(
+def test_a_training_resumes_bit_by_bit(
     every_steps: int,
     cuts: list[int],
     resumed_from: list[int],
     small_dataset: Path,
-    undisturbed: RunFolder,
+    uninterrupted: RunFolder,
     tmp_path: Path,
 ) -> None:
     config = configured(small_dataset, tmp_path / "run", every_steps)
     for step in cuts:
         with pytest.raises(PowerCutError):
-            train(config, report=after(step))
+            train(config, on_progress=power_cut_after(step))
     assert train(config).resumed_from == resumed_from[-1]
-    assert_same(RunFolder(config.output), undisturbed)
+    assert_same(RunFolder(config.output), uninterrupted)
 
 
-def test_a_training_that_is_cut_off_at_its_end_makes_no_further_step(
-    small_dataset: Path, undisturbed: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_training_killed_at_its_end_makes_no_further_step(
+    small_dataset: Path, uninterrupted: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = configured(small_dataset, tmp_path / "run", STEPS)
 
@@ -160,63 +156,109 @@ def test_a_training_that_is_cut_off_at_its_end_makes_no_further_step(
         raise PowerCutError
 
     with monkeypatch.context() as patch:
-        patch.setattr("dsocr.training.train.write_sealed", cut)
+        patch.setattr("dsocr.training.train.write_folder", cut)
         with pytest.raises(PowerCutError):
             train(config)
     result = train(config)
     assert (result.resumed_from, result.steps) == (STEPS, STEPS)
-    assert_same(result.run, undisturbed)
+    assert_same(result.run, uninterrupted)
 
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("spoil", [truncate, empty, flip, Path.unlink])
-def test_a_damaged_checkpoint_is_said_and_the_one_before_is_taken(
-    cut_off: RunConfig, name: str, spoil: Callable[[Path], None]
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_taken(
+    killed: RunConfig, name: str, spoil: Callable[[Path], None]
 ) -> None:
-    folder = RunFolder(cut_off.output).checkpoints
+    folder = RunFolder(killed.output).checkpoints
     spoil(folder / "step-0000006" / name)
-    said: list[str] = []
-    assert latest_checkpoint(folder, said.append) == folder / "step-0000003"
-    assert len(said) == 1
-    assert "step-0000006 is damaged (" in said[0]
-    assert name in said[0] or (name == MANIFEST and spoil is flip)
+    messages: list[str] = []
+    assert latest_checkpoint(folder, messages.append) == folder / "step-0000003"
+    assert len(messages) == 1
+    assert "step-0000006" in messages[0]
+    assert name in messages[0] or (name == MANIFEST and spoil is flip)
     assert (folder / "damaged-step-0000006").is_dir()
     assert not (folder / "step-0000006").exists()
 
 
-def test_a_training_goes_on_from_the_checkpoint_before_a_damaged_one(
-    cut_off: RunConfig, undisturbed: RunFolder
+def drop_entry(manifest: Path) -> None:
+    content = json.loads(manifest.read_text(encoding="utf-8"))
+    del content["files"]["adapter_model.safetensors"]
+    manifest.write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("edit", "code"),
+    [
+        pytest.param(drop_entry, "checkpoint-unlisted-file", id="a file without an entry was believed"),
+        pytest.param(lambda path: path.write_text('{"files": {}}'), "manifest-unreadable", id="no entries"),
+        pytest.param(lambda path: path.write_text("[]"), "manifest-unreadable", id="not a manifest"),
+        pytest.param(empty, "manifest-unreadable", id="an empty file"),
+        pytest.param(Path.unlink, "manifest-unreadable", id="no manifest"),
+    ],
+)
+def test_a_checkpoint_is_only_as_good_as_its_manifest(
+    edit: Callable[[Path], None], code: str, killed: RunConfig
 ) -> None:
-    flip(RunFolder(cut_off.output).checkpoints / "step-0000006" / "optimizer.safetensors")
-    said: list[str] = []
-    assert train(cut_off, say=said.append).resumed_from == 3
-    assert "optimizer.safetensors has changed since it was written" in said[0]
-    assert_same(RunFolder(cut_off.output), undisturbed)
+    folder = RunFolder(killed.output).checkpoints
+    edit(folder / "step-0000006" / MANIFEST)
+    with raises_code(code, "step-0000006"):
+        verify_checkpoint(folder / "step-0000006")
+    assert latest_checkpoint(folder, lambda message: None) == folder / "step-0000003"
 
 
-def test_with_no_checkpoint_whole_training_says_so_and_does_not_begin_anew(cut_off: RunConfig) -> None:
-    folder = RunFolder(cut_off.output).checkpoints
+def test_checkpoints_of_the_first_format_are_refused(killed: RunConfig) -> None:
+    place = RunFolder(killed.output).checkpoints / "step-0000006"
+    files = {path.name: path.read_bytes() for path in place.iterdir() if path.name != MANIFEST}
+    state = json.loads(files["state.json"])
+    del state["format"]
+    write_folder(place, {**files, "state.json": json.dumps(state).encode()}.items())
+    with raises_code("checkpoint-format", "step-0000006"):
+        train(killed)
+
+
+def test_a_training_resumes_from_the_checkpoint_before_a_damaged_one(
+    killed: RunConfig, uninterrupted: RunFolder
+) -> None:
+    flip(RunFolder(killed.output).checkpoints / "step-0000006" / "state.safetensors")
+    messages: list[str] = []
+    assert train(killed, on_message=messages.append).resumed_from == 3
+    assert "state.safetensors" in messages[0]
+    assert_same(RunFolder(killed.output), uninterrupted)
+
+
+def test_without_an_intact_checkpoint_training_does_not_begin_anew(killed: RunConfig) -> None:
+    folder = RunFolder(killed.output).checkpoints
     for place in folder.glob("step-*"):
         empty(place / "state.json")
-    for _ in range(2):  # asked again it says the same
-        with pytest.raises(RunError, match=r"no checkpoint is whole\n +step-0000006: state\.json has 0 bytes") as error:
-            train(cut_off)
-    assert "--overwrite" in str(error.value.hint)
+    for _ in range(2):  # the second time it is the same
+        with raises_code("no-intact-checkpoint", "checkpoints") as error:
+            train(killed)
+        assert "state.json" in error.value.message
 
 
-def test_a_damaged_best_adapter_is_said_and_read_anew(cut_off: RunConfig) -> None:
-    folder = RunFolder(cut_off.output).checkpoints
+def test_a_torn_line_of_metrics_is_reported(killed: RunConfig, uninterrupted: RunFolder) -> None:
+    run = RunFolder(killed.output)
+    with run.metrics.open("ab") as file:
+        file.write(b'{"kind": "train", "step": 7, "lo')
+    messages: list[str] = []
+    train(killed, on_message=messages.append)
+    assert any("metrics.jsonl" in message for message in messages)
+    assert_same(run, uninterrupted)
+
+
+def test_a_damaged_best_adapter_is_reported_and_replaced(killed: RunConfig) -> None:
+    folder = RunFolder(killed.output).checkpoints
     for best in folder.glob("best-*"):
         empty(best / "adapter_model.safetensors")
-    said: list[str] = []
-    result = train(cut_off, say=said.append)
-    assert "is damaged (adapter_model.safetensors has 0 bytes" in said[0]
+    messages: list[str] = []
+    result = train(killed, on_message=messages.append)
+    assert "adapter_model.safetensors" in messages[0]
     assert result.best_step == STEPS
     assert find_damage(result.run.adapter) is None
 
 
 def test_a_full_disk_leaves_the_checkpoint_before(
-    config: RunConfig, undisturbed: RunFolder, monkeypatch: pytest.MonkeyPatch
+    config: RunConfig, uninterrupted: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_room(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -228,123 +270,121 @@ def test_a_full_disk_leaves_the_checkpoint_before(
             write_folder(place, files)
 
     with monkeypatch.context() as patch:
-        patch.setattr("dsocr.training.checkpoint.write_sealed", full)
-        with pytest.raises(RunError, match=r"step-0000006: the disk is full: [\d.]+ MB are needed"):
+        patch.setattr("dsocr.training.checkpoint.write_folder", full)
+        with raises_code("disk-full", "step-0000006"):
             train(config)
     folder = RunFolder(config.output).checkpoints
     assert {path.name for path in folder.iterdir() if path.name[0] in ".s"} == {"step-0000003"}
     assert train(config).resumed_from == 3
-    assert_same(RunFolder(config.output), undisturbed)
+    assert_same(RunFolder(config.output), uninterrupted)
 
 
-@pytest.mark.skipif(sys.platform != "linux" or not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounts a disk")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_disk_that_is_really_full_is_a_sentence_and_loses_nothing(
-    small_dataset: Path, undisturbed: RunFolder, tmp_path: Path
-) -> None:
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Callable[..., Path]]:
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], capture_output=True).returncode:
-        pytest.skip("may not mount")
-    try:
-        config, filler = configured(small_dataset, disk / "run"), disk / "filler"
 
-        def fill(progress: TrainingProgress) -> None:
-            if progress.step == 5:
-                filler.write_bytes(bytes(shutil.disk_usage(disk).free - 40_000))
+    def mount(options: str) -> Path:
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)], capture_output=True).returncode:
+            pytest.skip("may not mount")
+        return disk
 
-        with pytest.raises(RunError, match=r"the disk is full: [\d.]+ MB are needed, 0\.0 MB are free"):
-            train(config, report=fill)
-        folder = RunFolder(config.output).checkpoints
-        assert find_damage(folder / "step-0000003") is None
-        assert not list(folder.glob(".*"))
-        filler.unlink()
-        assert train(config).resumed_from == 3
-        assert_same(RunFolder(config.output), undisturbed)
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+    yield mount
+    subprocess.run(["umount", "--lazy", str(disk)], check=False)
 
 
-@pytest.mark.skipif(sys.platform != "linux" or not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounts a disk")
-def test_a_disk_that_may_only_be_read_is_a_sentence(small_dataset: Path, tmp_path: Path) -> None:
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(tmp_path)], capture_output=True).returncode:
-        pytest.skip("may not mount")
-    try:
-        with pytest.raises(RunError, match="cannot be written: Read-only file system") as error:
-            train(configured(small_dataset, tmp_path / "run"))
-        assert "writable" in str(error.value.hint)
-    finally:
-        subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
-
-
-def test_a_signal_ends_a_training_after_its_step_and_workers_leave_that_to_it(
-    config: RunConfig, undisturbed: RunFolder
+@needs_mount
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_disk_that_is_really_full_loses_nothing(
+    small_dataset: Path, uninterrupted: RunFolder, mounted: Callable[..., Path]
 ) -> None:
-    in_a_worker = config.model_copy(update={"training": config.training.model_copy(update={"num_workers": 1})})
+    disk = mounted("size=8m")
+    config, filler = configured(small_dataset, disk / "run"), disk / "filler"
+
+    def fill(progress: TrainingProgress) -> None:
+        if progress.step == 5:
+            filler.write_bytes(bytes(shutil.disk_usage(disk).free - 40_000))
+
+    with raises_code("disk-full"):
+        train(config, on_progress=fill)
+    folder = RunFolder(config.output).checkpoints
+    assert find_damage(folder / "step-0000003") is None
+    assert not list(folder.glob(".*"))
+    filler.unlink()
+    assert train(config).resumed_from == 3
+    assert_same(RunFolder(config.output), uninterrupted)
+
+
+@needs_mount
+def test_a_read_only_disk_is_an_error(small_dataset: Path, mounted: Callable[..., Path]) -> None:
+    disk = mounted("ro")
+    with raises_code("not-writable"):
+        train(configured(small_dataset, disk / "run"))
+
+
+def test_a_signal_ends_a_training_after_its_step_and_workers_ignore_it(
+    config: RunConfig, uninterrupted: RunFolder
+) -> None:
+    with_worker = config.model_copy(update={"training": config.training.model_copy(update={"num_workers": 1})})
     former = signal.getsignal(signal.SIGINT)
     ours = psutil.Process()
-    not_of_the_training = set(ours.children(recursive=True))  # a browser of other tests
+    others = set(ours.children(recursive=True))  # a browser of other tests
 
     def press_ctrl_c(progress: TrainingProgress) -> None:
         if progress.step == 4:
-            for process in [*set(ours.children(recursive=True)) - not_of_the_training, ours]:
+            for process in [*set(ours.children(recursive=True)) - others, ours]:
                 process.send_signal(signal.SIGINT)
 
-    said: list[str] = []
+    messages: list[str] = []
     with pytest.raises(Interrupted) as interrupted:
-        train(in_a_worker, report=press_ctrl_c, say=said.append)
+        train(with_worker, on_progress=press_ctrl_c, on_message=messages.append)
     assert (interrupted.value.exit_code, interrupted.value.step) == (130, 4)
     assert interrupted.value.resume == RunFolder(config.output).resume_command
-    assert "finishing the running step" in said[0]
+    assert len(messages) == 1
     assert signal.getsignal(signal.SIGINT) is former
-    assert train(in_a_worker).resumed_from == 4
-    assert_same(RunFolder(config.output), undisturbed)
-
-
-def command(config: RunConfig) -> list[str]:
-    """`dsocr train`, to be killed."""
-    file = config.output.with_suffix(".yaml")
-    file.write_text(config.to_yaml(), encoding="utf-8")
-    return [sys.executable, "-m", "dsocr", "train", str(file), "--no-preflight"]
-
-
-def until_step(process: "subprocess.Popen[str]", run: RunFolder, step: int) -> None:
-    """Wait for a checkpoint of a running command."""
-    deadline = time.monotonic() + PATIENCE
-    while not checkpoint_path(run.checkpoints, step).is_dir():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    assert train(with_worker).resumed_from == 4
+    assert_same(RunFolder(config.output), uninterrupted)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows ends other processes without asking them")
-def test_commands_that_are_killed_and_asked_to_end_go_on_bit_by_bit(small_dataset: Path, tmp_path: Path) -> None:
+def test_commands_that_are_killed_and_terminated_resume_bit_by_bit(small_dataset: Path, tmp_path: Path) -> None:
     training = {"max_steps": 300, "batch_size": 2, "micro_batch_size": 2, "augmentation": 1.0}
     config = configured(small_dataset, tmp_path / "run", 2).model_copy(
         update={"training": TrainingSection.model_validate(training)}
     )
-    run = RunFolder(config.output)
+    run, file = RunFolder(config.output), tmp_path / "config.yaml"
+    file.write_text(config.to_yaml(), encoding="utf-8")
+    command = [sys.executable, "-m", "dsocr", "train", str(file), "--no-preflight"]
 
     def begin() -> "subprocess.Popen[str]":
-        return subprocess.Popen(command(config), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def until_step(process: "subprocess.Popen[str]", step: int) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not checkpoint_path(run.checkpoints, step).is_dir():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
     with begin() as first:
-        until_step(first, run, 2)
+        until_step(first, 2)
         first.kill()
-    whole = max(place.name for place in run.checkpoints.glob("step-*"))
+    newest = max(step_of(place) for place in run.checkpoints.glob("step-*"))
     with begin() as second:
-        until_step(second, run, step_of(run.checkpoints / whole) + 2)
+        until_step(second, newest + 2)
         second.terminate()
         _, errors = second.communicate(timeout=PATIENCE)
     assert second.returncode == 143
-    assert f"resume:  {run.resume_command}" in errors
+    assert run.resume_command in errors
     steps = max(step_of(place) for place in run.checkpoints.glob("step-*"))
-    assert f"a checkpoint of step {steps} is written" in errors
     assert [row["step"] for row in rows(run) if row["kind"] == "train"] == list(range(6, steps + 1, 6))
     assert latest_checkpoint(run.checkpoints, print) == checkpoint_path(run.checkpoints, steps)
-    undisturbed = config.model_copy(update={"run": tmp_path / "undisturbed"})
+    uninterrupted = config.model_copy(update={"output": tmp_path / "uninterrupted"})
     with pytest.raises(PowerCutError):
-        train(undisturbed, report=after(steps + 1))
-    other = checkpoint_path(RunFolder(undisturbed.output).checkpoints, steps - steps % 2)
-    ours = checkpoint_path(run.checkpoints, steps - steps % 2)
-    assert (ours / WEIGHTS).read_bytes() == (other / WEIGHTS).read_bytes()
+        train(uninterrupted, on_progress=power_cut_after(steps + 1))
+    even = steps - steps % 2
+    weights = [
+        (checkpoint_path(RunFolder(one.output).checkpoints, even) / WEIGHTS).read_bytes()
+        for one in (config, uninterrupted)
+    ]
+    assert weights[0] == weights[1]

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from transformers.models.unlimited_ocr.modeling_unlimited_ocr import UnlimitedOcrVisionModel
 
 from dsocr.config import RunConfig, load_config
-from dsocr.errors import ConfigError, DataError, ModelError, RunError
+from dsocr.errors import RunError
 from dsocr.evaluation.evaluate import evaluate
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.reader import LocalReader
@@ -22,6 +22,7 @@ from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.checkpoint import latest_checkpoint
 from dsocr.training.setup import fresh_adapter
 from dsocr.training.train import train
+from tests.raising import raises_code
 
 
 class PowerCutError(Exception):
@@ -43,7 +44,7 @@ def metrics(run: Path, kind: str) -> list[dict[str, float]]:
 
 def test_a_training_leaves_a_whole_run(small_config: RunConfig) -> None:
     told: list[TrainingProgress] = []
-    result = train(small_config, report=told.append)
+    result = train(small_config, on_progress=told.append)
     run = RunFolder.open(small_config.output)
     assert result.steps == 8
     assert [progress.step for progress in told] == list(range(1, 9))
@@ -101,8 +102,8 @@ def test_a_killed_training_resumes_as_if_nothing_had_happened(
             raise PowerCutError
 
     with pytest.raises(PowerCutError):
-        train(small_config, report=stop)
-    with pytest.raises(RunError, match="is not finished"):
+        train(small_config, on_progress=stop)
+    with pytest.raises(RunError):
         RunFolder.open(small_config.output)
     result = train(small_config)
     assert result.resumed_from == 4
@@ -117,13 +118,6 @@ def test_a_killed_training_resumes_as_if_nothing_had_happened(
     assert last[0]["cer"] == last[1]["cer"]
     assert last[0]["loss"] == last[1]["loss"]
     assert calibration_file(small_config.output) == calibration_file(undisturbed.output)
-
-
-def test_the_trainer_tells_the_samples_each_epoch(small_config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    epochs: list[int] = []
-    monkeypatch.setattr("dsocr.training.setup.EncodedSamples.set_epoch", lambda self, epoch: epochs.append(epoch))
-    train(changed(small_config, training={"max_steps": 9}))
-    assert sorted(set(epochs)) == [0, 1, 2]
 
 
 def test_checkpoints_are_rotated_and_hold_no_pickle(small_config: RunConfig) -> None:
@@ -192,7 +186,7 @@ def test_checkpointing_leaves_frozen_vision_towers_out_of_the_backward_pass(
 ) -> None:
     config = changed(small_config, adapter={"target_modules": scope}, training={"gradient_checkpointing": True})
     base = load_base("nano")
-    model = fresh_adapter(base.network, config, base.processor(None, "free_ocr"), revision=None).train()
+    model = fresh_adapter(base.network, config, revision=None).train()
     features = model.get_image_features(torch.zeros(1, 3, 256, 256)).pooler_output[0]
     assert features.requires_grad is reached
 
@@ -200,7 +194,7 @@ def test_checkpointing_leaves_frozen_vision_towers_out_of_the_backward_pass(
 def test_a_finished_run_is_not_trained_over(small_config: RunConfig) -> None:
     config = changed(small_config, training={"max_steps": 2}, validation={"every_steps": 2})
     train(config)
-    with pytest.raises(RunError, match="holds a finished run"):
+    with raises_code("run-finished"):
         train(config)
     assert train(config, overwrite=True).resumed_from == 0
 
@@ -211,13 +205,13 @@ def test_an_unfinished_run_of_other_settings_is_not_resumed(small_config: RunCon
             raise PowerCutError
 
     with pytest.raises(PowerCutError):
-        train(small_config, report=stop)
-    with pytest.raises(RunError, match="other settings: training"):
+        train(small_config, on_progress=stop)
+    with raises_code("other-settings"):
         train(changed(small_config, training={"learning_rate": 1e-5}))
 
 
 def test_settings_that_stopped_a_training_at_once_may_be_put_right(small_config: RunConfig) -> None:
-    with pytest.raises(ConfigError, match="matches no layer"):
+    with raises_code("target-modules-unmatched"):
         train(changed(small_config, adapter={"target_modules": "^nothing$"}))
     assert train(small_config).steps == 8
     assert len(metrics(small_config.output, "train")) == 8
@@ -226,13 +220,13 @@ def test_settings_that_stopped_a_training_at_once_may_be_put_right(small_config:
 def test_a_folder_of_something_else_is_left_alone(small_config: RunConfig) -> None:
     small_config.output.mkdir()
     (small_config.output / "letters.txt").write_text("dear", encoding="utf-8")
-    with pytest.raises(RunError, match="not a run folder"):
+    with raises_code("not-a-run"):
         train(small_config, overwrite=True)
     assert (small_config.output / "letters.txt").read_text(encoding="utf-8") == "dear"
 
 
 def test_a_text_over_the_budget_is_an_error_or_a_counted_exclusion(small_config: RunConfig) -> None:
-    with pytest.raises(DataError, match="the dataset has errors"):
+    with raises_code("dataset-has-errors"):
         train(changed(small_config, training={"max_text_tokens": 13}))
     assert not small_config.output.exists(), "a training that did not begin leaves nothing behind"
     relaxed = {"max_text_tokens": 13, "long_text": "exclude"}
@@ -244,7 +238,7 @@ def test_a_dataset_with_a_broken_image_is_refused(small_config: RunConfig, tmp_p
     broken = Path(shutil.copytree(small_config.dataset, tmp_path / "broken"))
     image = next((broken / "train").rglob("*.png"))
     image.write_bytes(image.read_bytes()[:60])
-    with pytest.raises(DataError, match="the dataset has errors"):
+    with raises_code("dataset-has-errors"):
         train(changed(small_config, dataset=broken))
 
 
@@ -254,8 +248,9 @@ def test_layers_that_no_gradient_reaches_are_refused_before_training(
     """The published code runs its vision towers under no_grad: an adapter there would stay as it was, unnoticed."""
     towers = UnlimitedOcrVisionModel.forward
     monkeypatch.setattr(UnlimitedOcrVisionModel, "forward", torch.no_grad()(towers))
-    with pytest.raises(ConfigError, match=r"of its layers would never learn(.|\n)*vision_tower\.sam_encoder") as error:
+    with raises_code("layers-without-gradient") as error:
         train(changed(small_config, adapter={"target_modules": "decoder+vision"}))
+    assert "vision_tower.sam_encoder" in error.value.message
     assert "language_model" not in error.value.message
     assert not small_config.output.exists()
 
@@ -273,7 +268,7 @@ def test_the_vision_towers_can_learn_at_a_rate_of_their_own(small_config: RunCon
 
 def test_a_vision_rate_without_a_vision_adapter_is_refused(small_config: RunConfig) -> None:
     config = changed(small_config, training={"vision_learning_rate": 1e-3})
-    with pytest.raises(ConfigError, match="no part in the vision towers"):
+    with raises_code("no-vision-adapter"):
         train(config)
 
 
@@ -295,10 +290,10 @@ def test_a_base_of_the_hub_is_pinned_to_the_commit_that_was_fetched(
         asked.append(revision)
         return find_base("nano")[0], "c0ffee"
 
-    monkeypatch.setattr("dsocr.models.checkpoint.fetch", fetched)
+    monkeypatch.setattr("dsocr.models.checkpoint.fetch_model", fetched)
     config = changed(small_config, base="somebody/nano")
     with pytest.raises(PowerCutError):
-        train(config, report=cut_at_step_five)
+        train(config, on_progress=cut_at_step_five)
     run = RunFolder(config.output)
     assert load_config(run.config).base_revision == "c0ffee"
     train(config)  # nothing is said of a revision, and the one that was begun with is taken
@@ -319,6 +314,6 @@ def test_a_base_that_cannot_be_loaded_leaves_nothing_behind(small_config: RunCon
     folder = Path(shutil.copytree(find_base("nano")[0], tmp_path / "base"))
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(ModelError, match="not a whole safetensors file"):
+    with raises_code("weights-damaged"):
         train(changed(small_config, base=str(folder)))
     assert not small_config.output.exists()

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from dsocr.config import RunConfig
     from dsocr.evaluation.learning_curve import CurvePoint
     from dsocr.runs import RunFolder
-    from dsocr.training.learning_checks import Check
     from dsocr.training.plan import Plan
+    from dsocr.training.preflight import Check
     from dsocr.training.train import TrainResult
 
 _SECONDS_TO_SPEAK = 3
@@ -47,7 +47,7 @@ def train(
     from dsocr.config import load_config
     from dsocr.io.processes import rank_and_count
     from dsocr.runs import RunFolder
-    from dsocr.training.requirements import demand_named, refuse_run
+    from dsocr.training.requirements import require_sources, require_trainable
 
     overrides = set_ or []
     if dry_run:
@@ -58,8 +58,8 @@ def train(
         settings = load_config(config, overrides)
         run = RunFolder(settings.output)
         if rank == 0:  # other processes may look when the first is at work there
-            refuse_run(run, overwrite=overwrite)
-        demand_named(settings)
+            require_trainable(run, overwrite=overwrite)
+        require_sources(settings)
     except DsocrError:
         if rank == 0:
             raise
@@ -67,7 +67,7 @@ def train(
     printer.message(f"training {settings.output} on {settings.dataset} from {settings.base}")
     if preflight and (overwrite or not any(run.checkpoints.glob("step-*"))):
         printer.message("checking first that it learns, a few minutes at most; --no-preflight skips this")
-    from dsocr.training.distributed import OthersEndedError
+    from dsocr.training.distributed import PeerFailedError
     from dsocr.training.train import train
 
     quiet_libraries()
@@ -77,17 +77,17 @@ def train(
                 settings,
                 overwrite=overwrite,
                 preflight=preflight,
-                report=on_progress,
-                stage=on_stage,
-                warn=lambda finding: print_finding(printer, finding),
-                say=printer.complain,
+                on_progress=on_progress,
+                on_stage=on_stage,
+                on_warning=lambda finding: print_finding(printer, finding),
+                on_message=printer.complain,
             )
     except Interrupted as interrupted:
         if rank == 0:
             launcher = "" if processes == 1 else f"torchrun --nproc-per-node {processes} -m "
             _print_interrupted(printer, interrupted, f"{launcher}{interrupted.resume}")
         raise SystemExit(interrupted.exit_code) from None
-    except OthersEndedError:
+    except PeerFailedError:
         if rank == 0:
             raise
         _leave_quietly()
@@ -127,37 +127,24 @@ def _print_trained(printer: Printer, result: "TrainResult") -> None:
 def _dry_run(printer: Printer, path: Path, overrides: Sequence[str], *, preflight: bool, json: bool) -> int:
     """Print what would become of a training; 1 if it would not learn or not fit into memory, else 0."""
     from dsocr.config import load_config
-    from dsocr.training.requirements import demand_named
+    from dsocr.training.requirements import require_sources
 
     config = load_config(path, overrides)
-    demand_named(config)
-    from dsocr.training.plan import make_plan
-    from dsocr.training.preflight import preflight as run_preflight
+    require_sources(config)
+    from dsocr.training.preflight import dry_run
 
     quiet_libraries()
-    found = None
-    if preflight:
-        with printer.progress("overfitting five samples", "steps") as progress:
-            found = run_preflight(config, progress=progress)
-    plan = None
-    if found is None or not found.refused:
-        with printer.progress("measuring", "samples") as progress:
-            plan = make_plan(config, progress=progress)
-    failed = [check.name for check in found.refused] if found else []
-    fits = plan is None or plan.fits
+    with printer.progress("overfitting five samples", "steps") as progress:
+        result = dry_run(config, preflight=preflight, progress=progress)
     if json:
-        print_json(
-            printer,
-            {"preflight": found and found.as_dict(), "plan": plan and plan.as_dict(), "ready": not failed and fits},
-        )
-        return 1 if failed or not fits else 0
-    for check in found.checks if found else ():
+        print_json(printer, result.to_dict())
+        return 0 if result.is_ready else 1
+    for check in result.checks:
         _print_check(printer, check)
-    if plan is not None:
-        _print_plan(printer, plan)
-    if failed:
-        printer.result(f"would not train: {', '.join(failed)}")
-    if failed or not fits:
+    if result.plan is not None:
+        _print_plan(printer, result.plan)
+    if not result.is_ready:
+        printer.result(f"would not train: {', '.join(check.name for check in result.errors)}")
         return 1
     settings = "".join(f" --set {typed(text)}" for text in overrides)
     printer.message(f"next: dsocr train {typed(path.as_posix())}{settings}")
@@ -173,27 +160,29 @@ def _print_check(printer: Printer, check: "Check") -> None:
 
 
 def _print_plan(printer: Printer, plan: "Plan") -> None:
-    from dsocr.training.plan import spoken_bytes
+    from dsocr.training.plan import format_bytes
 
     spreads = {name: getattr(plan.tokens, name) for name in ("vision", "text", "sequence")}
     rows = [([name, *map(str, asdict(spread).values())], "") for name, spread in spreads.items()]
     printer.table(["tokens", "min", "median", "95 %", "max"], rows)
     printer.result(f"over max_text_tokens ({plan.tokens.limit}): {plan.tokens.too_long}\n")
 
-    probe, schedule = plan.probe, plan.schedule
-    if probe is not None and probe.peak_bytes is not None:
-        peak, free = spoken_bytes(probe.peak_bytes), spoken_bytes(probe.free_bytes)
-        printer.result(f"memory of the longest batch on {probe.device}, measured: {peak} at most, {free} were free")
+    measured, schedule = plan.measurement, plan.schedule
+    if measured is not None and measured.peak_bytes is not None:
+        peak, free = format_bytes(measured.peak_bytes), format_bytes(measured.free_bytes)
+        printer.result(f"memory of the longest batch on {measured.device}, measured: {peak} at most, {free} were free")
     printer.result(
-        f"{schedule.steps} steps, {schedule.forwards} forward passes over {schedule.samples} samples, "
+        f"{schedule.steps} steps, {schedule.micro_batches} micro-batches over {schedule.samples} samples, "
         f"{schedule.epochs:.1f} epochs"
     )
-    if probe is not None and plan.seconds is not None:
-        rate, duration = probe.samples_per_second, format_duration(plan.seconds)
-        printer.result(f"{duration} at {rate:.3g} samples/s, and {schedule.readings} validations")
-        if probe.images:
+    if measured is not None and plan.seconds is not None:
+        rate, duration = measured.samples_per_second, format_duration(plan.seconds)
+        printer.result(f"{duration} at {rate:.3g} samples/s, and {schedule.validations} validations")
+        if measured.images:
             before = format_duration(plan.seconds_before)
-            printer.result(f"at most {before} of it at the start, to fill the feature cache with {probe.images} images")
+            printer.result(
+                f"at most {before} of it at the start, to fill the feature cache with {measured.images} images"
+            )
     for warning in plan.warnings:
         printer.result(f"warning: {warning}")
 
@@ -225,10 +214,10 @@ def forecast(
     """Forecast what more lines would bring. Trains on growing parts of the data and follows the learning curve."""
     from dsocr.config import load_config
     from dsocr.evaluation.evaluate import require_samples
-    from dsocr.training.requirements import demand_named
+    from dsocr.training.requirements import require_sources
 
     settings = load_config(config, set_ or [])
-    require_samples(demand_named(settings), split)
+    require_samples(require_sources(settings), split)
     # Slow, and not needed to say what is wrong with a configuration.
     from dsocr.evaluation.report.pages import FORECAST_PAGE, explanation
     from dsocr.runs import RunFolder
@@ -250,8 +239,8 @@ def forecast(
                 targets=target or [],
                 overwrite=overwrite,
                 progress=progress,
-                finished=on_point,
-                say=printer.complain,
+                on_point=on_point,
+                on_message=printer.complain,
             )
     except Interrupted as interrupted:
         _print_interrupted(printer, interrupted, "run the same command, without --overwrite")
@@ -277,11 +266,11 @@ def demo(
     from dsocr.config import load_config
     from dsocr.io.files import shipped_path
     from dsocr.runs import RunFolder
-    from dsocr.training.requirements import refuse_run
+    from dsocr.training.requirements import require_trainable
 
     settings = {"output": output, "dataset": shipped_path("examples/handwriting")}
     config = load_config(shipped_path("configs/demo.yaml"), changes=settings)
-    refuse_run(RunFolder(output), overwrite=True, another=_OTHER_FOLDER)
+    require_trainable(RunFolder(output), overwrite=True, hint=_OTHER_FOLDER)
     _require_demo_run(RunFolder(output), config)
     printer = Printer(quiet=quiet)
     printer.message("The demo trains a small DeepSeek-OCR network (`nano`) on 330 shipped lines by three writers.")
@@ -293,7 +282,7 @@ def demo(
     quiet_libraries()
     try:
         with training_progress(printer) as (on_progress, on_stage):
-            trained = train(config, overwrite=True, report=on_progress, stage=on_stage)
+            trained = train(config, overwrite=True, on_progress=on_progress, on_stage=on_stage)
     except Interrupted as interrupted:
         _print_interrupted(printer, interrupted, interrupted.resume)
         raise SystemExit(interrupted.exit_code) from None

@@ -1,157 +1,371 @@
-"""What a training leaves for people and machines while it runs: metrics.jsonl, TensorBoard, a log, and progress."""
+"""Callbacks of a training: metrics.jsonl and the log, experiment trackers, progress, and signals.
 
+Importable without torch, for commands that only name these types.
+"""
+
+import importlib.util
 import logging
+import math
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import psutil
-import torch
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from dsocr.errors import ConfigError
 from dsocr.history import elapsed_until
+from dsocr.io.processes import rank_and_count
 from dsocr.runs import RunFolder, append_jsonl
-from dsocr.training.validation import Board, ValidationReading
+
+if TYPE_CHECKING:
+    from dsocr.training.distributed import Distributed
+    from dsocr.training.trainer import Trainer
+    from dsocr.training.validation import ValidationResult
+
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
+"""Ctrl-C and `kill`; on Windows also Ctrl-Break, as which closing the window and shutting down arrive."""
+
+_TRACKER_PACKAGES = {"mlflow": "mlflow", "wandb": "wandb", "trackio": "trackio"}
+
+
+class Callback:
+    """Hooks into a training; each method may be left out. Callbacks run in the order in which the Trainer has them."""
+
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        """Before the first step, or the first after resuming."""
+
+    def on_epoch_begin(self, trainer: "Trainer", epoch: int) -> None:
+        """Before an epoch, counted from 0, also one that is resumed in its middle."""
+
+    def on_step_begin(self, trainer: "Trainer") -> None:
+        """Before the first forward pass of a step."""
+
+    def on_step_end(self, trainer: "Trainer") -> None:
+        """After an optimizer step, before its log and its checkpoint; may call `trainer.stop`."""
+
+    def on_log(self, trainer: "Trainer", values: Mapping[str, float | None]) -> None:
+        """Every `log_every` steps, with the mean loss since the last log."""
+
+    def on_train_end(self, trainer: "Trainer") -> None:
+        """After the last step, or after an error that ended training."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of this callback, in JSON's types."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """Where a training stands. `reading` is the last one of the validation split, None before the first."""
+    """Where a training is. `validation` is the last result, None before the first."""
 
     step: int
-    steps: int
+    max_steps: int
     loss: float | None
     learning_rate: float | None
-    reading: ValidationReading | None
+    validation: "ValidationResult | None"
     samples_per_second: float
     seconds_left: float
 
     @property
     def cer(self) -> float | None:
-        """The CER of the last reading."""
-        return None if self.reading is None else self.reading.cer
+        """The CER of the last validation."""
+        return None if self.validation is None else self.validation.cer
 
 
-Report = Callable[[TrainingProgress], None]
+class MetricsWriter(Callback):
+    """Appends every logged step and every validation to metrics.jsonl, passes them to trackers, reports progress."""
 
-
-class Recorder(TrainerCallback):
-    """Writes every logged step and every reading of the validation split to wherever people look."""
-
-    def __init__(self, run: RunFolder, *, batch_size: int, report: Report | None = None) -> None:
+    def __init__(
+        self,
+        run: RunFolder,
+        *,
+        batch_size: int,
+        trackers: Sequence["ExperimentTracker"] = (),
+        on_progress: Callable[[TrainingProgress], None] | None = None,
+    ) -> None:
         self._run = run
-        self._samples_per_step = batch_size
-        self._report = report
-        self._log = training_log(run)
-        self._board: Board | None = None
+        self._batch_size = batch_size
+        self._trackers = trackers
+        self._on_progress = on_progress
+        self._log = run_logger(run)
         self._started, self._first_step, self._first_tokens = 0.0, 0, 0
-        self._before = 0.0
+        self._elapsed_before = 0.0
         self._loss: float | None = None
         self._learning_rate: float | None = None
-        self._reading: ValidationReading | None = None
+        self._validation: ValidationResult | None = None
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Start the clock; a resumed training counts only the steps it makes itself."""
-        self._started, self._first_step = time.monotonic(), state.global_step
-        self._first_tokens = state.num_input_tokens_seen
-        self._before = elapsed_until(self._run, state.global_step)
-        self._board = Board(self._run.tensorboard, purge_step=state.global_step + 1)
-        self._log.info("training from step %d to step %d", state.global_step, state.max_steps)
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        """Start the clock; rates count the steps of this call only."""
+        state = trainer.state
+        self._started, self._first_step, self._first_tokens = time.monotonic(), state.step, state.tokens
+        self._elapsed_before = elapsed_until(self._run, state.step)
+        for tracker in self._trackers:
+            tracker.start(state.step + 1)
+        self._log.info("training from step %d to step %d", state.step, trainer.max_steps)
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Tell where the training stands."""
-        if self._report is not None:
-            self._report(self._progress(state))
+    def on_step_end(self, trainer: "Trainer") -> None:
+        """Report progress."""
+        if self._on_progress is not None:
+            self._on_progress(self._progress(trainer))
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Record one logged step; the Trainer's closing summary holds no loss of a step and is left out."""
-        if not logs or "loss" not in logs:
-            return
-        self._loss, self._learning_rate = logs["loss"], logs["learning_rate"]
-        rate = self._progress(state).samples_per_second
+    def on_log(self, trainer: "Trainer", values: Mapping[str, float | None]) -> None:
+        """Write one row."""
+        step = trainer.state.step
+        self._loss, self._learning_rate = values["loss"], values["learning_rate"]
+        tokens = trainer.state.tokens - self._first_tokens
         row = {
-            "loss": logs["loss"],
-            "learning_rate": logs["learning_rate"],
-            "gradient_norm": logs.get("grad_norm"),
-            "samples_per_second": rate,
-            "tokens_per_second": self._tokens_per_second(state),
-            "memory_bytes": _used_memory(args.device),
+            "loss": values["loss"],
+            "learning_rate": values["learning_rate"],
+            "gradient_norm": values["grad_norm"],
+            "nonfinite_losses": values["nonfinite_losses"],
+            "skipped_steps": values["skipped_steps"],
+            "samples_per_second": self._progress(trainer).samples_per_second,
+            "tokens_per_second": tokens / max(time.monotonic() - self._started, 1e-9) if tokens else None,
+            "memory_bytes": _memory_in_use(trainer.device.type),
         }
-        place = {"kind": "train", "step": state.global_step, "epoch": state.epoch, "elapsed_seconds": self._elapsed()}
+        place = {"kind": "train", "step": step, "epoch": trainer.state.epoch, "elapsed_seconds": self._elapsed()}
         append_jsonl(self._run.metrics, {**place, **row})
-        if self._board is not None:
-            self._board.curve("train", row, state.global_step)
-        self._log.info("step %d: loss %.4f, learning rate %.2e", state.global_step, *list(row.values())[:2])
+        for tracker in self._trackers:
+            tracker.log("train", row, step)
+        loss = "none finite" if self._loss is None else f"{self._loss:.4f}"
+        self._log.info("step %d: loss %s, learning rate %.2e", step, loss, self._learning_rate)
+        if values["nonfinite_losses"]:
+            self._log.warning("step %d: %d steps so far without a finite loss", step, values["nonfinite_losses"])
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Close the files."""
-        self._log.info("training ended at step %d", state.global_step)
-        if self._board is not None:
-            self._board.close()
+    def on_train_end(self, trainer: "Trainer") -> None:
+        """Close the trackers."""
+        self._log.info("training ended at step %d", trainer.state.step)
+        for tracker in self._trackers:
+            tracker.finish()
 
-    def record_validation(self, reading: ValidationReading) -> None:
-        """Record one reading of the validation split."""
-        self._reading = replace(reading, lines=())
-        row = {"kind": "validation", **reading.as_dict(), "elapsed_seconds": self._elapsed()}
-        append_jsonl(self._run.metrics, row)
-        if self._board is not None:
-            values = {"loss": reading.loss, "cer": reading.cer, "runaway_rate": reading.runaway_rate}
-            self._board.curve("validation", values, reading.step)
-            self._board.lines(reading.lines, reading.step)
-            if reading.guard is not None:
-                self._board.guard(reading.guard, reading.step)
+    def write_validation(self, result: "ValidationResult") -> None:
+        """Write one validation."""
+        self._validation = replace(result, lines=())
+        append_jsonl(self._run.metrics, {"kind": "validation", **result.to_dict(), "elapsed_seconds": self._elapsed()})
+        for tracker in self._trackers:
+            tracker.log_validation(result)
         self._log.info(
             "step %d: validation loss %.4f, CER %.2f %%, %d empty, %d runaway of %d%s",
-            reading.step,
-            reading.loss,
-            100 * reading.cer,
-            reading.empty,
-            reading.runaway,
-            reading.samples,
-            ", the best so far" if reading.best else "",
+            result.step,
+            result.loss,
+            100 * result.cer,
+            result.empty,
+            result.runaway,
+            result.samples,
+            ", the best so far" if result.is_best else "",
         )
-        if reading.guard is not None:
-            level = logging.WARNING if reading.guard.exceeds_margin else logging.INFO
-            self._log.log(level, "step %d: %s", reading.step, reading.guard.message)
+        if result.guard is not None:
+            level = logging.WARNING if result.guard.exceeds_margin else logging.INFO
+            self._log.log(level, "step %d: %s", result.step, result.guard.message)
 
     def _elapsed(self) -> float:
-        """Seconds of training until now, those before an interruption counted and the pause not."""
-        return self._before + time.monotonic() - self._started
+        """Seconds of training so far, including those before an interruption."""
+        return self._elapsed_before + time.monotonic() - self._started
 
-    def _tokens_per_second(self, state: TrainerState) -> float | None:
-        """Tokens, image slots counted and padding not, a second since training began or was taken up again."""
-        seen = state.num_input_tokens_seen - self._first_tokens
-        return seen / max(time.monotonic() - self._started, 1e-9) if seen else None
-
-    def _progress(self, state: TrainerState) -> TrainingProgress:
-        seconds = time.monotonic() - self._started
-        steps_made = max(state.global_step - self._first_step, 1)
-        per_step = seconds / steps_made
+    def _progress(self, trainer: "Trainer") -> TrainingProgress:
+        step, max_steps = trainer.state.step, trainer.max_steps
+        seconds_per_step = (time.monotonic() - self._started) / max(step - self._first_step, 1)
         return TrainingProgress(
-            state.global_step,
-            state.max_steps,
+            step,
+            max_steps,
             self._loss,
             self._learning_rate,
-            self._reading,
-            self._samples_per_step / max(per_step, 1e-9),
-            per_step * (state.max_steps - state.global_step),
+            self._validation,
+            self._batch_size / max(seconds_per_step, 1e-9),
+            seconds_per_step * (max_steps - step),
         )
 
 
-def training_log(run: RunFolder) -> logging.Logger:
-    """The run's own log file with time stamps, the same logger for the same run folder."""
+class ExperimentTracker:
+    """Curves, and texts and images where the tracker shows them; a subclass says where they go."""
+
+    def start(self, first_step: int) -> None:
+        """Open the tracker; steps from `first_step` on replace earlier ones where that is possible."""
+
+    def log_scalars(self, values: Mapping[str, float], step: int) -> None:
+        """Add a point to each curve."""
+
+    def log_text(self, name: str, text: str, step: int) -> None:
+        """Show a Markdown text."""
+
+    def log_image(self, name: str, image: Any, step: int) -> None:
+        """Show an image, (3, H, W) bytes."""
+
+    def finish(self) -> None:
+        """Flush and close."""
+
+    def log(self, group: str, values: Mapping[str, float | None], step: int) -> None:
+        """Add a point to each curve `group/name`; a value that is not known or not finite draws none."""
+        known = {f"{group}/{name}": value for name, value in values.items() if value is not None}
+        self.log_scalars({name: value for name, value in known.items() if math.isfinite(value)}, step)
+
+    def log_validation(self, result: "ValidationResult") -> None:
+        """Add the curves of a validation, and the first lines with what was read."""
+        from dsocr.training.validation import escape_markdown, lines_table
+
+        self.log(
+            "validation", {"loss": result.loss, "cer": result.cer, "runaway_rate": result.runaway_rate}, result.step
+        )
+        if result.lines:
+            self.log_text("validation/lines", lines_table(result.lines), result.step)
+        for place, line in enumerate(result.lines, 1):
+            self.log_image(f"validation_lines/{place:02d}", line.image, result.step)
+        if result.guard is not None:
+            self.log("guard", {"cer": result.guard.adapter.rate, "base_cer": result.guard.base.rate}, result.step)
+            if result.guard.exceeds_margin:
+                self.log_text("guard/warning", escape_markdown(result.guard.message, 1000), result.step)
+
+
+class TensorBoardTracker(ExperimentTracker):
+    """Writes TensorBoard event files into a folder."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._folder = run.tensorboard
+        self._writer: Any = None
+
+    def start(self, first_step: int) -> None:
+        """Open an event file."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(self._folder), purge_step=first_step)
+
+    def log_scalars(self, values: Mapping[str, float], step: int) -> None:
+        """Add a point to each curve."""
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def log_text(self, name: str, text: str, step: int) -> None:
+        """Show a Markdown text."""
+        self._writer.add_text(name, text, step)
+
+    def log_image(self, name: str, image: Any, step: int) -> None:
+        """Show an image."""
+        self._writer.add_image(name, image, step)
+
+    def finish(self) -> None:
+        """Flush and close the file."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+class AccelerateTracker(ExperimentTracker):
+    """Curves in MLflow, Weights & Biases or Trackio, through accelerate's tracker of that name."""
+
+    def __init__(self, name: str, run: RunFolder, settings: Mapping[str, Any]) -> None:
+        self._name = name
+        self._run = run
+        self._settings = settings
+        self._tracker: Any = None
+
+    def start(self, first_step: int) -> None:
+        """Open a run of the tracker, with the settings of the training."""
+        from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+
+        tracker = LOGGER_TYPE_TO_CLASS[self._name]
+        folder = {"logging_dir": str(self._run.path / self._name)} if tracker.requires_logging_directory else {}
+        self._tracker = tracker("dsocr", **folder)
+        self._tracker.start()
+        self._tracker.store_init_configuration(dict(self._settings))
+
+    def log_scalars(self, values: Mapping[str, float], step: int) -> None:
+        """Add a point to each curve."""
+        self._tracker.log(dict(values), step=step)
+
+    def finish(self) -> None:
+        """End the tracker's run."""
+        if self._tracker is not None:
+            self._tracker.finish()
+
+
+def require_trackers(names: Sequence[str]) -> None:
+    """Raise ConfigError if the package of a tracker is not installed."""
+    for name in names:
+        package = _TRACKER_PACKAGES.get(name)
+        if package is not None and importlib.util.find_spec(package) is None:
+            raise ConfigError(
+                f"training.report_to: {name} is not installed",
+                code="tracker-not-installed",
+                hint=f"pip install {package}, or leave it out of training.report_to",
+            )
+
+
+def make_trackers(names: Sequence[str], run: RunFolder, settings: Mapping[str, Any]) -> list[ExperimentTracker]:
+    """Make the trackers of these names. Raises ConfigError if a package is not installed."""
+    require_trackers(names)
+    return [
+        TensorBoardTracker(run) if name == "tensorboard" else AccelerateTracker(name, run, settings) for name in names
+    ]
+
+
+class SignalHandler(Callback):
+    """Stops training after the step in which a signal arrives, with a checkpoint; a second signal ends the process.
+
+    Must come after callbacks that may end training for good. All ranks stop after the same step, whichever got the
+    signal. There a launcher ends processes that take too long, and may send a signal twice.
+    """
+
+    def __init__(self, on_message: Callable[[str], None], dist: "Distributed | None" = None) -> None:
+        self._on_message = on_message
+        self._dist = dist
+        self.signal: int | None = None
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Handle signals in the `with` block; outside the main thread Python cannot, and nothing is done."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        former = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+
+    def on_step_end(self, trainer: "Trainer") -> None:
+        """Save and stop if a signal arrived on any rank."""
+        if self._dist is not None:
+            self.signal = max(self._dist.all_gather(self.signal or 0)) or None
+        if self.signal is not None:
+            trainer.stop(save=True)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.signal = number
+        message = "finishing the current step, then saving a checkpoint"
+        if rank_and_count()[1] == 1:
+            message += "; interrupt again to stop at once, with the previous checkpoint"
+            for other in SIGNALS:  # the default handlers also end a process that is deep in a computation
+                signal.signal(other, signal.SIG_DFL)
+        # A signal may arrive while something is being printed; only another thread can wait for that to end.
+        threading.Thread(target=self._on_message, args=(message,), daemon=True).start()
+
+
+def ignore_signals_in_worker(worker: int = 0) -> None:
+    """Make a dataloader's worker ignore Ctrl-C, which terminals send to all processes: the training ends its workers.
+
+    A launcher also sends SIGTERM to workers; they then die of the second one.
+    """
+    for number in SIGNALS:
+        if number != signal.SIGTERM:
+            signal.signal(number, signal.SIG_IGN)
+        elif rank_and_count()[1] > 1:
+            signal.signal(number, _default_next_time)
+
+
+def _default_next_time(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+
+
+def run_logger(run: RunFolder) -> logging.Logger:
+    """Return the logger of a run, which appends to its log file with time stamps."""
     logger = logging.getLogger(f"dsocr.run.{run.path.resolve().as_posix()}")
     if not logger.handlers:
         logger.setLevel(logging.INFO)
@@ -162,8 +376,8 @@ def training_log(run: RunFolder) -> logging.Logger:
     return logger
 
 
-def silent_log() -> logging.Logger:
-    """A log that nobody reads: of several processes the first alone writes."""
+def null_logger() -> logging.Logger:
+    """Return a logger without output, for ranks other than 0."""
     logger = logging.getLogger("dsocr.run")
     logger.propagate = False
     if not logger.handlers:
@@ -171,7 +385,7 @@ def silent_log() -> logging.Logger:
     return logger
 
 
-def close_training_log(run: RunFolder) -> None:
+def close_run_logger(run: RunFolder) -> None:
     """Close the run's log file."""
     logger = logging.getLogger(f"dsocr.run.{run.path.resolve().as_posix()}")
     for handler in list(logger.handlers):
@@ -179,8 +393,10 @@ def close_training_log(run: RunFolder) -> None:
         handler.close()
 
 
-def _used_memory(device: torch.device) -> int:
-    """Return the bytes in use: on a GPU the most that torch has allocated so far, elsewhere the resident set size."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
+def _memory_in_use(device: str) -> int:
+    """Return the peak of torch's allocated bytes on a GPU, elsewhere the resident set size."""
+    if device == "cuda":
+        import torch
+
+        return torch.cuda.max_memory_allocated()
     return int(psutil.Process().memory_info().rss)

@@ -1,220 +1,202 @@
-"""Checkpoints: everything a training needs to go on as if it had never stopped, in safetensors and JSON.
+"""Checkpoints: all that a training needs to resume bit by bit, in safetensors and JSON.
 
-A checkpoint is sealed: one that is there and verifies is whole. Knows nothing about the Trainer.
+A checkpoint is a folder `step-NNNNNNN` with the trained weights, `state.json`, `state.safetensors` and a manifest with
+a hash of every file. It is written beside its place, forced to the disk and renamed, so a folder that verifies is
+complete. Knows nothing about the Trainer: a state is nested dicts and lists with tensors in them.
 """
 
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from peft import PeftModel
 from safetensors.torch import load_file, save
 from torch import Tensor
 
 from dsocr.errors import RunError
-from dsocr.io.atomic import find_damage, remove_folder, write_folder
-from dsocr.models.adapters import WEIGHTS, adapter_files, load_tensors
+from dsocr.io.atomic import MANIFEST, find_damage, remove_folder, write_folder
+from dsocr.models.adapters import adapter_files
 from dsocr.runs import CALIBRATION, to_json
 
-TRAINER_STATE = "trainer_state.json"
-_OPTIMIZER = "optimizer.safetensors"
+FORMAT = 2
+"""Version of the layout; version 1 was written by the Hugging Face Trainer."""
 _STATE = "state.json"
-_RANDOM = "random.safetensors"
+_TENSORS = "state.safetensors"
+_TENSOR_KEY = "__tensor__"
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
-    """Where the checkpoint of a step lies."""
+    """Return the folder of the checkpoint of a step."""
     return folder / f"step-{step:07d}"
 
 
 def best_path(folder: Path, step: int) -> Path:
-    """Where the adapter of a step lies that read the validation split better than all before."""
+    """Return the folder of the adapter of a step with the best validation so far."""
     return folder / f"best-{step:07d}"
 
 
-def step_of(place: Path) -> int:
-    """The step that a path of `checkpoint_path` or `best_path` names."""
-    return int(place.name.rpartition("-")[2])
+def step_of(path: Path) -> int:
+    """Return the step in a name of `checkpoint_path` or `best_path`."""
+    return int(path.name.rpartition("-")[2])
 
 
-def latest_checkpoint(folder: Path, say: Callable[[str], None]) -> Path | None:
-    """The newest checkpoint that is as it was written, to go on from; None where there is none yet.
+def save_checkpoint(path: Path, state: Mapping[str, Any], weights: Iterable[tuple[str, bytes]]) -> None:
+    """Write a checkpoint: the files of the trained weights by name, and the state of everything else.
 
-    Damaged ones that are newer are renamed to `damaged-*`, for people to look at, and `say` is told of each. Raises
-    RunError where there are only damaged ones; those stay where they are.
-    """
-    faults: list[tuple[Path, str]] = []
-    for place in sorted(folder.glob("step-*"), reverse=True):
-        fault = find_damage(place)
-        if fault is None:
-            _put_aside(faults, f"going on from {place.name}", say)
-            return place
-        faults.append((place, fault))
-    if faults:
-        shown = "".join(f"\n  {place.name}: {fault}" for place, fault in faults)
-        hint = "copy the files back from where they are whole, or start again with --overwrite"
-        raise RunError(f"no checkpoint is whole{shown}", where=folder, hint=hint)
-    return None
-
-
-def save_checkpoint(
-    place: Path,
-    model: PeftModel,
-    optimizer: torch.optim.Optimizer,
-    schedule: Any,
-    scaler: Any,
-    trainer_state: str,
-    unlogged: tuple[float, int] = (0.0, 0),
-) -> None:
-    """Write a whole checkpoint at `place`, replacing one that is there.
-
-    `unlogged` is the sum of the losses that no log tells of yet, and the step of the last that does.
+    The state holds dicts, lists, numbers, texts and tensors. Raises RunError if the disk is full or not writable; an
+    earlier checkpoint at `path` then stays as it was.
     """
 
     def files() -> Iterator[tuple[str, bytes]]:
-        yield from adapter_files(model)
-        tensors, settings = _taken_apart(optimizer.state_dict())
-        yield _OPTIMIZER, save(tensors)
-        yield _RANDOM, save(_random_tensors())
-        state = {
-            "optimizer": settings,
-            "schedule": schedule.state_dict(),
-            "scaler": None if scaler is None else scaler.state_dict(),
-            "python": random.getstate(),
-            "unlogged": unlogged,
-        }
-        yield _STATE, to_json(_plain(state)).encode()
-        yield TRAINER_STATE, trainer_state.encode()
+        yield from weights
+        tensors: dict[str, Tensor] = {}
+        plain = _extract_tensors(state, "", tensors)
+        yield _TENSORS, save(tensors)
+        yield _STATE, to_json({"format": FORMAT, **plain}).encode()
 
-    write_folder(place, files())
+    write_folder(path, files())
 
 
-def save_best(folder: Path, step: int, model: PeftModel, calibration: str) -> None:
-    """Write the adapter of a step, and its calibration as JSON, as the best so far.
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Load the state that `save_checkpoint` wrote; keys of dicts are strings, tuples have become lists."""
+    state = read_state(path)
+    tensors = load_file(path / _TENSORS)
+    restored: dict[str, Any] = _insert_tensors(state, tensors)
+    return restored
 
-    Earlier ones stay, for the checkpoints that know of them.
-    """
-    write_folder(best_path(folder, step), [*adapter_files(model), (CALIBRATION, calibration.encode())])
 
-
-def load_trainer_state(place: Path) -> dict[str, Any]:
-    """What the Trainer wrote into a checkpoint about itself and its callbacks."""
-    state: dict[str, Any] = json.loads((place / TRAINER_STATE).read_text(encoding="utf-8"))
+def read_state(path: Path) -> dict[str, Any]:
+    """Read a checkpoint's state without its tensors. Raises RunError for another format."""
+    state: dict[str, Any] = json.loads((path / _STATE).read_text(encoding="utf-8"))
+    if state.get("format") != FORMAT:
+        raise RunError(
+            f"Unsupported checkpoint format {state.get('format', 1)} (this release reads {FORMAT})",
+            code="checkpoint-format",
+            where=path,
+            hint="resume with the release that began the run, or start again with --overwrite",
+        )
     return state
 
 
-def load_weights(place: Path, model: PeftModel) -> None:
-    """Put a checkpoint's adapter into the model."""
-    load_tensors(model, load_file(place / WEIGHTS), where=place / WEIGHTS)
+def verify_checkpoint(path: Path) -> None:
+    """Raise RunError unless the manifest lists exactly the files that are there, each as it was written."""
+    try:
+        listed = set(json.loads((path / MANIFEST).read_text(encoding="utf-8"))["files"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        message = f"{MANIFEST} is missing or unreadable ({error})"
+        raise RunError(message, code="manifest-unreadable", where=path) from error
+    if absent := {_STATE, _TENSORS} - listed:
+        raise RunError(f"{MANIFEST} does not list {min(absent)}", code="manifest-unreadable", where=path)
+    if unlisted := {file.name for file in path.iterdir()} - listed - {MANIFEST}:
+        raise RunError(f"{min(unlisted)} is not in {MANIFEST}", code="checkpoint-unlisted-file", where=path)
+    if fault := find_damage(path):
+        raise RunError(fault, code="checkpoint-damaged", where=path)
 
 
-def load_optimizer(place: Path, optimizer: torch.optim.Optimizer, schedule: Any, scaler: Any) -> None:
-    """Put a checkpoint's optimizer, learning-rate schedule and gradient scale back."""
-    state = _state(place)
-    optimizer.load_state_dict(_put_together(load_file(place / _OPTIMIZER), state["optimizer"]))
-    schedule.load_state_dict(state["schedule"])
-    if scaler is not None and state["scaler"] is not None:
-        scaler.load_state_dict(state["scaler"])
+def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Path | None:
+    """Return the newest intact checkpoint; None if there are no checkpoints.
 
-
-def load_random_state(place: Path) -> None:
-    """Put the random number generators back to where they stood."""
-    version, numbers, gauss = _state(place)["python"]
-    random.setstate((version, tuple(numbers), gauss))
-    tensors = load_file(place / _RANDOM)
-    torch.set_rng_state(tensors["torch"])
-    position, has_gauss = (int(value) for value in tensors["numpy_position"])
-    keys = tensors["numpy_keys"].numpy().astype(np.uint32)
-    np.random.set_state(("MT19937", keys, position, has_gauss, float(tensors["numpy_gauss"])))
-    if "cuda" in tensors and torch.cuda.is_available():
-        torch.cuda.set_rng_state(tensors["cuda"])
-
-
-def unlogged_loss(place: Path) -> tuple[float, int]:
-    """The sum of the losses that no log told of when a checkpoint was written, and the step of the last that did."""
-    loss, step = _state(place)["unlogged"]
-    return loss, step
+    Damaged ones that are newer are reported and renamed to `damaged-*`. Raises RunError if all are damaged, and leaves
+    them in place.
+    """
+    faults: list[tuple[Path, RunError]] = []
+    for path in sorted(folder.glob("step-*"), reverse=True):
+        try:
+            verify_checkpoint(path)
+        except RunError as error:
+            faults.append((path, error))
+            continue
+        for damaged, fault in faults:
+            aside = damaged.with_name(f"damaged-{damaged.name}")
+            shutil.rmtree(aside, ignore_errors=True)
+            damaged.rename(aside)
+            on_message(
+                f"checkpoint {damaged.name} is damaged ({fault.message}); it was renamed to {aside.name}, and training"
+                f" resumes from {path.name}"
+            )
+        return path
+    if faults:
+        shown = "".join(f"\n  {path.name}: {fault.message}" for path, fault in faults)
+        hint = "restore the files from a backup, or start again with --overwrite"
+        raise RunError(f"no checkpoint is intact{shown}", code="no-intact-checkpoint", where=folder, hint=hint)
+    return None
 
 
 def rotate_checkpoints(folder: Path, keep: int) -> None:
-    """Remove all checkpoints but the newest `keep`, and the best adapters that none of those knows of."""
-    places = sorted(folder.glob("step-*"))
-    for old in places[:-keep]:
+    """Remove all checkpoints but the newest `keep`, and the best adapters that none of those refers to."""
+    checkpoints = sorted(folder.glob("step-*"))
+    for old in checkpoints[:-keep]:
         remove_folder(old)
-    known = {step for place in places[-keep:] if (step := _best_step(place)) is not None}
+    referenced = {_best_step(path) for path in checkpoints[-keep:]}
     for best in folder.glob("best-*"):
-        if step_of(best) not in known:
+        if step_of(best) not in referenced:
             remove_folder(best)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove what an interrupted save left behind."""
-    for leftover in folder.glob(".*.tmp"):
-        shutil.rmtree(leftover, ignore_errors=True)
+def remove_unfinished(folder: Path) -> None:
+    """Remove the folders that an interrupted save left behind."""
+    for unfinished in folder.glob(".*.tmp"):
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _best_step(place: Path) -> int | None:
-    """The best step that a checkpoint knows of; None where it knows none, or is damaged and knows nothing any more."""
-    try:
-        validation = load_trainer_state(place)["stateful_callbacks"].get("Validation")
-        return int(validation["attributes"]["best_step"]) if validation else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def save_best(folder: Path, step: int, model: Any, calibration: str) -> None:
+    """Write the adapter of a step and its calibration (JSON) as the best so far; earlier ones stay."""
+    write_folder(best_path(folder, step), [*adapter_files(model), (CALIBRATION, calibration.encode())])
 
 
-def _put_aside(faults: list[tuple[Path, str]], then: str, say: Callable[[str], None]) -> None:
-    for place, fault in faults:
-        aside = place.with_name(f"damaged-{place.name}")
-        shutil.rmtree(aside, ignore_errors=True)
-        place.rename(aside)
-        say(f"the checkpoint {place.name} is damaged ({fault}) and now lies in {aside.name}: {then}")
-
-
-def _state(place: Path) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads((place / _STATE).read_text(encoding="utf-8"))
+def rng_state() -> dict[str, Any]:
+    """Return the state of the global random number generators of Python, NumPy and torch."""
+    _, keys, position, has_gauss, gauss = np.random.get_state()
+    state: dict[str, Any] = {
+        "python": random.getstate(),
+        "numpy": [torch.from_numpy(np.asarray(keys).astype(np.int64)), int(position), int(has_gauss), float(gauss)],
+        "torch": torch.get_rng_state(),
+    }
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
     return state
 
 
-def _random_tensors() -> dict[str, Tensor]:
-    _, keys, position, has_gauss, gauss = np.random.get_state()
-    tensors = {
-        "torch": torch.get_rng_state(),
-        "numpy_keys": torch.from_numpy(np.asarray(keys).astype(np.int64)),
-        "numpy_position": torch.tensor([int(position), int(has_gauss)]),
-        "numpy_gauss": torch.tensor(float(gauss), dtype=torch.float64),
-    }
-    if torch.cuda.is_available():
-        tensors["cuda"] = torch.cuda.get_rng_state()
-    return tensors
+def set_rng_state(state: Mapping[str, Any]) -> None:
+    """Restore what `rng_state` returned."""
+    version, numbers, python_gauss = state["python"]
+    random.setstate((version, tuple(numbers), python_gauss))
+    keys, position, has_gauss, gauss = state["numpy"]
+    np.random.set_state(("MT19937", keys.numpy().astype(np.uint32), position, has_gauss, gauss))
+    torch.set_rng_state(state["torch"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
 
 
-def _taken_apart(state: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """An optimizer's state as named tensors (`parameter.name`) and the plain settings of its groups."""
-    tensors = {
-        f"{parameter}.{name}": torch.as_tensor(value).contiguous()
-        for parameter, values in state["state"].items()
-        for name, value in values.items()
-    }
-    return tensors, {"param_groups": state["param_groups"]}
+def _best_step(checkpoint: Path) -> int | None:
+    """The best step that a checkpoint refers to; None if it has none or is damaged."""
+    try:
+        return int(read_state(checkpoint)["callbacks"]["Validator"]["best_step"])
+    except (OSError, ValueError, KeyError, TypeError, RunError):
+        return None
 
 
-def _put_together(tensors: dict[str, Tensor], settings: dict[str, Any]) -> dict[str, Any]:
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in tensors.items():
-        parameter, name = key.split(".", 1)
-        state.setdefault(int(parameter), {})[name] = tensor
-    return {"state": state, "param_groups": settings["param_groups"]}
-
-
-def _plain(value: Any) -> Any:
-    """The value in JSON's types."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+def _extract_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """Return the value in JSON's types, with references to its tensors, which are added to `tensors` by name."""
+    if isinstance(value, Tensor):
+        tensors[name] = value.detach().cpu().contiguous().clone()
+        return {_TENSOR_KEY: name}
+    if isinstance(value, Mapping):
+        return {str(key): _extract_tensors(item, f"{name}/{key}", tensors) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value.item() if isinstance(value, Tensor | np.generic) else value
+        return [_extract_tensors(item, f"{name}/{place}", tensors) for place, item in enumerate(value)]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _insert_tensors(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(value, dict):
+        if _TENSOR_KEY in value:
+            return tensors[value[_TENSOR_KEY]]
+        return {key: _insert_tensors(item, tensors) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_insert_tensors(item, tensors) for item in value]
+    return value

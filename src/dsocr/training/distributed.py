@@ -1,11 +1,11 @@
-"""One training in several processes: who is first, what all agree on, how they wait.
+"""Training in several processes: rank and world size, and the collectives that do not go through a graphics card.
 
-Every process trains on its share of each step; the first alone writes and speaks. Knows neither samples nor models.
+Every process trains on its shard of each step; rank 0 alone writes files and reports. Collectives exchange JSON values
+through the CPU backend (gloo). All processes must call them in the same order.
 """
 
 import json
 import os
-import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,18 +14,17 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from dsocr.errors import ConfigError, Interrupted, RunError
 from dsocr.io.processes import rank_and_count
 
 T = TypeVar("T")
 
-_PATIENCE = timedelta(days=7)
-"""How long processes wait for each other: one may prepare for hours, and the launcher ends them all where one fails."""
+_TIMEOUT = timedelta(days=7)
+"""Preparing may take one process hours; the launcher ends all processes as soon as one fails."""
 
-_UNREACHED = ("connection closed by peer", "connection reset by peer", "broken pipe", "socket closed", "connectfull")
-_OTHER_WAYS = {
+_CONNECTION_LOST = ("closed by peer", "reset by peer", "broken pipe", "socket closed", "connectfull")
+_UNSUPPORTED_LAUNCHES = {
     "ACCELERATE_USE_FSDP": "FSDP",
     "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
     "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
@@ -33,158 +32,134 @@ _OTHER_WAYS = {
 }
 
 
-class OthersEndedError(RunError):
-    """Another process of this training ended, and says why itself."""
+class PeerFailedError(RunError):
+    """Another process of this training failed; it reports the reason itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
-    """This process's place among those that train together: `rank` of `count`, from 0; alone it waits for nobody.
-
-    What processes tell each other is JSON and goes over the processors, so no graphics card is waited for. All of them
-    must call the same methods in the same order.
-    """
+class Distributed:
+    """This process's rank among `world_size` processes; a single process waits for nobody."""
 
     rank: int = 0
-    count: int = 1
+    world_size: int = 1
+
+    @classmethod
+    def from_environment(cls) -> "Distributed":
+        """Read the rank and world size that a launcher wrote into the environment."""
+        return cls(*rank_and_count())
 
     @property
-    def first(self) -> bool:
-        """True for the one process that writes and speaks."""
+    def is_main(self) -> bool:
+        """True for the process that writes files and reports."""
         return self.rank == 0
 
-    def share(self, items: Sequence[T]) -> Sequence[T]:
-        """The items that fall to this process: each falls to one."""
-        return items[self.rank :: self.count]
+    def shard(self, items: Sequence[T]) -> Sequence[T]:
+        """Return this process's share of the items."""
+        return items[self.rank :: self.world_size]
 
-    def gathered(self, value: Any) -> list[Any]:
-        """Every process's value, in the order of their ranks."""
-        if self.count == 1:
+    def all_gather(self, value: Any) -> list[Any]:
+        """Return the JSON values of all processes, in the order of their ranks."""
+        if self.world_size == 1:
             return [value]
         ours = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        sizes = [int(size) for size in self._all(torch.tensor([len(ours)]))]
+        sizes = [int(size) for size in self._all_gather_tensor(torch.tensor([len(ours)]))]
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
         padded[: len(ours)] = ours
-        found = zip(self._all(padded), sizes, strict=True)
-        return [json.loads(tensor[:size].numpy().tobytes()) for tensor, size in found]
+        gathered = zip(self._all_gather_tensor(padded), sizes, strict=True)
+        return [json.loads(tensor[:size].numpy().tobytes()) for tensor, size in gathered]
 
-    def wait(self) -> None:
-        """Go on when all have come here."""
-        self.gathered(None)
+    def barrier(self) -> None:
+        """Wait until all processes are here."""
+        self.all_gather(None)
 
-    def from_first(self, work: Callable[[], T]) -> T:
-        """What the first process, which alone does the work, makes: a JSON value, in all of them.
+    def broadcast(self, function: Callable[[], T]) -> T:
+        """Call the function on rank 0 alone and return its JSON value everywhere.
 
-        Where it fails there, the others raise OthersEndedError.
+        Raises PeerFailedError on the other ranks if the function fails.
         """
-        if self.count == 1:
-            return work()
-        if not self.first:
-            answer = self.gathered(None)[0]
-            if answer is None:
-                raise OthersEndedError("the first process ended")
-            value: T = answer["made"]
+        if self.world_size == 1:
+            return function()
+        if not self.is_main:
+            message = self.all_gather(None)[0]
+            if message is None:
+                raise PeerFailedError("the main process failed", code="peer-failed")
+            value: T = message["value"]
             return value
         try:
-            made = work()
+            result = function()
         except BaseException:
-            self.gathered(None)
+            self.all_gather(None)
             raise
-        self.gathered({"made": made})
-        return made
+        self.all_gather({"value": result})
+        return result
 
-    def in_turn(self, work: Callable[[], T]) -> T:
-        """What each process makes for itself, the first before the others: what is fetched or refused, is so once."""
-        made: list[T] = []
-        self.from_first(lambda: made.append(work()))
-        return made[0] if made else work()
+    def main_first(self, function: Callable[[], T]) -> T:
+        """Call the function on every rank, on rank 0 before the others: downloads and refusals happen once."""
+        results: list[T] = []
+        self.broadcast(lambda: results.append(function()))
+        return results[0] if results else function()
 
-    def _all(self, tensor: Tensor) -> list[Tensor]:
-        found = [torch.empty_like(tensor) for _ in range(self.count)]
-        distributed.all_gather(found, tensor)
-        return found
-
-
-def launched() -> Ranks:
-    """This process's place by what a launcher wrote into its environment; alone where there was none."""
-    return Ranks(*rank_and_count())
+    def _all_gather_tensor(self, tensor: Tensor) -> list[Tensor]:
+        gathered = [torch.empty_like(tensor) for _ in range(self.world_size)]
+        distributed.all_gather(gathered, tensor)
+        return gathered
 
 
 @contextmanager
-def joined() -> Iterator[Ranks]:
-    """This process's place, connected with the others inside.
+def connect() -> Iterator[Distributed]:
+    """Connect with the other processes of this launch for the `with` block.
 
-    Raises ConfigError where processes cannot train together so, OthersEndedError where another one is gone.
+    Raises ConfigError if the processes cannot train together, PeerFailedError if another one fails.
     """
-    ranks = launched()
-    if ranks.count == 1 or distributed.is_initialized():  # then whoever connected them parts them, too
-        yield ranks
+    dist = Distributed.from_environment()
+    if dist.world_size == 1 or distributed.is_initialized():  # whoever initialised the process group destroys it
+        yield dist
         return
-    distributed.init_process_group(_backend(), timeout=_PATIENCE)
+    distributed.init_process_group(_backend(), timeout=_TIMEOUT)
     try:
-        yield ranks
-        ranks.wait()  # the first may still write
-    except Interrupted:  # in all of them
+        yield dist
+        dist.barrier()  # rank 0 may still be writing
+    except Interrupted:  # raised on every rank
         distributed.destroy_process_group()
         raise
     except RuntimeError as error:
-        if not any(sign in str(error).lower() for sign in _UNREACHED):
+        if not any(sign in str(error).lower() for sign in _CONNECTION_LOST):
             raise
-        # `from None`: the other process tells the cause, here it is only noticed.
-        hint = "where it said nothing, it may have been short of memory"
-        raise OthersEndedError("another process of this training ended: see what it said", hint=hint) from None
+        # `from None`: the failed process reports the cause; this one only lost its connection.
+        raise PeerFailedError(
+            "another process of this training failed",
+            code="peer-failed",
+            hint="see its own message; without one, it may have run out of memory",
+        ) from None
     distributed.destroy_process_group()
 
 
+def exclude_frozen_from_ddp(model: torch.nn.Module) -> None:
+    """Keep DistributedDataParallel from broadcasting frozen weights and buffers, which every rank loads itself."""
+    names = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    names += [name for name, _ in model.named_buffers()]
+    ddp: Any = torch.nn.parallel.DistributedDataParallel
+    ddp._set_params_and_buffers_to_ignore_for_model(model, names)
+
+
 def _backend() -> str:
-    local = int(os.environ.get("LOCAL_RANK", 0))
-    _refuse_together(local + 1)
-    if not torch.cuda.is_available():
-        return "gloo"
-    torch.cuda.set_device(local)
-    return "cpu:gloo,cuda:nccl"
-
-
-def _refuse_together(count: int) -> None:
-    """Raises ConfigError where so many processes of this machine cannot train together."""
-    for name, way in _OTHER_WAYS.items():
-        if os.environ.get(name, "").lower() in ("1", "true"):
+    """Choose the backend and this process's graphics card; raises ConfigError for unsupported launches."""
+    for variable, name in _UNSUPPORTED_LAUNCHES.items():
+        if os.environ.get(variable, "").lower() in ("1", "true"):
             raise ConfigError(
-                f"{way} is not supported: each process holds the whole base, of which only the adapter is learnt",
+                f"{name} is not supported: every process holds the whole base and trains the adapter alone",
+                code="launch-unsupported",
                 hint="start it with torchrun, or with `accelerate launch --multi_gpu`",
             )
-    if not torch.cuda.is_available():
-        if torch.backends.mps.is_available():
-            raise ConfigError("several processes train together on CUDA or on CPUs only", hint="start one process")
-    elif count > (cards := torch.cuda.device_count()):
-        hint = f"start {cards} with --nproc-per-node {cards}"
-        raise ConfigError(f"there are more processes than graphics cards ({cards})", hint=hint)
-
-
-def leave_to_each(model: torch.nn.Module) -> None:
-    """Have torch leave frozen weights and buffers to each process, which has them from the same files.
-
-    Else it would send the whole base around at the start, and the buffers in each forward pass.
-    """
-    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
-    ours = [*frozen, *(name for name, _ in model.named_buffers())]
-    wrapper: Any = torch.nn.parallel.DistributedDataParallel
-    wrapper._set_params_and_buffers_to_ignore_for_model(model, ours)
-
-
-class DrawnByStep(TrainerCallback):
-    """Draws what a step drops from (seed, step, rank), so that only the first process's state has to be kept.
-
-    Not for a process that is alone: that keeps all of its random numbers.
-    """
-
-    def __init__(self, seed: int, ranks: Ranks) -> None:
-        self._seed = seed
-        self._ranks = ranks
-
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Begin a step's random numbers."""
-        drawn = random.Random(f"step {self._seed} {state.global_step} {self._ranks.rank}")  # noqa: S311
-        torch.manual_seed(drawn.getrandbits(63))
+    local_rank = int(os.environ.get("LOCAL_RANK", 0))
+    if torch.cuda.is_available():
+        if local_rank >= (cards := torch.cuda.device_count()):
+            hint = f"start {cards} with --nproc-per-node {cards}"
+            message = f"there are more processes than graphics cards ({cards})"
+            raise ConfigError(message, code="too-many-processes", hint=hint)
+        torch.cuda.set_device(local_rank)
+        return "cpu:gloo,cuda:nccl"
+    if torch.backends.mps.is_available():
+        message = "several processes train together on CUDA or on CPUs only"
+        raise ConfigError(message, code="launch-unsupported", hint="start one process")
+    return "gloo"

@@ -24,7 +24,7 @@ REMEMBERED_BYTES = 1 << 30
 class VariedImages:
     """The images of samples, augmented by draws from (seed, view, index).
 
-    Images far larger than the resolution are shrink before.
+    Images far larger than the resolution are shrunk before.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The recipe of a training: from a configuration to a run folder with the best adapter in it."""
+"""Train an adapter: from a configuration to a run folder with the best adapter in it."""
 
 import json
 import logging
@@ -10,205 +10,66 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from transformers import PrinterCallback
+from safetensors.torch import load_file
 
 from dsocr import __version__
 from dsocr.config import RunConfig, load_run_config
 from dsocr.data.check import Finding, check_for_base
 from dsocr.data.dataset import Dataset, training_samples
-from dsocr.document import Sample, Split
+from dsocr.document import Split
 from dsocr.errors import DataError, Interrupted, RunError, typed
 from dsocr.evaluation.evaluate import NO_GUARD_SET, GuardResult, GuardSet
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.generation import Generation
 from dsocr.io.atomic import explain_disk_errors, find_damage, write_folder
-from dsocr.models.adapters import CONFIG, WEIGHTS, adapter_files
+from dsocr.models.adapters import CONFIG, WEIGHTS, adapter_files, load_tensors
 from dsocr.models.checkpoint import find_base
 from dsocr.models.deepseek_ocr import Processor
 from dsocr.models.family import load_processor
 from dsocr.models.loading import choose_device
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, cut_back, to_json, write_atomically
-from dsocr.training.callbacks import Recorder, Report, close_training_log, silent_log, training_log
+from dsocr.training.callbacks import (
+    Callback,
+    MetricsWriter,
+    SignalHandler,
+    TrainingProgress,
+    close_run_logger,
+    make_trackers,
+    null_logger,
+    run_logger,
+)
 from dsocr.training.checkpoint import (
     best_path,
+    checkpoint_path,
     latest_checkpoint,
-    load_trainer_state,
-    load_weights,
-    remove_leftovers,
+    load_checkpoint,
+    read_state,
+    remove_unfinished,
+    rotate_checkpoints,
+    save_checkpoint,
     step_of,
 )
-from dsocr.training.distributed import DrawnByStep, Ranks, joined
-from dsocr.training.preflight import demand_learning, prove
+from dsocr.training.distributed import Distributed, connect, exclude_frozen_from_ddp
+from dsocr.training.plan import explain_out_of_memory
+from dsocr.training.preflight import check_setup, require_learning
 from dsocr.training.preview import within_budget
-from dsocr.training.requirements import RunLock, beside, refuse_other_settings, refuse_run
-from dsocr.training.setup import (
-    Collator,
-    Setup,
-    Stage,
-    WithFillers,
-    keep_features,
-    sample_order,
-    set_up,
-    shared_by_processes,
-    steps_per_epoch,
-    total_steps,
-    training_arguments,
-    without_workers,
-)
-from dsocr.training.trainer import AdapterTrainer, EpochTeller, Interruption, out_of_memory_spoken
-from dsocr.training.validation import Validation, ValidationReading, chosen_samples
-
-
-def is_trained(config: RunConfig) -> bool:
-    """True where the run folder holds this very training, finished; it may as well be begun, or not there.
-
-    Raises RunError where it holds one with other settings, or of a dataset that has changed since.
-    """
-    run = RunFolder(config.output)
-    if not run.config.is_file():
-        return False
-    begun = load_run_config(run.config)
-    refuse_other_settings(run, pinned(config, begun), begun)
-    if not run.provenance.is_file():  # killed before it began
-        return False
-    dataset = Dataset.open(config.dataset, fold=config.fold)
-    try:
-        trained_on = json.loads(run.provenance.read_text(encoding="utf-8"))["dataset"]
-    except (OSError, ValueError, KeyError, TypeError):
-        trained_on = None
-    if trained_on != {split.value: card.sha256 for split, card in dataset.card.splits.items()}:
-        raise RunError(f"was not trained on {config.dataset} as it is", where=run.path, hint="give --overwrite")
-    return run.adapter.is_dir()
-
-
-def pinned(config: RunConfig, begun: RunConfig | None) -> RunConfig:
-    """The configuration with the commit of a Hub base written in, which a resumed run and whoever reads with it get."""
-    revision = config.base_revision
-    if revision is None and begun is not None and begun.base == config.base:
-        revision = begun.base_revision
-    _, commit = find_base(config.base, revision)
-    return config.model_copy(update={"base_revision": commit})
-
-
-def begin_run(
-    run: RunFolder,
-    lock: RunLock,
-    config: RunConfig,
-    dataset: Dataset,
-    *,
-    fresh: bool,
-    overwrite: bool,
-    processes: int = 1,
-) -> None:
-    """Make the run folder, or take it up again; what it is made with is written once."""
-    lock.take()
-    if overwrite:
-        _clear(run)
-    run.checkpoints.mkdir(parents=True, exist_ok=True)
-    write_atomically(run.config, config.to_yaml())
-    if fresh:
-        remove_leftovers(run.checkpoints)
-        run.metrics.unlink(missing_ok=True)
-        write_atomically(run.provenance, to_json(_provenance(config, dataset, processes)))
-
-
-def _clear(run: RunFolder) -> None:
-    """Remove all that a run left, its configuration last: without it the folder would be taken for something else."""
-    if run.checkpoints.is_dir():  # at once, so that what is left half removed is not gone on from
-        run.checkpoints.rename(run.checkpoints.with_name(f".{run.checkpoints.name}.{uuid4().hex[:8]}.tmp"))
-    others = [path for path in run.path.iterdir() if path.name not in beside(run) and path != run.config]
-    for path in [*others, run.config]:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-
-
-def _provenance(config: RunConfig, dataset: Dataset, processes: int) -> dict[str, Any]:
-    """What the run is made with."""
-    packages = ("torch", "transformers", "peft", "accelerate", "Pillow", "numpy")
-    return {
-        "begun_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "dsocr_version": __version__,
-        "base": config.base,
-        "base_revision": config.base_revision,
-        "dataset": {split.value: card.sha256 for split, card in dataset.card.splits.items()},
-        "dataset_source": dataset.card.source,
-        "fold": dataset.fold,
-        "python": sys.version.split()[0],
-        "packages": {name: version(name) for name in packages},
-        "machine": f"{platform.system()} {platform.machine()}",
-        "device": str(choose_device()),
-        "processes": processes,
-    }
-
-
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Resumption:
-    """A checkpoint that is whole, and the Trainer's own account of where it stood then."""
-
-    checkpoint: Path
-    state: dict[str, Any]
-
-    @classmethod
-    def find(cls, run: RunFolder, say: Say) -> "Resumption | None":
-        """The newest checkpoint that is whole; None where there is none yet. RunError where all are damaged."""
-        checkpoint = latest_checkpoint(run.checkpoints, say)
-        return None if checkpoint is None else cls.at(checkpoint)
-
-    @classmethod
-    def at(cls, checkpoint: Path) -> "Resumption":
-        """A checkpoint that is known to be whole."""
-        return cls(checkpoint, load_trainer_state(checkpoint))
-
-    @property
-    def step(self) -> int:
-        """Optimizer steps that were made."""
-        return step_of(self.checkpoint)
-
-    def clean(self, run: RunFolder) -> None:
-        """Bring the run folder back to where it stood at the checkpoint."""
-        remove_leftovers(run.checkpoints)
-        cut_back(run.metrics, self.step)
-
-    def restore(self, validation: Validation | None, run: RunFolder, say: Say) -> None:
-        """Bring the validation back to where it stood at the checkpoint."""
-        known = self.state["stateful_callbacks"].get(Validation.__name__)
-        if validation is None or known is None:
-            return
-        validation.restore(known)
-        if validation.best_step and (fault := find_damage(best := best_path(run.checkpoints, validation.best_step))):
-            say(f"the best adapter, {best.name}, is damaged ({fault}): the next reading counts as the best so far")
-            validation.forget_best()
-
-    def is_at_the_end(self, validation: Validation | None) -> bool:
-        """True where all steps were made, or patience had run out: nothing is left to train."""
-        if validation is not None and validation.out_of_patience:
-            return True
-        return bool(self.step >= self.state["max_steps"])
-
-    def load(self, model: Any, validation: Validation | None) -> None:
-        """The weights of a training that was at its end; a best adapter that was lost is read anew from them."""
-        load_weights(self.checkpoint, model)
-        if validation is not None and not validation.best_step:
-            validation.read(model, self.step)
+from dsocr.training.requirements import RunLock, kept_names, require_same_settings, require_trainable
+from dsocr.training.setup import Setup, StageProgress, cache_features, fit_to_world_size, make_trainer, set_up
+from dsocr.training.trainer import Trainer
+from dsocr.training.validation import Validator, draw_samples
 
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """What a training made. `best_cer` is None where there was no validation split to read.
+    """What a training made.
 
-    `guard` is what the best adapter does to the guard set, None where there is none. `calibrated_on` counts the lines
-    of the validation split that confidences were fitted on.
+    `best_step` and `best_cer` are None without a validation split, `guard` without a guard set. `calibrated_on` is the
+    number of validation lines on which confidences were calibrated.
     """
 
     run: RunFolder
@@ -223,41 +84,22 @@ class TrainResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """Who is told what of a training."""
+class _Listeners:
+    """Who hears what of a training; ranks other than 0 are silent."""
 
-    report: Report | None = None
-    warn: Callable[[Finding], None] | None = None
-    say: Say = lambda sentence: None
-    stage: Stage | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """What is settled before anything is opened: where it is trained, by which process, who is told what.
-
-    `resumption` is what it goes on from, None at the start; `begin` makes the run folder, or takes it up again.
-    """
-
-    run: RunFolder
-    ranks: Ranks
-    told: _Told
-    resumption: Resumption | None
-    begin: Callable[[RunConfig, Dataset], None]
-
-    @property
-    def log(self) -> logging.Logger:
-        """The run's log; that of a process that is not the first goes nowhere."""
-        return training_log(self.run) if self.ranks.first else silent_log()
+    on_progress: Callable[[TrainingProgress], None] | None = None
+    on_warning: Callable[[Finding], None] | None = None
+    on_message: Callable[[str], None] = lambda message: None
+    on_stage: StageProgress | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Material:
-    """What is trained with: the configuration, its base pinned, and what it names."""
+class _Sources:
+    """What the configuration names, opened; the base is pinned to a commit in `config`."""
 
     config: RunConfig
     dataset: Dataset
-    encoder: Processor
+    processor: Processor
     guard: GuardSet | None
 
 
@@ -266,239 +108,351 @@ def train(
     *,
     overwrite: bool = False,
     preflight: bool = False,
-    report: Report | None = None,
-    warn: Callable[[Finding], None] | None = None,
-    say: Say | None = None,
-    stage: Stage | None = None,
+    on_progress: Callable[[TrainingProgress], None] | None = None,
+    on_warning: Callable[[Finding], None] | None = None,
+    on_message: Callable[[str], None] | None = None,
+    on_stage: StageProgress | None = None,
 ) -> TrainResult:
-    """Train the adapter that the configuration describes, or go on where an earlier call was interrupted.
+    """Train as the configuration says, or resume where an earlier call was interrupted.
 
-    `report` is told after each step where the training stands, `warn` of each doubtful thing in the dataset, `say` of
-    damaged checkpoints and signals, in sentences, `stage` of long work before the first step. Raises DataError where
-    the dataset has errors, RunError where the run folder holds another or a finished run, is in use, or cannot be
-    written, and where it would not learn: cheap looks are always taken, trials with `preflight`. Raises Interrupted
-    where a signal ended the training; then a checkpoint is there to go on from.
+    `on_progress` is called after each step, `on_warning` for each doubtful thing in the dataset, `on_message` about
+    damaged checkpoints and signals, `on_stage` during long work before the first step. With `preflight` a few samples
+    are overfitted first; cheap checks always run.
 
-    Called in several processes that a launcher started, they train together: the first writes and tells.
+    Raises DataError if the dataset has errors; RunError if the run folder holds another or a finished run, is in use or
+    not writable, if a check refuses, or if loss or weights are not finite. Raises Interrupted after a signal; there is
+    then a checkpoint to resume from. In processes that a launcher started, they train together; rank 0 writes.
     """
     started = time.monotonic()
     run = RunFolder(config.output)
-    with joined() as ranks, explain_disk_errors(run.path), ExitStack() as held:
-        told = _Told(report, warn, say or _Told().say, stage) if ranks.first else _Told()
+    with connect() as dist, explain_disk_errors(run.path), ExitStack() as stack:
+        say = on_message or _Listeners().on_message
+        listeners = _Listeners(on_progress, on_warning, say, on_stage) if dist.is_main else _Listeners()
         lock = RunLock(run)
-        checkpoint = ranks.from_first(lambda: _taken_up(run, held, lock, told.say, overwrite=overwrite))
-        resumption = None if checkpoint is None else Resumption.at(Path(checkpoint))
-        begin = partial(begin_run, run, lock, fresh=resumption is None, overwrite=overwrite, processes=ranks.count)
-        return _train(config, _Job(run, ranks, told, resumption, begin), preflight, started)
+        found = dist.broadcast(lambda: _lock_and_find_checkpoint(run, lock, stack, listeners, overwrite=overwrite))
+        checkpoint = None if found is None else Path(found)
 
+        # Setup. Settings of a run without a checkpoint may still be changed.
+        recorded = None if checkpoint is None else load_run_config(run.config)
+        sources = dist.main_first(lambda: _open_sources(run, config, recorded, dist, listeners))
+        config, dataset, processor = sources.config, sources.dataset, sources.processor
+        samples, excluded = dist.main_first(lambda: within_budget(training_samples(dataset, config), processor, config))
+        with explain_out_of_memory(config):
+            setup = dist.main_first(lambda: set_up(config, samples))
 
-def _taken_up(run: RunFolder, held: ExitStack, lock: RunLock, say: Say, *, overwrite: bool) -> str | None:
-    """Lock the run folder, where it is there; the checkpoint to go on from."""
-    refuse_run(run, overwrite=overwrite)
-    held.enter_context(lock)
-    refuse_run(run, overwrite=overwrite)  # another process may have finished it before it was locked
-    resumption = None if overwrite else Resumption.find(run, say)
-    return None if resumption is None else str(resumption.checkpoint)
+        # Checks, then the run folder. A resumed run has been checked.
+        def begin() -> None:
+            thorough = None if checkpoint else preflight
+            _check_and_begin(run, lock, sources, setup, dist, listeners, thorough=thorough, overwrite=overwrite)
 
+        dist.broadcast(begin)
+        stack.callback(close_run_logger, run)
+        log = run_logger(run) if dist.is_main else null_logger()
+        log.info("%d training samples, %d excluded as too long", len(samples), excluded)
 
-def _train(config: RunConfig, job: _Job, preflight: bool, started: float) -> TrainResult:
-    run, ranks, resumption = job.run, job.ranks, job.resumption
-    # A run without a checkpoint holds nothing to lose: settings that stopped it at once may be put right.
-    begun = None if resumption is None else load_run_config(run.config)
-    made_of = ranks.in_turn(lambda: _opened(config, begun, job))
-    config = made_of.config
-    samples, excluded = ranks.in_turn(
-        lambda: within_budget(training_samples(made_of.dataset, config), made_of.encoder, config)
-    )
-    with out_of_memory_spoken(config):
-        setup = ranks.in_turn(lambda: set_up(config, samples))
-    try:
-        thorough = None if begun else preflight
-        ranks.from_first(lambda: _prove_and_begin(job, made_of, setup, samples, excluded, thorough))
-        if made_of.guard is None and config.guard.lines:
-            job.log.info(NO_GUARD_SET)
-            job.told.say(NO_GUARD_SET)
-        trainer, validation, interruption = _trainer(job, made_of, setup)
-        with interruption.watching(), out_of_memory_spoken(config):
-            steps = _run(job, trainer, validation)
-            if interruption.signal is not None and not _is_over(steps, trainer, validation):
-                raise Interrupted(interruption.signal, steps, run.resume_command)
-            if ranks.first:
-                _finish(run, made_of, trainer.model, validation)
+        # Training
+        validator = _make_validator(run, sources, dist, log)
+        signals = SignalHandler(listeners.on_message, dist)
+        trainer = _make_trainer(run, sources, setup, validator, signals, dist, log, listeners)
+        with signals.installed(), explain_out_of_memory(config):
+            fit(trainer, run, checkpoint, validator, dist, listeners.on_message)
+            is_over = trainer.is_finished or (validator is not None and validator.is_out_of_patience)
+            if signals.signal is not None and not is_over:
+                raise Interrupted(signals.signal, trainer.state.step, run.resume_command)
+            if dist.is_main:
+                finish_run(run, sources, trainer.module, validator)
         return TrainResult(
             run=run,
-            steps=steps,
-            best_step=validation.best_step if validation else None,
-            best_cer=validation.best_cer if validation else None,
+            steps=trainer.state.step,
+            best_step=validator.state.best_step if validator else None,
+            best_cer=validator.state.best_cer if validator else None,
             seconds=time.monotonic() - started,
             excluded=excluded,
-            resumed_from=0 if resumption is None else resumption.step,
-            guard=validation.guard_of_best if validation else None,
-            calibrated_on=Calibration.load(run.adapter).lines if ranks.first else 0,
+            resumed_from=0 if checkpoint is None else step_of(checkpoint),
+            guard=validator.guard_of_best if validator else None,
+            calibrated_on=Calibration.load(run.adapter).lines if dist.is_main else 0,
         )
-    finally:
-        if ranks.first:
-            close_training_log(run)
 
 
-def _opened(config: RunConfig, begun: RunConfig | None, job: _Job) -> _Material:
-    """What the configuration names; the first process checks the dataset."""
-    dataset = Dataset.open(config.dataset, fold=config.fold)
-    config = pinned(config, begun)
-    if begun is not None:
-        refuse_other_settings(job.run, config, begun)
-    encoder = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
-    shared_by_processes(config, job.ranks.count)  # refuses what cannot be shared
-    if job.ranks.first:
-        _check(dataset, encoder, config, job.told.warn)
-    return _Material(config, dataset, encoder, GuardSet.load(config.guard, config.base))
-
-
-def _prove_and_begin(
-    job: _Job, made_of: _Material, setup: Setup, samples: list[Sample], excluded: int, thorough: bool | None
+def fit(
+    trainer: Trainer,
+    run: RunFolder,
+    checkpoint: Path | None,
+    validator: Validator | None,
+    dist: Distributed,
+    on_message: Callable[[str], None],
 ) -> None:
-    """Make the run folder where training would learn; a run that goes on, `thorough` being None, has been proved."""
-    config, stage = made_of.config, job.told.stage
-    with out_of_memory_spoken(config):
-        progress = partial(stage, "learning five samples by heart", "steps") if stage else None
-        checks = [] if thorough is None else prove(setup, samples, config, thorough=thorough, progress=progress)
-    demand_learning(checks, job.run.path)
-    job.begin(config, made_of.dataset)
-    for check in checks:
-        job.log.info("preflight: %s, %s: %s", check.verdict, check.name, check.message)
-    job.log.info("%d training samples, %d excluded as too long", len(samples), excluded)
+    """Train from the start or from a checkpoint, to the end or to a signal."""
+    if checkpoint is None:
+        trainer.fit()
+        return
+    dist.broadcast(lambda: _rewind(run, checkpoint, on_message))
+    state = load_checkpoint(checkpoint)
+    load_tensors(trainer.module, load_file(checkpoint / WEIGHTS), where=checkpoint / WEIGHTS)
+    if validator is not None and (known := state["callbacks"].get("Validator")) and known["best_step"]:
+        best = best_path(run.checkpoints, known["best_step"])
+        if fault := dist.broadcast(lambda: find_damage(best)):
+            on_message(f"the best adapter, {best.name}, is damaged ({fault}); the next validation counts as the best")
+            known |= {"best_cer": None, "best_runaway": 0, "best_step": 0}
+    trainer.load_state_dict(state)
+    if not trainer.is_finished and not (validator and validator.is_out_of_patience):
+        trainer.fit(resume=state)
+    elif validator is not None and not validator.state.best_step:  # the best adapter was lost
+        validator.validate(trainer.module, trainer.state.step)
 
 
-def _run(job: _Job, trainer: AdapterTrainer, validation: Validation | None) -> int:
-    """Train from the start or from where it goes on, to the end or to a signal; the steps made in all."""
-    resumption = job.resumption
-    if resumption is None:
-        trainer.train()
-        return int(trainer.state.global_step)
-    job.log.info("resuming from %s", resumption.checkpoint.name)
-    job.ranks.from_first(lambda: resumption.clean(job.run))
-    resumption.restore(validation, job.run, job.told.say)
-    if resumption.is_at_the_end(validation):
-        # The Trainer would make further steps here, where the last is not also the last of an epoch.
-        resumption.load(trainer.model, validation)
-        return resumption.step
-    trainer.train(resume_from_checkpoint=str(resumption.checkpoint))
-    return int(trainer.state.global_step)
+def is_trained(config: RunConfig) -> bool:
+    """True if the run folder holds this training, finished; False if it was not begun or not finished.
+
+    Raises RunError if the folder holds a run with other settings, or on a dataset that has changed since.
+    """
+    run = RunFolder(config.output)
+    if not run.config.is_file():
+        return False
+    recorded = load_run_config(run.config)
+    require_same_settings(run, pin_base(config, recorded), recorded)
+    if not run.provenance.is_file():  # killed before it began
+        return False
+    dataset = Dataset.open(config.dataset, fold=config.fold)
+    try:
+        trained_on = json.loads(run.provenance.read_text(encoding="utf-8"))["dataset"]
+    except (OSError, ValueError, KeyError, TypeError):
+        trained_on = None
+    if trained_on != {split.value: card.sha256 for split, card in dataset.card.splits.items()}:
+        message = f"was trained on an earlier state of {config.dataset}"
+        raise RunError(message, code="other-dataset", where=run.path, hint="give --overwrite")
+    return run.adapter.is_dir()
 
 
-def _is_over(steps: int, trainer: AdapterTrainer, validation: Validation | None) -> bool:
-    """True where training had come to its own end when it stopped."""
-    return steps >= trainer.args.max_steps or (validation is not None and validation.out_of_patience)
+def pin_base(config: RunConfig, recorded: RunConfig | None) -> RunConfig:
+    """Set the commit of a base from the Hub, which a resumed run and its readers then use."""
+    revision = config.base_revision
+    if revision is None and recorded is not None and recorded.base == config.base:
+        revision = recorded.base_revision
+    _, commit = find_base(config.base, revision)
+    return config.model_copy(update={"base_revision": commit})
 
 
-def _check(dataset: Dataset, encoder: Processor, config: RunConfig, warn: Callable[[Finding], None] | None) -> None:
-    """Refuse a dataset with errors; what is merely doubtful is passed on."""
-    limit = config.training.max_text_tokens if config.training.long_text == "error" else None
-    findings = check_for_base(dataset, encoder, max_text_tokens=limit)
-    errors = findings.of("error")
-    if errors:
-        shown = "".join(f"\n  {finding.where}: {finding.message} ({finding.count})" for finding in errors)
-        raise DataError(
-            f"the dataset has errors{shown}", where=dataset.folder, hint=f"see `dsocr check {typed(dataset.folder)}`"
-        )
-    if warn is not None:
-        for finding in findings:
-            warn(finding)
+def begin_run(
+    run: RunFolder,
+    lock: RunLock,
+    config: RunConfig,
+    dataset: Dataset,
+    *,
+    is_new: bool,
+    overwrite: bool,
+    world_size: int = 1,
+) -> None:
+    """Make the run folder, or prepare it for resuming; configuration and provenance are written once."""
+    lock.acquire()
+    if overwrite:
+        _clear(run)
+    run.checkpoints.mkdir(parents=True, exist_ok=True)
+    write_atomically(run.config, config.to_yaml())
+    if is_new:
+        remove_unfinished(run.checkpoints)
+        run.metrics.unlink(missing_ok=True)
+        write_atomically(run.provenance, to_json(_provenance(config, dataset, world_size)))
 
 
-def _trainer(job: _Job, made_of: _Material, setup: Setup) -> tuple[AdapterTrainer, Validation | None, Interruption]:
-    config, run, ranks, told = made_of.config, job.run, job.ranks, job.told
-    shared = shared_by_processes(config, ranks.count)
-    callbacks: list[Any] = [EpochTeller(setup.samples)]
-    recorder = None
-    if ranks.first:
-        recorder = Recorder(run, batch_size=config.training.batch_size, report=told.report)
-        callbacks.insert(0, recorder)
-    validation = _validation(job, made_of, setup.encoder, recorder)
-    if validation is not None:
-        callbacks.insert(0, validation)  # first, so that what it reads after a step is told with that step
-    if ranks.count > 1:
-        callbacks.append(DrawnByStep(config.seed, ranks))
-    interruption = Interruption(told.say, ranks)
-    callbacks.append(interruption)
-    if keep_features(
-        config,
-        setup.model,
-        setup.samples,
-        validation.encoded if validation else None,
-        dtype=setup.dtype,
-        epochs=total_steps(config, len(setup.samples)) / steps_per_epoch(config, len(setup.samples)),
-        tell=job.log.info,
-        stage=told.stage,
-        ranks=ranks,
-    ):
-        shared = without_workers(shared)  # reading features is quicker than handing them over
-    trainer = AdapterTrainer(
-        model=setup.model,
-        args=training_arguments(
-            shared, samples=len(setup.samples), device=setup.device, dtype=setup.dtype, processes=ranks.count
-        ),
-        data_collator=Collator(setup.encoder.pad_id),
-        train_dataset=setup.samples if ranks.count == 1 else WithFillers(setup.samples),
-        optimizers=(setup.optimizer, None),
-        callbacks=callbacks,
-        folder=run.checkpoints,
-        keep=config.checkpoints.keep,
-        order=sample_order(shared, setup.samples, ranks.count),
-        ranks=ranks,
-    )
-    trainer.remove_callback(PrinterCallback)
-    return trainer, validation, interruption
-
-
-def _validation(job: _Job, made_of: _Material, encoder: Processor, recorder: Recorder | None) -> Validation | None:
-    config, dataset = made_of.config, made_of.dataset
-    samples = chosen_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
-    if not samples:
-        job.log.warning("there is no validation split: the last weights are kept, not the best")
-        return None
-    return Validation(
-        samples,
-        encoder,
-        Generation(**config.generation.model_dump()),
-        every_steps=config.validation.every_steps,
-        patience=config.validation.patience,
-        folder=job.run.checkpoints,
-        report=recorder.record_validation if recorder else _unheard,
-        guard=made_of.guard,
-        ranks=job.ranks,
-        text_policy=dataset.card.policy(),
-    )
-
-
-def _unheard(reading: ValidationReading) -> None:
-    """A reading that the first process reports."""
-
-
-def _finish(run: RunFolder, made_of: _Material, model: Any, validation: Validation | None) -> None:
-    """Lay the best adapter, with the settings to read with, into the run folder: its presence says the run is whole."""
-    config, encoder, card = made_of.config, made_of.encoder, made_of.dataset.card
+def finish_run(run: RunFolder, sources: _Sources, model: Any, validator: Validator | None) -> None:
+    """Write the best adapter and the settings to read with into `adapter/`; its presence marks the run as finished."""
+    config, processor, card = sources.config, sources.processor, sources.dataset.card
     reading = ReadingSettings(
         base=config.base,
         base_revision=config.base_revision,
-        prompt=encoder.prompt,
-        resolution=encoder.resolution.name,
+        prompt=processor.prompt,
+        resolution=processor.resolution.name,
         text_policy=card.policy(),
         generation=config.generation.model_dump(),
         unit=card.unit,
     )
-    files = _best_files(run, model, validation)
+    files = _best_files(run, model, validator)
     write_folder(run.adapter, [*files, (READING, reading.to_json().encode())], unhashed={READING, CALIBRATION})
 
 
-def _best_files(run: RunFolder, model: Any, validation: Validation | None) -> list[tuple[str, bytes]]:
-    """The files of the best adapter, and its calibration: those kept, or the last weights where nothing was read."""
-    if validation is None or not validation.best_step:
+def _lock_and_find_checkpoint(
+    run: RunFolder, lock: RunLock, stack: ExitStack, listeners: _Listeners, *, overwrite: bool
+) -> str | None:
+    """Lock the run folder, if there is one, and return the checkpoint to resume from."""
+    require_trainable(run, overwrite=overwrite)
+    stack.enter_context(lock)
+    require_trainable(run, overwrite=overwrite)  # another process may have finished it meanwhile
+    checkpoint = None if overwrite else latest_checkpoint(run.checkpoints, listeners.on_message)
+    if checkpoint is None:
+        return None
+    read_state(checkpoint)  # refuses the checkpoints of other releases
+    return str(checkpoint)
+
+
+def _open_sources(
+    run: RunFolder, config: RunConfig, recorded: RunConfig | None, dist: Distributed, listeners: _Listeners
+) -> _Sources:
+    """Open what the configuration names; rank 0 checks the dataset."""
+    dataset = Dataset.open(config.dataset, fold=config.fold)
+    config = pin_base(config, recorded)
+    if recorded is not None:
+        require_same_settings(run, config, recorded)
+    processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
+    fit_to_world_size(config, dist.world_size)  # refuses batches that cannot be shared
+    if dist.is_main:
+        _check_dataset(dataset, processor, config, listeners.on_warning)
+    return _Sources(config, dataset, processor, GuardSet.load(config.guard, config.base))
+
+
+def _check_dataset(
+    dataset: Dataset, processor: Processor, config: RunConfig, on_warning: Callable[[Finding], None] | None
+) -> None:
+    limit = config.training.max_text_tokens if config.training.long_text == "error" else None
+    findings = check_for_base(dataset, processor, max_text_tokens=limit)
+    if errors := findings.of("error"):
+        shown = "".join(f"\n  {finding.where}: {finding.message} ({finding.count})" for finding in errors)
+        hint = f"see `dsocr check {typed(dataset.folder)}`"
+        raise DataError(f"the dataset has errors{shown}", code="dataset-has-errors", where=dataset.folder, hint=hint)
+    if on_warning is not None:
+        for finding in findings:
+            on_warning(finding)
+
+
+def _check_and_begin(
+    run: RunFolder,
+    lock: RunLock,
+    sources: _Sources,
+    setup: Setup,
+    dist: Distributed,
+    listeners: _Listeners,
+    *,
+    thorough: bool | None,
+    overwrite: bool,
+) -> None:
+    """Make the run folder unless a check refuses; a run that resumes, with `thorough` None, is not checked again."""
+    config, on_stage = sources.config, listeners.on_stage
+    checks = []
+    if thorough is not None:
+        with explain_out_of_memory(config):
+            progress = None if on_stage is None else lambda done, total: on_stage("overfitting", "steps", done, total)
+            checks = check_setup(setup, config, thorough=thorough, progress=progress)
+        require_learning(checks, run.path)
+    is_new = thorough is not None
+    begin_run(run, lock, config, sources.dataset, is_new=is_new, overwrite=overwrite, world_size=dist.world_size)
+    log = run_logger(run)
+    for check in checks:
+        log.info("preflight: %s, %s: %s", check.verdict, check.name, check.message)
+    if sources.guard is None and config.guard.lines:
+        log.info(NO_GUARD_SET)
+        listeners.on_message(NO_GUARD_SET)
+
+
+def _make_validator(run: RunFolder, sources: _Sources, dist: Distributed, log: logging.Logger) -> Validator | None:
+    config, dataset = sources.config, sources.dataset
+    samples = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
+    if not samples:
+        log.warning("there is no validation split: the last weights are kept, not the best")
+        return None
+    return Validator(
+        samples,
+        sources.processor,
+        Generation(**config.generation.model_dump()),
+        every_steps=config.validation.every_steps,
+        patience=config.validation.patience,
+        folder=run.checkpoints,
+        guard=sources.guard,
+        dist=dist,
+        text_policy=dataset.card.policy(),
+    )
+
+
+def _make_trainer(
+    run: RunFolder,
+    sources: _Sources,
+    setup: Setup,
+    validator: Validator | None,
+    signals: SignalHandler,
+    dist: Distributed,
+    log: logging.Logger,
+    listeners: _Listeners,
+) -> Trainer:
+    config = sources.config
+    callbacks: list[Callback] = [validator] if validator else []
+    if dist.is_main:
+        writer = MetricsWriter(
+            run,
+            batch_size=config.training.batch_size,
+            trackers=make_trackers(config.training.report_to, run, config.model_dump(mode="json")),
+            on_progress=listeners.on_progress,
+        )
+        callbacks.append(writer)  # after the validator: progress shows the validation of the same step
+        if validator is not None:
+            validator.on_result = writer.write_validation
+    if dist.world_size > 1:
+        exclude_frozen_from_ddp(setup.model)
+    validation = None if validator is None else validator.encoded
+    cached = cache_features(config, setup, validation, on_message=log.info, on_stage=listeners.on_stage, dist=dist)
+
+    def save(trainer: Trainer) -> None:
+        state = trainer.state_dict()
+        if dist.is_main:
+            save_checkpoint(checkpoint_path(run.checkpoints, trainer.state.step), state, adapter_files(trainer.module))
+            rotate_checkpoints(run.checkpoints, config.checkpoints.keep)
+
+    return make_trainer(
+        setup,
+        config,
+        dist,
+        # Reading cached features is faster than passing them between processes.
+        num_workers=0 if cached else config.training.num_workers,
+        save_every=config.checkpoints.every_steps,
+        save=save,
+        callbacks=[*callbacks, signals],
+    )
+
+
+def _rewind(run: RunFolder, checkpoint: Path, on_message: Callable[[str], None]) -> None:
+    """Bring the files of a run back to the step of the checkpoint."""
+    run_logger(run).info("resuming from %s", checkpoint.name)
+    remove_unfinished(run.checkpoints)
+    if cut_back(run.metrics, step_of(checkpoint)):
+        message = f"the last line of {run.metrics.name} was incomplete and has been dropped"
+        run_logger(run).warning(message)
+        on_message(message)
+
+
+def _clear(run: RunFolder) -> None:
+    """Remove all that a run left; its configuration last, without which the folder would not be known as a run."""
+    if run.checkpoints.is_dir():  # renamed first, so that nothing resumes from half of them
+        run.checkpoints.rename(run.checkpoints.with_name(f".{run.checkpoints.name}.{uuid4().hex[:8]}.tmp"))
+    others = [path for path in run.path.iterdir() if path.name not in kept_names(run) and path != run.config]
+    for path in [*others, run.config]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _provenance(config: RunConfig, dataset: Dataset, world_size: int) -> dict[str, Any]:
+    packages = ("torch", "transformers", "peft", "accelerate", "Pillow", "numpy")
+    return {
+        "begun_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "dsocr_version": __version__,
+        "base": config.base,
+        "base_revision": config.base_revision,
+        "dataset": {split.value: card.sha256 for split, card in dataset.card.splits.items()},
+        "dataset_source": dataset.card.source,
+        "fold": dataset.fold,
+        "python": sys.version.split()[0],
+        "packages": {name: version(name) for name in packages},
+        "machine": f"{platform.system()} {platform.machine()}",
+        "device": str(choose_device()),
+        "processes": world_size,
+    }
+
+
+def _best_files(run: RunFolder, model: Any, validator: Validator | None) -> list[tuple[str, bytes]]:
+    """Return the files of the best adapter with its calibration, or the last weights if there was no validation."""
+    if validator is None or not validator.state.best_step:
         return list(adapter_files(model))
-    best = best_path(run.checkpoints, validation.best_step)
+    best = best_path(run.checkpoints, validator.state.best_step)
     if fault := find_damage(best):
         hint = f"with `{run.resume_command}` the weights of the last checkpoint take its place"
-        raise RunError(f"the best adapter is damaged: {fault}", where=best, hint=hint)
-    # A best adapter from before confidences were fitted with it has no calibration.
-    kept = [name for name in (CONFIG, WEIGHTS, CALIBRATION) if (best / name).is_file()]
-    return [(name, (best / name).read_bytes()) for name in kept]
+        raise RunError(f"the best adapter is damaged: {fault}", code="best-adapter-damaged", where=best, hint=hint)
+    return [(name, (best / name).read_bytes()) for name in (CONFIG, WEIGHTS, CALIBRATION)]

@@ -1,248 +1,418 @@
-"""The Hugging Face Trainer with checkpoints of our own.
+"""A training loop for one model, its optimizer and a dataloader: `Trainer.fit` reads from top to bottom.
 
-It is subclassed for two reasons. Batches are in the order that `order.py` draws, and their pixels come to the device
-as bytes. And the Trainer saves an adapter through `save_pretrained` and loads it through PEFT, which restores nothing
-of the decoder (see `model/adapters.py`), and it pickles the optimizer. What a checkpoint holds and how it is read back
-is `checkpoints.py`; here the Trainer is only pointed there.
+Knows nothing about images, datasets or run folders; accelerate places the model, wraps it for several processes and
+handles mixed precision. A training resumes bit by bit from the state that `Trainer.state_dict` returned.
 """
 
-import json
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
-from functools import partial
-from pathlib import Path
-from types import FrameType
-from typing import Any, Protocol
+import inspect
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import torch
-from torch.utils.data import Sampler
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer_callback import ExportableState
+from accelerate import Accelerator, skip_first_batches
+from accelerate.state import AcceleratorState
+from accelerate.utils import send_to_device
+from torch import Tensor
+from torch.nn import Module
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
+from transformers import get_scheduler
 
-from dsocr.config import RunConfig
-from dsocr.errors import RunError
-from dsocr.io.processes import rank_and_count
-from dsocr.models.batch import normalize_pixels
-from dsocr.models.loading import choose_device, choose_dtype, is_out_of_memory
-from dsocr.runs import RunFolder
-from dsocr.training.checkpoint import (
-    checkpoint_path,
-    load_optimizer,
-    load_random_state,
-    load_weights,
-    rotate_checkpoints,
-    save_checkpoint,
-    unlogged_loss,
-)
-from dsocr.training.distributed import Ranks, launched, leave_to_each
+from dsocr.errors import ConfigError, RunError
+from dsocr.training.callbacks import Callback
+from dsocr.training.checkpoint import rng_state, set_rng_state
 
-# Ctrl-C and `kill`; on Windows Ctrl-Break too, as which closing the window, logging off and shutting down arrive.
-_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
+Precision = Literal["fp32", "bf16", "fp16"]
+Batch = Mapping[str, Any]
+LossFunction = Callable[[Module, Batch, Tensor], Tensor]
 
-_SAID = "finishing the running step, then a checkpoint"
-_ONCE_MORE = "; once more ends it at once, with the checkpoint before"
+IGNORED_LABEL = -100
+MAX_NONFINITE_STEPS = 3
+"""Consecutive steps without a finite loss or gradient after which training fails."""
+_UNSUPPORTED_OPTIMIZERS = {"Optimizer", "LBFGS", "SparseAdam"}
+"""LBFGS needs several passes a step, SparseAdam sparse gradients."""
 
 
-class Interruption(TrainerCallback):
-    """Ends a training after the step in which a signal comes; a second signal ends the process as it always would.
+@dataclass(slots=True)
+class TrainerState:
+    """Where a training is; saved in every checkpoint.
 
-    `say` is told so in a sentence. It must stand after the callbacks that may end a training for good. Of several
-    processes all end after the same step, whichever heard it; a launcher, which may pass on a signal twice, ends those
-    that take too long.
+    `epoch` counts passes over the data, with fractions. `tokens` are those of all ranks without padding. `loss_sum` is
+    the sum of the losses of the `loss_steps` steps since the last log.
     """
 
-    def __init__(self, say: Callable[[str], None], ranks: Ranks | None = None) -> None:
-        self._say = say
-        self._ranks = ranks or Ranks()
-        self.signal: int | None = None
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Signals are heard inside; outside the main thread Python lets nobody hear them, and nothing happens."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        former = {number: signal.signal(number, self._heard) for number in _SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in former.items():
-                signal.signal(number, handler)
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Save and stop, where it was asked for."""
-        self.signal = max(self._ranks.gathered(self.signal or 0)) or None
-        if self.signal is not None:
-            control.should_save = control.should_training_stop = True
-
-    def _heard(self, number: int, frame: FrameType | None) -> None:
-        self.signal = number
-        alone = rank_and_count()[1] == 1
-        if alone:
-            for other in _SIGNALS:  # the system's own answer also ends a process that is deep in a computation
-                signal.signal(other, signal.SIG_DFL)
-        # A signal may come while something is being printed; only another thread can wait for that to end.
-        threading.Thread(target=self._say, args=(_SAID + (_ONCE_MORE if alone else ""),), daemon=True).start()
+    step: int = 0
+    epoch: float = 0.0
+    tokens: int = 0
+    loss_sum: float = 0.0
+    loss_steps: int = 0
+    nonfinite_losses: int = 0
+    consecutive_nonfinite: int = 0
+    skipped_steps: int = 0
 
 
-def ignore_interrupts() -> None:
-    """Let this process hear no Ctrl-C, which a terminal sends to worker processes too: the training ends them.
+def mean_loss(model: Module, batch: Batch, num_items: Tensor) -> Tensor:
+    """Return the batch's share of a step's loss for a model that returns the mean loss of a batch.
 
-    A launcher sends the signal that asks a training to end to its worker processes as well: they hear the next one.
+    The model is called with the batch as keywords and returns the loss, or an output with a `loss`.
     """
-    for number in _SIGNALS:
-        if number != signal.SIGTERM:
-            signal.signal(number, signal.SIG_IGN)
-        elif launched().count > 1:
-            signal.signal(number, lambda number, frame: signal.signal(number, signal.SIG_DFL) and None)
+    output = model(**batch)
+    loss: Tensor = output if isinstance(output, Tensor) else output["loss"]
+    return loss * _count_items(batch).to(loss.device) / num_items
 
 
-class AdapterTrainer(Trainer):
-    """Trains the adapter of a PEFT model; checkpoints go to `folder`, of which the newest `keep` stay.
+class Trainer:
+    """Trains a model for `max_steps` optimizer steps, epoch after epoch.
 
-    Several processes take the batches of `order` in turn, so it must have as many for each.
+    `dataloader` yields micro-batches (dicts of tensors) and has a length; `gradient_accumulation_steps` of them make
+    an optimizer step.
+    Its batch sampler or sampler and its dataset are told each epoch where they have `set_epoch`. With several ranks it
+    must yield this rank's share, equally many micro-batches on each.
+
+    `loss_function(model, batch, num_items)` returns the sum of the losses of the batch's items divided by `num_items`,
+    the number of items of the whole step over all ranks. Items are the labels that are not -100, or the rows of the
+    batch if it has no `labels`. `prepare_batch` runs on the device, before the model is called.
+
+    `save` is called on every rank, every `save_every` steps, at the end, and where a callback stops training with
+    `save=True`.
+
+    A step whose loss or gradient is not finite changes nothing: it is counted, and left out of the logged loss and of
+    the learning-rate schedule. The third one in a row, and trained weights that are not finite when they are to be
+    validated or saved, raise RunError. Overflows under fp16 are left to the gradient scaler.
     """
 
     def __init__(
-        self, *args: Any, folder: Path, keep: int, order: Sampler[int], ranks: Ranks | None = None, **kwargs: Any
+        self,
+        model: Module,
+        optimizer: Optimizer,
+        scheduler: LRScheduler | None,
+        dataloader: "DataLoader[Any] | Sequence[Batch]",
+        *,
+        max_steps: int,
+        gradient_accumulation_steps: int = 1,
+        max_grad_norm: float = 1.0,
+        precision: Precision = "fp32",
+        log_every: int = 10,
+        save_every: int | None = None,
+        save: Callable[["Trainer"], None] | None = None,
+        callbacks: Sequence[Callback] = (),
+        loss_function: LossFunction = mean_loss,
+        prepare_batch: Callable[[Batch], Batch] = lambda batch: batch,
+        seed: int = 42,
     ) -> None:
-        super().__init__(*args, **kwargs)
-        self._ranks = ranks or Ranks()
-        if self._ranks.count > 1:
-            leave_to_each(self.model)
-        self._folder = folder
-        self._keep = keep
-        self._order = order
-
-    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
-        return self._order
-
-    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        prepared = normalize_pixels(super()._prepare_inputs(inputs))
-        # Padding is on the right, where a causal decoder never looks from a position that is learnt.
-        del prepared["attention_mask"]
-        return prepared
-
-    def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
-        losses = self._ranks.gathered(float(self._tr_loss))  # each process's own, whose mean is logged
-        if not self._ranks.first:
-            return
-        for callback in [*self.callback_handler.callbacks, self.control]:
-            if isinstance(callback, ExportableState):
-                self.state.stateful_callbacks[type(callback).__name__] = callback.state()
-        save_checkpoint(
-            checkpoint_path(self._folder, self.state.global_step),
-            self.accelerator.unwrap_model(model),
-            self.optimizer,
-            self.lr_scheduler,
-            self.accelerator.scaler,
-            json.dumps(asdict(self.state), indent=2, sort_keys=True) + "\n",
-            (sum(losses) / len(losses), self._globalstep_last_logged),
+        device = next(model.parameters()).device
+        AcceleratorState._reset_state(
+            reset_partial_state=True
+        )  # an earlier Trainer of this process may have had another precision
+        self.accelerator = Accelerator(
+            mixed_precision={"fp32": "no"}.get(precision, precision), cpu=device.type == "cpu"
         )
-        rotate_checkpoints(self._folder, self._keep)
+        self.module = model
+        self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
+        self.scheduler = scheduler
+        self.dataloader = dataloader
+        self.max_steps = max_steps
+        self.max_grad_norm = max_grad_norm
+        self.state = TrainerState()
+        self._accumulation = gradient_accumulation_steps
+        self._log_every = log_every
+        self._save_every = save_every
+        self._save = save
+        self._callbacks = list(callbacks)
+        self._loss_function = loss_function
+        self._prepare_batch = prepare_batch
+        self._seed = seed
+        self._loss_sum = torch.zeros((), device=self.device)
+        self._grad_norm: Tensor = self._loss_sum
+        self._learning_rate = 0.0
+        self._unsummed_tokens = 0  # of this rank
+        self._stopping = self._save_requested = False
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        load_weights(Path(resume_from_checkpoint), self.accelerator.unwrap_model(model or self.model))
+    @property
+    def device(self) -> torch.device:
+        """The device of the model."""
+        device: torch.device = self.accelerator.device
+        return device
 
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if checkpoint is not None:
-            load_optimizer(Path(checkpoint), self.optimizer, self.lr_scheduler, self.accelerator.scaler)
+    @property
+    def is_finished(self) -> bool:
+        """True after the last step."""
+        return self.state.step >= self.max_steps
 
-    def _load_scaler(self, checkpoint: str | None) -> None:
-        """Loaded with the optimizer."""
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps in an epoch; the last may have fewer micro-batches."""
+        return math.ceil(len(self.dataloader) / self._accumulation)
 
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        """Also the losses since the last log: the Trainer asks for this last, when it has set them to nothing."""
-        if checkpoint is not None:
-            load_random_state(Path(checkpoint))
-            loss, self._globalstep_last_logged = unlogged_loss(Path(checkpoint))
-            self._tr_loss += loss
+    def fit(self, resume: Mapping[str, Any] | None = None) -> TrainerState:
+        """Train from the start, or from the state of a checkpoint whose weights the model already has."""
+        if resume is not None:
+            self.load_state_dict(resume)
+        self._stopping = False
+        try:
+            self._call("on_train_begin")
+            first_epoch = self.state.step // self.steps_per_epoch
+            for epoch in itertools.count(first_epoch):
+                if self._stopping or self.is_finished:
+                    break
+                self._run_epoch(epoch, resume["rng"] if resume and epoch == first_epoch else None)
+        finally:
+            self._call("on_train_end")
+        return self.state
 
-    def get_train_dataloader(self) -> Any:
-        """The Trainer's, with workers that leave it to the training what Ctrl-C means."""
-        loader = super().get_train_dataloader()
-        inner = getattr(loader, "base_dataloader", loader)
-        if inner.num_workers:
-            inner.worker_init_fn = partial(_start_worker, inner.worker_init_fn)
-        return loader
+    def _run_epoch(self, epoch: int, resumed_rng: Mapping[str, Any] | None) -> None:
+        """Make the steps of an epoch; those before a resumed one are skipped without loading their samples."""
+        self._call("on_epoch_begin", epoch)
+        micro_batches = len(self.dataloader)
+        done = (self.state.step % self.steps_per_epoch) * self._accumulation
+        if resumed_rng is not None and not done:
+            set_rng_state(resumed_rng)
+        batches = self._iterate(epoch, skip=done)
+        while not (self._stopping or self.is_finished) and done < micro_batches:
+            step_batches = list(itertools.islice(batches, self._accumulation))
+            if resumed_rng is not None and done:  # starting the dataloader drew a number
+                set_rng_state(resumed_rng)
+            resumed_rng = None
+            done += len(step_batches)
+            self._train_step(step_batches)
+            self.state.step += 1
+            self.state.epoch = epoch + done / micro_batches
+            self._call("on_step_end")
+            if self.state.step % self._log_every == 0:
+                self.log()
+            if self._is_time_to_save():
+                self.save()
+
+    def _iterate(self, epoch: int, *, skip: int) -> Iterator[Batch]:
+        for name in ("sampler", "batch_sampler", "dataset"):
+            part: Any = getattr(self.dataloader, name, None)
+            if hasattr(part, "set_epoch"):
+                part.set_epoch(epoch)
+        return iter(skip_first_batches(self.dataloader, skip) if skip else self.dataloader)
+
+    def _train_step(self, batches: Sequence[Batch]) -> None:
+        """Forward and backward passes of all micro-batches, then one optimizer step."""
+        self._call("on_step_begin")
+        if self.accelerator.num_processes > 1:  # dropout differs between ranks, and rank 0 saves its state alone
+            rng = random.Random(f"step {self._seed} {self.state.step} {self.accelerator.process_index}")  # noqa: S311
+            torch.manual_seed(rng.getrandbits(63))
+        self.model.train()
+        num_items = self._all_items(batches)
+        loss_sum = self._loss_sum
+        for place, batch in enumerate(batches, 1):
+            # DistributedDataParallel averages gradients over ranks in the backward pass of the last micro-batch.
+            with nullcontext() if place == len(batches) else self.accelerator.no_sync(self.model):
+                prepared = self._prepare_batch(send_to_device(batch, self.device))
+                loss = self._loss_function(self.model, prepared, num_items) * self.accelerator.num_processes
+                self.accelerator.backward(loss)
+            loss_sum = loss_sum + loss.detach()
+            self._unsummed_tokens += _count_tokens(batch)
+        self._grad_norm = self.accelerator.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
+        if self._is_finite(loss_sum, self._grad_norm):
+            self._loss_sum = loss_sum
+            self._update()
+        else:
+            self._skip_update()
+        self.model.zero_grad()
+
+    def _all_items(self, batches: Sequence[Batch]) -> Tensor:
+        """Count the items of a step over all ranks."""
+        items = sum(map(_count_items, batches), torch.zeros((), dtype=torch.int64)).to(self.device)
+        if self.accelerator.num_processes > 1:
+            items = self.accelerator.gather(items).sum()
+        return items
+
+    def _is_finite(self, loss_sum: Tensor, grad_norm: Tensor) -> bool:
+        """Decide alike on every rank whether a step may update the weights.
+
+        Waits for the device once a step. Postponing that would need an optimizer that can be undone on the device, and
+        reading a number costs microseconds beside a step of milliseconds; an earlier version waited at every
+        micro-batch to count its tokens.
+        """
+        finite = torch.isfinite(loss_sum)
+        if self.accelerator.scaler is None:  # else the scaler looks at the gradients
+            finite = finite & torch.isfinite(grad_norm)
+        if self.accelerator.num_processes > 1:
+            finite = self.accelerator.gather(finite.int()).all()
+        return bool(finite)
+
+    def _update(self) -> None:
+        self.optimizer.step()
+        self._learning_rate = self._current_learning_rate()
+        if self.accelerator.optimizer_step_was_skipped:
+            self.state.skipped_steps += 1
+        elif self.scheduler is not None:
+            self.scheduler.step()
+        self.state.loss_steps += 1
+        self.state.consecutive_nonfinite = 0
+
+    def _skip_update(self) -> None:
+        if self.accelerator.scaler is not None:
+            self.accelerator.scaler.update()  # clipping has unscaled the gradients
+        self._learning_rate = self._current_learning_rate()
+        self.state.nonfinite_losses += 1
+        self.state.consecutive_nonfinite += 1
+        if self.state.consecutive_nonfinite >= MAX_NONFINITE_STEPS:
+            raise RunError(
+                f"loss or gradient was not finite in {MAX_NONFINITE_STEPS} consecutive steps, the last one step"
+                f" {self.state.step + 1} with learning rate {self._learning_rate:.2g}",
+                code="loss-not-finite",
+                hint="lower training.learning_rate or set training.precision=fp32, and start again with --overwrite",
+            )
+
+    def _current_learning_rate(self) -> float:
+        rates = self.scheduler.get_last_lr() if self.scheduler else [self.optimizer.param_groups[0]["lr"]]
+        return float(rates[0])
+
+    def require_finite_weights(self) -> None:
+        """Raise RunError if a trained weight is not finite."""
+        trained = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+        if not bool(torch.stack([torch.isfinite(parameter).all() for parameter in trained]).all()):
+            raise RunError(
+                f"trained weights are not finite after step {self.state.step}",
+                code="weights-not-finite",
+                hint="lower training.learning_rate, and start again with --overwrite",
+            )
+
+    def log(self) -> None:
+        """Pass the mean loss since the last log and the state of the optimizer to the callbacks."""
+        self._sum_over_ranks()
+        steps = self.state.loss_steps
+        values = {
+            "loss": self.state.loss_sum / steps if steps else None,
+            "learning_rate": self._learning_rate,
+            "grad_norm": float(self._grad_norm),
+            "nonfinite_losses": self.state.nonfinite_losses,
+            "skipped_steps": self.state.skipped_steps,
+        }
+        self.state.loss_steps = 0
+        self._loss_sum = torch.zeros_like(self._loss_sum)
+        self._call("on_log", values)
+
+    def save(self) -> None:
+        """Have a checkpoint written, unless the weights are not finite."""
+        self._save_requested = False
+        if self._save is not None:
+            self.require_finite_weights()
+            self._save(self)
+
+    def stop(self, *, save: bool) -> None:
+        """Stop after the current step, with a checkpoint if `save`; called by callbacks."""
+        self._stopping = True
+        self._save_requested |= save
+
+    def _is_time_to_save(self) -> bool:
+        due = self._save_every is not None and self.state.step % self._save_every == 0
+        return due or self.is_finished or self._save_requested
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the training needs to resume but the weights; every rank must call it."""
+        self._sum_over_ranks()
+        scaler = self.accelerator.scaler
+        callbacks = {type(callback).__name__: callback.state_dict() for callback in self._callbacks}
+        return {
+            "trainer": asdict(self.state),
+            "max_steps": self.max_steps,
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+            "scaler": None if scaler is None else scaler.state_dict(),
+            "callbacks": {name: state for name, state in callbacks.items() if state},
+            "rng": rng_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned, but the random numbers: `fit` does that when the data are open."""
+        self.state = TrainerState(**state["trainer"])
+        self._loss_sum = torch.tensor(self.state.loss_sum, device=self.device)
+        optimizer = state["optimizer"]
+        by_parameter = {int(place): values for place, values in optimizer["state"].items()}
+        self.optimizer.load_state_dict({**optimizer, "state": by_parameter})
+        if self.scheduler is not None and state["scheduler"] is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
+        if self.accelerator.scaler is not None and state["scaler"] is not None:
+            self.accelerator.scaler.load_state_dict(state["scaler"])
+        for callback in self._callbacks:
+            if (known := state["callbacks"].get(type(callback).__name__)) is not None:
+                callback.load_state_dict(known)
+
+    def _sum_over_ranks(self) -> None:
+        """Bring the state up to date with what every rank has counted since the last call."""
+        tokens = torch.tensor(self._unsummed_tokens, device=self.device)
+        self._unsummed_tokens = 0
+        loss_sum = self._loss_sum
+        if self.accelerator.num_processes > 1:
+            tokens = self.accelerator.gather(tokens).sum()
+            loss_sum = self.accelerator.gather(loss_sum).mean()
+        self.state.tokens += int(tokens)
+        self.state.loss_sum = float(loss_sum)
+
+    def _call(self, hook: str, *arguments: Any) -> None:
+        for callback in self._callbacks:
+            getattr(callback, hook)(self, *arguments)
 
 
-def _start_worker(start: Callable[[int], None], number: int) -> None:
-    ignore_interrupts()
-    start(number)
+def build_optimizer(
+    name: str,
+    parameters: Sequence[Tensor] | Sequence[dict[str, Any]],
+    *,
+    learning_rate: float,
+    weight_decay: float = 0.0,
+    arguments: Mapping[str, Any] | None = None,
+) -> Optimizer:
+    """Make an optimizer of torch.optim by its name; weight decay is left out where its class has none.
 
-
-class VariesByEpoch(Protocol):
-    """Samples that look different in each epoch."""
-
-    def set_epoch(self, epoch: int) -> None:
-        """Look as in this epoch, counted from 0."""
-
-
-class EpochTeller(TrainerCallback):
-    """Tells the samples each epoch as it begins, in every process, resumed or not.
-
-    accelerate tells a sampler or the samples, not both: under several processes, and in an epoch that is resumed in
-    its middle, it is the sampler.
+    Raises ConfigError for an unknown class, and for arguments that it does not take.
     """
-
-    def __init__(self, samples: VariesByEpoch) -> None:
-        self._samples = samples
-
-    def on_epoch_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """The whole part of the Trainer's count is the epochs that are over."""
-        self._samples.set_epoch(int(state.epoch or 0))
-
-
-_THREE = 3
-
-
-@contextmanager
-def out_of_memory_spoken(config: RunConfig) -> Iterator[None]:
-    """Turn running out of memory, on a GPU or on the machine, into RunError; the run folder stays as it is."""
+    classes = {key: item for key, item in vars(torch.optim).items() if isinstance(item, type) and key[0].isupper()}
+    known = sorted(classes.keys() - _UNSUPPORTED_OPTIMIZERS)
+    if name not in known:
+        hint = f"choose one of {', '.join(known)}"
+        raise ConfigError(f"training.optimizer: unknown optimizer {name!r}", code="unknown-optimizer", hint=hint)
+    settings = {"lr": learning_rate, "weight_decay": weight_decay, **(arguments or {})}
+    if "weight_decay" not in inspect.signature(classes[name]).parameters:
+        del settings["weight_decay"]
     try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        # `from None`: the traceback would keep the batch alive.
-        raise _spoken(config) from None
+        optimizer: Optimizer = classes[name](parameters, **settings)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"training.optimizer: {name}: {error}", code="optimizer-arguments") from error
+    return optimizer
 
 
-def lighter_settings(config: RunConfig) -> dict[str, object]:
-    """Three settings and their values that take less memory, those first that change nothing but the speed."""
-    training = config.training
-    fewer = [n for n in range(1, training.micro_batch_size // 2 + 1) if training.batch_size % n == 0]
-    options: list[tuple[str, object]] = [("training.micro_batch_size", fewer[-1])] if fewer else []
-    if not training.gradient_checkpointing:
-        options.append(("training.gradient_checkpointing", True))
-    device = choose_device()
-    if choose_dtype("auto", device).itemsize < choose_dtype(training.precision, device).itemsize:
-        options.append(("training.precision", "auto"))
-    if training.attention != "sdpa":
-        options.append(("training.attention", "sdpa"))
-    if config.adapter.target_modules != "decoder":
-        options.append(("adapter.target_modules", "decoder"))
-    if config.adapter.r > 1:
-        options.append(("adapter.r", config.adapter.r // 2))
-    options.append(("training.max_text_tokens", max(training.max_text_tokens // 2, 1)))
-    return dict(options[:_THREE])
+def build_scheduler(
+    name: str, optimizer: Optimizer, *, warmup_steps: int, max_steps: int, arguments: Mapping[str, Any]
+) -> LRScheduler:
+    """Make a learning-rate schedule of transformers by its name; it multiplies the rates of all parameter groups."""
+    try:
+        scheduler: LRScheduler = get_scheduler(
+            name,
+            optimizer,
+            num_warmup_steps=warmup_steps,
+            num_training_steps=max_steps,
+            scheduler_specific_kwargs=dict(arguments),
+        )
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"training.lr_scheduler: {name}: {error}", code="lr-scheduler-arguments") from error
+    return scheduler
 
 
-def as_overrides(settings: dict[str, object]) -> str:
-    """The settings as options of the command line: `--set NAME=VALUE ...`."""
-    return " ".join(f"--set {name}={str(value).lower()}" for name, value in settings.items())
+def _count_items(batch: Batch) -> Tensor:
+    """Count what is trained on in a batch: labels after the shift of a causal model, labels, or rows."""
+    for name in ("shift_labels", "labels"):
+        labels = batch.get(name)
+        if isinstance(labels, Tensor) and not labels.is_floating_point():
+            return labels.ne(IGNORED_LABEL).sum()
+    rows = next(value for value in batch.values() if isinstance(value, Tensor))
+    return torch.tensor(len(rows))
 
 
-def _spoken(config: RunConfig) -> RunError:
-    checkpoint = max(RunFolder(config.output).checkpoints.glob("step-*"), default=None)
-    message = f"training ran out of memory on the {choose_device().type.upper()}"
-    hint = f"run it again with {as_overrides(lighter_settings(config))} or a smaller input.resolution"
-    if checkpoint is not None:
-        hint += f" (with only micro_batch_size and gradient_checkpointing changed, from {checkpoint.name} on)"
-    return RunError(message, where=config.output, hint=hint)
+def _count_tokens(batch: Batch) -> int:
+    """Count the tokens of a batch on the CPU, without padding; 0 for a batch without tokens."""
+    if "attention_mask" in batch:
+        return int(batch["attention_mask"].sum())
+    return int(batch["input_ids"].numel()) if "input_ids" in batch else 0

@@ -1,4 +1,4 @@
-"""Samples of a split as the Trainer gets them, in this process and in others."""
+"""Samples of a split as the dataloader gets them, in this process and in others."""
 
 import multiprocessing
 import sys
@@ -15,7 +15,7 @@ from dsocr.data.augment import Augmentation
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.images import open_image
-from dsocr.training.setup import Collator, EncodedSamples
+from dsocr.training.samples import Collator, EncodedSamples
 from tests.conftest import draw_line
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def test_an_image_is_prepared_once_while_memory_allows(
         opened.append(path)
         return open_image(path)
 
-    monkeypatch.setattr("dsocr.training.setup.open_image", counting)
+    monkeypatch.setattr("dsocr.training.samples.open_image", counting)
     samples = encoded(small_dataset, nano)
     assert samples[0] is samples[0]
     assert len(opened) == 1
@@ -129,4 +129,4 @@ def test_a_large_image_is_shrunk_only_to_be_varied(
     sample = Sample("line.png", tmp_path / "line.png", "a", Split.TRAIN)
     monkeypatch.setattr("dsocr.training.preview.augment", lambda image, *_: image)
     samples = EncodedSamples([sample], nano.processor(None, "free_ocr"), augmentation=augmentation)
-    assert samples.varied(0).size == size
+    assert samples.augmented_image(0).size == size

@@ -13,17 +13,16 @@ import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from dsocr.config import RunConfig
-from dsocr.errors import ConfigError
 from dsocr.models.adapters import WEIGHTS
 from dsocr.runs import RunFolder
 from dsocr.training.checkpoint import checkpoint_path, step_of
-from dsocr.training.distributed import DrawnByStep, Ranks, joined, launched
-from dsocr.training.setup import shared_by_processes
+from dsocr.training.distributed import Distributed, connect
+from dsocr.training.setup import fit_to_world_size
 from dsocr.training.train import train
 from tests.conftest import PATIENCE
+from tests.raising import raises_code
 from tests.training.test_train import changed, metrics
 
 # Windows ends other processes without asking them, and torchrun was not tried there.
@@ -33,11 +32,11 @@ TRAIN_ALL = """
 import sys
 from pathlib import Path
 from dsocr.config import load_config
-from dsocr.training.distributed import joined
+from dsocr.training.distributed import connect
 from dsocr.training.train import train
 
 if __name__ == "__main__":
-    with joined():
+    with connect():
         for file in sys.argv[1:]:
             train(load_config(Path(file)))
 """
@@ -144,7 +143,7 @@ def test_processes_that_are_killed_or_asked_to_end_leave_what_one_goes_on_with(
         until_step(launcher, run, 2)[1].kill()
         printed, _ = launcher.communicate(timeout=PATIENCE)
     assert launcher.returncode == 1
-    assert printed.count("error: another process of this training ended") == 1
+    assert printed.count("error: another process of this training failed") == 1
     last = max(step_of(place) for place in run.checkpoints.glob("step-*"))
 
     with started(*command, cache=tmp_path) as launcher:
@@ -167,7 +166,7 @@ def test_processes_that_are_killed_or_asked_to_end_leave_what_one_goes_on_with(
 
     for one in (config, alone):
         with pytest.raises(EnoughError):
-            train(one, report=stop)
+            train(one, on_progress=stop)
     steps = [row["step"] for row in metrics(config.output, "train")]
     assert steps == sorted(set(steps))
     ours, theirs = (
@@ -177,25 +176,11 @@ def test_processes_that_are_killed_or_asked_to_end_leave_what_one_goes_on_with(
     assert max(float((ours[name] - theirs[name]).abs().max()) for name in ours) < 1e-4
 
 
-def test_what_a_step_drops_is_drawn_from_seed_step_and_rank(tmp_path: Path) -> None:
-    def drawn(seed: int, step: int, rank: int) -> float:
-        state = TrainerState(global_step=step)
-        DrawnByStep(seed, Ranks(rank, 2)).on_step_begin(TrainingArguments(str(tmp_path)), state, TrainerControl())
-        return float(torch.rand(()))
-
-    with torch.random.fork_rng():
-        assert drawn(17, 3, 1) == drawn(17, 3, 1)
-        assert len({drawn(17, 3, 1), drawn(18, 3, 1), drawn(17, 4, 1), drawn(17, 3, 0)}) == 4
-
-
-@pytest.mark.parametrize(
-    ("variable", "reason"),
-    [("ACCELERATE_USE_FSDP", "FSDP is not supported"), ("ACCELERATE_USE_DEEPSPEED", "DeepSpeed is not supported")],
-)
-def test_other_ways_to_train_together_are_refused(variable: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("variable", ["ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"])
+def test_other_launches_are_refused(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", variable: "true"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match=reason), joined():
+    with raises_code("launch-unsupported"), connect():
         pass
 
 
@@ -204,16 +189,16 @@ def test_more_processes_than_graphics_cards_are_refused(monkeypatch: pytest.Monk
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ConfigError, match=r"more processes than graphics cards \(1\)"), joined():
+    with raises_code("too-many-processes"), connect():
         pass
 
 
 def test_a_process_that_no_launcher_started_is_alone() -> None:
-    assert launched() == Ranks(0, 1)
-    with joined() as ranks:
-        assert ranks.gathered({"a": 1}) == [{"a": 1}]
-        assert ranks.from_first(lambda: 3) == ranks.in_turn(lambda: 3) == 3
-        assert ranks.share(range(4)) == range(4)
+    with connect() as dist:
+        assert dist == Distributed(0, 1)
+        assert dist.all_gather({"a": 1}) == [{"a": 1}]
+        assert dist.broadcast(lambda: 3) == dist.main_first(lambda: 3) == 3
+        assert dist.shard(range(4)) == range(4)
 
 
 @pytest.mark.parametrize(
@@ -228,11 +213,11 @@ def test_a_process_that_no_launcher_started_is_alone() -> None:
 def test_a_step_is_parted_evenly(step: int, forward: int, processes: int, shared: int, tmp_path: Path) -> None:
     training = {"batch_size": step, "micro_batch_size": forward}
     config = RunConfig.model_validate({"dataset": tmp_path, "output": tmp_path, "training": training})
-    found = shared_by_processes(config, processes).training
+    found = fit_to_world_size(config, processes).training
     assert (found.batch_size, found.micro_batch_size) == (step, shared)
     assert found.batch_size % (found.micro_batch_size * processes) == 0
 
 
 def test_a_step_that_cannot_be_parted_is_refused(small_config: RunConfig) -> None:
-    with pytest.raises(ConfigError, match="4 samples cannot be shared by 3 processes"):
-        shared_by_processes(small_config, 3)
+    with raises_code("batch-size-indivisible"):
+        fit_to_world_size(small_config, 3)

@@ -1,4 +1,4 @@
-"""Training from features that were computed beforehand."""
+"""Training from image features that were computed once."""
 
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,15 @@ from safetensors.torch import load_file
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
-from dsocr.errors import ConfigError
 from dsocr.models.adapters import WEIGHTS
 from dsocr.models.feature_cache import FeatureCache, FeatureStore
 from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
-from dsocr.training.setup import EncodedSamples, keep_features
+from dsocr.training.samples import EncodedSamples
+from dsocr.training.setup import Setup, cache_features, fresh_adapter, make_trainer
 from dsocr.training.train import train
-from dsocr.training.trainer import AdapterTrainer
+from dsocr.training.trainer import Trainer
+from tests.raising import raises_code
 from tests.training.test_train import PowerCutError, changed, cut_at_step_five, metrics
 
 
@@ -54,44 +55,37 @@ def test_an_adapter_learns_the_same_with_and_without(frozen: RunConfig, cache: P
     assert metrics(frozen.output, "validation")[-1]["cer"] == metrics(kept.output, "validation")[-1]["cer"]
 
 
-class Kept:
-    """Samples whose features are kept, as training sets them up."""
+class Cached:
+    """Samples whose features are cached, as training sets them up."""
 
     def __init__(self, config: RunConfig, lines: list[Sample]) -> None:
-        self.told: list[str] = []
+        self.messages: list[str] = []
         self.stages: list[tuple[str, str, int, int]] = []
         base = load_base("nano")
-        self.encoder = base.processor(config.input.resolution, config.input.prompt)
-        self.samples = EncodedSamples(lines, self.encoder, augmentation=config.training.augmentation, seed=config.seed)
-        self.kept = keep_features(
+        self.processor = base.processor(config.input.resolution, config.input.prompt)
+        augmentation = config.training.augmentation
+        self.samples = EncodedSamples(lines, self.processor, augmentation=augmentation, seed=config.seed)
+        model = fresh_adapter(base.network, config, revision=None)
+        self.is_cached = cache_features(
             config,
-            base.network,
-            self.samples,
+            Setup(model, self.processor, self.samples, torch.device("cpu"), torch.float32),
             None,
-            dtype=torch.float32,
-            epochs=3.0,
-            tell=self.told.append,
-            stage=lambda *stage: self.stages.append(stage),
+            on_message=self.messages.append,
+            on_stage=lambda *stage: self.stages.append(stage),
         )
-
-
-def test_how_far_the_looking_is_gets_told(frozen: RunConfig, cache: Path) -> None:
-    kept = Kept(changed(frozen, training={"feature_cache": True}), lines(frozen, 10))
-    assert kept.stages[:10] == [("looking for kept images", "images", done, 10) for done in range(1, 11)]
-    assert kept.stages[10:] == [("looking at images", "images", done, 10) for done in (8, 10)]
 
 
 def lines(config: RunConfig, count: int = 4) -> list[Sample]:
     return list(Dataset.open(config.dataset).samples(Split.TRAIN))[:count]
 
 
-def test_what_is_kept_is_not_computed_again(frozen: RunConfig, cache: Path) -> None:
+def test_cached_features_are_not_computed_again_and_stages_are_reported(frozen: RunConfig, cache: Path) -> None:
     config = changed(frozen, training={"feature_cache": True})
-    Kept(config, lines(frozen))
+    first = Cached(config, lines(frozen, 10))
+    assert [stage[1:] for stage in first.stages[:10]] == [("images", done, 10) for done in range(1, 11)]
+    assert [stage[1:] for stage in first.stages[10:]] == [("images", done, 10) for done in (8, 10)]
     before = {path: path.read_bytes() for path in files(cache)}
-    again = Kept(config, lines(frozen))
-    assert "4 of 4 views" in again.told[0]
-    assert {what for what, *_ in again.stages} == {"looking for kept images"}
+    assert len(Cached(config, lines(frozen, 10)).stages) == 10
     assert {path: path.read_bytes() for path in files(cache)} == before
 
 
@@ -100,9 +94,9 @@ def test_a_changed_image_is_looked_at_anew(frozen: RunConfig, cache: Path, tmp_p
     picture = tmp_path / "line.png"
     Image.new("L", (400, 60), 200).save(picture)
     sample = Sample("line.png", picture, "а", Split.TRAIN)
-    first = Kept(config, [sample]).samples[0].features
+    first = Cached(config, [sample]).samples[0].features
     Image.new("L", (400, 60), 60).save(picture)
-    second = Kept(config, [sample]).samples[0].features
+    second = Cached(config, [sample]).samples[0].features
     assert first is not None
     assert second is not None
     assert not torch.equal(first, second)
@@ -111,7 +105,7 @@ def test_a_changed_image_is_looked_at_anew(frozen: RunConfig, cache: Path, tmp_p
 
 @pytest.mark.parametrize("damage", ["removed", "damaged"])
 def test_an_entry_that_is_lost_is_computed_again(damage: str, frozen: RunConfig, cache: Path) -> None:
-    samples = Kept(changed(frozen, training={"feature_cache": True}), lines(frozen)).samples
+    samples = Cached(changed(frozen, training={"feature_cache": True}), lines(frozen)).samples
     before = samples[1].features
     for path in files(cache):
         if damage == "removed":
@@ -127,7 +121,7 @@ def test_an_entry_that_is_lost_is_computed_again(damage: str, frozen: RunConfig,
 
 def test_variations_come_back_after_as_many_epochs(frozen: RunConfig, cache: Path) -> None:
     config = changed(frozen, training={"feature_cache": True, "feature_cache_views": 2, "augmentation": 1.0})
-    kept = Kept(config, lines(frozen, 3))
+    kept = Cached(config, lines(frozen, 3))
     assert len(files(cache)) == 6
     seen = []
     for epoch in range(3):
@@ -137,11 +131,11 @@ def test_variations_come_back_after_as_many_epochs(frozen: RunConfig, cache: Pat
         seen.append(features)
     assert not torch.equal(seen[0], seen[1])
     assert torch.equal(seen[0], seen[2])
-    fresh = EncodedSamples(lines(frozen, 3), kept.encoder, augmentation=1.0, seed=config.seed)
+    fresh = EncodedSamples(lines(frozen, 3), kept.processor, augmentation=1.0, seed=config.seed)
     fresh.set_epoch(1)
-    assert np.array_equal(fresh[1].views.whole, kept.samples.shown(1, 1).views.whole)
+    assert np.array_equal(fresh[1].views.whole, kept.samples.encode_view(1, 1).views.whole)
     network = load_base("nano").network
-    computed = FeatureCache(FeatureStore(cache, 0), network, kept.encoder, autocast=None).fill({"aa": fresh[1]})["aa"]
+    computed = FeatureCache(FeatureStore(cache, 0), network, kept.processor, autocast=None).fill({"aa": fresh[1]})["aa"]
     assert torch.allclose(computed.tokens, seen[1], atol=1e-5)
 
 
@@ -158,19 +152,20 @@ def test_variations_come_back_after_as_many_epochs(frozen: RunConfig, cache: Pat
 def test_it_is_used_where(
     training: dict[str, Any], kept: bool, frozen: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsocr.training.setup._WORTHWHILE", 4)
-    assert Kept(changed(frozen, training=training), lines(frozen)).kept is kept
+    monkeypatch.setattr("dsocr.training.setup._WORTH_CACHING", 4)
+    config = changed(frozen, training={"max_steps": 99, **training})
+    assert Cached(config, lines(frozen)).is_cached is kept
 
 
 def test_a_limit_that_is_too_low_is_an_error_where_the_cache_is_demanded(frozen: RunConfig, cache: Path) -> None:
     config = changed(frozen, training={"feature_cache": True, "feature_cache_gb": 1e-6})
-    with pytest.raises(ConfigError, match=r"would be kept, and 0\.00 are allowed"):
-        Kept(config, lines(frozen))
+    with raises_code("feature-cache-too-large"):
+        Cached(config, lines(frozen))
     assert not files(cache)
 
 
 def test_towers_that_are_trained_cannot_be_kept(small_config: RunConfig) -> None:
-    with pytest.raises(ConfigError, match="the adapter changes the vision towers"):
+    with raises_code("feature-cache-not-frozen"):
         train(changed(small_config, adapter={"target_modules": "decoder+vision"}, training={"feature_cache": True}))
 
 
@@ -179,7 +174,7 @@ def test_a_training_from_features_resumes_as_if_nothing_had_happened(frozen: Run
     undisturbed = changed(config, output=tmp_path / "undisturbed")
     train(undisturbed)
     with pytest.raises(PowerCutError):
-        train(config, report=cut_at_step_five)
+        train(config, on_progress=cut_at_step_five)
     assert train(config).resumed_from == 4
     ours, theirs = (
         load_file(run / "checkpoints" / "step-0000006" / WEIGHTS) for run in (config.output, undisturbed.output)
@@ -190,11 +185,10 @@ def test_a_training_from_features_resumes_as_if_nothing_had_happened(frozen: Run
 def test_features_are_read_in_this_process(frozen: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     workers: list[int] = []
 
-    class Asked(AdapterTrainer):
-        def __init__(self, **told: Any) -> None:
-            workers.append(told["args"].dataloader_num_workers)
-            super().__init__(**told)
+    def asked(*arguments: Any, num_workers: int, **options: Any) -> Trainer:
+        workers.append(num_workers)
+        return make_trainer(*arguments, num_workers=num_workers, **options)
 
-    monkeypatch.setattr("dsocr.training.train.AdapterTrainer", Asked)
+    monkeypatch.setattr("dsocr.training.train.make_trainer", asked)
     train(changed(frozen, training={"feature_cache": True, "num_workers": 1, "max_steps": 1}))
     assert workers == [0]

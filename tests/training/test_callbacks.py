@@ -1,0 +1,134 @@
+"""Signals, trackers and what they are told."""
+
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from dsocr.config import RunConfig
+from dsocr.evaluation.evaluate import GuardResult
+from dsocr.evaluation.metrics import ErrorRate
+from dsocr.runs import RunFolder
+from dsocr.training.callbacks import SIGNALS, SignalHandler, TensorBoardTracker, make_trackers
+from dsocr.training.train import train
+from dsocr.training.validation import ValidationLine, ValidationResult
+from tests.conftest import PATIENCE
+from tests.raising import raises_code
+from tests.training.test_train import changed, metrics
+
+CURVES = {"loss", "learning_rate", "gradient_norm", "samples_per_second", "tokens_per_second", "memory_bytes"}
+
+
+def stops(handler: SignalHandler) -> bool:
+    """True if a training would save and stop after its step."""
+    stopped: list[bool] = []
+    trainer: Any = SimpleNamespace(stop=lambda *, save: stopped.append(save))
+    handler.on_step_end(trainer)
+    return stopped == [True]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_stops_after_the_step_and_a_second_one_at_once(number: signal.Signals) -> None:
+    told = threading.Event()
+    former = {other: signal.getsignal(other) for other in SIGNALS}
+    handler = SignalHandler(lambda message: told.set())
+    with handler.installed():
+        assert not stops(handler)
+        signal.raise_signal(number)
+        assert handler.signal == number
+        assert stops(handler)
+        assert {signal.getsignal(other) for other in SIGNALS} == {signal.SIG_DFL}
+    assert told.wait(PATIENCE)
+    assert {other: signal.getsignal(other) for other in SIGNALS} == former
+
+
+def test_outside_the_main_thread_signals_stay_as_they_are() -> None:
+    former, inside = signal.getsignal(signal.SIGINT), []
+
+    def watch() -> None:
+        with SignalHandler(print).installed():
+            inside.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    thread.join()
+    assert inside == [former]
+
+
+def events(folder: Path) -> Any:
+    return EventAccumulator(str(folder), size_guidance={"images": 0, "tensors": 0, "scalars": 0}).Reload()
+
+
+def test_tensorboard_has_the_curves_of_the_metrics_and_the_same_lines_at_every_validation(small_run: RunFolder) -> None:
+    board = events(small_run.tensorboard)
+    assert {f"train/{name}" for name in CURVES} <= set(board.Tags()["scalars"])
+    assert {"validation/cer", "validation/loss", "validation/runaway_rate"} <= set(board.Tags()["scalars"])
+    rows = metrics(small_run.path, "train")
+    for name in CURVES:
+        drawn = [event.value for event in board.Scalars(f"train/{name}")]
+        assert drawn == pytest.approx([row[name] for row in rows], rel=1e-5)
+        assert all(value > 0 for value in drawn[1:-1])
+    assert [text.step for text in board.Tensors("validation/lines/text_summary")] == [4, 8]
+    assert [image.step for image in board.Images("validation_lines/01")] == [4, 8]
+
+
+def test_a_guard_set_is_a_curve_beside_the_base_and_a_warning(tmp_path: Path) -> None:
+    tracker = TensorBoardTracker(RunFolder(tmp_path))
+    tracker.start(0)
+    line = ValidationLine("a", "Милая", "Мила", np.full((3, 8, 8), 200, dtype=np.uint8))
+    for step, errors in ((1, 30), (2, 90)):
+        guard = GuardResult("print", 32, 2.0, ErrorRate(20, 1000), ErrorRate(errors, 1000))
+        tracker.log_validation(ValidationResult(step, 0.5, 0.1, 0, 0, 4, 1.0, True, (line,), guard))
+    tracker.log("train", {"loss": float("nan"), "learning_rate": None}, 2)
+    tracker.finish()
+    board = events(tmp_path / "tensorboard")
+    assert [event.value for event in board.Scalars("guard/cer")] == pytest.approx([0.03, 0.09])
+    assert [event.step for event in board.Tensors("guard/warning/text_summary")] == [2]
+    assert not any(name.startswith("train/") for name in board.Tags()["scalars"])
+
+
+def test_other_trackers_get_the_curves_through_accelerate(
+    small_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from accelerate import tracking
+
+    logged: list[tuple[int, set[str]]] = []
+
+    class Fake:
+        requires_logging_directory = False
+
+        def __init__(self, run_name: str) -> None:
+            self.config: dict[str, Any] = {}
+
+        def start(self) -> None:
+            pass
+
+        def store_init_configuration(self, values: dict[str, Any]) -> None:
+            assert values["base"] == "nano"
+
+        def log(self, values: dict[str, float], step: int) -> None:
+            logged.append((step, set(values)))
+
+        def finish(self) -> None:
+            logged.append((-1, set()))
+
+    monkeypatch.setitem(tracking.LOGGER_TYPE_TO_CLASS, "wandb", Fake)
+    package = ModuleType("wandb")
+    package.__spec__ = SimpleNamespace()  # type: ignore[assignment]
+    monkeypatch.setitem(sys.modules, "wandb", package)
+    train(changed(small_config, training={"max_steps": 2, "report_to": ["wandb"]}, validation={"every_steps": 2}))
+    assert [step for step, _ in logged] == [1, 2, 2, -1]
+    assert {"train/loss", "validation/cer"} <= set().union(*(names for _, names in logged))
+    assert not RunFolder(small_config.output).tensorboard.exists()
+
+
+def test_a_tracker_that_is_not_installed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with raises_code("tracker-not-installed"):
+        make_trackers(["trackio"], RunFolder(tmp_path), {})

@@ -1,0 +1,112 @@
+"""Validation: which adapter is the best, and calibrated confidences."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dsocr.evaluation.calibration import JudgedLine, fit_calibration
+from dsocr.inference.confidence import UNCALIBRATED, TokenScore
+from dsocr.inference.decoding import Decoded
+from dsocr.inference.generation import Generation
+from dsocr.runs import RunFolder
+from dsocr.text import TextPolicy
+from dsocr.training.validation import (
+    Predictions,
+    ValidationLine,
+    ValidationResult,
+    Validator,
+    calibrate_predictions,
+    final_scores,
+    lines_table,
+)
+from tests.training.test_train import metrics
+
+
+def test_the_best_has_the_lowest_cer_then_the_fewest_loops_and_a_finite_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results: list[ValidationResult] = []
+    saved: list[int] = []
+    validator = Validator(
+        [None] * 10,  # type: ignore[list-item]
+        _NoProcessor(),  # type: ignore[arg-type]
+        Generation(),
+        every_steps=1,
+        patience=2,
+        folder=tmp_path,
+        on_result=results.append,
+    )
+    steps = [(0.5, 3, 1.0), (0.5, 1, 1.0), (0.5, 2, 1.0), (0.4, 2, 1.0), (0.1, 0, math.nan), (0.4, 2, 1.0)]
+    predictions = iter(Predictions(cer, 0, runaway, (), []) for cer, runaway, _ in steps)
+    losses = iter(loss for *_, loss in steps)
+    monkeypatch.setattr(validator, "_predict", lambda model: next(predictions))
+    monkeypatch.setattr(validator, "_loss", lambda model: next(losses))
+    monkeypatch.setattr("dsocr.training.validation.save_best", lambda folder, step, *rest: saved.append(step))
+    for step in range(1, 7):
+        assert not validator.is_out_of_patience
+        validator.validate(None, step)
+    assert [result.is_best for result in results] == [True, True, False, True, False, False]
+    assert saved == [1, 2, 4]
+    assert validator.state.best_step == 4
+    assert validator.is_out_of_patience
+    assert [result.runaway_rate for result in results] == [0.3, 0.1, 0.2, 0.2, 0.0, 0.2]
+    restored = json.loads(json.dumps(validator.state_dict()))
+    validator.load_state_dict(restored)
+    assert validator.state_dict() == restored
+
+
+class _NoProcessor:
+    """Stands for a processor that is not asked."""
+
+    resolution = None
+
+
+def test_a_table_marks_differences_and_escapes_markup() -> None:
+    image = np.zeros((3, 8, 8), dtype=np.uint8)
+    table = lines_table([ValidationLine("a", "Милая Соня", "Милая | <b>воня</b>", image)])
+    row = table.splitlines()[2]
+    assert row.count(" | ") == 3
+    assert "<b>" not in row
+    assert "&#91;" in row
+    assert len(lines_table([ValidationLine("a", "я", "я" * 5000, image)])) < 2000
+
+
+def test_metrics_have_no_images(small_run: RunFolder) -> None:
+    last = metrics(small_run.path, "validation")[-1]
+    assert "lines" not in last
+    assert last["runaway_rate"] == last["runaway"] / last["samples"]
+
+
+def reading(text: str, *, looping: bool = False) -> Decoded:
+    scores = tuple(TokenScore(place, place + 1, math.log(0.9)) for place in range(len(text)))
+    end = TokenScore(len(text), len(text), math.log(0.8))
+    return Decoded(text, len(text) + 1, looping, looping, scores if looping else (*scores, end))
+
+
+def test_calibration_is_the_same_whichever_process_read_the_lines() -> None:
+    readings, references = [reading("мир труд"), reading("май")], ["мир труп", "май"]
+    passed: list[Any] = json.loads(json.dumps([final_scores(one) for one in readings]))
+    judged = [JudgedLine.compute(one.scored, reference) for one, reference in zip(readings, references, strict=True)]
+    fitted = calibrate_predictions(
+        [(reference, *scored) for reference, scored in zip(references, passed, strict=True)], TextPolicy()
+    )
+    assert fitted == fit_calibration(judged) != UNCALIBRATED
+    assert calibrate_predictions([], TextPolicy()) == UNCALIBRATED
+    assert calibrate_predictions([("мир", "", ())], TextPolicy()).word == UNCALIBRATED.word
+
+
+def test_calibration_judges_what_the_text_policy_leaves() -> None:
+    line = ("да нет", *final_scores(reading("да  нет")))
+    plain = calibrate_predictions([line], TextPolicy(spaces="keep"))
+    tidied = calibrate_predictions([line], TextPolicy(spaces="collapse"))
+    assert tidied.character.offset > plain.character.offset, "the second space is no error"
+
+
+def test_a_loop_is_judged_as_far_as_it_is_kept() -> None:
+    text, scores = final_scores(reading("мир " + "ой " * 60, looping=True))
+    assert len(text) < 40
+    assert len(scores) <= len(text)
