@@ -141,8 +141,9 @@ def make_plan(
     measurement, fits = None, True
     if measure:
         try:
-            setup = setup or set_up(config, samples)
-            measurement = measure_training(setup, config, [length for length in lengths if length.id in kept])
+            with torch.random.fork_rng():
+                setup = setup or set_up(config, samples)
+                measurement = measure_training(setup, config, [length for length in lengths if length.id in kept])
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
