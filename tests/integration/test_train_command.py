@@ -47,14 +47,14 @@ def test_swapped_images_are_refused_before_anything_is_trained(
 ) -> None:
     arguments = write_config(tmp_path, shifted)
     assert dsocr(monkeypatch, "train", *arguments, "--dry-run", "--json") == 1
-    found = json.loads(capsys.readouterr().out)["preflight"]
-    assert "pairs" in found["refused"]
+    found = json.loads(capsys.readouterr().out)
+    assert not found["ready"]
+    assert "pairs" in found["errors"]
     assert "overfit" not in {check["name"] for check in found["checks"]}
 
     assert dsocr(monkeypatch, "train", *arguments) == 2
     error = capsys.readouterr().err
-    assert "it would not learn" in error
-    assert "show the transcription of another sample" in error
+    assert "pairs" in error
     assert not (tmp_path / "run").exists()
 
 
@@ -66,9 +66,7 @@ def test_a_sound_training_is_tried_then_trained_and_its_curves_are_drawn(
     shown = capsys.readouterr().out
     assert "checking first that it learns" in shown
     assert shown.count("step 2: validation CER") == 1
-    assert "preflight: ok, overfit: 5 samples were learnt by heart" in RunFolder(tmp_path / "run").log.read_text(
-        "utf-8"
-    )
+    assert "preflight: ok, overfit:" in RunFolder(tmp_path / "run").log.read_text("utf-8")
 
     out = tmp_path / "curves.html"
     assert dsocr(monkeypatch, "report", tmp_path / "run", "--curves", "-o", out) == 0
@@ -94,6 +92,6 @@ def test_a_refusal_says_why_and_what_to_do(
     arguments = [*write_config(tmp_path, small_dataset), "--set", "training.max_text_tokens=5"]
     assert dsocr(monkeypatch, "train", *arguments, "--dry-run") == 1
     shown = capsys.readouterr().out
-    assert "refused  dataset:" in shown
+    assert "error    dataset:" in shown
     assert "-> " in shown
     assert "would not train: dataset" in shown
