@@ -397,7 +397,8 @@ def _add_step(data: bytes, scanned: ScannedXml, step: ProcessingStep) -> list[Ed
     changed = next((child for child in metadata.children if child.name == "LastChange"), None)
     edits = []
     if changed is not None and step.date and not changed.is_empty:
-        edits.append(Edit(changed.tag_end, data.rindex(b"</", changed.tag_end, changed.end), step.date.encode()))
+        date = step.date.replace("+00:00", "Z")
+        edits.append(Edit(changed.tag_end, data.rindex(b"</", changed.tag_end, changed.end), date.encode()))
     if not scanned.namespace.endswith(("2018-07-15", "2019-07-15")):
         return edits
     values = {"type": "processingStep", "name": step.description, "value": f"{step.software} {step.version}"}
