@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,19 +27,12 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 # A part may import what stands left of it; parts between the same bars do not know each other.
 ORDER = (
     "errors | text | document | outlines | config | io | images | runs | history | html | formats | data models"
-    " | inference | evaluation | training | server workbench | doctor | console | commands | cli | __main__"
+    " | inference | evaluation | training | console | api | server | workbench | doctor | cli | __main__"
 )
 RANKS = {part: rank for rank, parts in enumerate(ORDER.split(" | ")) for part in parts.split()}
 
 # Imports against the order that are still to be turned around.
-EXCEPTIONS = {
-    ("images", "html"),
-    ("images", "data"),
-    ("images", "pages"),
-    ("formats", "data"),
-    ("io", "formats"),
-    ("io", "images"),
-}
+EXCEPTIONS = {("io", "images")}
 
 
 def part_of(module: Path) -> str:
@@ -62,12 +56,22 @@ def imported_parts(module: Path) -> Iterator[str]:
 def test_imports_point_one_way(module: Path) -> None:
     own = part_of(module)
     if own == "__init__":
-        assert list(imported_parts(module)) == []
-        return
+        return  # loads names when they are used
     assert own in RANKS, f"say in ORDER, and in docs/, where {own} stands"
     imported = set(imported_parts(module)) - {own}
     wrong = [part for part in imported if RANKS[part] >= RANKS[own] and (own, part) not in EXCEPTIONS]
     assert wrong == []
+
+
+# Names that two modules or classes still share; the set may only shrink.
+SHARED = {"app", "checkpoint", "export", "pages", "Limits", "ReadLine", "Recorder", "Store", "_Row"}
+
+
+def test_no_two_modules_and_no_two_classes_have_the_same_name() -> None:
+    names = [module.stem for module in MODULES if not module.stem.startswith("__")]
+    trees = [ast.parse(module.read_text(encoding="utf-8")) for module in MODULES]
+    names += [node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+    assert {name for name, count in Counter(names).items() if count > 1} <= SHARED
 
 
 def test_no_module_is_over_650_lines() -> None:
@@ -111,8 +115,7 @@ def python(*arguments: str, stdin: bytes = b"", **environment: str) -> str:
 
 
 def test_importing_dsocr_is_light() -> None:
-    heavy = "{'torch', 'transformers', 'pydantic', 'PIL', 'numpy'}"
-    assert python("-c", f"import dsocr, sys; print(sorted({heavy} & set(sys.modules)))") == "[]"
+    assert python("-c", "import dsocr, sys; print([name for name in sys.modules if name.startswith('dsocr.')])") == "[]"
 
 
 def test_reading_a_configuration_needs_no_torch() -> None:

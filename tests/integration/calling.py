@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from dsocr.cli import main
+from dsocr.cli import app, main
+from dsocr.errors import DsocrError
 
 
 def call(
@@ -19,3 +20,11 @@ def call(
     except SystemExit as exit_:
         code = int(exit_.code or 0)
     return code, *capsys.readouterr()
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> DsocrError:
+    """The error that `dsocr ARGUMENTS` prints before it exits with 2."""
+    monkeypatch.setattr(sys, "argv", ["dsocr", *map(str, arguments)])
+    with pytest.raises(DsocrError) as caught:
+        app()
+    return caught.value

@@ -14,36 +14,37 @@ from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 
 REFUSALS = [
-    ("transcribe run scans -o there.txt", "there.txt: is there already"),
-    ("transcribe run scans -o new.xml", "both PAGE and ALTO end in .xml"),
-    ("transcribe run scans -o new --segmenter other", "unknown segmenter 'other'"),
-    ("transcribe run scans -o new.txt --engine other", "--engine other: is no address"),
-    ("transcribe run empty -o new.txt", "no image, PDF, PAGE or ALTO file is in it"),
-    ("transcribe run there .txt -o new.txt", 'a path with spaces stands in quotes: "there .txt"'),
-    ("transcribe moved scans -o new.txt", "no base model './gone/base'"),
-    ("evaluate moved", "no base model './gone/base'"),
-    ("evaluate run --dataset empty", "empty: not a dataset folder"),
-    ("evaluate run --split validation --dataset tested", "has no validation split to score"),
-    ("evaluate moved --calibrate", "no base model './gone/base'"),
-    ("evaluate run --calibrate --dataset tested", "has no validation split to score"),
-    ("suggest run data -o there.txt", "there.txt: a file of this name is in the way"),
-    ("suggest run data -o queue", "no line waits for a transcription"),
-    ("suggest moved scans -o queue", "no base model './gone/base'"),
-    ("serve moved", "no base model './gone/base'"),
-    ("workbench scans --run moved --no-show", "no base model './gone/base'"),
-    ("export run --merged scans", "is not empty and not an earlier export"),
-    ("export run --adapter run/adapter/inside", "which the export is made from"),
-    ("export moved --merged new", "no base model './gone/base'"),
-    ("demo -o there.txt", "there.txt: is a file, and a run needs a folder\n  hint: name another folder with -o"),
-    ("demo -o scans", "scans: is not empty and not a run folder"),
-    ("train config.yaml --set base=./gone/base", "no base model './gone/base'"),
-    ("train config.yaml --set input.resolution=gundam", "this base has no resolution 'gundam'"),
-    ("train config.yaml --set guard.dataset=empty", "empty: guard.dataset: not a dataset folder"),
-    ("train config.yaml --dry-run --set input.prompt=read", "'read' is not the name of a prompt"),
-    ("train config.yaml --dry-run --set dataset=nowhere", "nowhere: not a dataset folder: it is not there"),
-    ("train config.yaml --dry-run --set base=./gone/base", "no base model './gone/base'"),
-    ("forecast config.yaml --set dataset=tested", "has no validation split to score"),
+    ("transcribe run scans -o there.txt", "DataError", "there.txt"),
+    ("transcribe run scans -o new.xml", "output-ambiguous", "new.xml"),
+    ("transcribe run scans -o new --segmenter other", "segmenter-unknown", None),
+    ("transcribe run scans -o new.txt --engine other", "engine-address", None),
+    ("transcribe run empty -o new.txt", "input-empty", "empty"),
+    ("transcribe run there .txt -o new.txt", "input-missing", "there"),
+    ("transcribe moved scans -o new.txt", "base-not-found", None),
+    ("evaluate moved", "base-not-found", None),
+    ("evaluate run --dataset empty", "not-a-dataset", "empty"),
+    ("evaluate run --split validation --dataset tested", "split-missing", "tested"),
+    ("evaluate moved --calibrate", "base-not-found", None),
+    ("evaluate run --calibrate --dataset tested", "split-missing", "tested"),
+    ("suggest run data -o there.txt", "output-is-file", "there.txt"),
+    ("suggest run data -o queue", "DataError", "data"),
+    ("suggest moved scans -o queue", "base-not-found", None),
+    ("serve moved", "base-not-found", None),
+    ("workbench scans --run moved --no-show", "base-not-found", None),
+    ("export run --merged scans", "target-occupied", "scans"),
+    ("export run --adapter run/adapter/inside", "target-overlaps-source", "run/adapter/inside"),
+    ("export moved --merged new", "base-not-found", None),
+    ("demo -o there.txt", "RunError", "there.txt"),
+    ("demo -o scans", "RunError", "scans"),
+    ("train config.yaml --set base=./gone/base", "base-not-found", None),
+    ("train config.yaml --set input.resolution=gundam", "resolution-unknown", None),
+    ("train config.yaml --set guard.dataset=empty", "not-a-dataset", "empty"),
+    ("train config.yaml --dry-run --set input.prompt=read", "prompt-unknown", None),
+    ("train config.yaml --dry-run --set dataset=nowhere", "not-a-dataset", "nowhere"),
+    ("train config.yaml --dry-run --set base=./gone/base", "base-not-found", None),
+    ("forecast config.yaml --set dataset=tested", "split-missing", "tested"),
 ]
+"""Commands, the code of the error (its class where it has none) and its place."""
 
 
 @pytest.fixture
@@ -74,14 +75,15 @@ def make_run(path: Path, *, dataset: str = "data", base: str = "nano") -> None:
 
 
 def test_what_is_wrong_with_a_command_is_said_before_torch_is_loaded(place: Path) -> None:
-    said = refused_without_torch([command for command, _ in REFUSALS], place)
-    assert [sentence for _, sentence in REFUSALS if sentence not in said] == []
-    assert said.count("error: ") == len(REFUSALS)
+    found = refused_without_torch([command for command, *_ in REFUSALS], place)
+    for (command, kind, where), error in zip(REFUSALS, found, strict=True):
+        assert kind in (error["code"], error["type"]), (command, error)
+        assert error["where"] == where, command
 
 
 def test_a_dataset_is_checked_and_previewed_without_torch(place: Path) -> None:
     commands = ["check config.yaml --workers 1", "preview config.yaml --as-model -o sheet.html"]
-    said = called(commands, place, code=0, unloaded={"torch"}).stdout
+    said = called(commands, place, unloaded={"torch"})
     assert "data: 0 errors" in said
     assert (place / "sheet.html").is_file()
 
@@ -118,19 +120,20 @@ def test_what_is_not_there_is_told_without_waiting_for_torch(tmp_path: Path) -> 
         "serve nowhere",
         "serve run nowhere",
     ]
-    assert refused_without_torch(commands, tmp_path).count("error: nowhere") == len(commands)
+    assert {error["where"] for error in refused_without_torch(commands, tmp_path)} == {"nowhere", "nowhere.yaml"}
     assert not (tmp_path / "new").exists()
 
 
 def test_a_finished_run_is_not_trained_again_and_torch_is_not_waited_for(tmp_path: Path) -> None:
     make_run(tmp_path / "run")
-    assert "error: run: holds a finished run" in refused_without_torch(["train run/config.yaml"], tmp_path)
+    (error,) = refused_without_torch(["train run/config.yaml"], tmp_path)
+    assert (error["type"], error["where"]) == ("RunError", "run")
 
 
 def test_the_demo_replaces_no_run_of_somebody_s_own(tmp_path: Path) -> None:
     make_run(tmp_path / "run")
-    said = refused_without_torch(["demo -o run"], tmp_path)
-    assert "error: run: holds a run other than the demo's" in said
+    (error,) = refused_without_torch(["demo -o run"], tmp_path)
+    assert error["code"] == "run-other"
     assert (tmp_path / "run" / "adapter").is_dir()
 
 
@@ -138,34 +141,37 @@ def test_a_port_that_is_taken_is_told_before_anything_is_loaded(tmp_path: Path) 
     make_run(tmp_path / "run")
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        said = refused_without_torch([f"serve run --port {port}"], tmp_path)
-    assert f"cannot listen on 127.0.0.1:{port}" in said
+        (error,) = refused_without_torch([f"serve run --port {port}"], tmp_path)
+    assert error["code"] == "port-unavailable"
 
 
-def refused_without_torch(commands: list[str], folder: Path) -> str:
-    """What these commands say when they are given in the folder; each must exit with 2 and load nothing slow."""
-    done = called(commands, folder, code=2, unloaded={"torch", "transformers", "nicegui", "fastapi"})
-    assert done.stdout == ""
-    return done.stderr
+def refused_without_torch(commands: list[str], folder: Path) -> list[dict[str, str]]:
+    """Code, type and place of the error of each command, given in the folder; none may load anything slow."""
+    out = called(commands, folder, fails=True, unloaded={"torch", "transformers", "nicegui", "fastapi"})
+    return [json.loads(line) for line in out.splitlines()]
 
 
-def called(commands: list[str], folder: Path, *, code: int, unloaded: set[str]) -> subprocess.CompletedProcess[str]:
+def called(commands: list[str], folder: Path, *, unloaded: set[str], fails: bool = False) -> str:
     """What these commands print, called one after the other in a new process, in the folder.
 
-    Each must exit with `code`, and load none of the packages `unloaded`.
+    Each must succeed, or fail with an error of ours, which is printed as JSON; none may load a package of `unloaded`.
     """
-    script = f"""import sys
-from dsocr.cli import main
+    script = f"""import json, sys
+from dsocr.cli import app
+from dsocr.errors import DsocrError
 for command in {commands}:
     sys.argv = ['dsocr', *command.split()]
-    ended = 0
-    try: main()
-    except SystemExit as exit_: ended = exit_.code or 0
-    assert ended == {code}, command
+    ended = None
+    try: app()
+    except SystemExit as exit_: ended = exit_.code
+    except DsocrError as error:
+        ended = 'error'
+        print(json.dumps({{'code': error.code, 'type': type(error).__name__, 'where': error.where}}))
+    assert (ended == 'error' if {fails} else not ended), (command, ended)
     assert not {unloaded} & set(sys.modules), command
 """
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=False, cwd=folder
     )
     assert done.returncode == 0, done.stderr
-    return done
+    return done.stdout
