@@ -21,7 +21,7 @@ from dsocr.data.check import check_for_base
 from dsocr.data.dataset import Dataset
 from dsocr.data.fix import fix_dataset
 from dsocr.evaluation.report.report import write_report
-from dsocr.inference.suggest import next_lines
+from dsocr.inference.suggest import suggest
 from dsocr.training.forecast import forecast
 
 ROOT = Path(__file__).parents[1]
@@ -46,7 +46,7 @@ BEHIND: dict[str, tuple[Callable[..., Any], ...]] = {
     "report": (write_report, dsocr.Run.report),
     "compare": (dsocr.compare,),
     "transcribe": (dsocr.transcribe, dsocr.Reader.transcribe),
-    "suggest": (next_lines,),
+    "suggest": (suggest,),
     "export": (dsocr.export, dsocr.Run.export),
 }
 """The functions behind each command; the other commands have none with options of their own."""

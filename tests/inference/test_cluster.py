@@ -75,15 +75,15 @@ def pages(run: RunFolder, tmp_path: Path) -> list[InputPage]:
 
 def answered(pages: list[InputPage], reader: ImageReader, **settings: Any) -> Rows:
     """What comes of the pages in an actor, as the one who asked it gets to know."""
-    told = ActorSettings(OPENING, lambda: reader, False, ".", Attempts().start, Attempts().finish)
-    (answer,) = Actor([[], pages], replace(told, **settings))({"group": [1]})["answer"]
+    observed = ActorSettings(OPENING, lambda: reader, False, ".", Attempts().start, Attempts().finish)
+    (answer,) = Actor([[], pages], replace(observed, **settings))({"group": [1]})["answer"]
     return rows_of(json.loads(answer))
 
 
 def test_an_actor_answers_what_reading_here_does(pages: list[InputPage]) -> None:
     (here,) = read_locally([pages], OPENING, Hashes, strict=False)
     assert json.dumps(answered(pages, Hashes())) == json.dumps(here)
-    assert sum("refused" in row for _, _, row in here) == 1
+    assert sum("failed" in row for _, _, row in here) == 1
 
 
 def test_an_actor_loads_its_model_once(pages: list[InputPage]) -> None:
@@ -105,9 +105,9 @@ def test_what_a_user_can_repair_arrives_as_it_was(pages: list[InputPage]) -> Non
     with pytest.raises(DataError) as caught:
         answered(pages, Hashes(), strict=True)
     assert caught.value.where == "p05.png"
-    with pytest.raises(RunError, match=r"^here: no$") as told:
+    with pytest.raises(RunError, match=r"^here: no$") as observed:
         answered(pages, Raises(RunError("no", where="here", hint="do this")))
-    assert told.value.hint == "do this"
+    assert observed.value.hint == "do this"
 
 
 def test_the_end_of_memory_is_known_for_one(pages: list[InputPage]) -> None:
@@ -194,7 +194,7 @@ def test_more_actors_than_processors_are_refused() -> None:
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
-    """Ray on two processors; beginning it takes seconds, so all tests share it."""
+    """Ray on two processors; starting it takes seconds, so all tests share it."""
     pytest.importorskip("ray", reason='Ray is not installed: pip install "dsocr-hw[ray]"')
     Cluster()
     import ray
@@ -212,13 +212,13 @@ def read(run: RunFolder, out: str, reader: ImageReader, **options: Any) -> Trans
 @pytest.mark.usefixtures("ray")
 @pytest.mark.filterwarnings("ignore")
 def test_a_cluster_writes_the_same_bytes(run: RunFolder, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
-    report = read(run, "out", Hashes(), engine=Cluster(2), progress=lambda *now: told.append(now))
+    observed: list[tuple[int, int]] = []
+    report = read(run, "out", Hashes(), engine=Cluster(2), progress=lambda *now: observed.append(now))
     calm = read(run, "calm", Hashes())
     assert files(tmp_path / "out") == files(tmp_path / "calm")
     assert replace(report, out=calm.out) == calm
-    assert sorted(told) == told
-    assert told[-1] == (PAGES, PAGES)
+    assert sorted(observed) == observed
+    assert observed[-1] == (PAGES, PAGES)
 
 
 @pytest.mark.usefixtures("ray")
@@ -238,7 +238,7 @@ def test_pages_that_kill_every_actor_end_the_job_which_goes_on_without_a_cluster
     with pytest.raises(RunError, match=r"p04.png, p05.png, p06.png and 1 more: 3 processes died"):
         read(run, "out", Dies(tmp_path / "deaths", 9), engine=Cluster(1))
     report = read(run, "out", Hashes())
-    assert report.known >= 4
+    assert report.resumed >= 4
     read(run, "calm", Hashes())
     assert files(tmp_path / "out") == files(tmp_path / "calm")
 

@@ -28,7 +28,7 @@ def scored(text: str, *tokens: tuple[int, int, float]) -> ScoredText:
     return ScoredText(text, tuple(TokenScore(start, end, math.log(share)) for start, end, share in tokens))
 
 
-def test_a_letter_is_as_sure_as_all_tokens_it_is_made_of() -> None:
+def test_a_letter_is_as_sure_as_all_tokens_it_is_consists_of() -> None:
     text = scored("ёж", (0, 1, 0.8), (0, 1, 0.5), (1, 2, 0.9), (2, 2, 0.1))
     assert character_confidences(text) == pytest.approx([0.4, 0.9])
 
@@ -113,10 +113,10 @@ def test_the_most_doubtful_come_first_and_flagged_ones_before_them(tmp_path: Pat
         {"id": "unknown", "text": "да", "confidence": None, "flags": [], "words": []},
     ]
     assert len(write_review(rows, tmp_path / "review.txt")) == 1 + 5
-    told = (tmp_path / "review.txt").read_text(encoding="utf-8").splitlines()
-    assert [line.split("\t")[2] for line in told] == ["empty", "looping", "unknown", "doubtful", "sure"]
-    assert told[0] == "\tempty\tempty\t"
-    assert told[3] == "0.400\t\tdoubtful\tда"
+    seen = (tmp_path / "review.txt").read_text(encoding="utf-8").splitlines()
+    assert [line.split("\t")[2] for line in seen] == ["empty", "looping", "unknown", "doubtful", "sure"]
+    assert seen[0] == "\tempty\tempty\t"
+    assert seen[3] == "0.400\t\tdoubtful\tда"
 
 
 def test_doubtful_words_are_marked_where_they_stand() -> None:

@@ -111,8 +111,8 @@ def test_the_guard_forbids_what_vllm_forbids(
     prompt = [3, 3, 3, 3]
     ids = torch.tensor([[*prompt, *row[:written]] for row in rows])
     scores = torch.zeros(len(rows), 4)
-    told = NoRepeatNgram(size, window, prompt=len(prompt), spared=sorted(spared))(ids, scores)
-    found = [{token for token in range(4) if row[token] == -torch.inf} for row in told]
+    seen = NoRepeatNgram(size, window, prompt=len(prompt), spared=sorted(spared))(ids, scores)
+    found = [{token for token in range(4) if row[token] == -torch.inf} for row in seen]
     assert found == [forbidden_by_vllm(row[:written], size, window, spared) for row in rows]
     assert not scores.any(), "the scores that were given stay as they were"
 

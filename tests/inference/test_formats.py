@@ -58,10 +58,10 @@ def test_markup_is_valid_and_tells_confidence_and_step(name: str, schema: str, t
     OUTPUT_FORMATS[name].write_pages([read_page(tmp_path)], tmp_path / "out.xml", STEP)
     root = etree.parse(tmp_path / "out.xml")
     etree.XMLSchema(etree.parse(SCHEMAS / schema)).assertValid(root)
-    told = (tmp_path / "out.xml").read_text(encoding="utf-8")
+    seen = (tmp_path / "out.xml").read_text(encoding="utf-8")
     assert [line.text for line in parse_xml_page(tmp_path / "out.xml").lines] == TEXTS
-    assert ('WC="0.8750"' if name == "alto" else 'conf="0.8750"') in told
-    assert "run mine; unit line" in told
+    assert ('WC="0.8750"' if name == "alto" else 'conf="0.8750"') in seen
+    assert "run mine; unit line" in seen
 
 
 def test_alto_tells_how_sure_each_word_and_character_is(tmp_path: Path) -> None:
@@ -174,8 +174,8 @@ def test_hocr_tells_how_sure_each_word_is(tmp_path: Path) -> None:
     words = [{"text": "Ёжик", "start": 0, "end": 4, "confidence": 0.25}, {"text": "—", "start": 9, "confidence": 1.0}]
     line = replace(page.lines[0], prediction={"confidence": 0.875, "words": words})
     OUTPUT_FORMATS["hocr"].write_pages([replace(page, lines=(line,))], tmp_path / "out.hocr", STEP)
-    told = (tmp_path / "out.hocr").read_text(encoding="utf-8")
-    assert re.findall(r"x_wconf (\d+)", told) == ["25", "88", "100", "88"]
+    seen = (tmp_path / "out.hocr").read_text(encoding="utf-8")
+    assert re.findall(r"x_wconf (\d+)", seen) == ["25", "88", "100", "88"]
 
 
 def test_tei_is_well_formed_and_points_at_its_zones(tmp_path: Path) -> None:
@@ -191,8 +191,8 @@ def test_tei_is_well_formed_and_points_at_its_zones(tmp_path: Path) -> None:
 def test_running_text_has_regions_and_pages(tmp_path: Path) -> None:
     page = read_page(tmp_path)
     OUTPUT_FORMATS["text"].write_pages([page, page], tmp_path / "out.txt", STEP)
-    told = "\n".join(TEXTS[:2]) + "\n\n" + TEXTS[2] + "\n"
-    assert (tmp_path / "out.txt").read_text(encoding="utf-8") == f"{told}\f{told}"
+    seen = "\n".join(TEXTS[:2]) + "\n\n" + TEXTS[2] + "\n"
+    assert (tmp_path / "out.txt").read_text(encoding="utf-8") == f"{seen}\f{seen}"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from PIL import Image
 
 from dsocr.data.prepare import prepare
 from dsocr.document import Split
-from dsocr.errors import DataError
 from dsocr.formats.image_finder import ImageFinder
 from dsocr.images import open_image
 from dsocr.inference import inputs as finding
@@ -17,6 +16,7 @@ from dsocr.inference.transcribe import transcribe
 from dsocr.runs import RunFolder
 from tests.data.making import alto, alto_line, page_line, page_xml, write
 from tests.data.making_pdf import image_object, scan, write_pdf
+from tests.errors import raises_code
 from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of, text_of
 
 
@@ -56,7 +56,7 @@ def test_drawn_lines_are_filled_and_texts_that_are_there_stay(run: RunFolder, tm
     raw = alto_page(tmp_path / "in", "w1", ["", "уже есть", ""]).read_bytes()
     report = transcribe(run, [tmp_path / "in"], tmp_path / "out", reader=Hashes())
     filled = (tmp_path / "out" / "w1.xml").read_bytes()
-    assert (report.images, report.lines, report.kept, report.refused) == (1, 3, 1, [])
+    assert (report.images, report.lines, report.kept, report.failed) == (1, 3, 1, [])
     assert filled.count("слово".encode()) == 2
     assert '<String CONTENT="уже есть"/>'.encode() in filled
     assert len(filled) > len(raw)
@@ -90,7 +90,7 @@ def test_every_page_of_a_tiff_is_read_and_every_image_that_cannot_be_opened_is_n
         (place / name).unlink()
     write(place / "phone.heic", "")
     report = transcribe(run, [place], tmp_path / "out", formats=["page"], unit="page", reader=Hashes())
-    assert (report.images, [line.partition(":")[0] for line in report.refused]) == (3, ["phone.heic"])
+    assert (report.images, [line.partition(":")[0] for line in report.failed]) == (3, ["phone.heic"])
     names = sorted(path.name for path in (tmp_path / "out").rglob("*.*") if path.suffix in {".xml", ".png"})
     assert names == ["book_0001.png", "book_0001.xml", "book_0002.png", "book_0002.xml", "one.xml"]
 
@@ -142,12 +142,11 @@ def test_every_bad_input_is_one_sentence_and_the_rest_is_read(run: RunFolder, tm
     draw_page(place / "far.png")
     write(place / "far.xml", alto(outside, image="far.png", size=(600, 800)))
     report = transcribe(run, [place], tmp_path / "texts.jsonl", reader=Hashes())
-    told = {sentence.split(":")[0].split("#")[0]: sentence for sentence in report.refused}
-    assert sorted(told) == ["broken.png", "cut.xml", "far.xml", "huge.png", "lost.xml", "void.pdf"]
-    assert "no image 'nowhere.png'" in told["lost.xml"]
-    assert "too large" in told["huge.png"]
-    assert "outside the image" in told["far.xml"]
-    assert all("\n" not in sentence for sentence in report.refused)
+    failed = {message.split(":")[0].split("#")[0]: message for message in report.failed}
+    assert sorted(failed) == ["broken.png", "cut.xml", "far.xml", "huge.png", "lost.xml", "void.pdf"]
+    assert "no image 'nowhere.png'" in failed["lost.xml"]
+    assert "outside the image" in failed["far.xml"]
+    assert all("\n" not in sentence for sentence in report.failed)
     assert "good.xml#l0" in [row["id"] for row in rows_of(tmp_path / "texts.jsonl")]
 
 
@@ -165,7 +164,7 @@ def test_an_answer_with_as_many_lines_as_are_drawn_fills_them(unit: str, tmp_pat
 
 def test_a_folder_that_somebody_else_filled_is_left_alone(run: RunFolder, tmp_path: Path) -> None:
     alto_page(tmp_path / "in", "w1", [""])
-    with pytest.raises(DataError, match="no transcription made"):
+    with raises_code("output-occupied"):
         transcribe(run, [tmp_path / "in"], tmp_path / "in", overwrite=True, reader=Hashes())
     for _ in range(2):
         transcribe(run, [tmp_path / "in"], tmp_path / "out", overwrite=True, reader=Hashes())

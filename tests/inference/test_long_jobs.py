@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dsocr.errors import DataError, DsocrError
+from dsocr.errors import DsocrError
 from dsocr.inference import pages as work
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.transcribe import transcribe
 from dsocr.runs import RunFolder
+from tests.errors import raises_code
 from tests.inference.reading_pages import Hashes, draw_job, draw_page, files, rows_of
 
 PAGES = 13
@@ -50,13 +51,13 @@ def test_a_broken_job_goes_on_and_leaves_what_an_undisturbed_one_does(
     assert not (tmp_path / "out").exists()
     report = transcribe(run, [tmp_path / "in"], tmp_path / "out", formats=formats, reader=rest)
     assert files(tmp_path / "out") == files(tmp_path / "calm")
-    assert report.refused == calm.refused
-    assert len(report.refused) == 1
+    assert report.failed == calm.failed
+    assert len(report.failed) == 1
     # Of what was in hand when it fell at most four pages are read again, and nothing is left out.
     read = Counter([*falling.read_ids, *rest.read_ids])
     assert set(read) == set(whole.read_ids)
     assert len({name.split("#")[0] for name, times in read.items() if times > 1}) <= 4
-    assert report.known == len({name.split("#")[0] for name in whole.read_ids}) + 1 - len(
+    assert report.resumed == len({name.split("#")[0] for name in whole.read_ids}) + 1 - len(
         {name.split("#")[0] for name in rest.read_ids} | ({"p05.png"} if after < 9 else set())
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["calm", "in", "out", "run"]
@@ -77,7 +78,7 @@ def test_what_was_written_but_not_yet_in_its_place_is_put_there(
         transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", overwrite=True, reader=Hashes())
     assert not (tmp_path / "out.txt").exists()
     monkeypatch.undo()
-    with pytest.raises(DataError, match="there already"):
+    with raises_code("output-exists"):
         transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Hashes())
     assert (tmp_path / "out.txt").read_bytes() == first
 
@@ -86,7 +87,7 @@ def test_another_job_does_not_go_on_with_what_was_read(run: RunFolder, tmp_path:
     with pytest.raises(KeyboardInterrupt):
         transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Falling(20))
     report = transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", unit="page", reader=Hashes())
-    assert report.known == 0
+    assert report.resumed == 0
 
 
 def test_a_page_that_changed_meanwhile_is_read_again(run: RunFolder, tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_a_page_that_changed_meanwhile_is_read_again(run: RunFolder, tmp_path: P
         transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Falling(20))
     draw_page(tmp_path / "in" / "p05.png", lines=2)
     report = transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Hashes())
-    assert (report.refused, report.images) == ([], PAGES)
+    assert (report.failed, report.images) == ([], PAGES)
 
 
 def test_shards_share_the_pages_out(run: RunFolder, tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ def test_shards_share_the_pages_out(run: RunFolder, tmp_path: Path) -> None:
         shares.append({str(row["id"]) for row in rows_of(out)})
     assert set.union(*shares) == {str(row["id"]) for row in rows_of(tmp_path / "all.jsonl")}
     assert sum(map(len, shares)) == len(set.union(*shares))
-    with pytest.raises(DataError, match="share of the pages is empty"):
+    with raises_code("shard-empty"):
         transcribe(run, [tmp_path / "in"], tmp_path / "none.txt", shard=(90, 99), reader=Hashes())
 
 
@@ -129,13 +130,13 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing_that_was_read(
         with pytest.raises(DsocrError, match="full"):
             transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Hashes())
     report = transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Hashes())
-    assert report.known == PAGES
+    assert report.resumed == PAGES
 
 
 def test_pages_at_work_are_told(run: RunFolder, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
-    transcribe(run, [tmp_path / "in"], tmp_path / "o.txt", reader=Hashes(), progress=lambda *now: told.append(now))
-    assert told == [(4, 13), (8, 13), (12, 13), (13, 13)]
+    seen: list[tuple[int, int]] = []
+    transcribe(run, [tmp_path / "in"], tmp_path / "o.txt", reader=Hashes(), progress=lambda *now: seen.append(now))
+    assert seen == [(4, 13), (8, 13), (12, 13), (13, 13)]
 
 
 def test_what_was_all_read_is_written_without_loading_the_model(
@@ -149,4 +150,4 @@ def test_what_was_all_read_is_written_without_loading_the_model(
         with pytest.raises(KeyboardInterrupt):
             transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Hashes())
     # The run has no weights: to load them would fail.
-    assert transcribe(run, [tmp_path / "in"], tmp_path / "out.txt").known == PAGES
+    assert transcribe(run, [tmp_path / "in"], tmp_path / "out.txt").resumed == PAGES

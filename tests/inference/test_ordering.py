@@ -16,14 +16,14 @@ def read(things: list[int], most: int, heaviest: int) -> tuple[list[tuple[int, s
         shown.append(list(window))
         return [f"read {thing}" for thing in shown[-1]]
 
-    told = map_by_length(things, answers, length=float, weight=lambda thing: thing, max_items=most, max_weight=heaviest)
-    return list(told), shown
+    seen = map_by_length(things, answers, length=float, weight=lambda thing: thing, max_items=most, max_weight=heaviest)
+    return list(seen), shown
 
 
 @given(st.lists(st.integers(0, 50)), st.integers(1, 6), st.integers(1, 100))
 def test_answers_come_in_the_order_of_the_things(things: list[int], most: int, heaviest: int) -> None:
-    told, shown = read(things, most, heaviest)
-    assert told == [(thing, f"read {thing}") for thing in things]
+    seen, shown = read(things, most, heaviest)
+    assert seen == [(thing, f"read {thing}") for thing in things]
     assert all(window == sorted(window, reverse=True) for window in shown)
     assert all(len(window) <= most for window in shown)
     assert all(sum(window) - min(window) < heaviest + 50 for window in shown)
@@ -37,8 +37,8 @@ def test_no_more_is_opened_ahead_than_may_be_held() -> None:
             opened.append(thing)
             yield thing
 
-    told = map_by_length(things(), list, length=float, weight=lambda thing: 10, max_items=64, max_weight=40)
-    assert next(iter(told)) == (0, 0)
+    seen = map_by_length(things(), list, length=float, weight=lambda thing: 10, max_items=64, max_weight=40)
+    assert next(iter(seen)) == (0, 0)
     assert opened == [0, 1, 2, 3]
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.inference.suggest import Candidate, Known, choose
+from dsocr.inference.suggest import Candidate, TrainingContent, choose
 
-KNOWN = Known.of([("anna", "аби" * 20)] * 3)
+KNOWN = TrainingContent.of([("anna", "аби" * 20)] * 3)
 
 
 def line(name: str, confidence: float | None = 0.9, text: str = "аби", **facts: str | None) -> Candidate:
@@ -39,18 +39,18 @@ def test_lines_of_one_page_do_not_come_all_together() -> None:
 
 def test_a_rare_character_and_a_new_writer_count_for_less_once_they_are_taken() -> None:
     lines = [line(f"rare{number}", 0.9, text="ъ") for number in range(4)]
-    worths = [choice.worth for choice in choose(lines, KNOWN, 4)]
+    worths = [choice.value for choice in choose(lines, KNOWN, 4)]
     assert worths == sorted(worths, reverse=True)
     assert worths[3] < worths[0] - 0.2
     new = [line(f"new{number}", 0.9, writer="new") for number in range(4)]
-    assert choose(new, KNOWN, 4)[3].worth < choose(new, KNOWN, 4)[0].worth - 0.2
+    assert choose(new, KNOWN, 4)[3].value < choose(new, KNOWN, 4)[0].value - 0.2
 
 
 def test_the_reason_is_said_in_words() -> None:
     chosen = choose([line("a", 0.62, text="аъ №", writer="new"), line("b", None, text="")], KNOWN, 2)
     assert {choice.candidate.id: choice.reason for choice in chosen} == {
         "a": "62% of its text is likely right; a new writer; rare in training: ъ №",
-        "b": "nothing was read",
+        "b": "read as empty",
     }
 
 
@@ -69,7 +69,7 @@ def test_as_many_as_asked_each_once_and_always_the_same(candidates: list[Candida
     chosen = choose(candidates, KNOWN, count)
     assert len(chosen) == min(count, len(candidates))
     assert chosen == choose(candidates, KNOWN, count)
-    worths = [choice.worth for choice in chosen]
+    worths = [choice.value for choice in chosen]
     assert worths == sorted(worths, reverse=True)
     assert chosen == choose(candidates, KNOWN, 99)[:count]
 

@@ -21,6 +21,7 @@ from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
+from tests.errors import raises_code
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +50,13 @@ def scans(tmp_path: Path) -> Path:
 
 
 def test_every_image_of_a_folder_is_read_in_order(run: RunFolder, scans: Path, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
-    report = transcribe(run, [scans], tmp_path / "texts.jsonl", progress=lambda done, total: told.append((done, total)))
+    seen: list[tuple[int, int]] = []
+    report = transcribe(run, [scans], tmp_path / "texts.jsonl", progress=lambda done, total: seen.append((done, total)))
     rows = [json.loads(line) for line in report.out.read_text(encoding="utf-8").splitlines()]
     assert [row["id"] for row in rows] == ["a.png", "b.png", "box/письмо.png"]
     assert rows[0].keys() == {"id", "text", "confidence", "flags", "words", "tokens", "truncated"}
     assert report.images == 3
-    assert told[-1] == (3, 3)
+    assert seen[-1] == (3, 3)
 
 
 def test_the_doubtful_lines_are_listed_and_characters_told_where_they_are_asked_for(
@@ -70,31 +71,31 @@ def test_the_doubtful_lines_are_listed_and_characters_told_where_they_are_asked_
     assert sorted(cells[2] for cells in listed) == ["a.png", "b.png", "box/письмо.png"]
     unflagged = [float(cells[0]) for cells in listed if not cells[1]]
     assert unflagged == sorted(unflagged)
-    with pytest.raises(DataError, match="is there already"):
+    with raises_code("output-exists"):
         transcribe(run, [scans], tmp_path / "others.txt", review=review)
 
 
-def test_checking_is_foretold_where_the_confidences_were_fitted(run: RunFolder, scans: Path, tmp_path: Path) -> None:
-    assert transcribe(run, [scans], tmp_path / "plain.txt", review=tmp_path / "plain_review.txt").foretold is None
+def test_checking_is_estimated_where_the_confidences_were_fitted(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+    assert transcribe(run, [scans], tmp_path / "plain.txt", review=tmp_path / "plain_review.txt").estimated_cer is None
     fitted = RunFolder(tmp_path / "run")
     shutil.copytree(run.path, fitted.path)
     Calibration(Scale(1.0, 0.0), Scale(1.0, 0.0), Scale(1.0, -0.5), lines=60).save(fitted.adapter)
-    assert transcribe(fitted, [scans], tmp_path / "unlisted.jsonl").foretold is None
+    assert transcribe(fitted, [scans], tmp_path / "unlisted.jsonl").estimated_cer is None
     review = tmp_path / "review.txt"
-    told = transcribe(fitted, [scans], tmp_path / "texts.jsonl", review=review).foretold
+    seen = transcribe(fitted, [scans], tmp_path / "texts.jsonl", review=review).estimated_cer
     rows = [json.loads(line) for line in (tmp_path / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
     errors = sum((1 - row["confidence"]) * len(row["text"]) for row in rows)
-    assert told is not None
-    assert told.cer == pytest.approx(errors / sum(len(row["text"]) for row in rows), abs=1e-3)
-    assert (told.check, told.rest) == (1, 0), "the three lines are alike, so none is more doubtful"
+    assert seen is not None
+    assert seen.cer == pytest.approx(errors / sum(len(row["text"]) for row in rows), abs=1e-3)
+    assert (seen.check, seen.rest) == (1, 0), "the three lines are alike, so none is more doubtful"
 
 
 def test_a_bad_image_is_counted_and_named_or_fatal(run: RunFolder, scans: Path, tmp_path: Path) -> None:
     (scans / "broken.png").write_bytes(b"\x89PNG")
     report = transcribe(run, [scans], tmp_path / "texts.txt")
     assert report.images == 3
-    assert len(report.refused) == 1
-    assert "broken.png" in report.refused[0]
+    assert len(report.failed) == 1
+    assert "broken.png" in report.failed[0]
     with pytest.raises(DataError, match=r"broken\.png"):
         transcribe(run, [scans], tmp_path / "strict.txt", strict=True)
     assert not (tmp_path / "strict.txt").exists()
@@ -110,7 +111,7 @@ def test_text_output_has_a_line_an_image(run: RunFolder, scans: Path, tmp_path: 
 def test_what_is_there_is_not_overwritten_unasked(run: RunFolder, scans: Path, tmp_path: Path) -> None:
     out = tmp_path / "texts.txt"
     out.write_text("mine", encoding="utf-8")
-    with pytest.raises(DataError, match="is there already"):
+    with raises_code("output-exists"):
         transcribe(run, [scans], out)
     transcribe(run, [scans / "a.png"], out, overwrite=True)
     assert out.read_text(encoding="utf-8") != "mine"

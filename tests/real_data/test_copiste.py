@@ -98,7 +98,7 @@ def test_alto_without_texts_comes_back_with_them_and_otherwise_to_the_byte(tmp_p
         image = COPISTE / "jpg" / f"{file.stem}.jpg"
         (source / image.name).write_bytes(image.read_bytes())
     report = transcribe(fake_run(tmp_path / "run"), [source], out, reader=Hashes())
-    assert (report.images, report.refused, report.empty) == (6, [], 0)
+    assert (report.images, report.failed, report.empty) == (6, [], 0)
     for file in sorted(source.glob("*.xml")):
         filled = (out / file.name).read_bytes()
         assert filled.count("слово".encode()) == filled.count(b"<TextLine ")

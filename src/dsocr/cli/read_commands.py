@@ -113,24 +113,24 @@ def transcribe(
     if json:
         print_json(printer, {**asdict(report), "out": str(report.out)})
         return
-    for failure in report.refused[:_LISTED]:
+    for failure in report.failed[:_LISTED]:
         printer.complain(f"cannot read {failure}")
-    if len(report.refused) > _LISTED:
-        printer.complain(f"cannot read {len(report.refused) - _LISTED} more (--json lists all)")
+    if len(report.failed) > _LISTED:
+        printer.complain(f"cannot read {len(report.failed) - _LISTED} more (--json lists all)")
     printer.message(
-        f"{report.images} images transcribed, with {report.lines} lines; {len(report.refused)} could not be read; "
+        f"{report.images} images transcribed, with {report.lines} lines; {len(report.failed)} could not be read; "
         f"{report.empty} empty, {report.truncated} truncated, {report.looping} looping"
     )
-    if report.known:
-        printer.message(f"{report.known} images had been transcribed before the interruption")
+    if report.resumed:
+        printer.message(f"{report.resumed} images had been transcribed before the interruption")
     if report.kept:
         printer.message(f"{report.kept} lines kept the text they had (--replace transcribes them again)")
     if report.unmatched:
         printer.message(f"{report.unmatched} regions came back with another number of lines than they have")
     if review is not None:
         printer.message(f"least certain lines first: {review}")
-    if report.foretold is not None:
-        estimate = report.foretold
+    if report.estimated_cer is not None:
+        estimate = report.estimated_cer
         printer.message(
             f"estimated CER: {estimate.cer:.1%}; after checking the first {estimate.check:.0%} of that list, "
             f"{estimate.rest:.1%} on the rest (new writers are read worse than estimated)"
@@ -180,13 +180,13 @@ def suggest(
     """Suggest which lines to transcribe by hand next. Uncertain lines, new writers and rare characters come first."""
     import json as json_
 
-    from dsocr.inference.suggest import LIST, SHEET, TABLE, next_lines
+    from dsocr.inference.suggest import LIST, SHEET, TABLE, suggest
     from dsocr.runs import RunFolder
 
     quiet_libraries()
     folder, printer = RunFolder.open(run), Printer(quiet=quiet or json)
     with printer.progress("reading", "lines") as progress:
-        queue = next_lines(
+        queue = suggest(
             folder,
             source,
             output,
@@ -204,11 +204,11 @@ def suggest(
         printer.complain(remark)
     rows = json_.loads((output / LIST).read_text(encoding="utf-8"))["lines"]
     if json:
-        print_json(printer, {"waiting": queue.waiting, "skipped": len(queue.skipped), "lines": rows})
+        print_json(printer, {"waiting": queue.untranscribed, "skipped": len(queue.skipped), "lines": rows})
         return
     for row in rows[:10]:
         printer.message(f"{row['rank']:>3}. {row['where']}: {row['reason']}")
-    printer.message(f"{len(queue.choices)} of {queue.waiting} lines without a transcription were chosen")
+    printer.message(f"{len(queue.choices)} of {queue.untranscribed} lines without a transcription were chosen")
     printer.result(f"queue: {output}")
     printer.message(f"look:  {output / SHEET}, {output / TABLE}")
     printer.message(f"next:  transcribe them (import {output.as_posix()} into eScriptorium), then dsocr prepare")

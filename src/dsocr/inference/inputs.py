@@ -114,7 +114,7 @@ class FoundPages:
     """The pages in the order of their names, and a message for each file that cannot be read."""
 
     pages: list[InputPage] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
     _images: dict[Path, ImageFinder] = field(default_factory=dict)
 
     def images_of(self, source: Path) -> ImageFinder:
@@ -123,9 +123,9 @@ class FoundPages:
             self._images[source] = ImageFinder(source)
         return self._images[source]
 
-    def refuse(self, where: str, error: DataError) -> None:
+    def add_failure(self, where: str, error: DataError) -> None:
         """Add a file that cannot be read."""
-        self.refused.append(f"{where}: {error.message}")
+        self.failed.append(f"{where}: {error.message}")
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def find_pages(
             try:
                 root = _root(stack, found, given, unpacked / str(number))
             except DataError as error:
-                found.refuse(given.name, error)
+                found.add_failure(given.name, error)
                 continue
             stamp = _stamp(given) if root != given and given.is_file() else None
             found.pages += ids.assign(_list(found, given, root, stamp, out), given)
@@ -179,8 +179,8 @@ class _UniqueIds:
                 continue
             id_ = page.id
             if id_ in self._taken:
-                beginning = given.parent if page.path == given else given
-                id_ = free = (beginning / page.id).as_posix()
+                prefix = given.parent if page.path == given else given
+                id_ = free = (prefix / page.id).as_posix()
                 number = 1
                 while id_ in self._taken:
                     number += 1
@@ -195,7 +195,7 @@ def _root(stack: ExitStack, found: FoundPages, given: Path, folder: Path) -> Pat
         return given
     folder.parent.mkdir(parents=True, exist_ok=True)
     source = stack.enter_context(open_source(given, folder))
-    found.refused += [f"{item.where}: {item.message}" for item in source.items if isinstance(item, Skipped)]
+    found.failed += [f"{item.where}: {item.message}" for item in source.items if isinstance(item, Skipped)]
     return source.path
 
 
@@ -203,7 +203,7 @@ def _list(found: FoundPages, given: Path, root: Path, stamp: str | None, out: Pa
     """List the pages at `root`, which is `given`, or the folder that it was unpacked to."""
     if root.is_file():
         return _list_file(found, root)
-    refused = len(found.refused)
+    failed = len(found.failed)
     pages = _xml_pages(found, root, _without([*find_alto(root), *find_page(root)], root, out), root)
     for path in _without(list_files(root, IMAGE_SUFFIXES | PDF_SUFFIXES), root, out):
         where = relative(path, root)
@@ -212,7 +212,7 @@ def _list(found: FoundPages, given: Path, root: Path, stamp: str | None, out: Pa
         else:
             pages += _image_pages(path, where)
     pages = [replace(page, stamp=stamp) for page in pages] if stamp else pages
-    if not pages and len(found.refused) == refused:
+    if not pages and len(found.failed) == failed:
         hint = f"images end in {', '.join(sorted(IMAGE_SUFFIXES))}; PDF, PAGE and ALTO are read too"
         raise DataError("no image, PDF, PAGE or ALTO file is in it", code="input-empty", where=given, hint=hint)
     return sorted(pages, key=lambda page: (page.path.relative_to(root).as_posix(), page.number))
@@ -244,7 +244,7 @@ def _xml_pages(found: FoundPages, source: Path, files: Sequence[Path], root: Pat
         try:
             image = found.images_of(source).find(parse_xml_page(file).image or file.stem, near=file.parent)
         except DataError as error:
-            found.refuse(where, error)
+            found.add_failure(where, error)
             continue
         stamp = f"{_stamp(file)} {_stamp(image)}"
         pages.append(InputPage(where, _stem(where), "markup", file, stamp, image=image))
@@ -268,7 +268,7 @@ def _pdf_pages(found: FoundPages, path: Path, where: str) -> list[InputPage]:
         if not count:
             raise DataError("the PDF has no pages", code="pdf-damaged")
     except DataError as error:
-        found.refuse(where, error)
+        found.add_failure(where, error)
         return []
     return [
         InputPage(f"{where}#{number}", f"{stem}_{number:04d}", "pdf", path, stamp, number)
@@ -328,7 +328,7 @@ class PreparedPage:
     size: tuple[int, int]
     lines: tuple[Line, ...]
     crops: tuple[Crop, ...]
-    refused: tuple[str, ...]
+    failed: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +342,7 @@ class PagePreparer:
     def prepare(self, page: InputPage) -> PreparedPage:
         """Cut out the parts of a page to read. Raises DataError if nothing of it can be read."""
         data = page.content()
-        document, refused = self._with_lines(page, data)
+        document, failed = self._with_lines(page, data)
         document, _ = outline_by_baselines(document)
         parts = [part for part in self._parts(page, document) if self.replace_texts or _lacks_text(part)]
         cropped = crop_lines(replace(document, lines=tuple(part.line for part in parts)), data)
@@ -352,12 +352,12 @@ class PagePreparer:
         crops = []
         for part, file in zip(parts, files, strict=True):
             if isinstance(file, CropFailure):
-                refused.append(f"{part.line.where}: {file.message}")
+                failed.append(f"{part.line.where}: {file.message}")
             else:
                 lines = tuple(scale_line(line, document, size) for line in part.lines)
                 crops.append(Crop(part.line.where, file.content, scale_outline(part.line, document, size), lines))
         lines = tuple(scale_line(line, document, size) for line in document.lines)
-        return PreparedPage(page, size, lines, tuple(crops), tuple(refused))
+        return PreparedPage(page, size, lines, tuple(crops), tuple(failed))
 
     def try_prepare(self, page: InputPage) -> tuple[InputPage, "PreparedPage | str"]:
         """Return the page with its crops, or with a message why there are none; for worker processes."""
@@ -401,15 +401,15 @@ def _lacks_text(part: _Part) -> bool:
 def _read_xml(page: InputPage) -> tuple[Page, list[str]]:
     """Return the page of an ALTO or PAGE file, and messages about its lines without an outline."""
     xml_page = parse_xml_page(page.path)
-    lines, refused = [], []
+    lines, failed = [], []
     for line in xml_page.placed_lines():
         where = f"{page.id}#{line.id or (line.index or 0) + 1}"
         if line.outline is None and not xml_page.is_line_image:
-            refused.append(f"{where}: the line has neither a polygon nor a box")
+            failed.append(f"{where}: the line has neither a polygon nor a box")
         else:
             lines.append(replace(line, where=where))
     assert page.image is not None  # ALTO and PAGE files without one are not among the pages
-    return Page(page.image, page.name, page.id, tuple(lines), size=xml_page.size), refused
+    return Page(page.image, page.name, page.id, tuple(lines), size=xml_page.size), failed
 
 
 def choose_segmenter(name: str) -> FindLines:
@@ -445,7 +445,7 @@ def _find_lines_with_kraken(command: str, content: bytes, where: str) -> Sequenc
         except (OSError, subprocess.TimeoutExpired) as error:
             raise DataError(f"kraken could not find its lines: {error}", code="kraken-failed") from error
         if done.returncode or not found.is_file():
-            last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it says nothing"]
+            last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
             raise DataError(f"kraken could not find its lines: {last[0]}", code="kraken-failed")
         described = parse_alto(parse_xml(found))
     lines = [line for line in described.lines if line.outline]

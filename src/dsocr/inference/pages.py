@@ -29,13 +29,13 @@ _JOURNAL_VERSION = 2
 class TranscribedPage:
     """A page with the texts that were read: its lines have a `prediction`, those whose text was kept have none.
 
-    `refused` are messages about lines that could not be cut; `unmatched` counts regions that were answered with another
+    `failed` are messages about lines that could not be cut; `unmatched` counts regions that were answered with another
     number of lines than they have.
     """
 
     source: InputPage
     page: Page
-    refused: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
     unmatched: int = 0
 
     @classmethod
@@ -44,7 +44,7 @@ class TranscribedPage:
         source: InputPage,
         size: tuple[int, int],
         lines: Sequence[Line],
-        refused: Sequence[str] = (),
+        failed: Sequence[str] = (),
         unmatched: int = 0,
     ) -> "TranscribedPage":
         """Return an input page with its lines, outlines in pixels of the upright image of `size`."""
@@ -59,14 +59,14 @@ class TranscribedPage:
             xml=source.path if source.kind == "markup" else None,
             unit=source.shows,
         )
-        return cls(source, page, tuple(refused), unmatched)
+        return cls(source, page, tuple(failed), unmatched)
 
     def as_json(self) -> dict[str, Any]:
         """Return what the journal keeps; the input page is found again."""
         return {
             "size": self.page.size,
             "lines": [asdict(line) for line in self.page.lines],
-            "refused": self.refused,
+            "failed": self.failed,
             "unmatched": self.unmatched,
         }
 
@@ -74,7 +74,7 @@ class TranscribedPage:
     def from_json(cls, source: InputPage, row: Mapping[str, Any]) -> "TranscribedPage":
         """Return the page that `as_json` described."""
         width, height = row["size"]
-        return cls.of_lines(source, (width, height), list(map(_line, row["lines"])), row["refused"], row["unmatched"])
+        return cls.of_lines(source, (width, height), list(map(_line, row["lines"])), row["failed"], row["unmatched"])
 
 
 def _line(row: Mapping[str, Any]) -> Line:
@@ -126,7 +126,7 @@ class ReadingJournal:
             self._connection.executemany("INSERT OR REPLACE INTO page VALUES (?, ?, ?)", values)
 
     def knows(self, id_: str, stamp: str) -> bool:
-        """Return whether a page was read or refused, and has not changed since."""
+        """Return whether a page was read or failed, and has not changed since."""
         query = "SELECT 1 FROM page WHERE id = ? AND stamp = ?"
         return self._connection.execute(query, (id_, stamp)).fetchone() is not None
 
@@ -182,7 +182,7 @@ class ImageReader(Protocol):
 
 
 Rows = list[tuple[str, str, dict[str, Any]]]
-"""Results for the journal: id, stamp, and the page or why it was refused."""
+"""Results for the journal: id, stamp, and the page or why it failed."""
 
 ReadGroups = Callable[[Sequence[Sequence[InputPage]]], Generator[Rows]]
 """Reads groups of pages and yields the rows of each group when it is done, in any order."""
@@ -288,7 +288,7 @@ def _read(
 
 def _row(reading: _PageReading | str, *, replace_texts: bool) -> dict[str, object]:
     if isinstance(reading, str):
-        return {"refused": reading}
+        return {"failed": reading}
     return {"page": _assemble(reading, replace_texts=replace_texts).as_json()}
 
 
@@ -297,8 +297,8 @@ def _require_readable(found: Sequence[tuple[InputPage, _PageReading | str]]) -> 
         if isinstance(reading, str):
             raise DataError(reading, code="page-not-readable", where=page.id)
     for _, reading in found:
-        if isinstance(reading, _PageReading) and reading.page.refused:
-            raise DataError(reading.page.refused[0], code="line-not-readable")
+        if isinstance(reading, _PageReading) and reading.page.failed:
+            raise DataError(reading.page.failed[0], code="line-not-readable")
 
 
 def _assemble(reading: _PageReading, *, replace_texts: bool) -> TranscribedPage:
@@ -316,7 +316,7 @@ def _assemble(reading: _PageReading, *, replace_texts: bool) -> TranscribedPage:
             unmatched += bool(crop.lines)
             more += _slices(crop, parts, page.size)
     lines = [texts.get(line) or replace(line, text=line.text.strip()) for line in page.lines]
-    return TranscribedPage.of_lines(page.source, page.size, [*lines, *more], page.refused, unmatched)
+    return TranscribedPage.of_lines(page.source, page.size, [*lines, *more], page.failed, unmatched)
 
 
 def _with_prediction(line: Line, prediction: Prediction) -> Line:

@@ -1,4 +1,9 @@
-"""The recipe of a queue: which untranscribed lines of a source to transcribe next, as PAGE XML, tables and pictures."""
+"""Suggest which untranscribed lines to transcribe next, as PAGE XML, tables and pictures.
+
+A line is worth more if the model is uncertain of it, if its writer is new, and if it has rare characters. After each
+choice, lines of the same page or new writer and with the same rare characters are worth less, so the list is spread
+over pages and writers and its first part is worth transcribing by itself.
+"""
 
 import csv
 import heapq
@@ -31,20 +36,23 @@ from dsocr.models.checkpoint import require_readable_adapter
 from dsocr.runs import RunFolder, to_json
 
 RARE = 20
-"""Times a character stands in the training split below which a line that has it is worth more."""
+"""Characters with fewer occurrences than this in the training split are rare."""
 _NEW_WRITER, _RARE_CHARACTERS = 0.5, 0.5
-"""What a new writer, and rare characters at the most, are worth beside an uncertainty of 1."""
-_UNREAD = 0.5
-"""The uncertainty of a line in which nothing was read: it may hold no text at all."""
-_RANKS_SHOWN = 8
-"""Rare characters that a reason names."""
-_AGAIN = 0.7
-"""What each line that was already taken from a page, or from a new writer, leaves of the worth of the next."""
+"""The value of a new writer, and the largest value of rare characters, beside an uncertainty of 1."""
+_EMPTY_UNCERTAINTY = 0.5
+"""The uncertainty of a line read as empty, which may hold no text at all."""
+_DECAY = 0.7
+"""The factor by which each chosen line lowers the value of the next ones of its page or new writer."""
+_REASON_CHARACTERS = 8
+"""Rare characters that a reason lists."""
+TABLE, LIST, SHEET = "suggestions.tsv", "suggestions.json", "suggestions.html"
+_SHEET_LINES = 300
+"""Lines on the contact sheet; each takes some 30 kB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A line as a model reads it; `confidence` is the share of its text that is likely right, None if not known."""
+    """A line as the model reads it; `confidence` is the share of its text that is likely right, None if unknown."""
 
     id: str
     text: str
@@ -55,22 +63,22 @@ class Candidate:
     @property
     def uncertainty(self) -> float:
         """From 0 to 1."""
-        return _UNREAD if self.confidence is None or not self.text else 1 - self.confidence
+        return _EMPTY_UNCERTAINTY if self.confidence is None or not self.text else 1 - self.confidence
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What the training split holds: its writers, and how often each character stands there.
+class TrainingContent:
+    """The writers of the training split, and how often each character occurs in it.
 
-    Where no writer is known there, nobody is new; where no character is, none is rare.
+    If no writer is known there, no writer counts as new; if it is empty, no character counts as rare.
     """
 
     writers: frozenset[str]
     characters: Mapping[str, int]
 
     @classmethod
-    def of(cls, samples: Iterable[tuple[str | None, str]]) -> "Known":
-        """Counted from pairs of a writer and a text."""
+    def of(cls, samples: Iterable[tuple[str | None, str]]) -> "TrainingContent":
+        """Count pairs of a writer and a text."""
         writers: set[str] = set()
         characters: Counter[str] = Counter()
         for writer, text in samples:
@@ -81,65 +89,61 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A chosen line, what it was worth when it was chosen, and why, in words."""
+    """A chosen line, its value when it was chosen, and the reason."""
 
     candidate: Candidate
-    worth: float
+    value: float
     reason: str
 
 
-def choose(candidates: Sequence[Candidate], known: Known, count: int) -> list[Choice]:
-    """At most `count` lines, the one worth most first.
-
-    After each choice, what it brings is worth less in the others: lines of its page, its new writer, its rare
-    characters. So the list is spread over pages and hands, and its beginning is worth transcribing by itself.
-    """
-    taken = _Taken(known)
-    # Worth only falls as lines are taken, so one that is still the largest when it is looked at again is the largest.
-    heap = [(-taken.worth(candidate), place) for place, candidate in enumerate(candidates)]
+def choose(candidates: Sequence[Candidate], training: TrainingContent, count: int) -> list[Choice]:
+    """Choose at most `count` lines, the most valuable first."""
+    taken = _Chosen(training)
+    # Values only fall as lines are chosen, so one that is still the largest when computed again is the largest.
+    heap = [(-taken.value(candidate), place) for place, candidate in enumerate(candidates)]
     heapq.heapify(heap)
     chosen: list[Choice] = []
     while heap and len(chosen) < count:
         _, place = heapq.heappop(heap)
         candidate = candidates[place]
-        worth = taken.worth(candidate)
-        if heap and -heap[0][0] > worth:
-            heapq.heappush(heap, (-worth, place))
+        value = taken.value(candidate)
+        if heap and -heap[0][0] > value:
+            heapq.heappush(heap, (-value, place))
             continue
-        chosen.append(Choice(candidate, worth, taken.reason(candidate)))
+        chosen.append(Choice(candidate, value, taken.reason(candidate)))
         taken.add(candidate)
     return chosen
 
 
-class _Taken:
-    """What was chosen so far, and what a further line is worth beside it."""
+class _Chosen:
+    """The lines chosen so far, and the value of further ones."""
 
-    def __init__(self, known: Known) -> None:
-        self._known = known
+    def __init__(self, training: TrainingContent) -> None:
+        self._training = training
         self._pages: Counter[str] = Counter()
         self._writers: Counter[str] = Counter()
         self._characters: Counter[str] = Counter()
 
-    def worth(self, candidate: Candidate) -> float:
+    def value(self, candidate: Candidate) -> float:
         own = candidate.uncertainty
         if self._is_new(candidate):
-            own += _NEW_WRITER * _AGAIN ** self._writers[candidate.writer or ""]
+            own += _NEW_WRITER * _DECAY ** self._writers[candidate.writer or ""]
         rare = sum(self._rarity(character) for character in self._rare(candidate))
         own += _RARE_CHARACTERS * min(rare, 1.0)
-        return own * (_AGAIN ** self._pages[candidate.page] if candidate.page else 1.0)
+        return own * (_DECAY ** self._pages[candidate.page] if candidate.page else 1.0)
 
     def reason(self, candidate: Candidate) -> str:
-        told = []
+        reasons = []
         if not candidate.text:
-            told.append("nothing was read")
+            reasons.append("read as empty")
         elif candidate.confidence is not None:
-            told.append(f"{candidate.confidence:.0%} of its text is likely right")
+            reasons.append(f"{candidate.confidence:.0%} of its text is likely right")
         if self._is_new(candidate):
-            told.append("a new writer")
+            reasons.append("a new writer")
         if rare := self._rare(candidate):
-            more = f" and {len(rare) - _RANKS_SHOWN} more" if len(rare) > _RANKS_SHOWN else ""
-            told.append(f"rare in training: {' '.join(rare[:_RANKS_SHOWN])}{more}")
-        return "; ".join(told)
+            more = f" and {len(rare) - _REASON_CHARACTERS} more" if len(rare) > _REASON_CHARACTERS else ""
+            reasons.append(f"rare in training: {' '.join(rare[:_REASON_CHARACTERS])}{more}")
+        return "; ".join(reasons)
 
     def add(self, candidate: Candidate) -> None:
         if candidate.page:
@@ -149,40 +153,32 @@ class _Taken:
         self._characters.update(self._rare(candidate))
 
     def _is_new(self, candidate: Candidate) -> bool:
-        known = self._known.writers
-        return bool(known) and candidate.writer is not None and candidate.writer not in known
+        writers = self._training.writers
+        return bool(writers) and candidate.writer is not None and candidate.writer not in writers
 
     def _rare(self, candidate: Candidate) -> list[str]:
-        counts = self._known.characters
+        counts = self._training.characters
         if not counts:
             return []
         return sorted({letter for letter in candidate.text if not letter.isspace() and counts.get(letter, 0) < RARE})
 
     def _rarity(self, character: str) -> float:
-        """From 1, for one that never stood in training, to 0; less with each line that was taken for it."""
-        return (1 - self._known.characters.get(character, 0) / RARE) * _AGAIN ** self._characters[character]
-
-
-TABLE, LIST, SHEET = "next.tsv", "next.json", "next.html"
-_SHOWN = 300
-"""Lines on the contact sheet; each takes some 30 kB."""
-
-Progress = Callable[[int, int], None]
-"""Told after each line that is read: how many are, and how many there are."""
+        """Return from 1, for a character that never occurs in training, to 0; less with each line chosen for it."""
+        return (1 - self._training.characters.get(character, 0) / RARE) * _DECAY ** self._characters[character]
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
-    """What was chosen, out of how many untranscribed lines, and what could not be read."""
+class Suggestions:
+    """The chosen lines, out of how many untranscribed ones, and what could not be read."""
 
     out: Path
     choices: Sequence[Choice]
-    waiting: int
+    untranscribed: int
     skipped: Sequence[Skipped]
     remarks: Sequence[str]
 
 
-def next_lines(
+def suggest(
     run: RunFolder,
     source: Path,
     out: Path,
@@ -193,74 +189,74 @@ def next_lines(
     encoding: str | None = None,
     strict: bool = False,
     overwrite: bool = False,
-    progress: Progress | None = None,
-    reader: "Reader | None" = None,
-) -> Queue:
-    """Read every untranscribed line of a source with a run's adapter, and write the `count` best to `out`.
+    progress: Callable[[int, int], None] | None = None,
+    reader: "ReadCandidates | None" = None,
+) -> Suggestions:
+    """Read every untranscribed line of a source with a run's adapter, and write the `count` best ones to `out`.
 
-    The source is what `prepare` reads (there, lines without a text are those that wait), or a folder of line images.
-    `writer` is a column or a pattern over file names, `encoding` that of texts that are not UTF-8. Raises DataError
-    where no line waits.
+    The source is what `prepare` reads, whose lines without a text are the untranscribed ones, or a folder of line
+    images. `writer` is a column or a pattern over file names, `encoding` that of texts that are not UTF-8. Raises
+    DataError if there is no untranscribed line.
     """
     check_conversion_folder(out, source, overwrite=overwrite, kind="queue")
     if reader is None:
         require_readable_adapter(run.adapter)
-    known, remarks = _known(run)
+    training, remarks = _training_content(run)
     notes = SourceReport(strict)
     with (
         text_encoding(encoding),
         writing_folder(out) as folder,
-        open_source(source, folder.with_name(f"{folder.name}-unpacked")) as held,
+        open_source(source, folder.with_name(f"{folder.name}-unpacked")) as opened,
     ):
-        waiting = UntranscribedSource.open(held.path, format, {"writer": writer})
-        for item in held.items:
+        untranscribed = UntranscribedSource.open(opened.path, format, {"writer": writer})
+        for item in opened.items:
             if isinstance(item, Skipped):
                 notes.skip(item)
             else:
                 notes.note(item.message)
         counting = SourceReport(strict=False)
-        lines = sum(len(image.lines) for image in waiting.pages(counting))
-        waiting.names.require_matches()
+        lines = sum(len(image.lines) for image in untranscribed.pages(counting))
+        untranscribed.names.require_matches()
         if not lines:
             why, hint = (counting.explain_empty(), None) if counting.skipped else ("", "all lines have a text already")
-            raise DataError(f"no line waits for a transcription{why}", where=source, hint=hint)
-        cutting = _Cutting(waiting, notes, folder / ".cut")
+            raise DataError(f"No untranscribed line{why}", code="nothing-untranscribed", where=source, hint=hint)
+        crops = _Crops(untranscribed, notes, folder / ".cut")
         candidates: list[Candidate] = []
-        for candidate in (reader or _reader(run))(cutting.images()):
-            candidates.append(cutting.placed(candidate))
+        for candidate in (reader or _reader(run))(crops.images()):
+            candidates.append(crops.locate(candidate))
             if progress is not None:
                 progress(len(candidates), lines)
-        choices = choose(candidates, known, count)
-        placed = _write_pages(folder, waiting, {choice.candidate.id for choice in choices}, notes)
+        choices = choose(candidates, training, count)
+        placed = _write_pages(folder, untranscribed, {choice.candidate.id for choice in choices}, notes)
         choices = [choice for choice in choices if choice.candidate.id in placed]
         if not choices:
-            raise DataError(f"no line could be read{notes.explain_empty()}", where=source)
+            raise DataError(f"No line could be read{notes.explain_empty()}", code="nothing-readable", where=source)
         rows = [_row(rank, choice, placed[choice.candidate.id]) for rank, choice in enumerate(choices, 1)]
         _write_tables(folder, rows)
-        _write_sheet(folder / SHEET, rows, [cutting.pictures[choice.candidate.id] for choice in choices])
+        _write_sheet(folder / SHEET, rows, [crops.pictures[choice.candidate.id] for choice in choices])
         shutil.rmtree(folder / ".cut")
         card = Conversion(
-            source=held.name,
-            source_format=waiting.format_name,
+            source=opened.name,
+            source_format=untranscribed.format_name,
             target="page",
             images=len({row["file"] for row in rows}),
             lines=len(choices),
             splits={},
-            left_behind=[f"{lines - len(choices)} further lines wait for a transcription"],
+            left_behind=[f"{lines - len(choices)} further untranscribed lines"],
             skipped=notes.skipped_card(),
             unmatched=notes.unmatched_card(),
             notes=[*notes.notes, *remarks],
             files=converted_files(folder),
         )
         card.write(folder)
-    return Queue(out, choices, lines, notes.skipped, card.notes)
+    return Suggestions(out, choices, lines, notes.skipped, card.notes)
 
 
-Reader = Callable[[Iterator[tuple[str, Image.Image]]], Iterator[Candidate]]
+ReadCandidates = Callable[[Iterator[tuple[str, Image.Image]]], Iterator[Candidate]]
 """Reads images with ids, in their order."""
 
 
-def _reader(run: RunFolder) -> Reader:
+def _reader(run: RunFolder) -> ReadCandidates:
     def read(images: Iterator[tuple[str, Image.Image]]) -> Iterator[Candidate]:
         from dsocr.inference.reader import LocalReader
 
@@ -270,29 +266,29 @@ def _reader(run: RunFolder) -> Reader:
     return read
 
 
-def _known(run: RunFolder) -> tuple[Known, list[str]]:
-    """What the run was trained on; a remark where its dataset is not at hand."""
+def _training_content(run: RunFolder) -> tuple[TrainingContent, list[str]]:
+    """Return what the run was trained on, and a remark if its dataset is missing."""
     config = load_run_config(run.config)
     try:
         samples: list[Sample] = training_samples(Dataset.open(config.dataset, fold=config.fold), config)
     except DataError as error:
-        remark = f"the run's dataset is not there ({error}): no writer is new and no character is rare"
-        return Known(frozenset(), {}), [remark]
-    return Known.of((sample.writer, sample.text) for sample in samples), []
+        remark = f"the run's dataset is missing ({error}), so no writer counts as new and no character as rare"
+        return TrainingContent(frozenset(), {}), [remark]
+    return TrainingContent.of((sample.writer, sample.text) for sample in samples), []
 
 
-class _Cutting:
-    """Cuts the lines of one image after another, and remembers whose they are and where their pictures lie."""
+class _Crops:
+    """Crop lines page by page, and keep their pages, writers and pictures."""
 
-    def __init__(self, waiting: UntranscribedSource, notes: SourceReport, folder: Path) -> None:
-        self._waiting, self._notes, self._folder = waiting, notes, folder
+    def __init__(self, untranscribed: UntranscribedSource, notes: SourceReport, folder: Path) -> None:
+        self._untranscribed, self._notes, self._folder = untranscribed, notes, folder
         self._names: dict[str, tuple[str, str | None]] = {}
         self.pictures: dict[str, Path] = {}
 
     def images(self) -> Iterator[tuple[str, Image.Image]]:
-        """Each line's picture, cut as `prepare` cuts it, with an id; what cannot be cut is noted."""
+        """Yield each line's id and picture, cropped as `prepare` does; what cannot be cropped is noted."""
         self._folder.mkdir()
-        for number, image in enumerate(self._waiting.pages(self._notes)):
+        for number, image in enumerate(self._untranscribed.pages(self._notes)):
             try:
                 data = image.content() if image.content else read_bytes(image.image)
                 cut = crop_page(image, data, self._folder, f"{number}")
@@ -306,7 +302,7 @@ class _Cutting:
                     self._notes.skip(Skipped(stored.reason, line.where, stored.message))
                     continue
                 name = _id(number, place)
-                # Images that are lines have no page to be spread over but their folder.
+                # For images of single lines, the folder stands for the page.
                 self._names[name] = (
                     image.page or (image.name if line.outline else PurePosixPath(image.name).parent.as_posix()),
                     image.writer,
@@ -314,15 +310,15 @@ class _Cutting:
                 self.pictures[name] = self._folder / stored.file
                 yield name, open_image(self.pictures[name])
 
-    def placed(self, candidate: Candidate) -> Candidate:
-        """The line with its page and writer."""
+    def locate(self, candidate: Candidate) -> Candidate:
+        """Return the candidate with its page and writer."""
         page, writer = self._names[candidate.id]
         return replace(candidate, page=page, writer=writer)
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a chosen line stands: in the source, and in which file of the queue under which id."""
+    """Where a chosen line is: in the source, and in which written file under which id."""
 
     where: str
     file: str
@@ -330,17 +326,17 @@ class _Place:
 
 
 def _id(image: int, line: int) -> str:
-    """A line by its image's and its own place among those that wait."""
+    """Return the id of a line: its page's and its own index among the untranscribed ones."""
     return f"{image}:{line}"
 
 
 def _write_pages(
-    folder: Path, waiting: UntranscribedSource, chosen: set[str], notes: SourceReport
+    folder: Path, untranscribed: UntranscribedSource, chosen: set[str], notes: SourceReport
 ) -> dict[str, _Place]:
     """The images of the chosen lines, each with a PAGE file that has these lines alone; where each line stands."""
     writing, stems = open_page_writer(folder), UniqueStems()
     placed: dict[str, _Place] = {}
-    for number, image in enumerate(waiting.pages(SourceReport(strict=False))):
+    for number, image in enumerate(untranscribed.pages(SourceReport(strict=False))):
         wanted = [place for place in range(len(image.lines)) if _id(number, place) in chosen]
         if not wanted:
             continue
@@ -375,13 +371,13 @@ def _row(rank: int, choice: Choice, place: _Place) -> dict[str, Any]:
 
 
 def _write_tables(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    told = io.StringIO()
-    table = csv.writer(told, dialect="excel-tab", lineterminator="\n")
+    text = io.StringIO()
+    table = csv.writer(text, dialect="excel-tab", lineterminator="\n")
     table.writerow(rows[0])
     for row in rows:
         # A tab or a line's end in a name or a reading would shift the columns.
         table.writerow("" if value is None else " ".join(str(value).split()) for value in row.values())
-    (folder / TABLE).write_text(told.getvalue(), encoding="utf-8", newline="\n")
+    (folder / TABLE).write_text(text.getvalue(), encoding="utf-8", newline="\n")
     (folder / LIST).write_text(to_json({"lines": rows}), encoding="utf-8", newline="\n")
 
 
@@ -389,6 +385,6 @@ def _write_sheet(path: Path, rows: Sequence[Mapping[str, Any]], pictures: Sequen
     """The first lines to look at, with what the model reads and why they are there."""
     shown = [
         SheetRow(row["reading"], f"{row['rank']}. {row['reason']}", [(row["where"], open_image(picture))])
-        for row, picture in zip(rows[:_SHOWN], pictures, strict=False)
+        for row, picture in zip(rows[:_SHEET_LINES], pictures, strict=False)
     ]
     sheet_writer(path)(f"Lines to transcribe next: {len(rows)}", shown)

@@ -1,4 +1,4 @@
-"""The recipe of a transcription: scans, PDF, ALTO and PAGE in; texts out, in the formats that archives use."""
+"""Transcribe scans, PDF, ALTO and PAGE into the formats that archives use."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -39,149 +39,148 @@ from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, to_json
 
 CARD = "transcription"
 
+_OTHER_NAME = "choose another name"
+
 Pages = Callable[[], Iterator[TranscribedPage]]
-"""The pages that were read, in order, anew each time."""
+"""A function that iterates over the transcribed pages, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to write, in which formats; `is_folder` gives each page files of its own."""
+    """Where to write, and in which formats; in a folder each page gets its own files."""
 
     out: Path
     formats: Sequence[Format]
     is_folder: bool
 
-    def refuse(self, pages: Sequence[InputPage], *, overwrite: bool, shard: str | None = None) -> None:
-        """An error where writing would lose something, or the format cannot hold what there is."""
+    def validate(self, pages: Sequence[InputPage], *, overwrite: bool, shard: str | None = None) -> None:
+        """Raise DataError if writing would lose something, or if the format cannot hold the pages."""
         if not self.is_folder:
             (format_,) = self.formats
             if format_.one_page_per_file and len(pages) != 1:
-                message = f"a file holds one page of {format_.title}, and there are {len(pages)}"
-                raise DataError(message, where=self.out, hint="name a folder")
+                message = f"A {format_.title} file holds one page, and there are {len(pages)}"
+                raise DataError(message, code="output-one-page", where=self.out, hint="give a folder")
             if format_.one_page_per_file and pages[0].number:
-                message = f"a file of {format_.title} names an image, and that of a PDF or TIFF page is beside it"
-                raise DataError(message, where=self.out, hint="name a folder")
+                message = f"{format_.title} refers to an image, and that of a PDF or TIFF page is written beside it"
+                raise DataError(message, code="output-one-page", where=self.out, hint="give a folder")
         if not self.out.exists():
             return
         if self.out.is_dir() != self.is_folder:
-            what = "a folder" if self.out.is_dir() else "a file"
-            raise DataError(f"{what} is there already", where=self.out, hint="choose another name")
+            kind = "A folder" if self.out.is_dir() else "A file"
+            raise DataError(f"{kind} of this name exists", code="output-exists", where=self.out, hint=_OTHER_NAME)
         if self.is_folder and not any(self.out.iterdir()):
             return
         if not overwrite:
-            raise DataError("is there already", where=self.out, hint="choose another name, or give --overwrite")
-        if self.is_folder and (strange := _strange(self.out)):
-            message = f"the folder holds files that no transcription made: {', '.join(strange[:5])}"
-            raise DataError(message, where=self.out, hint="choose another folder")
+            hint = f"{_OTHER_NAME}, or give --overwrite"
+            raise DataError("Output exists already", code="output-exists", where=self.out, hint=hint)
+        if self.is_folder and (foreign := _foreign_files(self.out)):
+            message = f"Folder holds files that are not a transcription's: {', '.join(foreign[:5])}"
+            raise DataError(message, code="output-occupied", where=self.out, hint="choose another folder")
         own = _card_name(shard)
         if shard and (others := [card.name for card in self.out.glob(f"{CARD}*.json") if card.name != own]):
-            message = f"the folder holds other pages, which would be lost: {', '.join(sorted(others)[:5])}"
-            raise DataError(message, where=self.out, hint="give each share a folder of its own")
+            message = f"Folder holds other pages, which would be lost: {', '.join(sorted(others)[:5])}"
+            raise DataError(message, code="output-occupied", where=self.out, hint="give each shard its own folder")
 
     def write(self, draft: Path, pages: Pages, step: ProcessingStep, card: dict[str, Any]) -> list[str]:
-        """Writes all files, to the file `draft` or into the new folder `draft`; what could not be written, by page."""
+        """Write all files to the file or new folder `draft`; returns what could not be written, by page."""
         if not self.is_folder:
-            # Under its own name, as some formats carry it for a title.
+            # Under the final name, which some formats use as a title.
             named = draft.with_name(self.out.name)
             self.formats[0].write_pages((one.page for one in pages()), named, step)
             named.replace(draft)
             return []
         draft.mkdir()
-        refused = []
+        failed = []
         shard: str | None = card.get("shard")
         for format_ in self.formats:
             for name, group in _files(pages(), format_, shard):
-                path = draft / f"{name}{self._ending(format_)}"
+                path = draft / f"{name}{self._suffix(format_)}"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 try:
                     format_.write_pages(group, path, step)
                 except DataError as error:
                     path.unlink(missing_ok=True)
-                    refused.append(f"{name}: {error.message}")
+                    failed.append(f"{name}: {error.message}")
         files = sorted(path.relative_to(draft).as_posix() for path in draft.rglob("*") if path.is_file())
-        told = {**card, "refused": card["refused"] + len(refused), "files": files}
-        write_atomically(draft / _card_name(shard), to_json(told))
-        return refused
+        content = {**card, "failed": card["failed"] + len(failed), "files": files}
+        write_atomically(draft / _card_name(shard), to_json(content))
+        return failed
 
-    def _ending(self, format_: Format) -> str:
-        """The suffix; two formats that share one are told apart."""
+    def _suffix(self, format_: Format) -> str:
+        """Return a format's suffix, made unique if two formats share it."""
         alike = [other for other in self.formats if other.suffix == format_.suffix]
         return format_.suffix if len(alike) == 1 else f".{format_.name}{format_.suffix}"
 
 
 def _card_name(shard: str | None) -> str:
-    return f"{CARD}{_of(shard)}.json"
+    return f"{CARD}{_shard_suffix(shard)}.json"
 
 
-def _of(shard: str | None) -> str:
-    """What names end in that shares must not have in common, as their folders are put together."""
+def _shard_suffix(shard: str | None) -> str:
+    """Return what makes file names unique among shards, whose folders can be merged."""
     return f"-{shard.replace('/', '-of-')}" if shard else ""
 
 
 def _files(
     pages: Iterator[TranscribedPage], format_: Format, shard: str | None
 ) -> Iterator[tuple[str, Iterator[Page]]]:
-    """The names of the files in a folder, without suffix, each with its pages."""
+    """Yield the names of the files in a folder, without suffix, each with its pages."""
     names = UniqueNames()
     together = format_.multipage
     for _, group in groupby(
         pages, key=lambda page: page.source.path if together and page.source.number else page.source.name
     ):
         first = next(group)
-        # A share has some pages of a PDF only.
-        name = first.source.document + _of(shard if first.source.number else None) if together else first.source.name
-        yield names.take(name, first.source.path.suffix), _with(first, group)  # noqa: B031 - which is the rest of it
+        # A shard may have only some pages of a PDF.
+        name = (
+            first.source.document + _shard_suffix(shard if first.source.number else None)
+            if together
+            else first.source.name
+        )
+        pages_of_file = (one.page for one in chain([first], group))
+        yield names.take(name, first.source.path.suffix), pages_of_file
 
 
-def _with(first: TranscribedPage, others: Iterator[TranscribedPage]) -> Iterator[Page]:
-    yield first.page
-    yield from (other.page for other in others)
-
-
-def _strange(folder: Path) -> list[str]:
-    """Files that no card of a transcription names."""
+def _foreign_files(folder: Path) -> list[str]:
+    """Return the files that no card of a transcription lists."""
     own: set[str] = set()
     for card in folder.glob(f"{CARD}*.json"):
         try:
-            told = json.loads(card.read_text(encoding="utf-8"))
-            own |= {card.name, *map(str, told["files"])} if told.get("format") == "dsocr-transcription" else set()
+            content = json.loads(card.read_text(encoding="utf-8"))
+            if content.get("format") == "dsocr-transcription":
+                own |= {card.name, *map(str, content["files"])}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
     files = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     return sorted(name for name in files if name not in own)
 
 
-Progress = Callable[[int, int], None]
-"""Told after pages were read: how many are done, and how many there are."""
-
-
 @dataclass(slots=True)
 class TranscribeReport:
-    """What was written, and what could not be read, each with the reason.
+    """What was written, and what could not be read, with reasons.
 
-    `images` counts the pages and line images that were read, `known` those that an earlier, killed run had read. Of
-    their `lines`, `kept` had a text that was left as it stood. `unmatched` regions were answered with
-    another number of lines than are drawn. Where a list for checking was written, `foretold` says what the confidences
-    make of it, if they were fitted.
+    `images` counts pages and line images, `resumed` those of them that an earlier, interrupted run had read. Of their
+    `lines`, `kept` had a text that was left unchanged. `unmatched` regions were read as another number of lines than
+    they have. `estimated_cer` is set if a review list was written and the run's confidences are calibrated.
     """
 
     out: Path
     formats: list[str]
     images: int = 0
-    known: int = 0
+    resumed: int = 0
     lines: int = 0
     kept: int = 0
     truncated: int = 0
     empty: int = 0
     looping: int = 0
     unmatched: int = 0
-    refused: list[str] = field(default_factory=list)
-    foretold: EstimatedCer | None = None
+    failed: list[str] = field(default_factory=list)
+    estimated_cer: EstimatedCer | None = None
 
     def count(self, page: TranscribedPage) -> None:
-        """Adds a page that was read."""
+        """Add a page."""
         self.images += 1
-        self.refused += page.refused
+        self.failed += page.failed
         self.unmatched += page.unmatched
         for line in page.page.lines:
             self.lines += 1
@@ -191,9 +190,9 @@ class TranscribeReport:
             self.empty += not line.text
 
     def counts(self) -> dict[str, int]:
-        """All numbers but `known`, which does not change what is written; and how many were refused."""
+        """Return all numbers except `resumed`, which does not change what is written."""
         names = ("images", "lines", "kept", "truncated", "empty", "looping", "unmatched")
-        return {**{name: getattr(self, name) for name in names}, "refused": len(self.refused)}
+        return {**{name: getattr(self, name) for name in names}, "failed": len(self.failed)}
 
 
 def transcribe(
@@ -210,71 +209,72 @@ def transcribe(
     strict: bool = False,
     overwrite: bool = False,
     review: Path | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[int, int], None] | None = None,
     engine: RemoteEngine | Cluster | None = None,
     reader: ImageReader | None = None,
     workers: int | None = None,
 ) -> TranscribeReport:
-    """ImageReader all pages of `inputs` with a run's adapter and writes the texts to `out`, a file or a folder.
+    """Read all pages of `inputs` with a run's adapter and write the texts to `out`, a file or a folder.
 
-    `unit` is what the model is shown, None what the adapter was trained on; `shows` what image files show, None to tell
-    it from their shape. `segmenter` finds the lines of pages that come without. Texts that ALTO and PAGE files hold are
-    kept unless `replace_texts`. `shard` (2, 5) reads the second of five shares of the pages. What cannot be read is
-    counted and listed; `strict` makes it an error. What a killed run has read is not read again. `review` is a file for
-    all lines that were read, the most doubtful first. `engine` is a server or a cluster that reads, `reader` what
-    reads in place of the run's own network. `workers` is how many processes open pages on this machine: 1 for this one
-    alone, None for as many as can be of use.
+    `unit` is what the model is shown, by default what the adapter was trained on; `shows` what image files contain, by
+    default judged by their shape. `segmenter` finds the lines of pages without any. Existing texts in ALTO and PAGE
+    files are kept unless `replace_texts`. `shard` (2, 5) reads the second of five shares of the pages. What cannot be
+    read is counted and listed; `strict` makes it an error. Pages that an interrupted run has read are not read again.
+    `review` is a file for all lines, the least certain first. `engine` is a server or a cluster that reads, `reader`
+    replaces the run's own network. `workers` is the number of processes that open pages on this machine. `progress` is
+    called with the numbers of pages done and in total.
     """
     if review is not None:
-        _refuse_review(review, out, overwrite=overwrite)
+        _validate_review(review, out, overwrite=overwrite)
     recover(out)
-    elsewhere = reader is not None or isinstance(engine, RemoteEngine)
-    settings = ReadingSettings.load(run.adapter) if elsewhere else require_readable_adapter(run.adapter)
+    is_remote = reader is not None or isinstance(engine, RemoteEngine)
+    settings = ReadingSettings.load(run.adapter) if is_remote else require_readable_adapter(run.adapter)
     preparer = PagePreparer(unit or settings.unit, choose_segmenter(segmenter), replace_texts)
     with work_folder(out) as work, find_pages(inputs, work.unpacked, shows=shows, out=out) as found:
-        if not found.pages or (strict and found.refused):
-            raise DataError(_told(found.refused) or f"there is nothing to read in {', '.join(map(str, inputs))}")
+        if not found.pages or (strict and found.failed):
+            message = _summary(found.failed) or f"Nothing to read in {', '.join(map(str, inputs))}"
+            raise DataError(message, code="inputs-unreadable" if found.failed else "inputs-empty")
         target = Target(out, *output_formats(out, formats, all_xml=all(page.kind == "markup" for page in found.pages)))
         pages = found.pages[shard[0] - 1 :: shard[1]]
         if not pages:
-            raise DataError(f"this share of the pages is empty: there are {len(found.pages)} in all")
+            raise DataError(f"This shard has no pages; there are {len(found.pages)} in total", code="shard-empty")
         job = _job(run, settings, preparer, shows, segmenter, shard) | (engine.job_settings() if engine else {})
-        target.refuse(pages, overwrite=overwrite, shard=job["shard"])
+        target.validate(pages, overwrite=overwrite, shard=job["shard"])
         date = work.journal.begin(job, current_time().isoformat(timespec="seconds"))
-        with _memory_in_sentences(run, out, engine):
+        with _explain_out_of_memory(run, out, engine):
             read: ReadGroups = partial(
                 engine.read if isinstance(engine, Cluster) else partial(read_locally, workers=workers),
                 preparer=preparer,
-                # Machines of a cluster may be in another folder.
+                # Machines of a cluster may have another working folder.
                 open_reader=partial(_reader, RunFolder(run.path.absolute()), settings, engine, reader),
                 strict=strict,
             )
-            known = read_into(work.journal, pages, read, progress=progress)
-        report = TranscribeReport(out, [format_.name for format_ in target.formats], known=known)
-        report.refused += found.refused
-        for page in read_pages(work.journal, pages, report.refused):
+            resumed = read_into(work.journal, pages, read, progress=progress)
+        report = TranscribeReport(out, [format_.name for format_ in target.formats], resumed=resumed)
+        report.failed += found.failed
+        for page in read_pages(work.journal, pages, report.failed):
             report.count(page)
         if not report.images:
-            raise DataError(_told(report.refused))
-        step = ProcessingStep("dsocr", __version__, "handwriting read", _settings_told(job), date)
+            raise DataError(_summary(report.failed), code="inputs-unreadable")
+        step = ProcessingStep("dsocr", __version__, "handwriting read", _settings_summary(job), date)
         card = {"format": "dsocr-transcription", "date": date, **job, **report.counts()}
         if review is not None:
             review.parent.mkdir(parents=True, exist_ok=True)
             curve = write_review(_rows(read_pages(work.journal, pages)), review)
-            # Those of other programs are not the confidences that were fitted.
-            if not elsewhere and curve[0].rest and Calibration.load(run.adapter).lines:
-                report.foretold = EstimatedCer.of(curve)
+            # The calibration was not fitted to the confidences of other programs.
+            if not is_remote and curve[0].rest and Calibration.load(run.adapter).lines:
+                report.estimated_cer = EstimatedCer.of(curve)
         unwritten = target.write(work.draft, lambda: read_pages(work.journal, pages), step, card)
         if strict and unwritten:
-            raise DataError(_told(unwritten))
-        report.refused += unwritten
+            raise DataError(_summary(unwritten), code="output-incomplete")
+        report.failed += unwritten
     return report
 
 
 def _reader(
     run: RunFolder, settings: ReadingSettings, engine: RemoteEngine | Cluster | None, reader: ImageReader | None
 ) -> ImageReader:
-    """What reads images: the given reader, the server, or the run's own network, here or on a cluster."""
+    """Return the given reader, the server, or the run's own network, here or on a cluster."""
     if reader is not None:
         return reader
     if isinstance(engine, RemoteEngine):
@@ -285,43 +285,45 @@ def _reader(
 
 
 @contextmanager
-def _memory_in_sentences(run: RunFolder, out: Path, engine: RemoteEngine | Cluster | None) -> Iterator[None]:
-    """The end of the machine's or its graphics card's memory becomes a RunError."""
+def _explain_out_of_memory(run: RunFolder, out: Path, engine: RemoteEngine | Cluster | None) -> Iterator[None]:
+    """Raise RunError if memory runs out, on this machine or its graphics card."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        hint = "what was read is kept: end other programs, then run the same command again"
-        if not isinstance(engine, RemoteEngine):  # a server has batches of its own
-            lower = f"lower batch_size in {run.adapter / READING} (all pages are read anew then)"
-            hint += f"; if that does not help, {lower}"
+        hint = "finished pages are kept: close other programs and run the same command again"
+        if not isinstance(engine, RemoteEngine):  # a server chooses its own batches
+            hint += f"; if that does not help, lower batch_size in {run.adapter / READING} (this reads all pages again)"
         # `from None`: the traceback would keep the batch alive.
-        raise RunError("the memory ended while pages were read", where=out, hint=hint) from None
+        message = "Ran out of memory while reading pages"
+        raise RunError(message, code="out-of-memory", where=out, hint=hint) from None
 
 
-def _refuse_review(review: Path, out: Path, *, overwrite: bool) -> None:
-    """An error where the list could not be written, or would go when `out` is replaced."""
+def _validate_review(review: Path, out: Path, *, overwrite: bool) -> None:
+    """Raise DataError if the list exists already, or is inside the output."""
     if review.resolve().is_relative_to(out.resolve()):
-        raise DataError("the list cannot lie in what is written", where=review, hint="name a file beside it")
+        message = "The review list cannot be inside the output"
+        raise DataError(message, code="review-inside-output", where=review, hint="give a file beside it")
     if review.exists() and not overwrite:
-        raise DataError("is there already", where=review, hint="name another file, or give --overwrite")
+        hint = f"{_OTHER_NAME}, or give --overwrite"
+        raise DataError("Review list exists already", code="output-exists", where=review, hint=hint)
 
 
 def read_pages(
-    journal: ReadingJournal, pages: Sequence[InputPage], refused: list[str] | None = None
+    journal: ReadingJournal, pages: Sequence[InputPage], failed: list[str] | None = None
 ) -> Iterator[TranscribedPage]:
-    """What was read of each page, in order; the sentences about those that could not be go to `refused`."""
+    """Yield each page that was read, in order; messages about the others are added to `failed`."""
     for page in pages:
         row = journal.recall(page.id)
         if "page" in row:
             yield TranscribedPage.from_json(page, row["page"])
-        elif refused is not None:
-            refused.append(f"{page.id}: {row['refused']}")
+        elif failed is not None:
+            failed.append(f"{page.id}: {row['failed']}")
 
 
 def _rows(pages: Iterable[TranscribedPage]) -> Iterator[dict[str, Any]]:
-    """The lines that were read, as JSON lines have them."""
+    """Yield the rows of all lines that were read."""
     return (
         line_row(one.page, line)
         for one in pages
@@ -330,10 +332,10 @@ def _rows(pages: Iterable[TranscribedPage]) -> Iterator[dict[str, Any]]:
     )
 
 
-def _told(refused: Sequence[str]) -> str:
-    """One sentence for all that could not be read."""
-    more = f", and {len(refused) - 1} more could not be read" if len(refused) > 1 else ""
-    return f"{refused[0]}{more}" if refused else ""
+def _summary(failed: Sequence[str]) -> str:
+    """Return one message for everything that failed."""
+    more = f", and {len(failed) - 1} more failed" if len(failed) > 1 else ""
+    return f"{failed[0]}{more}" if failed else ""
 
 
 def _job(
@@ -344,7 +346,7 @@ def _job(
     segmenter: str,
     shard: tuple[int, int],
 ) -> dict[str, Any]:
-    """What decides the texts: another job does not go on with what this one read."""
+    """Return the settings that decide the texts; a job with others cannot continue this one."""
     return {
         "dsocr_version": __version__,
         "run": run.path.name,
@@ -359,15 +361,15 @@ def _job(
 
 
 def _digest(adapter: Path) -> str:
-    """A hash over the adapter's files; a sealed one's manifest names theirs, but not the settings and calibration."""
-    whole = hashlib.sha256()
+    """Hash the adapter; a manifest, if there is one, covers all files but the settings and the calibration."""
+    digest = hashlib.sha256()
     files = sorted(adapter.iterdir())
     if (adapter / MANIFEST).exists():
         files = [path for path in files if path.name in (READING, MANIFEST, CALIBRATION)]
     for path in files:
-        whole.update(hashlib.sha256(path.read_bytes()).digest())
-    return whole.hexdigest()[:16]
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
 
 
-def _settings_told(job: dict[str, Any]) -> str:
+def _settings_summary(job: dict[str, Any]) -> str:
     return "; ".join(f"{name} {job[name]}" for name in ("run", "adapter", "base", "unit"))

@@ -1,4 +1,4 @@
-"""What checking the most doubtful lines brings, and what confidences foretell of it."""
+"""What checking the most doubtful lines brings, and what confidences estimate of it."""
 
 from itertools import pairwise
 
@@ -29,7 +29,7 @@ def test_every_checked_line_takes_its_errors_away() -> None:
 
 
 @given(LINES)
-def test_lines_with_the_errors_of_their_confidences_leave_the_curve_that_is_foretold(
+def test_lines_with_the_errors_of_their_confidences_leave_the_curve_that_is_estimated(
     lines: list[tuple[float, int]],
 ) -> None:
     true = checking_curve([((1 - confidence) * length, length) for confidence, length in lines])
@@ -49,19 +49,19 @@ def test_the_most_doubtful_first_never_makes_the_rest_worse(lines: list[tuple[fl
     "line",
     [pytest.param((None, 7), id="nothing is known of it"), pytest.param((0.2, 0), id="nothing was read")],
 )
-def test_a_line_without_confidence_or_text_foretells_nothing(line: tuple[float | None, int]) -> None:
+def test_a_line_without_confidence_or_text_estimates_nothing(line: tuple[float | None, int]) -> None:
     curve = estimated_checking_curve([line, (0.7, 10)])
     assert [point.rest for point in curve] == pytest.approx([0.3, 0.3, 0])
     assert [point.found for point in curve] == pytest.approx([0, 0, 1])
 
 
-def test_no_lines_foretell_no_errors() -> None:
+def test_no_lines_estimate_no_errors() -> None:
     assert estimated_checking_curve([]) == [CheckedShare(0, 0, 1)]
 
 
-def test_it_takes_the_doubtful_third_to_halve_what_is_foretold() -> None:
-    foretold = EstimatedCer.of(estimated_checking_curve([(0.5, 10), (0.9, 10), (0.9, 10)]))
-    assert (foretold.cer, foretold.check, foretold.rest) == pytest.approx((7 / 30, 1 / 3, 0.1))
+def test_it_takes_the_doubtful_third_to_halve_what_is_estimated() -> None:
+    estimated = EstimatedCer.of(estimated_checking_curve([(0.5, 10), (0.9, 10), (0.9, 10)]))
+    assert (estimated.cer, estimated.check, estimated.rest) == pytest.approx((7 / 30, 1 / 3, 0.1))
 
 
 def test_a_point_is_found_by_its_share_and_by_its_rate() -> None:

@@ -12,8 +12,9 @@ from dsocr.config import RunConfig
 from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import UntranscribedSource
 from dsocr.errors import DataError
-from dsocr.inference.suggest import Candidate, Queue, next_lines
+from dsocr.inference.suggest import Candidate, Suggestions, suggest
 from dsocr.runs import RunFolder, write_atomically
+from tests.errors import raises_code
 
 PAGE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"
 
@@ -53,26 +54,26 @@ def reading(images: Iterator[tuple[str, Image.Image]]) -> Iterator[Candidate]:
         yield Candidate(name, f"text\t{number}", 0.9 - 0.1 * number)
 
 
-def queued(run: RunFolder, source: Path, out: Path, **options: object) -> Queue:
-    return next_lines(run, source, out, reader=reading, **options)  # type: ignore[arg-type]
+def queued(run: RunFolder, source: Path, out: Path, **options: object) -> Suggestions:
+    return suggest(run, source, out, reader=reading, **options)  # type: ignore[arg-type]
 
 
 def test_lines_without_a_text_are_ranked_and_written_with_their_outlines(run: RunFolder, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+    seen: list[tuple[int, int]] = []
     source, out = page_source(tmp_path / "source"), tmp_path / "queue"
-    queue = queued(run, source, out, count=4, writer="([a-z]+)_", progress=lambda done, all_: told.append((done, all_)))
-    assert (queue.waiting, len(queue.choices), queue.skipped) == (6, 4, [])
-    assert told[-1] == (6, 6)
+    queue = queued(run, source, out, count=4, writer="([a-z]+)_", progress=lambda done, all_: seen.append((done, all_)))
+    assert (queue.untranscribed, len(queue.choices), queue.skipped) == (6, 4, [])
+    assert seen[-1] == (6, 6)
 
-    rows = json.loads((out / "next.json").read_text(encoding="utf-8"))["lines"]
+    rows = json.loads((out / "suggestions.json").read_text(encoding="utf-8"))["lines"]
     assert [row["rank"] for row in rows] == [1, 2, 3, 4]
     assert {row["writer"] for row in rows} == {"anna"}
     assert rows[0]["confidence"] == pytest.approx(0.4)
-    with (out / "next.tsv").open(encoding="utf-8", newline="") as file:
+    with (out / "suggestions.tsv").open(encoding="utf-8", newline="") as file:
         table = list(csv.DictReader(file, delimiter="\t"))
     assert [row["where"] for row in table] == [row["where"] for row in rows]
     assert "text 5" in {row["reading"] for row in table}
-    assert (out / "next.html").read_text(encoding="utf-8").count("<section>") == 4
+    assert (out / "suggestions.html").read_text(encoding="utf-8").count("<section>") == 4
 
     images = list(UntranscribedSource.open(out, "page", {}).pages(SourceReport(strict=True)))
     assert sum(len(image.lines) for image in images) == 4
@@ -94,7 +95,7 @@ def test_a_table_that_is_not_utf8_is_read_in_the_encoding_that_is_named(run: Run
     )
     with pytest.raises(DataError, match="which --encoding cp1251 reads"):
         queued(run, source, tmp_path / "queue")
-    assert queued(run, source, tmp_path / "queue", encoding="cp1251").waiting == 1
+    assert queued(run, source, tmp_path / "queue", encoding="cp1251").untranscribed == 1
 
 
 def test_the_same_source_gives_the_same_queue_and_only_a_queue_is_replaced(run: RunFolder, tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ def test_images_without_any_transcription_are_lines(run: RunFolder, tmp_path: Pa
     assert len(list((tmp_path / "queue" / "page").iterdir())) == 3
 
     (lines / "a" / "1.txt").write_text("transcribed", encoding="utf-8")
-    assert queued(run, lines, tmp_path / "other").waiting == 2
+    assert queued(run, lines, tmp_path / "other").untranscribed == 2
 
 
 def test_a_damaged_image_is_counted_and_with_strict_an_error(run: RunFolder, tmp_path: Path) -> None:
@@ -144,14 +145,14 @@ def test_where_nothing_can_be_written_it_is_said(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dsocr.inference.suggest._write_pages", lambda *_: {})
-    with pytest.raises(DataError, match="no line could be read"):
+    with raises_code("nothing-readable"):
         queued(run, page_source(tmp_path / "source"), tmp_path / "queue")
 
 
 @pytest.mark.parametrize("transcribed", [pytest.param(4, id="all have a text")])
 def test_where_nothing_waits_it_is_said(transcribed: int, run: RunFolder, tmp_path: Path) -> None:
     source = page_source(tmp_path / "source", transcribed=transcribed)
-    with pytest.raises(DataError, match="no line waits for a transcription"):
+    with raises_code("nothing-untranscribed"):
         queued(run, source, tmp_path / "queue")
 
 
@@ -161,5 +162,5 @@ def test_without_the_dataset_of_the_run_nothing_counts_as_new(
     moved = small_config.model_copy(update={"dataset": tmp_path / "gone"})
     write_atomically(run.config, moved.to_yaml())
     queue = queued(run, page_source(tmp_path / "source"), tmp_path / "queue", writer="([a-z]+)_")
-    assert "dataset is not there" in queue.remarks[-1]
+    assert "dataset is missing" in queue.remarks[-1]
     assert all("new writer" not in choice.reason for choice in queue.choices)
