@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -23,7 +23,9 @@ from dsocr.models.deepseek_images import find_resolution
 from dsocr.models.deepseek_ocr import DeepseekOcr, Encoded, Processor, find_prompt, original_config
 from dsocr.models.feature_cache import vision_features
 from dsocr.models.loading import load_base
-from dsocr.training.setup import checkpoint_activations, compile_layers
+from dsocr.training.callbacks import Callback
+from dsocr.training.setup import causal_loss, checkpoint_activations, compile_layers, prepare_batch
+from dsocr.training.trainer import Trainer, build_optimizer
 from gpu_floor import operations, wait
 from measuring import peak_resident
 from random_checkpoint import (
@@ -182,23 +184,22 @@ class Bench:
             return self.model(**normalize_pixels(batch)).loss
 
     def _steps(self, batch: dict[str, Any], steps: int) -> tuple[list[float], float]:
-        """The losses of all steps, and the seconds of those that are timed."""
+        """Train with the product's loop; the losses that it logs, and the seconds of the steps that are timed."""
         trainable = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        optimizer = torch.optim.AdamW(trainable, lr=LEARNING_RATE)
-        self.model.train()
-        losses: list[Tensor] = []
-        start = self._now()
-        for step in range(UNTIMED + steps):
-            if step == UNTIMED:
-                start = self._now()
-            loss = self._loss(batch)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(trainable, 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.detach())
-        seconds = self._now() - start
-        return [float(loss) for loss in losses], seconds
+        clock = _Clock(self._now)
+        Trainer(
+            self.model,
+            build_optimizer("AdamW", trainable, learning_rate=LEARNING_RATE),
+            None,
+            [batch] * (UNTIMED + steps),
+            max_steps=UNTIMED + steps,
+            precision="bf16",
+            log_every=max(1, (UNTIMED + steps) // 4),
+            callbacks=[clock],
+            loss_function=causal_loss,
+            prepare_batch=prepare_batch,
+        ).fit()
+        return clock.losses, clock.seconds
 
     def _trace(self, batch: dict[str, Any], trace: Path) -> None:
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
@@ -263,6 +264,27 @@ class Bench:
     def _peak(self) -> int | None:
         """The most bytes of tensors on the device since the last reset; for a CPU, the process's peak so far."""
         return torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else peak_resident()
+
+
+class _Clock(Callback):
+    """Times the steps after the first few, and keeps the logged losses."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.losses: list[float] = []
+        self.seconds = 0.0
+        self._now = now
+        self._started = 0.0
+
+    def on_step_end(self, trainer: Trainer) -> None:
+        """Start after the untimed steps, and stop after the last."""
+        if trainer.state.step == UNTIMED:
+            self._started = self._now()
+        elif trainer.is_finished:
+            self.seconds = self._now() - self._started
+
+    def on_log(self, trainer: Trainer, values: Mapping[str, float | None]) -> None:
+        """Keep the mean loss since the last log."""
+        self.losses.append(math.nan if values["loss"] is None else values["loss"])
 
 
 def _random_network(numbers: Numbers, device: torch.device) -> PreTrainedModel:

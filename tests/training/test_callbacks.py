@@ -1,4 +1,4 @@
-"""Signals, trackers and what they are told."""
+"""Signals and trackers."""
 
 import signal
 import sys
@@ -35,16 +35,16 @@ def stops(handler: SignalHandler) -> bool:
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_stops_after_the_step_and_a_second_one_at_once(number: signal.Signals) -> None:
-    told = threading.Event()
+    heard = threading.Event()
     former = {other: signal.getsignal(other) for other in SIGNALS}
-    handler = SignalHandler(lambda message: told.set())
+    handler = SignalHandler(lambda message: heard.set())
     with handler.installed():
         assert not stops(handler)
         signal.raise_signal(number)
         assert handler.signal == number
         assert stops(handler)
         assert {signal.getsignal(other) for other in SIGNALS} == {signal.SIG_DFL}
-    assert told.wait(PATIENCE)
+    assert heard.wait(PATIENCE)
     assert {other: signal.getsignal(other) for other in SIGNALS} == former
 
 

@@ -171,13 +171,13 @@ def test_towers_that_are_trained_cannot_be_kept(small_config: RunConfig) -> None
 
 def test_a_training_from_features_resumes_as_if_nothing_had_happened(frozen: RunConfig, tmp_path: Path) -> None:
     config = changed(frozen, training={"max_steps": 6, "feature_cache": True}, checkpoints={"every_steps": 2})
-    undisturbed = changed(config, output=tmp_path / "undisturbed")
-    train(undisturbed)
+    uninterrupted = changed(config, output=tmp_path / "uninterrupted")
+    train(uninterrupted)
     with pytest.raises(PowerCutError):
         train(config, on_progress=cut_at_step_five)
     assert train(config).resumed_from == 4
     ours, theirs = (
-        load_file(run / "checkpoints" / "step-0000006" / WEIGHTS) for run in (config.output, undisturbed.output)
+        load_file(run / "checkpoints" / "step-0000006" / WEIGHTS) for run in (config.output, uninterrupted.output)
     )
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 

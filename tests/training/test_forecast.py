@@ -58,10 +58,10 @@ def changed(config: RunConfig, **training: object) -> RunConfig:
 
 
 def test_each_size_is_trained_scored_and_kept(small_config: RunConfig) -> None:
-    pretended, told = Pretended(), []
-    result = pretended.forecast(small_config, more=[8], on_point=lambda point: told.append(point.samples))
+    pretended, counts = Pretended(), []
+    result = pretended.forecast(small_config, more=[8], on_point=lambda point: counts.append(point.samples))
     assert pretended.trained == [(4, 8), (8, 8), (12, 8), (None, 8)]
-    assert told == [4, 8, 12, 16]
+    assert counts == [4, 8, 12, 16]
     assert [point.cer for point in result.points] == sorted((point.cer for point in result.points), reverse=True)
     folder = RunFolder(small_config.output).forecast
     written = json.loads((folder / "forecast.json").read_text(encoding="utf-8"))

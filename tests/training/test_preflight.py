@@ -21,21 +21,23 @@ from dsocr.inference.generation import Generation
 from dsocr.models.batch import IGNORED, collate
 from dsocr.models.deepseek_ocr import Processor
 from dsocr.models.family import load_processor
-from dsocr.training.preflight import (
+from dsocr.training.learning_checks import (
     Check,
     OverfitResult,
     PairLosses,
     check_first_loss,
     check_image_matters,
-    check_image_slots,
-    check_labels,
     check_overfit,
     check_pairs,
+    overfit,
+)
+from dsocr.training.preflight import (
+    check_image_slots,
+    check_labels,
     check_prompt,
     check_same_input,
     check_setup,
     dry_run,
-    overfit,
 )
 from dsocr.training.samples import Collator
 from dsocr.training.setup import Setup, set_up
@@ -304,7 +306,6 @@ def test_running_out_of_memory_is_an_error_with_settings(
     def end(*arguments: object, **options: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("dsocr.training.preflight.OVERFIT_STEPS", 1)
     monkeypatch.setattr(function, end)
     errors = {check.name: check for check in dry_run(small_config).errors}
     assert "--set training.micro_batch_size=1" in errors[name].fix

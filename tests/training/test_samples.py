@@ -26,7 +26,7 @@ def encoded(small_dataset: Path, nano: "BaseModel") -> EncodedSamples:
     return EncodedSamples(Dataset.open(small_dataset).samples(Split.TRAIN), nano.processor(None, "free_ocr"))
 
 
-def demand_no_networks(worker: int) -> None:
+def require_no_networks(worker: int) -> None:
     """In a worker process: importing them would take longer than all else it imports."""
     assert "transformers.modeling_utils" not in sys.modules
 
@@ -44,7 +44,7 @@ def test_worker_processes_that_are_spawned_give_the_same_batches(small_dataset: 
             collate_fn=collate,
             num_workers=1,
             multiprocessing_context=context,
-            worker_init_fn=demand_no_networks,
+            worker_init_fn=require_no_networks,
         )
     )
     assert len(here) == len(there) == 2

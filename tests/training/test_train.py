@@ -43,11 +43,11 @@ def metrics(run: Path, kind: str) -> list[dict[str, float]]:
 
 
 def test_a_training_leaves_a_whole_run(small_config: RunConfig) -> None:
-    told: list[TrainingProgress] = []
-    result = train(small_config, on_progress=told.append)
+    reported: list[TrainingProgress] = []
+    result = train(small_config, on_progress=reported.append)
     run = RunFolder.open(small_config.output)
     assert result.steps == 8
-    assert [progress.step for progress in told] == list(range(1, 9))
+    assert [progress.step for progress in reported] == list(range(1, 9))
     assert ReadingSettings.load(run.adapter).base == "nano"
     assert {file.name for file in run.adapter.iterdir()} == {
         WEIGHTS,
@@ -94,8 +94,8 @@ def test_a_killed_training_resumes_as_if_nothing_had_happened(
     scope: str, augmentation: float, small_config: RunConfig, tmp_path: Path
 ) -> None:
     small_config = changed(small_config, adapter={"target_modules": scope}, training={"augmentation": augmentation})
-    undisturbed = changed(small_config, output=tmp_path / "undisturbed")
-    train(undisturbed)
+    uninterrupted = changed(small_config, output=tmp_path / "uninterrupted")
+    train(uninterrupted)
 
     def stop(progress: TrainingProgress) -> None:
         if progress.step == 6:
@@ -109,15 +109,15 @@ def test_a_killed_training_resumes_as_if_nothing_had_happened(
     assert result.resumed_from == 4
 
     ours = load_file(RunFolder(small_config.output).checkpoints / "step-0000008" / WEIGHTS)
-    theirs = load_file(RunFolder(undisturbed.output).checkpoints / "step-0000008" / WEIGHTS)
+    theirs = load_file(RunFolder(uninterrupted.output).checkpoints / "step-0000008" / WEIGHTS)
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     losses = {row["step"]: row["loss"] for row in metrics(small_config.output, "train")}
-    assert losses == {row["step"]: row["loss"] for row in metrics(undisturbed.output, "train")}
-    last = metrics(small_config.output, "validation")[-1], metrics(undisturbed.output, "validation")[-1]
+    assert losses == {row["step"]: row["loss"] for row in metrics(uninterrupted.output, "train")}
+    last = metrics(small_config.output, "validation")[-1], metrics(uninterrupted.output, "validation")[-1]
     assert last[0]["cer"] == last[1]["cer"]
     assert last[0]["loss"] == last[1]["loss"]
-    assert calibration_file(small_config.output) == calibration_file(undisturbed.output)
+    assert calibration_file(small_config.output) == calibration_file(uninterrupted.output)
 
 
 def test_checkpoints_are_rotated_and_hold_no_pickle(small_config: RunConfig) -> None:

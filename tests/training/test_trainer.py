@@ -229,7 +229,7 @@ def test_optimizers_that_torch_does_not_have_are_refused(name: str, arguments: d
     assert error.value.code == code
 
 
-def test_weight_decay_is_left_out_where_an_optimizer_has_none() -> None:
+def test_optimizers_without_weight_decay_get_none() -> None:
     parameters = list(LineModel().parameters())
     assert "weight_decay" not in build_optimizer("Rprop", parameters, learning_rate=0.1, weight_decay=0.1).defaults
     decayed = build_optimizer("AdamW", parameters, learning_rate=0.1, weight_decay=0.1)

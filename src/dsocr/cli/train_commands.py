@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from dsocr.config import RunConfig
     from dsocr.evaluation.learning_curve import CurvePoint
     from dsocr.runs import RunFolder
+    from dsocr.training.learning_checks import Check
     from dsocr.training.plan import Plan
-    from dsocr.training.preflight import Check
     from dsocr.training.train import TrainResult
 
 _SECONDS_TO_SPEAK = 3

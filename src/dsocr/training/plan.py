@@ -304,7 +304,7 @@ def _warnings(config: RunConfig, lengths: Sequence[SampleLength], too_long: int)
         return []
     longest = max(length.text for length in lengths) - 1
     return [
-        f"training will refuse {too_long} transcriptions of more than {config.training.max_text_tokens} tokens;"
+        f"training will fail: {too_long} transcriptions have more than {config.training.max_text_tokens} tokens;"
         f" set training.long_text=exclude, or training.max_text_tokens={longest}"
     ]
 

@@ -403,7 +403,7 @@ def _cache_bytes(samples: EncodedSamples, views: int, cache: FeatureCache) -> in
 
 
 def _why_too_large(size: int, limit: int) -> str:
-    """Say why features of this size cannot be cached; empty if they can."""
+    """Return why features of this size cannot be cached; empty if they can."""
     if size > limit:
         return f"{size / 1e9:.2f} GB are needed and {limit / 1e9:.2f} GB allowed"
     folder = cache_folder()

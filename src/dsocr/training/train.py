@@ -233,7 +233,7 @@ def pin_base(config: RunConfig, recorded: RunConfig | None) -> RunConfig:
     return config.model_copy(update={"base_revision": commit})
 
 
-def begin_run(
+def start_run(
     run: RunFolder,
     lock: RunLock,
     config: RunConfig,
@@ -334,7 +334,7 @@ def _check_and_begin(
             checks = check_setup(setup, config, thorough=thorough, progress=progress)
         require_learning(checks, run.path)
     is_new = thorough is not None
-    begin_run(run, lock, config, sources.dataset, is_new=is_new, overwrite=overwrite, world_size=dist.world_size)
+    start_run(run, lock, config, sources.dataset, is_new=is_new, overwrite=overwrite, world_size=dist.world_size)
     log = run_logger(run)
     for check in checks:
         log.info("preflight: %s, %s: %s", check.verdict, check.name, check.message)

@@ -1,7 +1,7 @@
 """A training loop for one model, its optimizer and a dataloader: `Trainer.fit` reads from top to bottom.
 
 Knows nothing about images, datasets or run folders; accelerate places the model, wraps it for several processes and
-handles mixed precision. A training resumes bit by bit from the state that `Trainer.state_dict` returned.
+handles mixed precision. A training resumes bit-identically from the state that `Trainer.state_dict` returned.
 """
 
 import inspect
@@ -72,7 +72,7 @@ class Trainer:
 
     `dataloader` yields micro-batches (dicts of tensors) and has a length; `gradient_accumulation_steps` of them make
     an optimizer step.
-    Its batch sampler or sampler and its dataset are told each epoch where they have `set_epoch`. With several ranks it
+    `set_epoch` of its sampler, batch sampler and dataset is called before each epoch. With several ranks it
     must yield this rank's share, equally many micro-batches on each.
 
     `loss_function(model, batch, num_items)` returns the sum of the losses of the batch's items divided by `num_items`,
