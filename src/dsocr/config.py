@@ -1,7 +1,6 @@
-"""What one training run is told: the settings, their defaults and their help texts, read from a YAML file.
+"""The configuration of a training run: settings, defaults and help texts, read from YAML.
 
-The docstring under a setting is its help text. Knows nothing about torch, and neither opens nor makes the folders
-it names: relative paths are relative to the current directory, not to the file they stand in.
+The docstring under a setting is its help text. Relative paths are relative to the current directory, not to the file.
 """
 
 import re
@@ -38,27 +37,33 @@ from dsocr.text import TextPolicy
 
 
 def read_yaml(path: Path, *, example: str, hint: str) -> dict[Any, Any]:
-    """The keys and values of a YAML file; a key that is given twice is an error.
+    """Read the keys and values of a YAML file. Raises ConfigError, also if a key is given twice.
 
-    Errors show what such a file holds by an `example` and the `hint`.
+    Errors show an `example` of what the file should hold, and the `hint`.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-        twice = list(_keys_given_twice(yaml.compose(text, Loader=yaml.SafeLoader)))
+        twice = list(_repeated_keys(yaml.compose(text, Loader=yaml.SafeLoader)))
         settings = yaml.safe_load(text)
     except FileNotFoundError as error:
-        raise ConfigError("no such file", where=path, hint=hint) from error
+        raise ConfigError("no such file", code="config-missing", where=path, hint=hint) from error
     except OSError as error:  # of a folder Windows says that access is denied
         why = "is a folder, not a YAML file" if path.is_dir() else f"cannot be read: {error.strerror}"
-        raise ConfigError(why, where=path, hint=hint) from error
+        raise ConfigError(why, code="config-unreadable", where=path, hint=hint) from error
     except UnicodeDecodeError as error:
-        raise ConfigError("is not UTF-8 text", where=path, hint="save it with the encoding UTF-8") from error
+        raise ConfigError(
+            "is not UTF-8 text", code="config-encoding", where=path, hint="save it with the encoding UTF-8"
+        ) from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"is not YAML: {_reason(error)}", where=_place(path, error), hint=_mend(error)) from error
+        raise ConfigError(
+            f"is not YAML: {_reason(error)}", code="config-not-yaml", where=_place(path, error), hint=_yaml_hint(error)
+        ) from error
     if twice:
         raise ConfigError.listing(twice, where=path)
     if not isinstance(settings, dict):
-        raise ConfigError(f"must hold keys and values, such as `{example}`", where=path, hint=hint)
+        raise ConfigError(
+            f"must hold keys and values, such as `{example}`", code="config-not-mapping", where=path, hint=hint
+        )
     return settings
 
 
@@ -91,9 +96,9 @@ def _copy(settings: Mapping[str, Any]) -> dict[Any, Any]:
 
 
 def problems_in(error: ValidationError, keys: Sequence[str] = ()) -> list[str]:
-    """One sentence per problem that pydantic found, e.g. `adapter.rnak: unknown key; did you mean 'rank'?`.
+    """Describe each problem that pydantic found, e.g. `adapter.alhpa: unknown key; did you mean 'alpha'?`.
 
-    `keys` are the dotted keys that are known, for the suggestions.
+    `keys` are the known dotted keys, for suggestions.
     """
     return [_sentence(".".join(map(str, problem["loc"])), problem, keys) for problem in error.errors()]
 
@@ -131,8 +136,8 @@ def _suggestion(name: str, keys: Sequence[str]) -> str:
     return f"did you mean {' or '.join(map(repr, likely))}?" if likely else f"the keys are {', '.join(siblings)}"
 
 
-def _keys_given_twice(node: yaml.Node | None, section: str = "") -> Iterator[str]:
-    """A sentence for each such key of the file and of its sections; YAML itself would silently take the last."""
+def _repeated_keys(node: yaml.Node | None, section: str = "") -> Iterator[str]:
+    """Describe each key that a file or section has twice; YAML itself would silently take the last."""
     if not isinstance(node, yaml.MappingNode):
         return
     lines: dict[str, int] = {}
@@ -142,15 +147,15 @@ def _keys_given_twice(node: yaml.Node | None, section: str = "") -> Iterator[str
             yield f"{name}: given twice, in lines {lines[name]} and {line}"
         lines[name] = line
         if not section:
-            yield from _keys_given_twice(value, f"{name}.")
+            yield from _repeated_keys(value, f"{name}.")
 
 
 def _reason(error: yaml.YAMLError) -> str:
     return getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
 
 
-def _mend(error: yaml.YAMLError) -> str | None:
-    """What to do about the two faults that editors and Windows' paths bring in."""
+def _yaml_hint(error: yaml.YAMLError) -> str | None:
+    """What to do about the two mistakes that editors and Windows paths cause."""
     reason = _reason(error)
     if "escape" in reason:
         return "write paths with / , as C:/scans, or without the double quotes"
@@ -194,7 +199,7 @@ def _target_modules(target: str | tuple[str, ...]) -> str | tuple[str, ...]:
 
 
 def read_augmentation(value: object) -> float | str:
-    """A preset's name, or a number from 0 to 2, also one that is written as text. Raises ValueError for all else."""
+    """Read the name of a preset, or a number from 0 to 2, also as text. Raises ValueError for anything else."""
     if value in get_args(AugmentationName):
         return str(value)
     try:
@@ -214,13 +219,13 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Section(BaseModel):
-    """A part of the configuration: it cannot change, and a key it does not know is an error."""
+    """A frozen part of the configuration; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     @field_validator("*", mode="before")
     @classmethod
-    def _refuse_a_truth_value_as_number(cls, value: object, info: ValidationInfo) -> object:
+    def _require_number(cls, value: object, info: ValidationInfo) -> object:
         # YAML reads `yes` and `on` as true, which pydantic would take for the number 1.
         if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation not in (bool, Switch):
             raise ValueError(f"must not be {'true' if value else 'false'}")
@@ -595,14 +600,14 @@ def _holder(settings: dict[Any, Any], name: str, prefix: str) -> tuple[dict[Any,
 
 
 def _which(path: Path) -> str:
-    """Which file to give in place of one that cannot be read, or of a folder."""
+    """Which file to give instead of one that cannot be read, or of a folder."""
     if (path / "config.yaml").is_file():
         return f"a run's configuration is {path / 'config.yaml'}; configs/ holds recipes to start from"
     return "configs/ holds recipes to start from"
 
 
 def config_keys() -> list[str]:
-    """Every key of the configuration, `section.key` where it stands in a section, in the order of the file."""
+    """Return every key of the configuration in order, as `section.key` within sections."""
     sections = dict(_sections())
     keys: list[str] = []
     for name in RunConfig.model_fields:
@@ -629,7 +634,7 @@ _KEYS = [_SECTION + field.name for field in fields(TextPolicy)]
 
 
 def read_policy(path: Path | None, settings: Mapping[str, str | None]) -> TextPolicy:
-    """The policy of a file, if there is one, with the settings that are not None; all problems in one error."""
+    """Read a text policy from a file, if given, and the settings that are not None; all problems in one error."""
     given = {name: value for name, value in settings.items() if value is not None}
     stated = read_yaml(path, example=_EXAMPLE, hint=_HINT) if path else {}
     try:

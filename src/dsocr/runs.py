@@ -1,4 +1,4 @@
-"""What a run folder contains, and the ways files get into it; knows nothing about models, data or training."""
+"""The run folder: its files, and how they are written."""
 
 import errno
 import json
@@ -21,137 +21,136 @@ from dsocr.io.atomic import MANIFEST, find_damage, sync_folder
 from dsocr.text import TextPolicy
 
 READING = "reading.json"
-"""The file with the settings to read with, in an adapter's folder."""
+"""File with the settings to read with, in an adapter folder."""
 CALIBRATION = "calibration.json"
-"""The file with what makes confidences come true, in an adapter's folder; not sealed, as another may be fitted."""
+"""File with the calibration of confidences, in an adapter folder; not in the manifest, as it may be fitted again."""
 
 _WHICH = "give the folder that `output:` names in the config"
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Where everything one training leaves behind lies; nothing is made or opened by asking."""
+    """The paths of one run; asking for them opens and creates nothing."""
 
     path: Path
 
     @classmethod
     def named(cls, path: Path) -> Self:
-        """A run folder that is there, finished or not."""
+        """Return a run folder that exists, finished or not."""
         if not path.is_dir():
             why = "is a file, not a run folder" if path.exists() else "no such run folder"
-            raise RunError(why, where=path, hint=_WHICH)
+            raise RunError(why, code="run-not-found", where=path, hint=_WHICH)
         return cls(path)
 
     @classmethod
     def begun(cls, path: Path) -> Self:
-        """A run folder in which a training was begun."""
+        """Return a run folder in which a training was started."""
         run = cls.named(path)
         if not run.config.is_file():
             alone = (path / READING).is_file()
-            hint = "it holds an adapter alone; give the run folder that it lies in" if alone else _WHICH
-            raise RunError("is not a run folder: it has no config.yaml", where=path, hint=hint)
+            hint = "it holds only an adapter; give the run folder around it" if alone else _WHICH
+            raise RunError("is not a run folder: it has no config.yaml", code="not-a-run", where=path, hint=hint)
         return run
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """A finished run, one that can transcribe; `adapter/` is written whole, so its presence says so."""
+        """Return a finished run; `adapter/` is written atomically, so a run that has one is finished."""
         run = cls.begun(path)
         if not run.adapter.is_dir():
             resume = f"run `{run.resume_command}` again to resume"
-            raise RunError("is not finished: it has no adapter/", where=path, hint=resume)
+            raise RunError("is not finished: it has no adapter/", code="run-unfinished", where=path, hint=resume)
         if (run.adapter / MANIFEST).exists() and (fault := find_damage(run.adapter)):
-            hint = "copy adapter/ again from where it is whole, or train again with --overwrite"
-            raise RunError(f"is damaged: {fault}", where=run.adapter, hint=hint)
+            hint = "copy adapter/ again from an intact copy, or train again with --overwrite"
+            raise RunError(f"is damaged: {fault}", code="adapter-damaged", where=run.adapter, hint=hint)
         return run
 
     @classmethod
     def to_read_with(cls, path: Path) -> Self:
-        """A finished run, or the folder of an adapter alone, such as an export's: enough to transcribe."""
+        """Return a finished run, or an adapter folder such as an export's: enough to transcribe."""
         return cls(path) if (path / READING).is_file() else cls.open(path)
 
     @property
     def resume_command(self) -> str:
-        """The command that goes on with this run where it was interrupted."""
+        """The command that resumes this run."""
         return f"dsocr train {typed(self.config.as_posix())}"
 
     @property
     def config(self) -> Path:
-        """Every setting of the run, as `load_config` reads it."""
+        """Every setting of the run; `load_run_config` reads it."""
         return self.path / "config.yaml"
 
     @property
     def provenance(self) -> Path:
-        """What the run was made with: versions, commit, dataset hashes, machine."""
+        """Versions, commit, dataset hashes and machine of the run."""
         return self.path / "provenance.json"
 
     @property
     def adapter(self) -> Path:
-        """The folder with the best weights and, in reading.json, how to read with them; itself of an adapter alone."""
+        """Folder of the best weights with reading.json; of an adapter folder, the folder itself."""
         return self.path if (self.path / READING).is_file() else self.path / "adapter"
 
     @property
     def lock(self) -> Path:
-        """The file that the operating system keeps locked while a training works here; its presence says nothing."""
+        """File that is locked while a training runs here; it may exist without one."""
         return self.path / ".lock"
 
     @property
     def checkpoints(self) -> Path:
-        """The folder with the states from which training can go on."""
+        """Folder of checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def forecast(self) -> Path:
-        """The folder with the trainings on fewer samples, and what they say about more."""
+        """Folder of the trainings on fewer samples and the forecast made from them."""
         return self.path / "forecast"
 
     @property
     def metrics(self) -> Path:
-        """One JSON object a line for every logged step and every reading of the validation split."""
+        """JSON lines, one for every logged step and every validation."""
         return self.path / "metrics.jsonl"
 
     @property
     def log(self) -> Path:
-        """What training printed."""
+        """Messages of the training."""
         return self.path / "train.log"
 
     @property
     def tensorboard(self) -> Path:
-        """The folder with TensorBoard's event files."""
+        """Folder of TensorBoard's event files."""
         return self.path / "tensorboard"
 
     @property
     def scorecard(self) -> Path:
-        """What the adapter is worth beside its base."""
+        """Scores of the adapter and its base."""
         return self.path / "scorecard.json"
 
     @property
     def lines(self) -> Path:
-        """Every scored line with its predictions, one JSON object each."""
+        """JSON lines, one for every scored line with its predictions."""
         return self.path / "lines.jsonl"
 
     @property
     def confidence(self) -> Path:
-        """How far the adapter's confidences come true, and what checking the most doubtful lines brings."""
+        """Calibration of the confidences, and the gain of checking the least certain lines."""
         return self.path / "confidence.json"
 
     @property
     def confidence_page(self) -> Path:
-        """The same, to look at in a browser."""
+        """The same as a page."""
         return self.path / "confidence.html"
 
     @property
     def report(self) -> Path:
-        """The scorecard, to look at in a browser."""
+        """The report of the evaluation as a page."""
         return self.path / "report.html"
 
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class ReadingSettings:
-    """How to read with an adapter: the settings that travel with its weights, in `reading.json` beside them.
+    """The settings to read with, kept beside an adapter's weights in `reading.json`.
 
     `prompt` is the prompt itself, not its name. `generation` holds the keys of the configuration's section.
-    `unit` is what the images showed that were learnt from; runs from before it was written down are taken to have
-    learnt lines.
+    `unit` is what training images showed; earlier runs did not record it and learnt lines.
     """
 
     base: str
@@ -164,39 +163,39 @@ class ReadingSettings:
 
     @classmethod
     def load(cls, adapter: Path) -> Self:
-        """The settings that lie in an adapter's folder; a key too many or too few is an error."""
+        """Read the settings in an adapter folder. Raises RunError for missing or unknown keys."""
         path = adapter / READING
         try:
             return cls.from_json(path.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
-            hint = "give the adapter/ folder of a run, whole"
-            raise RunError("no such file", where=path, hint=hint) from error
+            hint = "give the complete adapter/ folder of a run"
+            raise RunError("no such file", code="reading-missing", where=path, hint=hint) from error
         except (OSError, UnicodeDecodeError) as error:
-            raise RunError(f"cannot be read: {error}", where=path) from error
+            raise RunError(f"cannot be read: {error}", code="reading-unreadable", where=path) from error
         except RunError as error:
-            raise RunError(error.message, where=path, hint=error.hint) from error
+            raise RunError(error.message, code=error.code, where=path, hint=error.hint) from error
 
     def save(self, adapter: Path) -> None:
-        """Lay the settings into an adapter's folder."""
+        """Write the settings into an adapter folder."""
         write_atomically(adapter / READING, self.to_json())
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The settings that `to_json` wrote."""
+        """Parse what `to_json` returned."""
         try:
             return TypeAdapter(cls).validate_python(_migrated(json.loads(text)))
         except json.JSONDecodeError as error:
-            raise RunError(f"is not JSON: {error}") from error
+            raise RunError(f"is not JSON: {error}", code="reading-invalid") from error
         except ValidationError as error:
-            raise RunError("; ".join(problems_in(error, _READING_KEYS))) from error
+            raise RunError("; ".join(problems_in(error, _READING_KEYS)), code="reading-invalid") from error
 
     def to_json(self) -> str:
-        """The settings as an indented JSON object."""
+        """Return the settings as indented JSON."""
         return to_json(asdict(self))
 
 
 def _migrated(settings: Any) -> Any:
-    """The settings with today's keys, where an earlier version wrote them."""
+    """Rename the keys of settings that an earlier version wrote."""
     if not isinstance(settings, dict):
         return settings
     if isinstance(settings.get("generation"), dict):
@@ -205,6 +204,7 @@ def _migrated(settings: Any) -> Any:
     if lines != 1:
         raise RunError(
             f"lines_per_sheet is {lines}: adapters that read several lines on one canvas are not supported any more",
+            code="reading-unsupported",
             hint="train again with this version, or read with the version that trained it",
         )
     return {key: value for key, value in settings.items() if key != "lines_per_sheet"}
@@ -215,13 +215,13 @@ _READING_KEYS += [f"text_policy.{field.name}" for field in fields(TextPolicy)]
 
 
 def to_json(value: object) -> str:
-    """Indented JSON for people and programs: letters stay letters, and NaN or infinity is a bug of ours."""
+    """Return indented JSON; letters stay letters. Raises ValueError for NaN or infinity."""
     return json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
 
 @contextmanager
 def writing_whole(path: Path) -> Iterator[TextIO]:
-    """A UTF-8 file to write to, which takes its place when all of it is written, and leaves no trace if not."""
+    """Open a UTF-8 file that replaces `path` once it is complete; an error leaves no trace."""
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
     try:
         with temporary.open("w", encoding="utf-8", newline="\n") as file:
@@ -235,14 +235,14 @@ def writing_whole(path: Path) -> Iterator[TextIO]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a UTF-8 file that is either the old one or, whole, the new one, whatever happens meanwhile."""
+    """Write a UTF-8 file atomically: a crash leaves the old content or the new."""
     with writing_whole(path) as file:
         file.write(text)
 
 
 @contextmanager
 def writing_folder(out: Path) -> Iterator[Path]:
-    """A folder to write into, which takes the place of `out` when all of it is written, and leaves no trace if not."""
+    """Create a folder that replaces `out` once it is complete; an error leaves no trace."""
     out, token = out.resolve(), uuid4().hex[:8]
     draft, former = (out.with_name(f".{out.name}.{what}-{token}") for what in ("draft", "former"))
     draft.mkdir(parents=True)
@@ -259,9 +259,9 @@ def writing_folder(out: Path) -> Iterator[Path]:
 
 
 def append_jsonl(path: Path, row: Mapping[str, object]) -> None:
-    """Add one object to a file of JSON lines, whole and forced to the disk, or nothing of it.
+    """Append one object to a file of JSON lines, synced to disk, or nothing.
 
-    A number that is not finite, such as a lost loss, becomes null.
+    Numbers that are not finite become null.
     """
     finite = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()
@@ -290,7 +290,7 @@ def cut_back(path: Path, step: int) -> bool:
 
 
 def _is_until(line: bytes, step: int) -> bool:
-    """True of a whole row that is of this step, of an earlier one, or of none."""
+    """Whether a row is complete and not after the step."""
     try:
         return line.endswith(b"\n") and int(json.loads(line).get("step", 0)) <= step
     except (ValueError, TypeError, AttributeError):

@@ -67,7 +67,7 @@ def test_from_scans_to_texts(call: Call, small_dataset: Path, quick: list[str], 
     code, out, _ = call("evaluate", run)
     assert code == 0
     assert "CER" in out
-    assert "new lines of known hands" in out
+    assert "known writers, new lines" in out
     assert f"report:    {run / 'report.html'}" in out
     card = json.loads((run / "scorecard.json").read_text(encoding="utf-8"))
     assert card["base"]["lines"] == card["adapter"]["lines"] == 4

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.data.making import pair, write
-from tests.integration.calling import call
+from tests.integration.calling import call, fail
 
 Texts = pytest.CaptureFixture[str]
 
@@ -56,16 +56,17 @@ def test_every_choice_together_and_the_report(
     options[options.index("--fixed") :] = ["--like", data]
     code, out, err = call(monkeypatch, capsys, "prepare", source, "-o", tmp_path / "again", *options)
     assert code == 0, err
-    assert "note: 6 groups by writer+text stay where out has them, 0 are new" in out
+    assert json.loads((tmp_path / "again" / "dataset.json").read_text(encoding="utf-8"))["like"] == "out"
 
 
 def test_folds_are_made_and_reported(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
 ) -> None:
     call(monkeypatch, capsys, "prepare", source, "-o", tmp_path / "out", "--writer", "(.)_", "--folds", 3)
-    code, out, _ = call(monkeypatch, capsys, "check", tmp_path / "out", "--fold", 2)
+    code, out, _ = call(monkeypatch, capsys, "check", tmp_path / "out", "--fold", 2, "--json")
     assert code == 0
-    assert "into 3 folds, of which fold 2 tests" in out
+    splits = json.loads(out)["splits"]
+    assert (splits["folds"], splits["fold"]) == (3, 2)
 
 
 def test_a_configuration_is_checked_by_the_fold_it_names(
@@ -77,34 +78,24 @@ def test_a_configuration_is_checked_by_the_fold_it_names(
     _, out, _ = call(monkeypatch, capsys, "check", config, "--json")
     assert not {finding["code"] for finding in json.loads(out)["findings"]} & {"writer-crosses", "hash-differs"}
     write(config, config.read_text(encoding="utf-8").replace("fold: 3", "fold: 4"))
-    code, _, err = call(monkeypatch, capsys, "check", config)
-    assert (code, "has folds 1 to 3, and none is fold 4" in err) == (2, True)
+    assert fail(monkeypatch, "check", config).code == "bad-fold"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "code"),
     [
-        pytest.param(["check", "nowhere"], "not a dataset folder", id="no dataset"),
-        pytest.param(["prepare", "s", "-o", "o", "--struck", "erase"], "struck: must be 'keep', 'strip'", id="policy"),
-        pytest.param(
-            ["prepare", "s", "-o", "o", "--text-policy", "no.yaml"], "no.yaml: no such file", id="policy file"
-        ),
-        pytest.param(["prepare", "s", "-o", "o", "--encoding", "cp9"], "unknown encoding 'cp9'", id="encoding"),
-        pytest.param(["prepare", "s", "-o", "o", "--folds", 2], "2 folds are too few", id="folds"),
-        pytest.param(["prepare", "s", "-o", "o", "--fixed", "no.txt"], "no.txt: the file cannot be read", id="list"),
-        pytest.param(["prepare", "s", "-o", "o", "--like", "s"], "s: not a dataset folder", id="earlier dataset"),
+        pytest.param(["check", "nowhere"], "not-a-dataset", id="no dataset"),
+        pytest.param(["prepare", "s", "-o", "o", "--struck", "erase"], "config-invalid", id="policy"),
+        pytest.param(["prepare", "s", "-o", "o", "--text-policy", "no.yaml"], "config-missing", id="policy file"),
+        pytest.param(["prepare", "s", "-o", "o", "--encoding", "cp9"], "unknown-encoding", id="encoding"),
+        pytest.param(["prepare", "s", "-o", "o", "--folds", 2], "too-few-folds", id="folds"),
+        pytest.param(["prepare", "s", "-o", "o", "--fixed", "no.txt"], "file-unreadable", id="list"),
+        pytest.param(["prepare", "s", "-o", "o", "--like", "s"], "not-a-dataset", id="earlier dataset"),
     ],
 )
-def test_a_mistake_is_a_sentence_and_exit_code_2(
-    arguments: list[object],
-    sentence: str,
-    source: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Texts,
+def test_a_mistake_is_an_error_and_writes_nothing(
+    arguments: list[object], code: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, _, err = call(monkeypatch, capsys, *arguments)
-    assert code == 2
-    assert sentence in err
+    assert fail(monkeypatch, *arguments).code == code
     assert not (tmp_path / "o").exists()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageFont
 
+from tests.integration.calling import fail
 from tests.integration.test_commands import Call, call
 
 __all__ = ["call"]
@@ -29,7 +30,7 @@ def test_from_fonts_to_a_dataset_that_check_reads(call: Call, fonts: Path, tmp_p
     arguments = ["synthesize", "--fonts", fonts, "--text", text, "-o", tmp_path / "drawn", "--count", 31]
     code, out, err = call(*arguments)
     assert code == 0, err
-    assert "not read: 1\n  broken.ttf: not a font" in out
+    assert "not read: 1\n  broken.ttf: " in out
     assert "Aileron Regular lacks имр: 1 lines not drawn in it" in out
     assert "lines that no font of their split can draw: 1\n  мир" in out
     assert f"dataset: {tmp_path / 'drawn'}" in out
@@ -39,7 +40,7 @@ def test_from_fonts_to_a_dataset_that_check_reads(call: Call, fonts: Path, tmp_p
     assert call(*arguments, "--overwrite", "--quiet")[0] == 0
     code, _, err = call(*arguments, "--overwrite", "--strict")
     assert code == 2
-    assert "broken.ttf is not a font" in err
+    assert "broken.ttf" in err
 
 
 @pytest.mark.parametrize("name", ["sheet.html", "sheet.png"])
@@ -71,29 +72,27 @@ def test_preview_shows_what_the_model_sees(call: Call, small_dataset: Path, tmp_
     sheet = tmp_path / "s.png"
     code, out, _ = call("preview", small_dataset, "-o", sheet, "--samples", 1, "--epochs", 1, "--as-model")
     assert code == 0
-    assert "as nano sees it at fold" in out
+    assert "as nano sees it at " in out
     with Image.open(sheet) as image:
         assert image.size == (2 * (256 + 8) + 8, 256 + 16)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "code"),
     [
-        pytest.param(["preview", "nowhere"], "not a dataset folder", id="no dataset"),
-        pytest.param(["preview", "nowhere.yaml"], "no such file", id="no configuration"),
-        pytest.param(["preview", ".", "-o", "x.gif"], ".html or .png", id="another kind of sheet"),
+        pytest.param(["preview", "nowhere"], "not-a-dataset", id="no dataset"),
+        pytest.param(["preview", "nowhere.yaml"], "config-missing", id="no configuration"),
+        pytest.param(["preview", ".", "-o", "x.gif"], "sheet-format", id="another kind of sheet"),
         pytest.param(
             ["synthesize", "--fonts", ".", "--text", "t.txt", "-o", "out", "--augmentation", "wild"],
-            "--augmentation must be none, light, medium, strong or a number from 0 to 2, not 'wild'",
+            "option-invalid",
             id="no such preset",
         ),
-        pytest.param(["synthesize", "--fonts", "f", "--text", "t.txt", "-o", "out"], "no such folder", id="no fonts"),
+        pytest.param(["synthesize", "--fonts", "f", "--text", "t.txt", "-o", "out"], "fonts-missing", id="no fonts"),
     ],
 )
-def test_a_mistake_is_a_sentence(
-    arguments: list[str], sentence: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_mistake_is_an_error(
+    arguments: list[str], code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, _, err = call(*arguments)
-    assert code == 2
-    assert sentence in err
+    assert fail(monkeypatch, *arguments).code == code

@@ -9,7 +9,7 @@ import pytest
 
 from dsocr.cli import main
 from tests.data.making import picture, write
-from tests.integration.calling import call
+from tests.integration.calling import call, fail
 from tests.workbench.fakes import make_pages
 
 Texts = pytest.CaptureFixture[str]
@@ -34,51 +34,35 @@ def refusal(monkeypatch: pytest.MonkeyPatch, capsys: Texts, *arguments: object) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "code", "where"),
     [
-        pytest.param(["evaluate", "nowhere"], "nowhere: no such run folder", id="a run that is not there"),
-        pytest.param(["evaluate", "."], ".: is not a run folder", id="a folder that is no run"),
-        pytest.param(["report", "nowhere", "--curves"], "nowhere: no such run folder", id="a run to draw"),
-        pytest.param(["report", "nowhere"], "nowhere: no such run folder", id="its report"),
-        pytest.param(["compare", "nowhere"], "nowhere: no such file or folder", id="a reading that is not there"),
-        pytest.param(["compare", "a=nowhere"], "nowhere: no such file or folder", id="one with a name"),
+        pytest.param("evaluate nowhere", "run-not-found", "nowhere", id="a run that is not there"),
+        pytest.param("evaluate .", "not-a-run", ".", id="a folder that is no run"),
+        pytest.param("evaluate lines/a.png", "run-not-found", "lines/a.png", id="a file as run"),
+        pytest.param("evaluate run/adapter", "not-a-run", "run/adapter", id="an adapter as run"),
+        pytest.param("report nowhere --curves", "run-not-found", "nowhere", id="a run to draw"),
+        pytest.param("report nowhere", "run-not-found", "nowhere", id="its report"),
+        pytest.param("report lines", "not-a-run", "lines", id="scans as run"),
+        pytest.param("report run -o run.pdf", "report-suffix", "run.pdf", id="a report of another kind"),
+        pytest.param("compare nowhere", "no-such-file", "nowhere", id="predictions that are not there"),
+        pytest.param("compare a=nowhere", "no-such-file", "nowhere", id="named ones"),
+        pytest.param("serve nowhere", "run-not-found", "nowhere", id="a run to serve"),
         pytest.param(
-            ["transcribe", "run", "in", "-o", "out", "--engine", "ray", "--workers", "2"],
-            "--workers counts processes on this machine",
-            id="processes of a cluster",
+            "transcribe run in -o out --engine ray --workers 2", "option-invalid", None, id="processes of a cluster"
         ),
-        pytest.param(["serve", "nowhere"], "nowhere: no such run folder", id="a run to serve"),
+        pytest.param("prepare lines -o out", "no-format-found", "lines", id="other columns"),
+        pytest.param("prepare lines/a.png -o out", "source-is-image", "lines/a.png", id="an image as source"),
+        pytest.param("prepare pictures -o out", "no-format-found", "pictures", id="images without texts"),
+        pytest.param("check lines", "not-a-dataset", "lines", id="scans as dataset"),
+        pytest.param("check lines/a.png", "not-a-dataset", "lines/a.png", id="a file as dataset"),
+        pytest.param("check nowhere", "not-a-dataset", "nowhere", id="no dataset"),
+        pytest.param("check data --html lines", "option-invalid", None, id="a folder as page"),
+        pytest.param("train lines", "config-unreadable", "lines", id="a folder as configuration"),
+        pytest.param("train run", "config-unreadable", "run", id="a run as configuration"),
     ],
 )
-def test_what_is_not_there_is_named(
-    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert said in refusal(monkeypatch, capsys, *arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        pytest.param(
-            "prepare lines -o out", "letters.tsv: no column is known to hold: image, text", id="other columns"
-        ),
-        pytest.param("prepare lines/a.png -o out", "is an image, without a transcription", id="an image as source"),
-        pytest.param("check lines", "not a dataset folder: it has no dataset.json", id="scans as dataset"),
-        pytest.param("check lines/a.png", "not a dataset folder: it is a file", id="a file as dataset"),
-        pytest.param("check nowhere", "not a dataset folder: it is not there", id="no dataset"),
-        pytest.param("train lines", "is a folder, not a YAML file", id="a folder as configuration"),
-        pytest.param("prepare pictures -o out", "transcribed in `dsocr workbench`", id="images without texts"),
-        pytest.param("train run", "a run's configuration is run", id="a run as configuration"),
-        pytest.param("evaluate lines/a.png", "is a file, not a run folder", id="a file as run"),
-        pytest.param("evaluate run/adapter", "it holds an adapter alone", id="an adapter as run"),
-        pytest.param("report lines", "lines: is not a run folder", id="scans as run"),
-        pytest.param("report run -o run.pdf", "is a .html file", id="a report of another kind"),
-        pytest.param("check data --html lines", "lines is a folder", id="a folder as page"),
-    ],
-)
-def test_what_is_something_else_is_told_for_what_it_is(
-    arguments: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
+def test_a_wrong_use_has_a_code_a_place_and_a_hint(
+    arguments: str, code: str, where: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     picture(tmp_path / "lines" / "a.png")
     picture(tmp_path / "pictures" / "a.png")
@@ -87,7 +71,9 @@ def test_what_is_something_else_is_told_for_what_it_is(
     write(tmp_path / "run" / "adapter" / "reading.json", "{}")
     write(tmp_path / "lines" / "letters.tsv", "scan\twords\na.png\tмир\n")
     monkeypatch.chdir(tmp_path)
-    assert said in refusal(monkeypatch, capsys, *arguments.split())
+    error = fail(monkeypatch, *arguments.split())
+    assert (error.code, error.where and Path(error.where).as_posix()) == (code, where)
+    assert error.hint
 
 
 def test_the_next_command_can_be_typed_where_a_path_has_spaces(
@@ -128,7 +114,7 @@ def test_what_was_made_before_names_the_option_that_replaces_it(
     source, to = small_dataset.parent / "source", ["--to", "tsv"] if command == "convert" else []
     assert call(monkeypatch, capsys, command, source, "-o", tmp_path / "made", *to)[0] == 0
     said = refusal(monkeypatch, capsys, command, source, "-o", tmp_path / "made", *to)
-    assert "hint: choose another folder, or give --overwrite\n" in said
+    assert "--overwrite" in said
 
 
 def test_a_workbench_says_that_its_port_is_taken_before_it_reads_a_page(
@@ -155,7 +141,7 @@ def test_a_workbench_does_not_take_the_folder_of_a_file_for_the_file(
     ("arguments", "said"),
     [
         pytest.param("evaluate run --split train2", "'train2' is not one of 'train', 'validation', 'test'", id="split"),
-        pytest.param("compare a --missing x", "'x' is not one of 'refuse', 'empty'", id="choice"),
+        pytest.param("compare a --missing x", "'x' is not one of 'error', 'empty'", id="choice"),
         pytest.param("check d --max-text-tokens x", "must be a valid integer, not 'x'", id="no number"),
         pytest.param("serve run --port 99999", "must be less than or equal to 65535, not '99999'", id="too large"),
         pytest.param("forecast c --more 1.5", "must be a valid integer, not '1.5'", id="one of several"),
