@@ -21,7 +21,7 @@ def written(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
-def test_every_problem_of_a_file_is_told_at_once(written: Callable[[str], Path]) -> None:
+def test_every_problem_of_a_file_is_reported_at_once(written: Callable[[str], Path]) -> None:
     path = written("output: r\nadapter:\n  alpha: 0\n  alhpa: 8\n")
     with pytest.raises(ConfigError) as caught:
         load_config(path)
@@ -70,7 +70,7 @@ def test_every_problem_of_a_file_is_told_at_once(written: Callable[[str], Path])
         pytest.param("input: {prompt: a, prompt: b}", "input.prompt: given twice", id="duplicate key in a section"),
     ],
 )
-def test_a_mistake_is_told_in_a_sentence(written: Callable[[str], Path], text: str, problem: str) -> None:
+def test_a_mistake_is_reported_in_a_sentence(written: Callable[[str], Path], text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(written(NEEDED + text))
     assert caught.value.code == "config-invalid"
@@ -185,7 +185,7 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, content: bytes, problem
         pytest.param(b"training:\n\tepochs: 3", "indent with spaces", id="a tab"),
     ],
 )
-def test_what_editors_and_windows_bring_in_is_told_how_to_mend(tmp_path: Path, content: bytes, hint: str) -> None:
+def test_what_editors_and_windows_cause_comes_with_a_hint(tmp_path: Path, content: bytes, hint: str) -> None:
     path = tmp_path / "run.yaml"
     path.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
@@ -225,7 +225,7 @@ def test_augmentation_is_a_preset_or_a_number(
 
 
 @pytest.mark.parametrize("value", ["wild", "2.1", "-1", ".nan", "null", "[1]"])
-def test_another_augmentation_is_told_with_those_there_are(written: Callable[[str], Path], value: str) -> None:
+def test_another_augmentation_is_reported_with_the_choices(written: Callable[[str], Path], value: str) -> None:
     with pytest.raises(ConfigError, match="must be none, light, medium, strong or a number from 0 to 2, not"):
         load_config(written(f"{NEEDED}training: {{augmentation: {value}}}"))
 

@@ -98,14 +98,14 @@ def test_python_is_judged_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fact.fatal
 
 
-def test_an_installation_behind_its_source_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installation_behind_its_source_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "__version__", "99.0")
     fact = only(doctor.packages(), "dsocr")
     assert fact.state == "warning"
     assert f"installed as {metadata.version('dsocr-hw')}" in fact.found
 
 
-def test_a_source_tree_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_tree_that_is_not_installed_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "DISTRIBUTION", "dsocr-hw-of-nobody")
     (fact,) = doctor.packages()
     assert (fact.name, fact.state, fact.fatal) == ("dsocr", "warning", False)
@@ -141,7 +141,7 @@ def make_gpu(monkeypatch: pytest.MonkeyPatch, *, capability: tuple[int, int] = (
         monkeypatch.setattr(torch.cuda, name, answer)
 
 
-def test_a_card_is_told_with_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_card_is_reported_with_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     make_gpu(monkeypatch)
     (fact,) = doctor.accelerators()
     found = "Tesla X, 16.0 GiB, 12.0 GiB free, compute capability 8.0, bf16"
@@ -153,7 +153,7 @@ def test_emulated_bf16_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     make_gpu(monkeypatch, capability=(7, 5))
     (fact,) = doctor.accelerators()
     assert fact.state == "warning"
-    assert fact.found.endswith("compute capability 7.5, no bf16 of its own")
+    assert fact.found.endswith("compute capability 7.5, no native bf16")
     assert "training.precision" in (fact.hint or "")
 
 
@@ -247,11 +247,11 @@ def test_no_cache_is_no_error(tmp_path: Path) -> None:
 
 
 def test_this_machine_is_ready_and_the_network_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: object) -> None:
+    def fail(*arguments: object) -> None:
         raise AssertionError(f"asked the network: {arguments}")
 
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", fail)
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
     facts = doctor.examine(tmp_path)
     assert [fact for fact in facts if fact.fatal] == []
     assert only(facts, "nano").state == "ok"
@@ -276,9 +276,9 @@ def test_programs_get_one_json_object(facts: list[Fact], code: int, monkeypatch:
     monkeypatch.setattr(doctor, "examine", lambda folder: facts)
     done = CliRunner().invoke(app, ["doctor", "--json"])
     assert done.exit_code == code
-    told = json.loads(done.stdout)
-    assert told["ready"] == (code == 0)
-    assert [Fact(**fact) for fact in told["facts"]] == facts
+    found = json.loads(done.stdout)
+    assert found["ready"] == (code == 0)
+    assert [Fact(**fact) for fact in found["facts"]] == facts
 
 
 def test_people_get_a_table_with_hints(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,7 +296,7 @@ def test_people_get_a_table_with_hints(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_a_ready_machine_is_told_what_to_run_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ready_machine_is_reported_what_to_run_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "examine", lambda folder: READY)
     assert CliRunner().invoke(app, ["doctor"]).stdout.splitlines()[-2:] == [
         "ready",

@@ -29,7 +29,7 @@ def test_worker_processes_send_errors_whole(kind: type[DsocrError]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "told"),
+    ("word", "quoted"),
     [
         pytest.param("runs/mine", "runs/mine", id="nothing to quote"),
         pytest.param("C:\\сканы\\письма", "C:\\сканы\\письма", id="a path of Windows in Russian"),
@@ -39,5 +39,5 @@ def test_worker_processes_send_errors_whole(kind: type[DsocrError]) -> None:
         pytest.param("input.prompt=Free OCR.", '"input.prompt=Free OCR."', id="a setting with a space"),
     ],
 )
-def test_a_word_is_told_as_it_is_typed(word: str, told: str) -> None:
-    assert typed(word) == told
+def test_a_word_is_quoted_where_a_shell_needs_it(word: str, quoted: str) -> None:
+    assert typed(word) == quoted

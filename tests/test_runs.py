@@ -33,7 +33,7 @@ def test_a_run_without_an_adapter_is_not_finished(tmp_path: Path) -> None:
     assert caught.value.hint == f"run `dsocr train {(tmp_path / 'config.yaml').as_posix()}` again to resume"
 
 
-def test_what_is_not_a_run_folder_is_told_apart(tmp_path: Path) -> None:
+def test_what_is_not_a_run_folder_has_its_own_error(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no such run folder"):
         RunFolder.open(tmp_path / "nowhere")
     with pytest.raises(RunError, match=r"has no config\.yaml"):

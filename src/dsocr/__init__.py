@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, RunError
     from dsocr.evaluation.metrics import cer, wer
     from dsocr.evaluation.scorecard import Scorecard
+    from dsocr.training.trainer import Trainer
 
 __version__ = "0.1.0"
 
@@ -44,6 +45,7 @@ __all__ = [
     "RunConfig",
     "RunError",
     "Scorecard",
+    "Trainer",
     "__version__",
     "cer",
     "compare",
@@ -65,6 +67,7 @@ _MODULES = {
     "dsocr.errors": ("ConfigError", "DataError", "DsocrError", "ModelError", "RunError"),
     "dsocr.evaluation.metrics": ("cer", "wer"),
     "dsocr.evaluation.scorecard": ("Scorecard",),
+    "dsocr.training.trainer": ("Trainer",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -97,7 +97,7 @@ def train(
     Raises:
         ConfigError: The configuration has problems; all are listed.
         DataError: The dataset cannot be trained on.
-        RunError: The run folder is in use or holds something else, or the training would not learn.
+        RunError: The run folder is in use or holds something else, or a check before training fails.
     """
     from dsocr.io.processes import rank_and_count
     from dsocr.training.train import train as run_training
@@ -109,10 +109,10 @@ def train(
             complete,
             overwrite=overwrite,
             preflight=preflight,
-            report=on_progress,
-            stage=on_stage,
-            warn=lambda finding: printer.complain(f"{finding.severity}: {finding.where}: {finding.message}"),
-            say=printer.complain,
+            on_progress=on_progress,
+            on_stage=on_stage,
+            on_warning=lambda finding: printer.complain(f"{finding.severity}: {finding.where}: {finding.message}"),
+            on_message=printer.complain,
         )
     return Run(result.run.path)
 

@@ -1,4 +1,4 @@
-"""What this machine has for dsocr, and what it lacks; looks without the network, changes nothing, prints nothing."""
+"""What this machine has for dsocr, and what it lacks; needs no network and changes nothing."""
 
 import shutil
 import sys
@@ -130,7 +130,7 @@ def processor() -> list[Fact]:
 
 
 def accelerators() -> list[Fact]:
-    """Each device torch can use beside the CPU, or why there is none."""
+    """Each accelerator that torch can use, or why there is none."""
     import torch
 
     with warnings.catch_warnings(record=True) as said:
@@ -167,11 +167,11 @@ def _cuda(device: int) -> Fact:
     )
     if bf16:
         return Fact(name, "ok", f"{found}, bf16")
-    return Fact(name, "warning", f"{found}, no bf16 of its own", "set training.precision to fp16 or fp32")
+    return Fact(name, "warning", f"{found}, no native bf16", "set training.precision to fp16 or fp32")
 
 
 def precision() -> list[Fact]:
-    """What `training.precision: auto` comes to here."""
+    """What `training.precision: auto` means here."""
     import torch
 
     from dsocr.models.loading import choose_device, choose_dtype
@@ -182,7 +182,7 @@ def precision() -> list[Fact]:
 
 
 def disk(folder: Path) -> list[Fact]:
-    """The room left where a folder lies."""
+    """Free disk space at a folder."""
     free = shutil.disk_usage(folder).free
     found = f"{_gb(free)} free in {folder}"
     if free >= ENOUGH_DISK:
@@ -227,7 +227,7 @@ def _cached(name: str, snapshots: Sequence[Path]) -> Fact:
 
 
 def _fault(snapshot: Path) -> str | None:
-    """What an interrupted download left out, as far as names and the heads of files tell."""
+    """What an interrupted download left out, judged by names and headers of files."""
     from dsocr.errors import ModelError
     from dsocr.models.checkpoint import tensor_shapes
 
@@ -240,10 +240,10 @@ def _fault(snapshot: Path) -> str | None:
 
 
 def _gib(size: int) -> str:
-    """Memory, in the units it is sold in."""
+    """Format memory in the units it is sold in."""
     return f"{size / 2**30:.1f} GiB"
 
 
 def _gb(size: int) -> str:
-    """Disk space, in the units downloads are told in."""
+    """Format disk space in the units of downloads."""
     return f"{size / 1e9:.1f} GB"

@@ -1,4 +1,4 @@
-"""Every error a user can meet, as sentences for the person at the keyboard.
+"""The errors that a user can cause, each with a message, a code, a place and a hint.
 
     DsocrError
     |-- ConfigError     a YAML file or a command-line setting cannot be used
@@ -7,10 +7,10 @@
     `-- RunError        a run folder is missing, incomplete or in use
 
     KeyboardInterrupt
-    `-- Interrupted     a signal ended a training in good order
+    `-- Interrupted     a signal ended a training after a complete step
 
-The command line prints them without a traceback and exits with 2; anything else that escapes is a bug of ours
-and keeps its traceback.
+The command line prints them without a traceback and exits with 2; any other exception is a bug and keeps its
+traceback.
 """
 
 import re
@@ -19,15 +19,15 @@ from pathlib import Path
 
 
 def typed(word: str | Path) -> str:
-    """A path or another word as it is typed in a command: in quotes where a shell would take it apart."""
+    """Return a word as it is typed in a command: in quotes if a shell would split it."""
     return str(word) if re.fullmatch(r"[\w./:\\=,@%+~-]+", str(word)) else f'"{word}"'
 
 
 class DsocrError(Exception):
-    """A mistake the user can repair: what is wrong, where, and what to do about it.
+    """A problem that the user can solve: what is wrong, where, and what to do about it.
 
-    `str(error)` is the whole sentence, e.g. `letters.jsonl:17: transcription is empty`; `hint` is told apart so that
-    it can be printed on a line of its own.
+    `str(error)` is the place and the message, e.g. `letters.jsonl:17: transcription is empty`. `code` identifies the
+    problem for programs, `hint` says what to do.
     """
 
     def __init__(self, message: str, *, code: str = "", where: object = None, hint: str | None = None) -> None:
@@ -73,9 +73,9 @@ class RunError(DsocrError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ended a training after a whole step, of which there is a checkpoint; `resume` is the command to go on.
+    """A signal ended a training after a complete step, with a checkpoint; `resume` is the command to resume.
 
-    `exit_code` is 128 and the signal's number, as shells have it.
+    `exit_code` is 128 plus the signal's number, as in shells.
     """
 
     def __init__(self, signal: int, step: int, resume: str) -> None:

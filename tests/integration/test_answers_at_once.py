@@ -94,7 +94,7 @@ def test_what_reads_by_a_server_and_what_shows_a_workbench_needs_no_torch() -> N
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_what_is_not_there_is_told_without_waiting_for_torch(tmp_path: Path) -> None:
+def test_what_is_not_there_is_reported_without_waiting_for_torch(tmp_path: Path) -> None:
     make_run(tmp_path / "run", dataset="nowhere")
     (tmp_path / "config.yaml").write_text("dataset: nowhere\noutput: new\n", encoding="utf-8")
     commands = [
@@ -137,7 +137,7 @@ def test_the_demo_replaces_no_run_of_somebody_s_own(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "adapter").is_dir()
 
 
-def test_a_port_that_is_taken_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported_before_anything_is_loaded(tmp_path: Path) -> None:
     make_run(tmp_path / "run")
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

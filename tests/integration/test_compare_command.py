@@ -16,7 +16,7 @@ def run(small_dataset: Path, tmp_path: Path) -> Path:
     return make_evaluated_run(tmp_path / "run", small_dataset, {"base": misread, "adapter": read_better}).path
 
 
-def test_a_run_is_told_as_a_sentence_a_table_and_the_lines_that_changed(
+def test_a_run_is_printed_as_a_sentence_a_table_and_the_lines_that_changed(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
 ) -> None:
     code, out, _ = call(monkeypatch, capsys, "compare", run)

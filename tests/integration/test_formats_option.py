@@ -14,8 +14,8 @@ def test_every_format_is_listed_with_its_command() -> None:
     done = CliRunner().invoke(app, ["prepare", "--formats"])
     assert done.exit_code == 0
     for format_ in SOURCE_FORMATS.values():
-        told = f"{format_.name:<14}{format_.title}\n{'':<14}dsocr prepare {format_.example}\n"
-        assert told in done.stdout
+        row = f"{format_.name:<14}{format_.title}\n{'':<14}dsocr prepare {format_.example}\n"
+        assert row in done.stdout
 
 
 @pytest.mark.parametrize("name", SOURCE_FORMATS)

@@ -65,7 +65,7 @@ def test_a_preview_of_a_training_that_varies_nothing_says_so(call: Call, small_d
     config.write_text(f"dataset: {small_dataset.as_posix()}\noutput: {tmp_path.as_posix()}\n", encoding="utf-8")
     shown = ["preview", config, "-o", tmp_path / "sheet.html", "--samples", 1, "--epochs", 1]
     assert "--augmentation medium" in call(*shown)[1]
-    assert "is too much" in call(*shown, "--augmentation", "light")[1]
+    assert "too much" in call(*shown, "--augmentation", "light")[1]
 
 
 def test_preview_shows_what_the_model_sees(call: Call, small_dataset: Path, tmp_path: Path) -> None:

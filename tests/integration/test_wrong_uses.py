@@ -84,7 +84,7 @@ def test_the_next_command_can_be_typed_where_a_path_has_spaces(
     assert f'next:    dsocr check "{out}"\n' in said
 
 
-def test_a_word_too_many_is_told_how_it_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts) -> None:
+def test_a_word_too_many_says_how_it_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts) -> None:
     picture(tmp_path / "мои сканы" / "a.png")
     monkeypatch.chdir(tmp_path)
     code, _, said = call(monkeypatch, capsys, "prepare", "мои", "сканы", "-o", "out")

@@ -78,7 +78,7 @@ def prepare(
     split_by: Annotated[
         str | None,
         typer.Option(
-            help="What no two splits share: writer, document, page, text, writer+text, ...; chosen if not given."
+            help="Unit that splits never share: writer, document, page, text, writer+text, ...; chosen if not given."
         ),
     ] = None,
     unit: Annotated[
@@ -339,7 +339,7 @@ def preview(
     if config.training.augmentation in (0, "none") and not as_model:
         printer.message("next: nothing is augmented; --augmentation medium shows what that would do")
     else:
-        printer.message("next: look at it; what no pen and no scanner could produce is too much")
+        printer.message("next: look at it; whatever a pen or a scanner could not produce is too much")
 
 
 def _preview_config(path: Path, augmentation: str | None, seed: int | None) -> "RunConfig":

@@ -150,7 +150,7 @@ def compare(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say which model reads better, and whether one can tell. Scores predictions for the same lines."""
+    """Compare models, and test whether the difference is significant. Scores predictions for the same lines."""
     from dsocr.evaluation.compare import compare, render_comparison
     from dsocr.evaluation.predictions import gather_systems
     from dsocr.evaluation.report.comparison import PAGE, require_free, write_comparison

@@ -125,7 +125,7 @@ def _print_trained(printer: Printer, result: "TrainResult") -> None:
 
 
 def _dry_run(printer: Printer, path: Path, overrides: Sequence[str], *, preflight: bool, json: bool) -> int:
-    """Print what would become of a training; 1 if it would not learn or not fit into memory, else 0."""
+    """Check and measure a training without running it; 1 if a check fails or memory is too small, else 0."""
     from dsocr.config import load_config
     from dsocr.training.requirements import require_sources
 
