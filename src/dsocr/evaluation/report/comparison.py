@@ -77,6 +77,7 @@ def render_comparison_page(found: Comparison, progress: Callable[[int, int], Non
         cautions=[*map(sentence, found.cautions)],
         changes=score_changes([reading.score for reading in found.systems]),
         plot=writers_svg(found) if found.groups else "",
+        unit=found.unit,
         about=about,
         **line_context(chapters, lines, names, found.images, progress),
     )
