@@ -37,7 +37,7 @@ from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
 from dsocr.workbench.archive import Archive, import_pages, open_archive
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining
-from dsocr.workbench.store import State, Store, StoredLine, StoredPage
+from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage
 from measuring import PROJECT, append_json, machine, told
 
 COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT.parent / "shared" / "data" / "copiste")
@@ -73,7 +73,7 @@ def take_pages(folder: Path) -> None:
 def true_texts(folder: Path) -> dict[tuple[str, float], str]:
     """What really stands in each line, by its page's name and its place there."""
     with (
-        closing(Store.open(folder / "truth.sqlite")) as store,
+        closing(CorrectionStore.open(folder / "truth.sqlite")) as store,
         open_archive(store, folder / "truth", folder / "unpacked-truth") as archive,
     ):
         import_pages(store, archive, SourceReport(strict=False), format="alto", writer=WRITER)
@@ -123,7 +123,7 @@ def read_again(
 
 
 def go_round(
-    store: Store,
+    store: CorrectionStore,
     archive: Archive,
     work: Path,
     recipe: RunConfig,
@@ -187,7 +187,7 @@ def main() -> None:
         take_pages(folder)
         truth = true_texts(folder)
         with (
-            closing(Store.open(folder / "work" / "corrections.sqlite")) as store,
+            closing(CorrectionStore.open(folder / "work" / "corrections.sqlite")) as store,
             open_archive(store, folder / "pages", folder / "unpacked") as archive,
         ):
             import_pages(store, archive, SourceReport(strict=False), format="alto", writer=WRITER)

@@ -31,8 +31,8 @@ from dsocr.models.adapters import (
     load_adapter,
     save_adapter,
 )
+from dsocr.models.base_folder import tensor_shapes, tensor_types
 from dsocr.models.batch import collate, drop_ignored_positions
-from dsocr.models.checkpoint import tensor_shapes, tensor_types
 from dsocr.models.deepseek_ocr import Encoded, Processor, find_prompt
 from dsocr.models.feature_cache import vision_features
 from dsocr.models.loading import BaseModel, load_base

@@ -18,8 +18,8 @@ from transformers import (
 )
 
 from dsocr.models.adapters import adapter_tensors, attach_adapter, save_adapter
+from dsocr.models.base_folder import find_base
 from dsocr.models.batch import collate
-from dsocr.models.checkpoint import find_base
 from dsocr.models.deepseek_ocr import UNUSED_TENSORS
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder

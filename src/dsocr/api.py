@@ -302,7 +302,7 @@ def export(
 
     `scale` multiplies the adapter's effect, up to 1. Writes a model card with the settings to read with.
     """
-    from dsocr.models.checkpoint import require_readable_adapter
+    from dsocr.models.base_folder import require_readable_adapter
     from dsocr.models.export_target import require_free_target, require_separate
 
     folder, target = RunFolder.open(_path(run)), Path(output)

@@ -192,7 +192,7 @@ def disk(folder: Path) -> list[Fact]:
 
 def embedded_base() -> list[Fact]:
     """Whether the base that ships with dsocr can be loaded: its files, torch and transformers at once."""
-    from dsocr.models.checkpoint import EMBEDDED
+    from dsocr.models.base_folder import EMBEDDED
     from dsocr.models.loading import load_base
 
     parameters = load_base(EMBEDDED).network.num_parameters()
@@ -229,7 +229,7 @@ def _cached(name: str, snapshots: Sequence[Path]) -> Fact:
 def _fault(snapshot: Path) -> str | None:
     """What an interrupted download left out, judged by names and headers of files."""
     from dsocr.errors import ModelError
-    from dsocr.models.checkpoint import tensor_shapes
+    from dsocr.models.base_folder import tensor_shapes
 
     try:
         tensor_shapes(snapshot)

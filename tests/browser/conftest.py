@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from dsocr.workbench.store import Store
+from dsocr.workbench.store import CorrectionStore
 from tests.browser.workbench import FIELD, OpenWindow, Served, serving
 from tests.workbench.fakes import TEXTS
 
@@ -92,16 +92,16 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture
-def store(served: Served) -> Iterator[Store]:
+def store(served: Served) -> Iterator[CorrectionStore]:
     """The workbench's store in its initial state."""
     served.reset()
-    store = Store.open(served.corrections)
+    store = CorrectionStore.open(served.corrections)
     yield store
     store.close()
 
 
 @pytest.fixture
-def new_window(browser: Browser, served: Served, store: Store) -> Iterator[OpenWindow]:
+def new_window(browser: Browser, served: Served, store: CorrectionStore) -> Iterator[OpenWindow]:
     """A function that makes a window of a new visitor, without a page yet; a script error fails the test."""
     contexts: list[BrowserContext] = []
     complaints: list[str] = []

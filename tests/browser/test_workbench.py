@@ -8,12 +8,12 @@ from playwright.sync_api import Page, expect
 
 from dsocr import document
 from dsocr.formats.page import read_page
-from dsocr.workbench.store import State, Store
+from dsocr.workbench.store import CorrectionStore, State
 from tests.browser.workbench import FIELD, Served, texts
 from tests.workbench.fakes import TEXTS
 
 
-def test_accept_and_undo(window: Page, store: Store) -> None:
+def test_accept_and_undo(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
     expect(field).to_have_value(TEXTS[0][0])
     field.fill("исправленная строка")
@@ -28,7 +28,7 @@ def test_accept_and_undo(window: Page, store: Store) -> None:
     assert texts(store)[0] == TEXTS[0][0]
 
 
-def test_select_split_join_and_mark_lines(window: Page, store: Store) -> None:
+def test_select_split_join_and_mark_lines(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
     field.press("Alt+ArrowDown")
     expect(field).to_have_value(TEXTS[0][1])
@@ -58,7 +58,7 @@ def test_select_split_join_and_mark_lines(window: Page, store: Store) -> None:
     assert texts(store) == [text for page in TEXTS for text in page]
 
 
-def test_joining_takes_the_draft_of_the_next_line(window: Page, store: Store) -> None:
+def test_joining_takes_the_draft_of_the_next_line(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
     field.press("Alt+ArrowDown")
     expect(field).to_have_value(TEXTS[0][1])
@@ -73,7 +73,7 @@ def test_joining_takes_the_draft_of_the_next_line(window: Page, store: Store) ->
     expect(field).to_have_value(TEXTS[0][0])
 
 
-def test_line_breaks_in_a_text_become_spaces(window: Page, store: Store) -> None:
+def test_line_breaks_in_a_text_become_spaces(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
     store.review(store.lines()[1], "раз\nдва", State.READ, who="another")
     field.press("Alt+ArrowDown")
@@ -85,7 +85,7 @@ def test_line_breaks_in_a_text_become_spaces(window: Page, store: Store) -> None
     assert texts(store)[1] == "раз два!"
 
 
-def test_a_held_key_accepts_one_line(window: Page, store: Store) -> None:
+def test_a_held_key_accepts_one_line(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
     for _ in range(5):
         window.keyboard.down("Enter")
@@ -98,7 +98,7 @@ def test_a_held_key_accepts_one_line(window: Page, store: Store) -> None:
     assert [line.state for line in store.lines()].count(State.ACCEPTED) == 1
 
 
-def test_ctrl_alt_types_letters(window: Page, store: Store) -> None:
+def test_ctrl_alt_types_letters(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
     field.press("Control+Alt+u")
     field.press("Alt+ArrowDown")

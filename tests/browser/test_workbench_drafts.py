@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, WebSocketRoute, expect
 
-from dsocr.workbench.store import State, Store
+from dsocr.workbench.store import CorrectionStore, State
 from tests.browser.workbench import FIELD, OpenWindow, choose, texts
 from tests.workbench.fakes import TEXTS
 
 
-def test_drafts_survive_moving_between_lines(window: Page, store: Store) -> None:
+def test_drafts_survive_moving_between_lines(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
     field.fill("ещё не принято")
     field.press("Alt+ArrowDown")
@@ -33,7 +33,7 @@ def test_drafts_survive_moving_between_lines(window: Page, store: Store) -> None
     assert texts(store)[0] == TEXTS[0][0]
 
 
-def test_two_windows_do_not_overwrite_each_other(window: Page, new_window: OpenWindow, store: Store) -> None:
+def test_two_windows_do_not_overwrite_each_other(window: Page, new_window: OpenWindow, store: CorrectionStore) -> None:
     other = new_window()
     other.goto("/")
     expect(other.get_by_label(FIELD)).to_have_value(TEXTS[0][0])
@@ -63,7 +63,7 @@ TIMERS_IN_ANOTHER_ORDER = """(() => {
 })()"""
 
 
-def test_text_typed_before_the_connection_is_accepted(new_window: OpenWindow, store: Store) -> None:
+def test_text_typed_before_the_connection_is_accepted(new_window: OpenWindow, store: CorrectionStore) -> None:
     window = new_window()
     window.add_init_script(TIMERS_IN_ANOTHER_ORDER)
     held: list[WebSocketRoute] = []
@@ -81,7 +81,7 @@ def test_text_typed_before_the_connection_is_accepted(new_window: OpenWindow, st
     assert [line.state for line in store.lines()].count(State.ACCEPTED) == 1
 
 
-def test_drafts_survive_a_reload_and_another_language(window: Page, store: Store) -> None:
+def test_drafts_survive_a_reload_and_another_language(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
     field.press("Alt+ArrowDown")
     expect(field).to_have_value(TEXTS[0][1])
@@ -97,7 +97,7 @@ def test_drafts_survive_a_reload_and_another_language(window: Page, store: Store
     assert texts(store)[:3] == [TEXTS[0][0], "не принято", ""]
 
 
-def test_the_draft_of_a_removed_line_stays(window: Page, store: Store) -> None:
+def test_the_draft_of_a_removed_line_stays(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
     field.press("Alt+ArrowDown")
     expect(field).to_have_value(TEXTS[0][1])
@@ -113,7 +113,7 @@ def test_the_draft_of_a_removed_line_stays(window: Page, store: Store) -> None:
     store.undo("another")
 
 
-def test_a_removed_line_without_a_draft_is_left(window: Page, store: Store) -> None:
+def test_a_removed_line_without_a_draft_is_left(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
     field.press("Alt+ArrowDown")
     expect(field).to_have_value(TEXTS[0][1])
@@ -121,7 +121,7 @@ def test_a_removed_line_without_a_draft_is_left(window: Page, store: Store) -> N
     expect(field).to_have_value("")
 
 
-def test_a_typed_text_replaces_what_a_model_read_meanwhile(window: Page, store: Store) -> None:
+def test_a_typed_text_replaces_what_a_model_read_meanwhile(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
     choose(window, TEXTS[0][1])
     field.press("Alt+ArrowDown")
@@ -136,7 +136,7 @@ def test_a_typed_text_replaces_what_a_model_read_meanwhile(window: Page, store: 
     assert texts(store)[2] == "самой прочитано"
 
 
-def test_letters_typed_ahead_belong_to_the_next_line(new_window: OpenWindow, store: Store) -> None:
+def test_letters_typed_ahead_belong_to_the_next_line(new_window: OpenWindow, store: CorrectionStore) -> None:
     window = new_window()
     held: list[Callable[[], None]] = []
     is_slow = False
@@ -165,7 +165,7 @@ def test_letters_typed_ahead_belong_to_the_next_line(new_window: OpenWindow, sto
     assert [line.state for line in store.lines()].count(State.ACCEPTED) == 1
 
 
-def test_lost_messages_are_sent_again_and_carried_out_once(new_window: OpenWindow, store: Store) -> None:
+def test_lost_messages_are_sent_again_and_carried_out_once(new_window: OpenWindow, store: CorrectionStore) -> None:
     """Takes three seconds, after which the browser sends again what was not answered."""
     window = new_window()
     lost: list[str | bytes] = []
@@ -194,7 +194,7 @@ def test_lost_messages_are_sent_again_and_carried_out_once(new_window: OpenWindo
     assert texts(store)[0] == "дважды сказано"
 
 
-def test_each_tab_undoes_its_own_changes(window: Page, store: Store) -> None:
+def test_each_tab_undoes_its_own_changes(window: Page, store: CorrectionStore) -> None:
     field = window.get_by_label(FIELD)
     field.press("Enter")
     expect(field).to_have_value(TEXTS[0][1])

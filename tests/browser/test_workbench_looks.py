@@ -6,12 +6,12 @@ from contextlib import closing
 import pytest
 from playwright.sync_api import Page, expect
 
-from dsocr.workbench.store import State, Store
+from dsocr.workbench.store import CorrectionStore, State
 from tests.browser.workbench import FIELD, OpenWindow, Served
 from tests.workbench.fakes import TEXTS
 
 
-def test_a_line_without_an_image_says_why(window: Page, served: Served, store: Store) -> None:
+def test_a_line_without_an_image_says_why(window: Page, served: Served, store: CorrectionStore) -> None:
     with closing(sqlite3.connect(served.corrections)) as connection, connection:
         connection.execute("UPDATE line SET outline = '[[9000, 1, 9100, 9], [], []]' WHERE number = 2")
     window.get_by_label(FIELD).press("Alt+ArrowDown")
@@ -62,7 +62,7 @@ IS_IN_VIEW = """() => {
 }"""
 
 
-def test_the_selected_row_is_scrolled_into_view(new_window: OpenWindow, store: Store) -> None:
+def test_the_selected_row_is_scrolled_into_view(new_window: OpenWindow, store: CorrectionStore) -> None:
     words = [str(number) for number in range(14)]
     line = store.review(store.lines()[0], " ".join(words), State.READ, who="another")
     for number in reversed(range(1, 14)):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from dsocr.workbench.store import Store
+from dsocr.workbench.store import CorrectionStore
 from tests.workbench.fakes import make_pages
 
 FIELD = "Text of the line"
@@ -82,7 +82,7 @@ def serving(folder: Path) -> Iterator[Served]:
         assert [path.name for path in served.work.glob("corrections.sqlite*")] == ["corrections.sqlite"]
 
 
-def texts(store: Store) -> list[str]:
+def texts(store: CorrectionStore) -> list[str]:
     """The texts of all lines."""
     return [line.text for line in store.lines()]
 

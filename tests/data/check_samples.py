@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dsocr.data.check.findings import Finding, Findings
-from dsocr.data.check.samples import CheckedSample, ImageStats
+from dsocr.data.check.sample_stats import CheckedSample, ImageStats
 from dsocr.document import Sample, Split
 
 

@@ -25,7 +25,7 @@ from dsocr.data.augment import (
     line_height,
     warp,
 )
-from tests.errors import raises_code
+from tests.raising import raises_code
 
 PRESETS = list(AMOUNTS)
 EVERY: list[Augmentation] = [1.0, *PRESETS]

@@ -13,12 +13,12 @@ from PIL import Image
 from dsocr.data import check as check_package
 from dsocr.data.check import Finding, Findings, check
 from dsocr.data.check.findings import REMEDIES
-from dsocr.data.check.samples import read_samples
+from dsocr.data.check.sample_stats import read_samples
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.io import processes
 from tests.data.making import SQUARE, picture, write, write_pages
-from tests.errors import raises_code
+from tests.raising import raises_code
 
 TRAIN, TEST = "train/metadata.jsonl", "test/metadata.jsonl"
 
@@ -148,7 +148,7 @@ def test_script_that_costs_many_tokens_is_reported_once(folder: Path) -> None:
 
 
 def test_two_processes_see_what_one_sees(small_dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dsocr.data.check.samples._BATCH", 3)
+    monkeypatch.setattr("dsocr.data.check.sample_stats._BATCH", 3)
     monkeypatch.setattr(processes, "START_AFTER", 0.0)
     dataset = Dataset.open(small_dataset)
     alone = list(read_samples(dataset, 1))

@@ -15,7 +15,7 @@ from dsocr.data.check.image_checks import (
     similar_with_any_text,
     similar_with_same_text,
 )
-from dsocr.data.check.samples import CheckedSample, measure_image
+from dsocr.data.check.sample_stats import CheckedSample, measure_image
 from dsocr.data.check.split_checks import check_near_duplicates
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split

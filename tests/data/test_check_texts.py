@@ -3,7 +3,7 @@
 import pytest
 
 from dsocr.data.check.findings import Finding
-from dsocr.data.check.samples import CheckedSample
+from dsocr.data.check.sample_stats import CheckedSample
 from dsocr.data.check.text_checks import check_habits, check_letters, check_repeats, count_marks
 from tests.data.check_samples import run_check, sample
 

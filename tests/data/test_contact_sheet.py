@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from dsocr.data.contact_sheet import SheetRow, sheet_writer
-from tests.errors import raises_code
+from tests.raising import raises_code
 
 ROWS = [
     SheetRow("<b>ёж & Ко</b>", "train/1.png, writer <i>", [("original", Image.new("L", (300, 60), 200))] * 3),

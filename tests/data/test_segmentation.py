@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from dsocr.data.segment import find_pitch, find_skew, segment
 from dsocr.errors import DataError
-from tests.errors import raises_code
+from tests.raising import raises_code
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dogs", "and", "many", "other", "things"]
 

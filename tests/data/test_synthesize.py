@@ -16,7 +16,7 @@ from dsocr.document import Sample, Split
 from dsocr.errors import DataError
 from dsocr.images import open_image, read_bytes
 from tests.data.making import write
-from tests.errors import raises_code
+from tests.raising import raises_code
 
 WORDS = ["amber", "birch", "cedar", "dune", "elm", "fern", "grove", "heath", "ivy", "juniper"]
 

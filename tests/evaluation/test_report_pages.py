@@ -8,8 +8,8 @@ from PIL import Image
 
 from dsocr.errors import DataError, RunError
 from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine
-from dsocr.evaluation.report.pages import render_curves, render_forecast, write_curves, write_forecast
 from dsocr.evaluation.report.plots import curve_plots
+from dsocr.evaluation.report.single_pages import render_curves, render_forecast, write_curves, write_forecast
 from dsocr.history import elapsed_until, read_history
 from dsocr.runs import RunFolder
 from tests.html_pages import Page

@@ -25,9 +25,9 @@ from dsocr.inference.pages import ImageReader, Rows, read_locally
 from dsocr.inference.remote import RemoteEngine
 from dsocr.inference.transcribe import TranscribeReport, transcribe
 from dsocr.runs import RunFolder
-from tests.errors import raises_code
 from tests.inference.reading_pages import Hashes, draw_job, files
 from tests.making_models import make_run
+from tests.raising import raises_code
 
 PAGES = 13
 FORMATS = ["alto", "jsonl", "pdf"]

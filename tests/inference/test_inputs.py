@@ -16,8 +16,8 @@ from dsocr.inference.transcribe import transcribe
 from dsocr.runs import RunFolder
 from tests.data.making import alto, alto_line, page_line, page_xml, write
 from tests.data.making_pdf import image_object, scan, write_pdf
-from tests.errors import raises_code
 from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of, text_of
+from tests.raising import raises_code
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from dsocr.inference import pages as work
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.transcribe import transcribe
 from dsocr.runs import RunFolder
-from tests.errors import raises_code
 from tests.inference.reading_pages import Hashes, draw_job, draw_page, files, rows_of
+from tests.raising import raises_code
 
 PAGES = 13
 

@@ -20,9 +20,9 @@ from dsocr.inference.transcribe import transcribe
 from dsocr.runs import RunFolder
 from tests.data.making import page_line, page_xml
 from tests.data.making_pdf import encrypted_pdf, image_object, scan, write_pdf
-from tests.errors import raises_code
 from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of
 from tests.integration.calling import call
+from tests.raising import raises_code
 
 NO_MEMORY = torch.OutOfMemoryError("CUDA out of memory")
 

@@ -14,7 +14,7 @@ from dsocr.data.sources import UntranscribedSource
 from dsocr.errors import DataError
 from dsocr.inference.suggest import Candidate, Suggestions, suggest
 from dsocr.runs import RunFolder, write_atomically
-from tests.errors import raises_code
+from tests.raising import raises_code
 
 PAGE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15"
 

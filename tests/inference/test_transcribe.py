@@ -21,7 +21,7 @@ from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
-from tests.errors import raises_code
+from tests.raising import raises_code
 
 
 @pytest.fixture(scope="module")

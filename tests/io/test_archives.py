@@ -16,7 +16,7 @@ from dsocr.data.prepare import prepare
 from dsocr.data.sources import open_source
 from dsocr.document import SkipReason, Split
 from dsocr.errors import DataError
-from dsocr.io.archives import LIMITS, Limits, entry_name, unpack
+from dsocr.io.archives import LIMITS, UnpackLimits, entry_name, unpack
 from tests.data.making import alto, alto_line, picture, write, write_pages
 from tests.raising import raises_code
 
@@ -179,12 +179,12 @@ def test_ten_gigabytes_are_refused_before_anything_is_written(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        pytest.param(Limits(entries=2), "archive-too-large", id="entries"),
-        pytest.param(Limits(total=2 * MB), "archive-too-large", id="size of all"),
-        pytest.param(Limits(free=MB), "archive-too-large", id="ratio"),
+        pytest.param(UnpackLimits(entries=2), "archive-too-large", id="entries"),
+        pytest.param(UnpackLimits(total=2 * MB), "archive-too-large", id="size of all"),
+        pytest.param(UnpackLimits(free=MB), "archive-too-large", id="ratio"),
     ],
 )
-def test_too_much_is_rejected(tmp_path: Path, limits: Limits, message: str) -> None:
+def test_too_much_is_rejected(tmp_path: Path, limits: UnpackLimits, message: str) -> None:
     source = archive(tmp_path / "a.zip", dict.fromkeys("abc", bytes(MB)))
     with raises_code(message):
         unpack(source, tmp_path / "out", limits)

@@ -24,8 +24,8 @@ from dsocr.models.adapters import (
 )
 from dsocr.models.batch import collate
 from dsocr.models.loading import load_base
-from tests.errors import raises_code
 from tests.making_models import write_first, write_second
+from tests.raising import raises_code
 
 SCOPES = ["decoder", "decoder+experts", "decoder+vision", r"^model\.language_model\.layers\.1\.self_attn\.q_proj$"]
 

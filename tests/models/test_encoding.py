@@ -15,7 +15,7 @@ from dsocr.models.deepseek_images import Variant, find_resolution, show
 from dsocr.models.deepseek_ocr import Processor, find_prompt
 from dsocr.models.family import load_processor
 from dsocr.models.loading import BaseModel
-from tests.errors import raises_code
+from tests.raising import raises_code
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from safetensors.torch import load_file, save_file
 
 from dsocr.errors import DsocrError
 from dsocr.models.adapters import WEIGHTS, load_adapter
-from dsocr.models.checkpoint import tensor_shapes, tensor_types, weight_files
+from dsocr.models.base_folder import tensor_shapes, tensor_types, weight_files
 from dsocr.models.export import export_merged
 from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings, RunFolder
-from tests.errors import raises_code
 from tests.making_models import base_folder, logits, make_run, write_first, write_second
+from tests.raising import raises_code
 
 BASES = ["deepseek_ocr", "deepseek_ocr_2", "nano"]
 SCOPES = ["decoder", "decoder+vision", "decoder+experts"]

@@ -13,8 +13,8 @@ from dsocr.models.adapters import CONFIG, WEIGHTS, adapter_tensors, load_adapter
 from dsocr.models.export import config_for_vllm, export_adapter
 from dsocr.models.loading import load_base
 from dsocr.runs import CALIBRATION, ReadingSettings, RunFolder
-from tests.errors import raises_code
 from tests.making_models import make_run, write_first, write_second
+from tests.raising import raises_code
 
 BASES = ["deepseek_ocr", "deepseek_ocr_2", "nano"]
 QUERY_OF_LAYER_1 = r"^model\.language_model\.layers\.1\.self_attn\.q_proj$"

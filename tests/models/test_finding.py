@@ -6,8 +6,8 @@ import pytest
 
 from dsocr.io import hub
 from dsocr.io.hub import NotFetchedError
-from dsocr.models.checkpoint import find_base, find_base_metadata
-from tests.errors import raises_code
+from dsocr.models.base_folder import find_base, find_base_metadata
+from tests.raising import raises_code
 
 Patch = pytest.MonkeyPatch
 

@@ -12,7 +12,7 @@ from dsocr.errors import ModelError
 from dsocr.models.deepseek_ocr import DeepseekOcr
 from dsocr.models.family import recognize
 from dsocr.models.loading import BaseModel, choose_dtype, load_base
-from tests.errors import raises_code
+from tests.raising import raises_code
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from dsocr.models.deepseek_ocr import DeepseekOcr
 from dsocr.models.model_card import Export, model_card
 from dsocr.runs import ReadingSettings, RunFolder, to_json
 from dsocr.text import TextPolicy
-from tests.errors import raises_code
+from tests.raising import raises_code
 
 FIRST, SECOND = DeepseekOcr("deepseek_ocr", original=True), DeepseekOcr("deepseek_ocr_2", original=True)
 NANO = DeepseekOcr("nano", original=False)

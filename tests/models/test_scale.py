@@ -22,7 +22,7 @@ from dsocr.models.adapters import (
 from dsocr.models.batch import collate
 from dsocr.models.export import merge
 from dsocr.models.loading import load_base
-from tests.errors import raises_code
+from tests.raising import raises_code
 
 
 def adapted(variant: Variant = "lora", scope: str = "decoder+vision") -> Any:

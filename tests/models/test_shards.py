@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from dsocr.models.checkpoint import INDEX, SINGLE, tensor_shapes, weight_files
+from dsocr.models.base_folder import INDEX, SINGLE, tensor_shapes, weight_files
 from dsocr.models.export import write_shards
 
 

@@ -14,8 +14,8 @@ from PIL import Image
 from dsocr.document import Unit
 from dsocr.errors import ModelError
 from dsocr.inference.confidence import Prediction, TokenScore
-from dsocr.server.app import make_server
-from dsocr.server.limits import Limits
+from dsocr.server.limits import ServerLimits
+from dsocr.server.routes import make_server
 from tests.conftest import PATIENCE
 
 
@@ -66,10 +66,10 @@ class FakeModels:
 
 
 @contextmanager
-def listening(app: FastAPI, limits: Limits | None = None) -> Iterator[str]:
+def listening(app: FastAPI, limits: ServerLimits | None = None) -> Iterator[str]:
     """The address of a server on a free port of this machine, as `dsocr serve` runs it."""
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
-        server = make_server(app, limits or Limits())
+        server = make_server(app, limits or ServerLimits())
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         while not server.started and thread.is_alive():

@@ -13,12 +13,12 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from dsocr.server.app import create_app
-from dsocr.server.limits import Limits
+from dsocr.server.limits import ServerLimits
+from dsocr.server.routes import create_app
 from tests.conftest import PATIENCE
 from tests.server.fakes import FakeModels, data_uri, listening, png
 
-LIMITS = Limits(max_body_bytes=100_000, max_queued=8, deadline=PATIENCE, body_timeout=2.0)
+LIMITS = ServerLimits(max_body_bytes=100_000, max_queued=8, deadline=PATIENCE, body_timeout=2.0)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_many_half_open_connections_do_not_lock_others_out(address: str) -> None
 
 
 def test_the_address_with_most_idle_connections_makes_room() -> None:
-    limits = Limits(max_idle_connections=50, header_timeout=PATIENCE)
+    limits = ServerLimits(max_idle_connections=50, header_timeout=PATIENCE)
     with ExitStack() as stack:
         address = stack.enter_context(listening(create_app(FakeModels(), limits=limits), limits))  # type: ignore[arg-type]
         try:
@@ -145,7 +145,7 @@ def test_the_address_with_most_idle_connections_makes_room() -> None:
     "before", [pytest.param(b"", id="the first request"), pytest.param(HEALTH, id="a later request")]
 )
 def test_a_header_must_arrive_in_time(before: bytes) -> None:
-    limits = Limits(header_timeout=1.0)
+    limits = ServerLimits(header_timeout=1.0)
     with (
         listening(create_app(FakeModels(), limits=limits), limits) as address,  # type: ignore[arg-type]
         connect(address) as connection,

@@ -15,11 +15,11 @@ from dsocr.images import DecodedImage, decode_image
 from dsocr.inference.confidence import Prediction
 from dsocr.server.access import RequestError
 from dsocr.server.engine import Engine, Job
-from dsocr.server.limits import Limits, Metrics
+from dsocr.server.limits import Metrics, ServerLimits
 from tests.conftest import PATIENCE
 from tests.server.fakes import FakeModels, png
 
-LIMITS = Limits(max_queued=6, max_batch_pixels=1000, batch_wait=0.05)
+LIMITS = ServerLimits(max_queued=6, max_batch_pixels=1000, batch_wait=0.05)
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from PIL import Image
 from dsocr.errors import DsocrError
 from dsocr.inference.confidence import Prediction
 from dsocr.server.access import RequestError
-from dsocr.server.app import create_app
 from dsocr.server.engine import Job, Transcript
-from dsocr.server.limits import Limits
+from dsocr.server.limits import ServerLimits
+from dsocr.server.routes import create_app
 from tests.conftest import PATIENCE
 from tests.server.fakes import FakeModels, data_uri, png
 
@@ -74,7 +74,7 @@ def test_nothing_of_a_request_outlives_its_answer(
     bodies: list[bytes], statuses: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dsocr.server.engine._LOG.disabled", True)  # pytest keeps what is logged, frames included
-    limits = Limits(max_pixels=1_000_000, batch_wait=0.2)
+    limits = ServerLimits(max_pixels=1_000_000, batch_wait=0.2)
     app = create_app(FakeModels(), limits=limits)  # type: ignore[arg-type]
     with TestClient(app, raise_server_exceptions=False) as client:
         send_together(client, bodies)  # warm up: what is created only once
@@ -93,7 +93,7 @@ def test_a_queued_chat_holds_its_images_once() -> None:
     body = json.dumps(chat).encode()
     models = FakeModels()
     models.gate.clear()
-    with TestClient(create_app(models, limits=Limits(deadline=PATIENCE))) as client:  # type: ignore[arg-type]
+    with TestClient(create_app(models, limits=ServerLimits(deadline=PATIENCE))) as client:  # type: ignore[arg-type]
         tracemalloc.start()
         thread = threading.Thread(target=send_together, args=(client, [body], "/v1/chat/completions"))
         thread.start()

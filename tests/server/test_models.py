@@ -18,7 +18,7 @@ from dsocr.server import adapter_folder, adapter_name
 from dsocr.server.engine import ServedModels
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
-from tests.errors import raises_code
+from tests.raising import raises_code
 
 SETTINGS = ReadingSettings(
     "nano",

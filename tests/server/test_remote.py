@@ -18,10 +18,10 @@ from dsocr.inference.generation import Generation
 from dsocr.inference.remote import RemoteEngine, RemoteReader
 from dsocr.inference.transcribe import transcribe
 from dsocr.runs import ReadingSettings, RunFolder
-from dsocr.server.app import create_app
+from dsocr.server.routes import create_app
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
-from tests.errors import raises_code
+from tests.raising import raises_code
 from tests.server.fakes import FakeModels, listening
 
 SETTINGS = ReadingSettings("nano", None, "<image>\nFree OCR.", "fold", TextPolicy(), Generation().as_dict())

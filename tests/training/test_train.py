@@ -15,7 +15,7 @@ from dsocr.evaluation.evaluate import evaluate
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.reader import LocalReader
 from dsocr.models.adapters import WEIGHTS
-from dsocr.models.checkpoint import find_base
+from dsocr.models.base_folder import find_base
 from dsocr.models.loading import load_base
 from dsocr.runs import CALIBRATION, ReadingSettings, RunFolder
 from dsocr.training.callbacks import TrainingProgress
@@ -290,7 +290,7 @@ def test_a_base_of_the_hub_is_pinned_to_the_commit_that_was_fetched(
         asked.append(revision)
         return find_base("nano")[0], "c0ffee"
 
-    monkeypatch.setattr("dsocr.models.checkpoint.fetch_model", fetched)
+    monkeypatch.setattr("dsocr.models.base_folder.fetch_model", fetched)
     config = changed(small_config, base="somebody/nano")
     with pytest.raises(PowerCutError):
         train(config, on_progress=cut_at_step_five)

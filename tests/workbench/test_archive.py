@@ -9,15 +9,15 @@ from PIL import Image, ImageDraw, ImageFont
 
 from dsocr.data.source_report import SourceReport
 from dsocr.workbench.archive import Archive, import_pages, open_archive
-from dsocr.workbench.export import export
-from dsocr.workbench.store import State, Store
+from dsocr.workbench.page_export import export
+from dsocr.workbench.store import CorrectionStore, State
 from tests.conftest import draw_line
 from tests.data.making_pdf import image_object, write_pdf
-from tests.errors import raises_code
+from tests.raising import raises_code
 from tests.workbench.fakes import TEXTS, make_pages
 
 
-def test_pages_are_imported_once_with_their_lines_and_texts(empty_store: Store, archive: Archive) -> None:
+def test_pages_are_imported_once_with_their_lines_and_texts(empty_store: CorrectionStore, archive: Archive) -> None:
     assert [(page.name, page.markup) for page in empty_store.pages()] == [
         ("scan-1", "page/scan-1.xml"),
         ("scan-2", "page/scan-2.xml"),
@@ -29,7 +29,7 @@ def test_pages_are_imported_once_with_their_lines_and_texts(empty_store: Store, 
     assert import_pages(empty_store, archive, SourceReport(strict=True)) == 0
 
 
-def test_lines_are_detected_on_images_alone(empty_store: Store, source: Path, tmp_path: Path) -> None:
+def test_lines_are_detected_on_images_alone(empty_store: CorrectionStore, source: Path, tmp_path: Path) -> None:
     shutil.rmtree(source / "page")
     draw_line(source / "line.png", "one line")
     (source / "broken.png").write_bytes(b"no image")
@@ -44,7 +44,7 @@ def test_lines_are_detected_on_images_alone(empty_store: Store, source: Path, tm
         assert all(isinstance(image, Image.Image) for image in archive.cut(page, found[page.name]))
 
 
-def test_texts_in_another_encoding(empty_store: Store, tmp_path: Path) -> None:
+def test_texts_in_another_encoding(empty_store: CorrectionStore, tmp_path: Path) -> None:
     folder = tmp_path / "box"
     folder.mkdir()
     draw_line(folder / "line.png", "one line")
@@ -54,7 +54,7 @@ def test_texts_in_another_encoding(empty_store: Store, tmp_path: Path) -> None:
     assert [line.text for line in empty_store.lines()] == ["одна строка"]
 
 
-def test_an_archive_file_is_unpacked_meanwhile(empty_store: Store, source: Path, tmp_path: Path) -> None:
+def test_an_archive_file_is_unpacked_meanwhile(empty_store: CorrectionStore, source: Path, tmp_path: Path) -> None:
     with ZipFile(tmp_path / "box.zip", "w") as packed:
         for path in sorted(source.rglob("*.*")):
             packed.write(path, path.relative_to(source).as_posix())
@@ -67,14 +67,14 @@ def test_an_archive_file_is_unpacked_meanwhile(empty_store: Store, source: Path,
     assert not (tmp_path / "work" / "unpacked").exists()
 
 
-def test_a_store_belongs_to_one_source(empty_store: Store, archive: Archive, tmp_path: Path) -> None:
+def test_a_store_belongs_to_one_source(empty_store: CorrectionStore, archive: Archive, tmp_path: Path) -> None:
     other = make_pages(tmp_path / "other")
     with raises_code("other-source") as error, open_archive(empty_store, other, tmp_path / "u"):
         pass
     assert error.value.where == str(tmp_path)
 
 
-def test_a_single_image_is_not_a_source(empty_store: Store, source: Path, tmp_path: Path) -> None:
+def test_a_single_image_is_not_a_source(empty_store: CorrectionStore, source: Path, tmp_path: Path) -> None:
     folder = tmp_path / "work" / "unpacked"
     with raises_code("source-not-supported"), open_archive(empty_store, source / "scan-1.png", folder):
         pass
@@ -93,7 +93,9 @@ def scans(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("whole_folder", [pytest.param(True, id="a folder"), pytest.param(False, id="the file itself")])
-def test_lines_are_detected_on_pdf_pages(empty_store: Store, scans: Path, tmp_path: Path, whole_folder: bool) -> None:
+def test_lines_are_detected_on_pdf_pages(
+    empty_store: CorrectionStore, scans: Path, tmp_path: Path, whole_folder: bool
+) -> None:
     draw_line(scans.with_name("other.png"), "beside it")
     counts: list[tuple[int, int]] = []
     pages = 3 if whole_folder else 2
@@ -126,7 +128,7 @@ def test_lines_are_detected_on_pdf_pages(empty_store: Store, scans: Path, tmp_pa
     ],
 )
 def test_a_text_beside_a_pdf_is_used_if_it_matches(
-    empty_store: Store, scans: Path, tmp_path: Path, texts: str, found: list[str] | None, notes: int
+    empty_store: CorrectionStore, scans: Path, tmp_path: Path, texts: str, found: list[str] | None, notes: int
 ) -> None:
     scans.with_suffix(".txt").write_text(texts, encoding="utf-8", newline="\n")
     all_notes = SourceReport(strict=False)

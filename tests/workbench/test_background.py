@@ -14,13 +14,13 @@ from dsocr.inference.confidence import Prediction
 from dsocr.runs import RunFolder
 from dsocr.workbench.archive import Archive, import_pages, open_archive
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining
-from dsocr.workbench.store import State, Store, StoredLine
+from dsocr.workbench.store import CorrectionStore, State, StoredLine
 from tests.conftest import PATIENCE
-from tests.errors import raises_code
+from tests.raising import raises_code
 from tests.workbench.fakes import FakeReader, make_pages
 
 
-def read_all(store: Store, archive: Archive, reader: type[FakeReader] = FakeReader) -> BackgroundReader:
+def read_all(store: CorrectionStore, archive: Archive, reader: type[FakeReader] = FakeReader) -> BackgroundReader:
     """A background reader that has finished."""
     reading = BackgroundReader(store, archive, reader)
     reading.start()
@@ -31,7 +31,7 @@ def read_all(store: Store, archive: Archive, reader: type[FakeReader] = FakeRead
     return reading
 
 
-def test_a_model_reads_what_has_no_text(empty_store: Store, archive: Archive) -> None:
+def test_a_model_reads_what_has_no_text(empty_store: CorrectionStore, archive: Archive) -> None:
     stopped = BackgroundReader(empty_store, archive, FakeReader)
     assert stopped.total == 2
     stopped.start()
@@ -43,7 +43,7 @@ def test_a_model_reads_what_has_no_text(empty_store: Store, archive: Archive) ->
     assert len(read[0].characters) == len(read[0].text)
 
 
-def test_a_failing_reader_reports_its_error(empty_store: Store, archive: Archive) -> None:
+def test_a_failing_reader_reports_its_error(empty_store: CorrectionStore, archive: Archive) -> None:
     class Failing(FakeReader):
         def read(self, *_: object) -> Iterator[Prediction]:
             raise MemoryError("no room")
@@ -51,7 +51,7 @@ def test_a_failing_reader_reports_its_error(empty_store: Store, archive: Archive
     assert read_all(empty_store, archive, Failing).error == "MemoryError: no room"
 
 
-def test_lines_without_an_image_are_skipped(empty_store: Store, archive: Archive) -> None:
+def test_lines_without_an_image_are_skipped(empty_store: CorrectionStore, archive: Archive) -> None:
     (archive.root / "scan-1.png").unlink()
     beyond = StoredLine(0, 0, 0, Outline((9000, 10, 9400, 90)))
     empty_store.add_page(replace(empty_store.pages()[1], name="again"), [beyond])
@@ -73,7 +73,7 @@ def test_a_training_runs_in_another_process_and_leaves_a_run(small_config: RunCo
     source, work = make_pages(tmp_path / "box"), tmp_path / "work"
     schedule = small_config.training.model_copy(update={"max_steps": 2, "batch_size": 2, "micro_batch_size": 1})
     recipe = small_config.model_copy(update={"training": schedule})
-    store = Store.open(work / "corrections.sqlite")
+    store = CorrectionStore.open(work / "corrections.sqlite")
     with open_archive(store, source, work / "unpacked") as archive:
         import_pages(store, archive, SourceReport(strict=True))
         training = BackgroundTraining(store, archive, work, recipe)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from dsocr.document import Outline
 from dsocr.errors import DataError
 from dsocr.workbench.store import (
+    CorrectionStore,
     StaleError,
     State,
-    Store,
     StoredLine,
     StoredPage,
     join_lines,
@@ -25,7 +25,7 @@ from dsocr.workbench.store import (
     open_store,
     split_line,
 )
-from tests.errors import raises_code
+from tests.raising import raises_code
 
 PAGE = StoredPage(0, "box/one", Path("one.jpg"), 1000, 800, "anna", "letters")
 
@@ -39,22 +39,22 @@ def line(place: int, text: str = "первая строка") -> StoredLine:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store.open(tmp_path / "work" / "corrections.sqlite")
+def store(tmp_path: Path) -> Iterator[CorrectionStore]:
+    store = CorrectionStore.open(tmp_path / "work" / "corrections.sqlite")
     store.add_page(PAGE, [line(0), line(1, "вторая"), line(2, "третья")])
     yield store
     store.close()
 
 
-def texts(store: Store) -> list[str]:
+def texts(store: CorrectionStore) -> list[str]:
     return [one.text for one in store.lines()]
 
 
-def test_changes_are_there_when_opened_again(store: Store, tmp_path: Path) -> None:
+def test_changes_are_there_when_opened_again(store: CorrectionStore, tmp_path: Path) -> None:
     before = store.lines()
     store.review(before[0], " поправлено ", State.ACCEPTED, who="anna")
     store.close()
-    again = Store.open(tmp_path / "work" / "corrections.sqlite")
+    again = CorrectionStore.open(tmp_path / "work" / "corrections.sqlite")
     assert again.pages() == [replace(PAGE, number=1)]
     assert again.lines()[0] == replace(before[0], text="поправлено", state=State.ACCEPTED, version=1)
     assert again.lines()[1:] == before[1:]
@@ -62,7 +62,7 @@ def test_changes_are_there_when_opened_again(store: Store, tmp_path: Path) -> No
     again.close()
 
 
-def test_two_people_do_not_overwrite_each_other(store: Store) -> None:
+def test_two_people_do_not_overwrite_each_other(store: CorrectionStore) -> None:
     seen = store.lines()[0]
     store.review(seen, "by anna", State.ACCEPTED, who="anna")
     with pytest.raises(StaleError) as error:
@@ -75,7 +75,7 @@ def test_two_people_do_not_overwrite_each_other(store: Store) -> None:
     assert texts(store) == ["by anna", "вторая третья"]
 
 
-def test_a_model_does_not_overwrite_reviewed_or_changed_lines(store: Store) -> None:
+def test_a_model_does_not_overwrite_reviewed_or_changed_lines(store: CorrectionStore) -> None:
     first, second, _ = store.lines()
     assert store.add_reading(first, "новое", [0.9] * 5, 0.9)
     assert store.lines()[0].machine == "новое"
@@ -84,7 +84,7 @@ def test_a_model_does_not_overwrite_reviewed_or_changed_lines(store: Store) -> N
     assert not store.add_reading(first, "again, from an old look", [], None)
 
 
-def test_lines_are_split_and_joined(store: Store) -> None:
+def test_lines_are_split_and_joined(store: CorrectionStore) -> None:
     first, second = store.split(store.lines()[0], 7, who="anna")
     assert (first.text, second.text) == ("первая", "строка")
     assert first.outline.box[2] == second.outline.box[0] == round(501 * 7 / 13)
@@ -100,7 +100,7 @@ def test_lines_are_split_and_joined(store: Store) -> None:
             store.split(store.lines()[0], at, who="anna")
 
 
-def test_users_undo_their_own_changes_unless_changed_since(store: Store) -> None:
+def test_users_undo_their_own_changes_unless_changed_since(store: CorrectionStore) -> None:
     first, second, _ = store.lines()
     store.review(first, "by anna", State.ACCEPTED, who="anna")
     store.review(second, "by boris", State.ACCEPTED, who="boris")
@@ -121,7 +121,7 @@ def test_users_undo_their_own_changes_unless_changed_since(store: Store) -> None
     )
 )
 def test_undoing_everything_restores_the_lines(steps: list[tuple[str, int, int]]) -> None:
-    store = Store.open(Path(":memory:"))
+    store = CorrectionStore.open(Path(":memory:"))
     store.add_page(PAGE, [line(0), line(1, "вторая"), line(2, "третья")])
     before = [replace(one, version=0) for one in store.lines()]
     for what, place, at in steps:
@@ -144,7 +144,7 @@ def test_undoing_everything_restores_the_lines(steps: list[tuple[str, int, int]]
     store.close()
 
 
-def test_splitting_and_joining_take_the_edited_text_in_one_change(store: Store) -> None:
+def test_splitting_and_joining_take_the_edited_text_in_one_change(store: CorrectionStore) -> None:
     first, _, _ = store.lines()
     with raises_code("split-outside-text"):
         store.split(first, 99, who="anna", text="другой текст")
@@ -158,7 +158,7 @@ def test_splitting_and_joining_take_the_edited_text_in_one_change(store: Store) 
     assert store.lines()[0] == first
 
 
-def test_neighbours_cross_page_boundaries(store: Store) -> None:
+def test_neighbours_cross_page_boundaries(store: CorrectionStore) -> None:
     store.add_page(replace(PAGE, name="box/two"), [line(1, "пятая"), line(0, "четвёртая")])
     lines, walked = store.lines(), [store.lines()[0]]
     while further := store.neighbour(walked[-1]):
@@ -170,7 +170,7 @@ def test_neighbours_cross_page_boundaries(store: Store) -> None:
     assert back == lines[::-1]
 
 
-def test_the_first_line_is_the_first_that_is_not_reviewed(store: Store) -> None:
+def test_the_first_line_is_the_first_that_is_not_reviewed(store: CorrectionStore) -> None:
     lines = store.lines()
     assert store.first() == lines[0]
     store.review(lines[0], "x", State.UNREADABLE, who="anna")
@@ -180,7 +180,7 @@ def test_the_first_line_is_the_first_that_is_not_reviewed(store: Store) -> None:
     assert store.first() == store.lines()[0]
 
 
-def test_every_change_and_undo_changes_the_stamp(store: Store) -> None:
+def test_every_change_and_undo_changes_the_stamp(store: CorrectionStore) -> None:
     stamps = [store.stamp()]
     for text in ("раз", "два"):
         store.review(store.lines()[0], text, State.ACCEPTED, who="anna")
@@ -190,7 +190,7 @@ def test_every_change_and_undo_changes_the_stamp(store: Store) -> None:
     assert len(set(stamps)) == 5
 
 
-def test_a_failed_write_is_an_error_and_the_next_one_works(store: Store) -> None:
+def test_a_failed_write_is_an_error_and_the_next_one_works(store: CorrectionStore) -> None:
     first = store.lines()[0]
     store._connection.execute("PRAGMA query_only = 1")
     with raises_code("corrections-not-writable"):
@@ -202,10 +202,10 @@ def test_a_failed_write_is_an_error_and_the_next_one_works(store: Store) -> None
 def test_an_unusable_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "work").write_text("a file", encoding="utf-8")
     with raises_code("corrections-not-writable"):
-        Store.open(tmp_path / "work" / "corrections.sqlite")
+        CorrectionStore.open(tmp_path / "work" / "corrections.sqlite")
 
 
-def test_lines_are_ordered_by_doubt(store: Store) -> None:
+def test_lines_are_ordered_by_doubt(store: CorrectionStore) -> None:
     first, second, third = store.lines()
     store.add_reading(first, "a", [0.9], 0.9)
     store.add_reading(second, "b", [0.4], 0.4)
@@ -215,7 +215,7 @@ def test_lines_are_ordered_by_doubt(store: Store) -> None:
     assert store.counts() == {State.UNREAD: 0, State.READ: 2, State.ACCEPTED: 1, State.UNREADABLE: 0}
 
 
-def test_threads_lose_no_changes(store: Store) -> None:
+def test_threads_lose_no_changes(store: CorrectionStore) -> None:
     def review(who: str) -> None:
         for number in range(20):
             while True:
@@ -237,15 +237,15 @@ def test_threads_lose_no_changes(store: Store) -> None:
 def test_other_files_are_errors(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a database, but long enough to be looked at as one" * 20, encoding="utf-8")
     with raises_code("not-corrections"):
-        Store.open(tmp_path / "notes.txt")
+        CorrectionStore.open(tmp_path / "notes.txt")
     other = sqlite3.connect(tmp_path / "later.sqlite")
     other.execute("PRAGMA user_version = 99")
     other.close()
     with raises_code("corrections-too-new"):
-        Store.open(tmp_path / "later.sqlite")
+        CorrectionStore.open(tmp_path / "later.sqlite")
 
 
-def test_a_store_of_version_1_is_upgraded_with_its_history(store: Store, tmp_path: Path) -> None:
+def test_a_store_of_version_1_is_upgraded_with_its_history(store: CorrectionStore, tmp_path: Path) -> None:
     store.review(store.lines()[0], "by anna", State.ACCEPTED, who="anna")
     path = tmp_path / "work" / "corrections.sqlite"
     store.close()
@@ -256,16 +256,16 @@ def test_a_store_of_version_1_is_upgraded_with_its_history(store: Store, tmp_pat
         old = [json.dumps([row[:10] for row in json.loads(side)]) for side in (before, after)]
         connection.execute("UPDATE change SET before = ?, after = ?", old)
         connection.execute("PRAGMA user_version = 1")
-    with closing(Store.open(path)) as upgraded:
+    with closing(CorrectionStore.open(path)) as upgraded:
         assert upgraded.pages() == [replace(PAGE, number=1)]
         assert texts(upgraded)[0] == "by anna"
         assert upgraded.undo("anna") is not None
         assert texts(upgraded)[0] == "первая строка"
-    with closing(Store.open(path)) as again:
+    with closing(CorrectionStore.open(path)) as again:
         assert len(again.lines()) == 3
 
 
-def test_elements_of_the_source_follow_splits_and_joins(store: Store) -> None:
+def test_elements_of_the_source_follow_splits_and_joins(store: CorrectionStore) -> None:
     page = replace(PAGE, name="box/two", markup="two.xml")
     store.add_page(page, [replace(line(place), elements=(place,)) for place in range(2)])
     assert store.pages()[1].markup == "two.xml"
@@ -278,7 +278,7 @@ def test_elements_of_the_source_follow_splits_and_joins(store: Store) -> None:
     assert [one.elements for one in store.lines(number)] == [(0, 1)]
 
 
-def test_settings_are_stored(store: Store) -> None:
+def test_settings_are_stored(store: CorrectionStore) -> None:
     assert store.setting("run") is None
     store.set_setting("run", "runs/one")
     store.set_setting("run", "runs/two")

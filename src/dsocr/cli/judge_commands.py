@@ -93,7 +93,7 @@ def report(
 
 
 def _write_curves(printer: Printer, runs: Sequence[Path], output: Path, *, json: bool) -> None:
-    from dsocr.evaluation.report.pages import write_curves
+    from dsocr.evaluation.report.single_pages import write_curves
 
     histories = write_curves(runs, output)
     if json:

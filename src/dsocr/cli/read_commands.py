@@ -235,7 +235,7 @@ def workbench(
     quiet: Quiet = False,
 ) -> None:
     """Correct transcriptions in a browser. Trains on the corrections, and shows the least certain lines first."""
-    from dsocr.models.checkpoint import require_readable_adapter
+    from dsocr.models.base_folder import require_readable_adapter
     from dsocr.runs import RunFolder
     from dsocr.workbench.background import BackgroundReader, BackgroundTraining, find_training_config
 
@@ -254,8 +254,8 @@ def workbench(
             code="package-missing",
         ) from error
     from dsocr.data.source_report import SourceReport
-    from dsocr.workbench.app import HOST, serve
     from dsocr.workbench.archive import import_pages, open_archive
+    from dsocr.workbench.launch import HOST, serve
     from dsocr.workbench.session import Session
     from dsocr.workbench.store import open_store
 

@@ -37,7 +37,7 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Export an adapter, or the base with the adapter merged in."""
-    from dsocr.models.checkpoint import require_readable_adapter
+    from dsocr.models.base_folder import require_readable_adapter
     from dsocr.models.export_target import require_free_target, require_separate
     from dsocr.runs import RunFolder
 
@@ -87,7 +87,7 @@ def serve(
     quiet: Quiet = False,
 ) -> None:
     """Serve a model over HTTP. OpenAI clients work too; DSOCR_TOKEN holds the token that clients must send."""
-    from dsocr.models.checkpoint import require_readable_adapter
+    from dsocr.models.base_folder import require_readable_adapter
     from dsocr.server import adapter_folder, adapter_name
 
     token = os.environ.get(TOKEN, "").strip() or None  # `set TOKEN=word ` keeps the space
@@ -101,18 +101,18 @@ def serve(
         require_readable_adapter(folder)
     listen(host, port).close()  # before the base is loaded, which may take minutes
     try:  # slow, and not needed to say what does not exist
-        from dsocr.server.app import create_app, run_server
+        from dsocr.server.routes import create_app, run_server
     except ModuleNotFoundError as error:
         hint = 'pip install "dsocr-hw[server]"'
         raise RunError(
             f"serving needs {error.name}, which is not installed", hint=hint, code="package-missing"
         ) from error
     from dsocr.server.engine import ServedModels
-    from dsocr.server.limits import Limits
+    from dsocr.server.limits import ServerLimits
 
     quiet_libraries()
     printer = Printer(quiet=quiet)
-    limits = Limits(deadline=deadline, max_queued=waiting)
+    limits = ServerLimits(deadline=deadline, max_queued=waiting)
     models = ServedModels(adapters)
     hosts = _LOCAL | {host} if _is_local(host) else None
     server = create_app(models, limits=limits, token=token, hosts=hosts, shelf=shelf)

@@ -219,7 +219,7 @@ def forecast(
     settings = load_config(config, set_ or [])
     require_samples(require_sources(settings), split)
     # Slow, and not needed to say what is wrong with a configuration.
-    from dsocr.evaluation.report.pages import FORECAST_PAGE, explanation
+    from dsocr.evaluation.report.single_pages import FORECAST_PAGE, explanation
     from dsocr.runs import RunFolder
     from dsocr.training.forecast import SIZES, forecast
 

@@ -238,7 +238,7 @@ class Dataset:
         """The path of a split's metadata, whether or not it exists."""
         return self.folder / split / METADATA_FILE
 
-    def _sample(self, folder: Split, row: "_Row", where: str, packed: Mapping[str, PackedImage]) -> Sample:
+    def _sample(self, folder: Split, row: "_MetadataRow", where: str, packed: Mapping[str, PackedImage]) -> Sample:
         try:
             image = packed.get(row.file_name) or inside(self.folder / folder, row.file_name)
             geometry = row.geometry()
@@ -281,7 +281,7 @@ class Dataset:
         return f"<table><caption>{caption}</caption><tr>{head}</tr>{rows}</table>"
 
 
-class _Row(BaseModel):
+class _MetadataRow(BaseModel):
     """A line of `metadata.jsonl`; an empty string means unknown, and additional columns are ignored."""
 
     model_config = ConfigDict(strict=True)
@@ -305,9 +305,9 @@ class _Row(BaseModel):
         return known
 
 
-def _parse_row(line: str, where: str) -> _Row:
+def _parse_row(line: str, where: str) -> _MetadataRow:
     try:
-        return _Row.model_validate_json(line)
+        return _MetadataRow.model_validate_json(line)
     except ValidationError as error:
         raise DataError(problems_in(error)[0], code="bad-metadata", where=where) from error
 

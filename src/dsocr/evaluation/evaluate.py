@@ -25,7 +25,7 @@ from dsocr.inference.confidence import Calibration, Prediction, ScoredText
 from dsocr.inference.generation import Generation, batches
 from dsocr.io.atomic import hash_file
 from dsocr.io.files import shipped_path
-from dsocr.models.checkpoint import EMBEDDED, require_readable_adapter
+from dsocr.models.base_folder import EMBEDDED, require_readable_adapter
 from dsocr.models.deepseek_ocr import Processor
 from dsocr.runs import ReadingSettings, RunFolder, to_json, write_atomically
 from dsocr.text import is_blank
@@ -241,7 +241,7 @@ def evaluate(
     write_lines(run.lines, lines)
     card.save(run.scorecard)
     if any(prediction.scores for prediction in predictions):
-        from dsocr.evaluation.report.pages import render_calibration
+        from dsocr.evaluation.report.single_pages import render_calibration
 
         name = opened.folder.resolve().name
         judged = _judge(samples, predictions)

@@ -32,7 +32,7 @@ from dsocr.io.atomic import writing_folder
 from dsocr.io.cropping import CropFailure, crop_page
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems
-from dsocr.models.checkpoint import require_readable_adapter
+from dsocr.models.base_folder import require_readable_adapter
 from dsocr.runs import RunFolder, to_json
 
 RARE = 20

@@ -33,7 +33,7 @@ from dsocr.inference.remote import RemoteEngine, RemoteReader
 from dsocr.inference.review import EstimatedCer, write_review
 from dsocr.io.atomic import MANIFEST
 from dsocr.io.files import current_time
-from dsocr.models.checkpoint import require_readable_adapter
+from dsocr.models.base_folder import require_readable_adapter
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, to_json, write_atomically
 

@@ -33,7 +33,7 @@ _HINT = "unpack it with a program you trust, and pass the folder instead"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class UnpackLimits:
     """Largest archive that is unpacked, in bytes; anything larger is a mistake or an attack."""
 
     entries: int = 500_000
@@ -44,7 +44,7 @@ class Limits:
     free: int = 64 * _MB
 
 
-LIMITS = Limits()
+LIMITS = UnpackLimits()
 
 
 def is_archive(path: Path) -> bool:
@@ -55,7 +55,7 @@ def is_archive(path: Path) -> bool:
     return path.is_file() and path.suffix.lower() in ARCHIVE_SUFFIXES
 
 
-def unpack(archive: Path, folder: Path, limits: Limits = LIMITS) -> list[str]:
+def unpack(archive: Path, folder: Path, limits: UnpackLimits = LIMITS) -> list[str]:
     """Unpack `archive` into the new `folder`, a megabyte at a time. Returns the names of archives inside.
 
     Raises DataError, and leaves no `folder`, if any entry is unsafe.
@@ -116,7 +116,7 @@ def _decode_name(raw: bytes) -> str:
         return russian if 2 * cyrillic > sum(map(len, words)) else raw.decode("cp437")
 
 
-def _checked_entries(archive: Path, file: ZipFile, folder: Path, limits: Limits) -> dict[str, ZipInfo]:
+def _checked_entries(archive: Path, file: ZipFile, folder: Path, limits: UnpackLimits) -> dict[str, ZipInfo]:
     """Name -> entry of every file to write."""
     found = file.infolist()
     if len(found) > limits.entries:
@@ -165,7 +165,7 @@ def _check_collisions(names: Iterable[str]) -> None:
             raise DataError(f"{name!r} is both a file and the folder of {folders[key]!r}", code="archive-collision")
 
 
-def _check_entry(name: str, entry: ZipInfo, limits: Limits) -> None:
+def _check_entry(name: str, entry: ZipInfo, limits: UnpackLimits) -> None:
     kind = stat.S_IFMT(entry.external_attr >> 16)
     if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
         what = "a link" if kind == stat.S_IFLNK else "a special file"
@@ -180,7 +180,7 @@ def _check_entry(name: str, entry: ZipInfo, limits: Limits) -> None:
         raise DataError(message, code="archive-too-large")
 
 
-def _check_total(total: int, archive: Path, folder: Path, limits: Limits) -> None:
+def _check_total(total: int, archive: Path, folder: Path, limits: UnpackLimits) -> None:
     unpacked = f"the archive would unpack to {_megabytes(total)}"
     if total > limits.total:
         raise DataError(f"{unpacked}, more than the limit of {_megabytes(limits.total)}", code="archive-too-large")

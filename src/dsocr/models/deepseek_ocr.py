@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from PIL import Image
 
 from dsocr.errors import ConfigError, ModelError
-from dsocr.models.checkpoint import Shapes, tensor_shapes
+from dsocr.models.base_folder import Shapes, tensor_shapes
 from dsocr.models.deepseek_images import (
     UNTILED,
     Grid,

@@ -25,7 +25,7 @@ from transformers.core_model_loading import revert_weight_conversion
 from dsocr.errors import ConfigError, ModelError
 from dsocr.io.atomic import writing_folder
 from dsocr.models.adapters import CONFIG, WEIGHTS, load_adapter, scaled_adapter
-from dsocr.models.checkpoint import (
+from dsocr.models.base_folder import (
     EMBEDDED,
     INDEX,
     SINGLE,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dsocr.errors import ModelError
-from dsocr.models.checkpoint import find_base, read_config_json
+from dsocr.models.base_folder import find_base, read_config_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -94,7 +94,7 @@ def load_processor(name: str, resolution: str | None, prompt: str, revision: str
 
     Raises ModelError if the base is not found or incomplete, ConfigError for an unknown resolution or prompt.
     """
-    from dsocr.models.checkpoint import load_tokenizer
+    from dsocr.models.base_folder import load_tokenizer
 
     folder, _ = find_base(name, revision)
     return recognize(folder).processor(load_tokenizer(folder), folder, resolution, prompt)

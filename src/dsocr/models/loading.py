@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dsocr.errors import ConfigError, ModelError
-from dsocr.models.checkpoint import find_base, load_tokenizer, read_config_json
+from dsocr.models.base_folder import find_base, load_tokenizer, read_config_json
 from dsocr.models.deepseek_ocr import Processor
 from dsocr.models.family import Family, recognize
 

@@ -32,7 +32,7 @@ from dsocr.models.family import load_processor
 from dsocr.runs import ReadingSettings
 from dsocr.server import BASE, check_adapter_name
 from dsocr.server.access import RequestError
-from dsocr.server.limits import Limits, Metrics, busy, check_image, internal_error
+from dsocr.server.limits import Metrics, ServerLimits, busy, check_image, internal_error
 
 _LOG = logging.getLogger(__name__)
 _CLOSING = ("shutting_down", "the server is shutting down")
@@ -82,7 +82,7 @@ class Job:
 class Engine:
     """Reads submitted images in one thread until it is closed."""
 
-    def __init__(self, models: Models, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, models: Models, limits: ServerLimits, metrics: Metrics) -> None:
         self._models = models
         self._limits = limits
         self._metrics = metrics
@@ -257,7 +257,7 @@ def _without_frames(error: Exception) -> Exception:
 
 
 async def read_images(
-    request: Request, images: Sequence[bytes], model: str, engine: Engine, limits: Limits
+    request: Request, images: Sequence[bytes], model: str, engine: Engine, limits: ServerLimits
 ) -> list[Transcript]:
     """Transcripts of image files. Raises RequestError if they cannot be read in time or the client disconnects."""
     engine.check_room(len(images))
@@ -278,7 +278,7 @@ async def read_images(
 
 
 async def _wait_for_all(
-    request: Request, results: "Sequence[asyncio.Future[Transcript]]", expires: float, limits: Limits
+    request: Request, results: "Sequence[asyncio.Future[Transcript]]", expires: float, limits: ServerLimits
 ) -> None:
     pending = set(results)
     while pending:
@@ -307,7 +307,7 @@ def _request_error(error: BaseException) -> RequestError:
             return internal_error()
 
 
-def _too_late(limits: Limits) -> RequestError:
+def _too_late(limits: ServerLimits) -> RequestError:
     return RequestError(504, "deadline_exceeded", f"not read within {limits.deadline:g} s", retry_after=5)
 
 

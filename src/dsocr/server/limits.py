@@ -25,7 +25,7 @@ JSON_ALLOWANCE = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """Bounds of a server; a request that exceeds one is answered with an HTTP status and a message. Times in seconds.
 
     `max_held_bytes` bounds the bodies of all requests together, from their first byte to their answer, and
@@ -105,7 +105,7 @@ class ByteAccount:
             self._held = size
 
 
-async def read_body(request: Request, max_bytes: int, limits: Limits, account: ByteAccount) -> bytes:
+async def read_body(request: Request, max_bytes: int, limits: ServerLimits, account: ByteAccount) -> bytes:
     """The whole body. Raises RequestError if it is too large or too slow, or the server holds too much already."""
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared) > max_bytes:
@@ -125,7 +125,7 @@ async def read_body(request: Request, max_bytes: int, limits: Limits, account: B
     return bytes(body)
 
 
-def decode_data_uri(url: str, limits: Limits) -> bytes:
+def decode_data_uri(url: str, limits: ServerLimits) -> bytes:
     """The image file in a `data:` URI. Raises RequestError for any other URL: none is ever fetched."""
     head, comma, body = url.partition(",")
     if not head.startswith("data:image/") or not head.endswith(";base64") or not comma:
@@ -140,7 +140,7 @@ def decode_data_uri(url: str, limits: Limits) -> bytes:
     return data
 
 
-def check_image(data: bytes, limits: Limits) -> int:
+def check_image(data: bytes, limits: ServerLimits) -> int:
     """The number of pixels by the file's header. Raises RequestError if it is no image, too large or too narrow."""
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as file:
@@ -162,7 +162,7 @@ def _too_large(max_bytes: int) -> RequestError:
     return RequestError(413, "body_too_large", f"the body is larger than {max_bytes / 2**20:.3g} MiB")
 
 
-def _too_many_pixels(limits: Limits) -> RequestError:
+def _too_many_pixels(limits: ServerLimits) -> RequestError:
     message = f"the image has more than {limits.max_pixels / 1e6:g} megapixels; scale it down"
     return RequestError(413, "too_many_pixels", message)
 
@@ -170,7 +170,7 @@ def _too_many_pixels(limits: Limits) -> RequestError:
 _SWEEP_SECONDS = 0.25
 
 
-def guarded_protocol(limits: Limits) -> type[asyncio.Protocol]:
+def guarded_protocol(limits: ServerLimits) -> type[asyncio.Protocol]:
     """uvicorn's HTTP protocol with a header timeout and a bound on idle connections, for `uvicorn.Config(http=...)`.
 
     uvicorn itself waits for ever for the header of a first request, so a few hundred connections that never complete

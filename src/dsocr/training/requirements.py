@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.errors import RunError
-from dsocr.models.checkpoint import find_base_metadata
+from dsocr.models.base_folder import find_base_metadata
 from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.training.callbacks import require_trackers
 

@@ -28,7 +28,7 @@ from dsocr.inference.confidence import Calibration
 from dsocr.inference.generation import Generation
 from dsocr.io.atomic import explain_disk_errors, find_damage, write_folder
 from dsocr.models.adapters import CONFIG, WEIGHTS, adapter_files, load_tensors
-from dsocr.models.checkpoint import find_base
+from dsocr.models.base_folder import find_base
 from dsocr.models.deepseek_ocr import Processor
 from dsocr.models.family import load_processor
 from dsocr.models.loading import choose_device

@@ -21,7 +21,7 @@ from dsocr.inference.inputs import choose_segmenter, guess_shows
 from dsocr.io.cropping import CropFailure, LineFile, crop_lines, scale_outline
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import inside, list_files, relative
-from dsocr.workbench.store import State, Store, StoredLine, StoredPage
+from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage
 
 _SOURCE = "source"
 _PDF_PAGE = re.compile(r"(.+\.pdf)#([1-9]\d*)", re.IGNORECASE)
@@ -110,7 +110,7 @@ class Archive:
 
 
 @contextmanager
-def open_archive(store: Store, source: Path, folder: Path) -> Iterator[Archive]:
+def open_archive(store: CorrectionStore, source: Path, folder: Path) -> Iterator[Archive]:
     """The files of a source until the block ends; archive files are unpacked into `folder`.
 
     Raises DataError if the store belongs to another source, or the source is a single file other than a PDF or archive.
@@ -143,7 +143,7 @@ def _decode_line(file: LineFile | CropFailure, page: StoredPage) -> Image.Image 
 
 
 def import_pages(
-    store: Store,
+    store: CorrectionStore,
     archive: Archive,
     notes: SourceReport,
     *,
@@ -251,7 +251,7 @@ def _image_size(archive: Archive, ref: ImageRef, notes: SourceReport) -> tuple[i
         return None
 
 
-def _add_page(store: Store, image: Page, ref: ImageRef, size: tuple[int, int], markup: str | None) -> bool:
+def _add_page(store: CorrectionStore, image: Page, ref: ImageRef, size: tuple[int, int], markup: str | None) -> bool:
     page = StoredPage(0, image.name, Path(ref.name), *size, image.writer, image.document, markup)
     lines = []
     for place, line in enumerate(image.lines):

@@ -22,8 +22,8 @@ from dsocr.inference.confidence import Prediction
 from dsocr.io.cropping import CropFailure
 from dsocr.runs import RunFolder, write_atomically
 from dsocr.workbench.archive import Archive
-from dsocr.workbench.export import export_dataset
-from dsocr.workbench.store import State, Store, StoredLine, StoredPage
+from dsocr.workbench.page_export import export_dataset
+from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage
 
 _LOG = logging.getLogger(__name__)
 _CHECKPOINT_TIMEOUT = 60
@@ -44,7 +44,7 @@ class BackgroundReader:
     `skipped` has a message for each line that has no image; `error` says why the thread ended early.
     """
 
-    def __init__(self, store: Store, archive: Archive, load_reader: Callable[[], LineReader]) -> None:
+    def __init__(self, store: CorrectionStore, archive: Archive, load_reader: Callable[[], LineReader]) -> None:
         self._store = store
         self._archive = archive
         self._load_reader = load_reader
@@ -123,7 +123,7 @@ class TrainingStatus:
 class BackgroundTraining:
     """Trainings on the corrections, one at a time, in the work folder of a workbench."""
 
-    def __init__(self, store: Store, archive: Archive, work: Path, config: RunConfig) -> None:
+    def __init__(self, store: CorrectionStore, archive: Archive, work: Path, config: RunConfig) -> None:
         self._store = store
         self._archive = archive
         self._work = work

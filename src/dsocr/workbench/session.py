@@ -15,7 +15,7 @@ from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.io.cropping import CropFailure
 from dsocr.workbench.archive import Archive
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining
-from dsocr.workbench.store import State, Store, StoredLine, StoredPage
+from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage
 
 _CACHED_IMAGES = 24
 
@@ -40,7 +40,7 @@ class Session:
     def __init__(
         self,
         name: str,
-        store: Store,
+        store: CorrectionStore,
         archive: Archive,
         work: Path,
         *,

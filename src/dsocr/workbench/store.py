@@ -225,7 +225,7 @@ class Change:
     after: tuple[StoredLine, ...]
 
 
-class Store:
+class CorrectionStore:
     """One file of corrections, safe to use from several threads; a change is on disk when its method returns."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
@@ -493,10 +493,10 @@ class Store:
 
 
 @contextmanager
-def open_store(path: Path) -> Iterator[Store]:
+def open_store(path: Path) -> Iterator[CorrectionStore]:
     """The store in a file until the block ends; if no page was ever added, nothing is left behind."""
     had_folder = path.parent.exists()
-    store = Store.open(path)
+    store = CorrectionStore.open(path)
     try:
         yield store
     finally:

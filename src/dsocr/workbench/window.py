@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from nicegui import events, run, ui
 
 from dsocr.errors import DsocrError
-from dsocr.workbench.export import EXPORT_FORMATS, export, export_dataset
+from dsocr.workbench.page_export import EXPORT_FORMATS, export, export_dataset
 from dsocr.workbench.session import Session
 from dsocr.workbench.store import StaleError, State, StoredLine, line_at
 
@@ -130,14 +130,14 @@ class LineList:
     def __init__(self, on_select: Callable[[int], None]) -> None:
         self._on_select = on_select
         self._column = ui.column().classes("w-full gap-0").props('role="list"')
-        self._rows: dict[int, _Row] = {}
+        self._rows: dict[int, _LineRow] = {}
 
     def show(self, lines: Sequence[StoredLine], selected: int) -> None:
         """Show these lines in their order."""
         if [line.number for line in lines] != [*self._rows]:
             self._column.clear()
             with self._column:
-                self._rows = {line.number: _Row(line, self._on_select) for line in lines}
+                self._rows = {line.number: _LineRow(line, self._on_select) for line in lines}
         for line in lines:
             self._rows[line.number].show(line, selected=line.number == selected)
 
@@ -154,7 +154,7 @@ class LineList:
         )
 
 
-class _Row:
+class _LineRow:
     def __init__(self, line: StoredLine, on_select: Callable[[int], None]) -> None:
         self._line: StoredLine | None = None
         self._selected = False

@@ -13,7 +13,7 @@ from dsocr.data.check.image_checks import (
     check_sizes,
 )
 from dsocr.data.check.pair_checks import check_densities, check_neighbours
-from dsocr.data.check.samples import read_samples
+from dsocr.data.check.sample_stats import read_samples
 from dsocr.data.check.split_checks import (
     check_balance,
     check_crossing,

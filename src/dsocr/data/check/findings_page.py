@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from dsocr.data.check.findings import SEVERITIES, Example, Finding, Findings
-from dsocr.data.check.samples import CheckedSample
+from dsocr.data.check.sample_stats import CheckedSample
 from dsocr.data.check.text_checks import find_invisible, printable
 from dsocr.document import Sample, Split
 from dsocr.html import BAR, Thumbnails, plot_svg, render

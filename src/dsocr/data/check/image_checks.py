@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from dsocr.data.check.findings import Findings
-from dsocr.data.check.samples import CheckedSample, ImageStats
+from dsocr.data.check.sample_stats import CheckedSample, ImageStats
 
 MAX_DISTORTION = 1.5
 """Letters shown this many times too tall or too wide no longer look like those a model has learned."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from dsocr.data.check.findings import Findings
-from dsocr.data.check.samples import CheckedSample
+from dsocr.data.check.sample_stats import CheckedSample
 from dsocr.text import is_blank
 
 _MIN_SAMPLES = 20

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from dsocr.data.check.findings import Findings, Severity
 from dsocr.data.check.image_checks import similar_with_any_text, similar_with_same_text
-from dsocr.data.check.samples import CheckedSample
+from dsocr.data.check.sample_stats import CheckedSample
 from dsocr.data.check.text_checks import find_invisible, printable
 from dsocr.data.dataset import METADATA_FILE, Dataset, split_hash
 from dsocr.data.splits import find_crossing, page_key

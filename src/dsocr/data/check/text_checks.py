@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from dsocr.data.check.findings import Findings
-from dsocr.data.check.samples import CheckedSample
+from dsocr.data.check.sample_stats import CheckedSample
 from dsocr.text import comparable, is_blank
 
 _MAX_TOKENS_PER_CHARACTER = 1.5

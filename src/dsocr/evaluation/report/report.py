@@ -26,8 +26,8 @@ from dsocr.evaluation.report.lines import (
     illustrate,
     other_lines,
 )
-from dsocr.evaluation.report.pages import curve_svg
 from dsocr.evaluation.report.plots import curve_plots
+from dsocr.evaluation.report.single_pages import curve_svg
 from dsocr.evaluation.scorecard import FAILURE_LABELS, PROFILE_LABELS, Scorecard
 from dsocr.evaluation.scores import FAILURES, Score, Scores
 from dsocr.evaluation.statistics import Interval

@@ -30,9 +30,9 @@ from dsocr.server.limits import (
     METRICS_TYPE,
     ByteAccount,
     ByteBudget,
-    Limits,
     Metrics,
     MetricsMiddleware,
+    ServerLimits,
     decode_data_uri,
     guarded_protocol,
     internal_error,
@@ -87,7 +87,7 @@ class ChatRequest(BaseModel):
     logprobs: bool | None = False
     n: Literal[1] | None = 1
 
-    def images(self, limits: Limits) -> list[bytes]:
+    def images(self, limits: ServerLimits) -> list[bytes]:
         """The images of the last message that has any. Raises RequestError if there are none, or too many."""
         for message in reversed(self.messages):
             parts = message.content if isinstance(message.content, list) else []
@@ -169,7 +169,7 @@ class _App(FastAPI):
 def create_app(
     models: ServedModels,
     *,
-    limits: Limits | None = None,
+    limits: ServerLimits | None = None,
     token: str | None = None,
     hosts: Collection[str] | None = None,
     shelf: Path | None = None,
@@ -178,7 +178,7 @@ def create_app(
 
     `shelf` is a folder of runs that clients with the token may load while the server runs.
     """
-    limits = limits or Limits()
+    limits = limits or ServerLimits()
     metrics = Metrics()
     budget = ByteBudget(limits.max_held_bytes)
     engine = Engine(models, limits, metrics)
@@ -346,12 +346,12 @@ def create_app(
     return app
 
 
-def run_server(app: FastAPI, listener: socket.socket, limits: Limits) -> None:
+def run_server(app: FastAPI, listener: socket.socket, limits: ServerLimits) -> None:
     """Serve on a listening socket until a signal ends the process."""
     make_server(app, limits).run(sockets=[listener])
 
 
-def make_server(app: FastAPI, limits: Limits) -> uvicorn.Server:
+def make_server(app: FastAPI, limits: ServerLimits) -> uvicorn.Server:
     """A server that closes connections which do not send a request in time, and has no access log."""
     config = uvicorn.Config(
         app,

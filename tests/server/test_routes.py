@@ -12,14 +12,14 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from dsocr.server.app import create_app
-from dsocr.server.limits import Limits
+from dsocr.server.limits import ServerLimits
+from dsocr.server.routes import create_app
 from tests.conftest import PATIENCE
 from tests.server.fakes import FakeModels, data_uri, png
 
 TOKEN = "a token"
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
-LIMITS = Limits(max_body_bytes=100_000, max_pixels=1_000_000, max_queued=3, deadline=PATIENCE)
+LIMITS = ServerLimits(max_body_bytes=100_000, max_pixels=1_000_000, max_queued=3, deadline=PATIENCE)
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_a_page_read_as_a_line_is_flagged(
 
 
 def test_held_bytes_are_bounded_and_released(models: FakeModels) -> None:
-    with TestClient(app_of(models, limits=Limits(max_body_bytes=10_000, max_held_bytes=5_000))) as client:
+    with TestClient(app_of(models, limits=ServerLimits(max_body_bytes=10_000, max_held_bytes=5_000))) as client:
         for _ in range(2):
             response = client.post("/v1/transcriptions", content=b"x" * 6_000)
             assert (response.status_code, code(response)) == (429, "busy")
@@ -198,7 +198,7 @@ def test_a_full_queue_answers_429_and_recovers_at_once(models: FakeModels) -> No
 
 def test_open_requests_are_bounded_but_health_is_always_answered(models: FakeModels) -> None:
     models.gate.clear()
-    with TestClient(app_of(models, limits=Limits(max_open_requests=1, deadline=PATIENCE))) as client:
+    with TestClient(app_of(models, limits=ServerLimits(max_open_requests=1, deadline=PATIENCE))) as client:
         thread = in_background(client)
         assert models.started.wait(PATIENCE)
         response = client.get("/v1/models")
@@ -213,7 +213,7 @@ def test_open_requests_are_bounded_but_health_is_always_answered(models: FakeMod
 
 def test_nobody_waits_longer_than_the_deadline(models: FakeModels) -> None:
     models.gate.clear()
-    with TestClient(app_of(models, limits=Limits(deadline=0.5))) as client:
+    with TestClient(app_of(models, limits=ServerLimits(deadline=0.5))) as client:
         response = client.post("/v1/transcriptions", content=png())
         assert (response.status_code, code(response)) == (504, "deadline_exceeded")
 

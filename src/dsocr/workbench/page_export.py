@@ -37,7 +37,7 @@ from dsocr.formats.xml_edit import (
 from dsocr.io.atomic import writing_folder
 from dsocr.io.files import UniqueStems, inside
 from dsocr.workbench.archive import Archive
-from dsocr.workbench.store import State, Store, StoredLine, StoredPage
+from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage
 
 EXPORT_FORMATS = ("page", "page-2013", "alto", "tsv")
 """The formats that keep lines on their pages."""
@@ -59,7 +59,7 @@ class ExportReport:
 
 
 def export(
-    store: Store, archive: Archive, out: Path, *, to: str, accepted_only: bool, overwrite: bool = False
+    store: CorrectionStore, archive: Archive, out: Path, *, to: str, accepted_only: bool, overwrite: bool = False
 ) -> ExportReport:
     """Write all pages to the folder `out`.
 
@@ -105,7 +105,7 @@ def export(
     return report
 
 
-def export_dataset(store: Store, archive: Archive, out: Path, *, overwrite: bool = False) -> Dataset:
+def export_dataset(store: CorrectionStore, archive: Archive, out: Path, *, overwrite: bool = False) -> Dataset:
     """Make a dataset folder of the accepted lines. Raises DataError if there are none, or `out` is something else.
 
     It is split by writer, else by page; with few pages by text, since a page for validation would be too much to lose.
@@ -158,7 +158,7 @@ def _write_inside(folder: Path, name: str, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def _write_card(store: Store, archive: Archive, target: Format, report: ExportReport, folder: Path) -> None:
+def _write_card(store: CorrectionStore, archive: Archive, target: Format, report: ExportReport, folder: Path) -> None:
     Conversion(
         source=store.setting("source") or archive.root.name,
         source_format="workbench",

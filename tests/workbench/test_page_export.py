@@ -15,9 +15,9 @@ from dsocr.data.source_report import SourceReport
 from dsocr.document import SkipReason, Split
 from dsocr.errors import DsocrError
 from dsocr.workbench.archive import Archive, import_pages, open_archive
-from dsocr.workbench.export import export, export_dataset
-from dsocr.workbench.store import State, Store, open_store
-from tests.errors import raises_code
+from dsocr.workbench.page_export import export, export_dataset
+from dsocr.workbench.store import CorrectionStore, State, open_store
+from tests.raising import raises_code
 from tests.workbench.fakes import TEXTS
 
 COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or Path(__file__).parents[3] / "shared" / "data" / "copiste")
@@ -64,7 +64,9 @@ MARKUP = {"alto": ALTO, "page": PAGE}
 
 
 @pytest.fixture(params=["alto", "page"])
-def markup(request: pytest.FixtureRequest, source: Path, tmp_path: Path) -> Iterator[tuple[str, Store, Archive]]:
+def markup(
+    request: pytest.FixtureRequest, source: Path, tmp_path: Path
+) -> Iterator[tuple[str, CorrectionStore, Archive]]:
     """The first page as a rich file of a format, whose coordinates are at half the size of the image."""
     for path in (source / "page").iterdir():
         path.unlink()
@@ -75,19 +77,21 @@ def markup(request: pytest.FixtureRequest, source: Path, tmp_path: Path) -> Iter
 
 
 @contextmanager
-def opened(source: Path, work: Path) -> Iterator[tuple[Store, Archive]]:
+def opened(source: Path, work: Path) -> Iterator[tuple[CorrectionStore, Archive]]:
     with open_store(work / "corrections.sqlite") as store, open_archive(store, source, work / "unpacked") as archive:
         import_pages(store, archive, SourceReport(strict=True))
         yield store, archive
 
 
-def exported(store: Store, archive: Archive, out: Path, to: str, *, accepted_only: bool = True) -> str:
+def exported(store: CorrectionStore, archive: Archive, out: Path, to: str, *, accepted_only: bool = True) -> str:
     export(store, archive, out, to=to, accepted_only=accepted_only, overwrite=out.exists())
     assert (out / "scan-1.png").read_bytes() == (archive.root / "scan-1.png").read_bytes()
     return (out / "page" / "scan-1.xml").read_text(encoding="utf-8")
 
 
-def test_a_file_without_changes_is_exported_as_it_is(markup: tuple[str, Store, Archive], tmp_path: Path) -> None:
+def test_a_file_without_changes_is_exported_as_it_is(
+    markup: tuple[str, CorrectionStore, Archive], tmp_path: Path
+) -> None:
     format_, store, archive = markup
     for line in store.lines():
         store.review(line, line.text, State.ACCEPTED, who="anna")
@@ -97,7 +101,7 @@ def test_a_file_without_changes_is_exported_as_it_is(markup: tuple[str, Store, A
     assert (report.pages, report.texts, report.skipped) == (1, 2, [])
 
 
-def test_only_accepted_texts_are_changed(markup: tuple[str, Store, Archive], tmp_path: Path) -> None:
+def test_only_accepted_texts_are_changed(markup: tuple[str, CorrectionStore, Archive], tmp_path: Path) -> None:
     format_, store, archive = markup
     first, second = store.lines()
     store.review(first, "исправлено", State.ACCEPTED, who="anna")
@@ -117,7 +121,7 @@ def test_only_accepted_texts_are_changed(markup: tuple[str, Store, Archive], tmp
 
 
 def test_unreadable_lines_lose_their_text_and_keep_their_place(
-    markup: tuple[str, Store, Archive], tmp_path: Path
+    markup: tuple[str, CorrectionStore, Archive], tmp_path: Path
 ) -> None:
     format_, store, archive = markup
     store.review(store.lines()[0], "?", State.UNREADABLE, who="anna")
@@ -137,7 +141,7 @@ def text_lines(content: str) -> list[tuple[str, str]]:
 
 
 def test_split_and_joined_lines_change_the_structure_of_their_file_only_there(
-    markup: tuple[str, Store, Archive], tmp_path: Path
+    markup: tuple[str, CorrectionStore, Archive], tmp_path: Path
 ) -> None:
     format_, store, archive = markup
     first, second = store.split(store.lines()[0], 7, who="anna")
@@ -159,7 +163,7 @@ def test_split_and_joined_lines_change_the_structure_of_their_file_only_there(
     assert line.outline.box[3] >= 228
 
 
-def test_a_text_that_xml_cannot_hold_is_reported(markup: tuple[str, Store, Archive], tmp_path: Path) -> None:
+def test_a_text_that_xml_cannot_hold_is_reported(markup: tuple[str, CorrectionStore, Archive], tmp_path: Path) -> None:
     format_, store, archive = markup
     store.review(store.lines()[0], "a\x07b", State.ACCEPTED, who="anna")
     report = export(store, archive, tmp_path / "out", to=format_, accepted_only=False)
@@ -185,7 +189,7 @@ def test_real_pages_without_changes_are_exported_byte_for_byte(tmp_path: Path, t
 
 
 @pytest.mark.parametrize("to", ["page-2013", "alto", "tsv"])
-def test_other_formats_get_new_files(empty_store: Store, archive: Archive, tmp_path: Path, to: str) -> None:
+def test_other_formats_get_new_files(empty_store: CorrectionStore, archive: Archive, tmp_path: Path, to: str) -> None:
     first, second = empty_store.lines()[:2]
     empty_store.review(first, "исправлено", State.ACCEPTED, who="anna")
     empty_store.review(second, "?", State.UNREADABLE, who="anna")
@@ -200,7 +204,7 @@ def test_other_formats_get_new_files(empty_store: Store, archive: Archive, tmp_p
 
 @pytest.mark.parametrize("content", [pytest.param(None, id="missing"), pytest.param(PAGE, id="changed meanwhile")])
 def test_a_page_whose_file_cannot_be_filled_gets_a_new_one(
-    empty_store: Store, archive: Archive, source: Path, tmp_path: Path, content: str | None
+    empty_store: CorrectionStore, archive: Archive, source: Path, tmp_path: Path, content: str | None
 ) -> None:
     (source / "page" / "scan-1.xml").unlink()
     if content is not None:
@@ -212,7 +216,7 @@ def test_a_page_whose_file_cannot_be_filled_gets_a_new_one(
     assert "первая строка" in (tmp_path / "out" / "page" / "scan-1.xml").read_text(encoding="utf-8")
 
 
-def test_accepted_lines_become_a_dataset(empty_store: Store, archive: Archive, tmp_path: Path) -> None:
+def test_accepted_lines_become_a_dataset(empty_store: CorrectionStore, archive: Archive, tmp_path: Path) -> None:
     with raises_code("nothing-accepted"):
         export_dataset(empty_store, archive, tmp_path / "dataset")
     for line in empty_store.lines():
