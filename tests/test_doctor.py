@@ -61,7 +61,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Ask:
         pytest.param("peft<0.22,>=0.21", "0.9", "missing", "0.9 is too old: needs <0.22,>=0.21", id="below both"),
         pytest.param("numpy>=2.0", None, "missing", "not installed; needs >=2.0", id="not installed"),
         pytest.param("numpy", None, "missing", "not installed; needs any", id="not installed, any would do"),
-        pytest.param("numpy>=2.0", "", "missing", "half removed: it has no version", id="a folder left by pip"),
+        pytest.param("numpy>=2.0", "", "missing", "incompletely removed: it has no version", id="a folder left by pip"),
     ],
 )
 def test_a_package_is_judged_by_what_dsocr_asks_for(
@@ -166,7 +166,7 @@ def test_a_card_that_does_not_answer_hides_nothing_else(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     cuda, mps = doctor.accelerators()
     assert cuda.state == "warning"
-    assert cuda.found == "does not answer: CUDA error: all devices are busy"
+    assert cuda.found == "does not respond: CUDA error: all devices are busy"
     assert (mps.name, mps.state) == ("MPS", "ok")
 
 
@@ -232,7 +232,7 @@ def test_half_a_download_is_not_a_base(name: str, tmp_path: Path) -> None:
     fact = only(doctor.cached_bases(tmp_path), BASE)
     assert (fact.state, fact.fatal) == ("warning", False)
     assert name in fact.found
-    assert fact.hint == f"go on: hf download {BASE}"
+    assert fact.hint == f"resume the download: hf download {BASE}"
 
 
 def test_a_dataset_of_that_name_is_not_a_base(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What this machine has for dsocr, and what it lacks; needs no network and changes nothing."""
+"""Check this machine: packages, processor, GPUs, disk and bases. Needs no network and changes nothing."""
 
 import shutil
 import sys
@@ -16,8 +16,8 @@ from packaging.version import InvalidVersion, Version
 from dsocr import __version__
 
 DISTRIBUTION = "dsocr-hw"
-"""What pip calls this package."""
-ENOUGH_DISK = 10e9
+"""The name of the distribution."""
+MIN_FREE_DISK = 10e9
 """Bytes: DeepSeek-OCR's 6.7 GB, and room for datasets and runs."""
 KNOWN_BASES = (
     "deepseek-ai/DeepSeek-OCR",
@@ -32,9 +32,9 @@ State = Literal["ok", "warning", "missing"]
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What was found of one thing, in a sentence; `hint` says what to do where the state is not `ok`.
+    """What was found about one component; `hint` says what to do if the state is not `ok`.
 
-    Without a `required` thing that works nothing can be trained or read. A version out of range counts as missing.
+    Without a `required` component nothing can be trained or read. A version out of range counts as missing.
     """
 
     name: str
@@ -45,42 +45,42 @@ class Fact:
 
     @property
     def fatal(self) -> bool:
-        """True where dsocr cannot work until this is mended."""
+        """Whether dsocr cannot work until this is fixed."""
         return self.required and self.state == "missing"
 
 
 def examine(folder: Path) -> list[Fact]:
-    """All there is to say about this machine, for somebody who works in a folder; a broken library is a fact too."""
+    """Check everything, with the disk of a working folder; a broken library is reported as a fact too."""
     return [
-        *_tried("packages", packages),
-        *_tried("CPU", processor),
-        *_tried("GPU", accelerators),
-        *_tried("precision", precision),
-        *_tried("disk", lambda: disk(folder)),
-        *_tried("nano", embedded_base),
-        *_tried("bases", cached_bases, required=False),
+        *_attempt("packages", packages),
+        *_attempt("CPU", processor),
+        *_attempt("GPU", accelerators),
+        *_attempt("precision", precision),
+        *_attempt("disk", lambda: disk(folder)),
+        *_attempt("nano", embedded_base),
+        *_attempt("bases", cached_bases, required=False),
     ]
 
 
-def _tried(name: str, look: Callable[[], Sequence[Fact]], *, required: bool = True) -> Sequence[Fact]:
+def _attempt(name: str, check: Callable[[], Sequence[Fact]], *, required: bool = True) -> Sequence[Fact]:
     try:
-        return look()
-    except Exception as error:  # noqa: BLE001 - half an installation raises anything, and saying so is the task here
-        said = str(error).strip().partition("\n")[0]
-        hint = getattr(error, "hint", None) or "mend what is missing above, else install dsocr in a new environment"
-        return [Fact(name, "missing", f"{type(error).__name__}: {said}", hint, required)]
+        return check()
+    except Exception as error:  # noqa: BLE001 - a broken installation can raise anything, and reporting it is the task here
+        message = str(error).strip().partition("\n")[0]
+        hint = getattr(error, "hint", None) or "fix what is missing above, or install dsocr in a new environment"
+        return [Fact(name, "missing", f"{type(error).__name__}: {message}", hint, required)]
 
 
 def packages() -> list[Fact]:
-    """dsocr, Python, and every package dsocr asks for, against the ranges in its own requirements."""
+    """Check dsocr, Python and every required package against the ranges in the package's metadata."""
     again = "install dsocr again: python -m pip install --editable ."
     try:
         installed = metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
-        return [Fact("dsocr", "warning", f"{__version__}, not installed: what it needs is not known", again)]
+        return [Fact("dsocr", "warning", f"{__version__}, not installed, so its requirements are unknown", again)]
     own = Fact("dsocr", "ok", __version__, required=True)
     if installed != __version__:
-        found = f"{__version__}, but installed as {installed}: the ranges below may be out of date"
+        found = f"{__version__}, but installed as {installed}; the ranges below may be out of date"
         own = Fact("dsocr", "warning", found, again, required=True)
     return [own, _python(), *map(_package, _requirements())]
 
@@ -88,7 +88,7 @@ def packages() -> list[Fact]:
 def _python() -> Fact:
     wanted = metadata.metadata(DISTRIBUTION)["Requires-Python"]
     running = Version(".".join(map(str, sys.version_info[:3])))
-    return _judged("Python", running, SpecifierSet(wanted), f"make a new environment with Python {wanted}")
+    return _compare("Python", running, SpecifierSet(wanted), f"create a new environment with Python {wanted}")
 
 
 def _requirements() -> Iterator[Requirement]:
@@ -101,18 +101,18 @@ def _requirements() -> Iterator[Requirement]:
 def _package(wanted: Requirement) -> Fact:
     hint = f'python -m pip install "{wanted}"'
     if wanted.name == "torch":
-        # From PyPI, pip puts a build without CUDA in the place of one with it on Windows.
+        # From PyPI, pip replaces a build with CUDA by one without on Windows.
         hint = f"choose the build for your graphics card at {GET_TORCH}"
     try:
         version = Version(metadata.version(wanted.name) or "")
     except metadata.PackageNotFoundError:
         return Fact(wanted.name, "missing", f"not installed; needs {wanted.specifier or 'any'}", hint, required=True)
     except (InvalidVersion, KeyError):
-        return Fact(wanted.name, "missing", "half removed: it has no version", hint, required=True)
-    return _judged(wanted.name, version, wanted.specifier, hint)
+        return Fact(wanted.name, "missing", "incompletely removed: it has no version", hint, required=True)
+    return _compare(wanted.name, version, wanted.specifier, hint)
 
 
-def _judged(name: str, version: Version, wanted: SpecifierSet, hint: str) -> Fact:
+def _compare(name: str, version: Version, wanted: SpecifierSet, hint: str) -> Fact:
     if wanted.contains(version, prereleases=True):
         return Fact(name, "ok", str(version), required=True)
     lower = [bound for bound in wanted if bound.operator.startswith(">")]
@@ -121,7 +121,7 @@ def _judged(name: str, version: Version, wanted: SpecifierSet, hint: str) -> Fac
 
 
 def processor() -> list[Fact]:
-    """Cores and memory."""
+    """Report cores and memory."""
     import psutil
 
     memory = psutil.virtual_memory()
@@ -130,20 +130,20 @@ def processor() -> list[Fact]:
 
 
 def accelerators() -> list[Fact]:
-    """Each accelerator that torch can use, or why there is none."""
+    """Report each accelerator that torch can use, or why there is none."""
     import torch
 
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         devices = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
     facts = [_cuda(device) for device in devices]
     if torch.backends.mps.is_available():
-        facts.append(Fact("MPS", "ok", "Apple's graphics, in the memory of the machine"))
+        facts.append(Fact("MPS", "ok", "Apple GPU, which shares the machine's memory"))
     if facts:
         return facts
-    found, hint = "none that torch can use", "see with nvidia-smi whether the driver works"
-    if said:
-        found += f": {str(said[0].message).partition(' (Triggered')[0]}"
+    found, hint = "none that torch can use", "check with nvidia-smi whether the driver works"
+    if caught:
+        found += f": {str(caught[0].message).partition(' (Triggered')[0]}"
     elif not (torch.version.cuda or torch.version.hip):
         found, hint = f"{found}: torch is built without CUDA", f"if there is a graphics card, get torch at {GET_TORCH}"
     return [Fact("GPU", "warning", found, f"{hint}; nano needs none, DeepSeek-OCR does")]
@@ -156,11 +156,11 @@ def _cuda(device: int) -> Fact:
     try:
         with torch.cuda.device(device):
             free, total = torch.cuda.mem_get_info()
-            # By default torch says yes where bf16 is only emulated, as on a T4, where it is slower than fp32.
+            # By default torch also counts emulated bf16, as on a T4, where it is slower than fp32.
             bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-    except RuntimeError as error:  # taken for itself by another process, out of memory, fallen off the bus
-        said = str(error).strip().partition("\n")[0]
-        return Fact(name, "warning", f"does not answer: {said}", "see with nvidia-smi what is wrong with it")
+    except RuntimeError as error:  # used exclusively by another process, out of memory, or failed
+        message = str(error).strip().partition("\n")[0]
+        return Fact(name, "warning", f"does not respond: {message}", "check it with nvidia-smi")
     major, minor = torch.cuda.get_device_capability(device)
     found = (
         f"{torch.cuda.get_device_name(device)}, {_gib(total)}, {_gib(free)} free, compute capability {major}.{minor}"
@@ -171,7 +171,7 @@ def _cuda(device: int) -> Fact:
 
 
 def precision() -> list[Fact]:
-    """What `training.precision: auto` means here."""
+    """Report what `training.precision: auto` means here."""
     import torch
 
     from dsocr.models.loading import choose_device, choose_dtype
@@ -182,16 +182,18 @@ def precision() -> list[Fact]:
 
 
 def disk(folder: Path) -> list[Fact]:
-    """Free disk space at a folder."""
+    """Report the free disk space of a folder."""
     free = shutil.disk_usage(folder).free
     found = f"{_gb(free)} free in {folder}"
-    if free >= ENOUGH_DISK:
+    if free >= MIN_FREE_DISK:
         return [Fact("disk", "ok", found)]
-    return [Fact("disk", "warning", found, "free some: DeepSeek-OCR alone takes 6.7 GB, datasets and runs come on top")]
+    return [
+        Fact("disk", "warning", found, "free some space: DeepSeek-OCR takes 6.7 GB, and datasets and runs need more")
+    ]
 
 
 def embedded_base() -> list[Fact]:
-    """Whether the base that ships with dsocr can be loaded: its files, torch and transformers at once."""
+    """Load the embedded base, which checks its files, torch and transformers together."""
     from dsocr.models.base_folder import EMBEDDED
     from dsocr.models.loading import load_base
 
@@ -200,7 +202,7 @@ def embedded_base() -> list[Fact]:
 
 
 def cached_bases(cache: Path | None = None) -> list[Fact]:
-    """Which of the known bases a Hugging Face cache holds, the user's own if none is given."""
+    """Report which known bases a Hugging Face cache holds, by default the user's own."""
     from huggingface_hub import CacheNotFound, scan_cache_dir
 
     try:
@@ -218,16 +220,21 @@ def cached_bases(cache: Path | None = None) -> list[Fact]:
 def _cached(name: str, snapshots: Sequence[Path]) -> Fact:
     download = f"hf download {name}"
     faults = {snapshot.name[:7]: _fault(snapshot) for snapshot in sorted(snapshots)}
-    if whole := [revision for revision, fault in faults.items() if fault is None]:
-        return Fact(name, "ok", f"in the Hugging Face cache, revision {', '.join(whole)}")
+    if complete := [revision for revision, fault in faults.items() if fault is None]:
+        return Fact(name, "ok", f"in the Hugging Face cache, revision {', '.join(complete)}")
     if faults:
         revision, fault = next(iter(faults.items()))
-        return Fact(name, "warning", f"not whole in the Hugging Face cache, {revision}: {fault}", f"go on: {download}")
-    return Fact(name, "missing", "not in the Hugging Face cache, or damaged there", f"if you want it: {download}")
+        return Fact(
+            name,
+            "warning",
+            f"incomplete in the Hugging Face cache, {revision}: {fault}",
+            f"resume the download: {download}",
+        )
+    return Fact(name, "missing", "not in the Hugging Face cache, or damaged", f"to download it: {download}")
 
 
 def _fault(snapshot: Path) -> str | None:
-    """What an interrupted download left out, judged by names and headers of files."""
+    """Return what is missing from an interrupted download, judged by names and headers of files."""
     from dsocr.errors import ModelError
     from dsocr.models.base_folder import tensor_shapes
 
@@ -235,8 +242,8 @@ def _fault(snapshot: Path) -> str | None:
         tensor_shapes(snapshot)
     except ModelError as error:
         return error.message
-    absent = [file for file in ("config.json", "tokenizer.json") if not (snapshot / file).is_file()]
-    return f"has no {' and no '.join(absent)}" if absent else None
+    missing = [file for file in ("config.json", "tokenizer.json") if not (snapshot / file).is_file()]
+    return f"{' and '.join(missing)} missing" if missing else None
 
 
 def _gib(size: int) -> str:
