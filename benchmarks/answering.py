@@ -1,9 +1,9 @@
-"""How long commands take to answer that need no network: refusals, and looks at a dataset.
+"""How long commands take to answer that need no network: errors, and inspections of a dataset.
 
     python benchmarks/answering.py            # PYTHONPATH=OTHER/src in front of it measures another checkout
 
-Each command is a process of its own, as users start it, in a folder that is made for it: the shipped handwriting, and a
-run whose files are all there but the weights. Of three tries the quickest is told, in seconds on the clock and of
+Each command runs in a new process, as users start it, in a temporary folder: the shipped handwriting, and a
+run that lacks only its weights. Reported is the fastest of three tries, in seconds of wall time and of
 processors, children included.
 """
 

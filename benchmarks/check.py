@@ -91,7 +91,7 @@ def make_dataset(folder: Path, lines: int) -> None:
         text_policy={},
         splits=cards,
         crossing={},
-        left_out={},
+        skipped={},
         unmatched={},
     )
     card.write(folder)

@@ -3,12 +3,12 @@
     python benchmarks/forecast.py --repeats 300
 
 The true curve is a power law with an offset (exponent 0.1 to 1, offset 0 to 80 % of the rate at the largest size, that
-rate 5 to 40 %). Each training misses it by its luck (lognormal), each scored cluster has a difficulty of its own
-(lognormal, 0.35) and 300 to 1,500 characters, whose errors are Poisson. Foretold is a training on twice as many samples
-(where a row says so, eight times): `same lines` is the share of intervals that hold its rate on the same scored lines
-(where other lines are not allowed for, as when a training is held out), `other lines` that hold the true curve, as on
-endless other lines, `fewer errors` that hold its fall since the largest size. `half width`, of the interval for other
-lines, and `error` are parts of the rate, medians.
+rate 5 to 40 %). Each training deviates from it by lognormal noise; each scored cluster has its own difficulty
+(lognormal, 0.35) and 300 to 1,500 characters, whose errors are Poisson. The forecast is for twice as many samples, or
+eight times where a row says so. Columns: `same lines` is the share of intervals that contain its rate on the same
+scored lines (without the allowance for other lines, as when a training is held out), `other lines` that contain the
+true curve, as on endless other lines, `fewer errors` that contain its fall since the largest size. `half width`, of the
+interval for other lines, and `error` are fractions of the rate, medians.
 """
 
 import argparse

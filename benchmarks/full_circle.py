@@ -38,7 +38,7 @@ from dsocr.text import TextPolicy
 from dsocr.workbench.archive import Archive, import_pages, open_archive
 from dsocr.workbench.background import BackgroundReader, BackgroundTraining
 from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage
-from measuring import PROJECT, append_json, machine, told
+from measuring import PROJECT, append_json, describe, machine
 
 COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT.parent / "shared" / "data" / "copiste")
 WRITER = r"((?:imp_)?wikitexte_\d+)"
@@ -93,8 +93,8 @@ def to_correct(lines: Sequence[StoredLine], count: int) -> list[StoredLine]:
     by_page: dict[int, list[StoredLine]] = {}
     for line in lines:
         by_page.setdefault(line.page, []).append(line)
-    in_turn = (line for turn in zip_longest(*by_page.values()) for line in turn if line is not None)
-    return list(islice(in_turn, count))
+    interleaved = (line for turn in zip_longest(*by_page.values()) for line in turn if line is not None)
+    return list(islice(interleaved, count))
 
 
 def train(training: BackgroundTraining) -> Path:
@@ -192,8 +192,8 @@ def main() -> None:
         ):
             import_pages(store, archive, SourceReport(strict=False), format="alto", writer=WRITER)
             done = go_round(store, archive, folder / "work", recipe, truth, options.corrections)
-    print(told(machine()))
-    print(f"corrected {sum(done.splits.values())} lines: {told(done.splits)}; trained for {done.seconds:.0f} s")
+    print(describe(machine()))
+    print(f"corrected {sum(done.splits.values())} lines: {describe(done.splits)}; trained for {done.seconds:.0f} s")
     print(f"left out, their text being among the corrected: {done.repeated}")
     print(render_comparison(done.found))
     facts = {"repeated": done.repeated, "splits": dict(done.splits), "seconds": done.seconds}

@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from measuring import append_json, gigabytes, machine, table_line, told, versions
+from measuring import append_json, describe, gigabytes, machine, table_line, versions
 from random_checkpoint import SMALL, Numbers, base_folder, checkpoint_bytes, is_written
 
 SCOPES = ("decoder", "decoder+vision")
@@ -67,8 +67,8 @@ def _numbers(options: argparse.Namespace) -> Numbers:
 
 
 def _measure(folder: Path, numbers: Numbers, options: argparse.Namespace) -> list[dict[str, Any]]:
-    _demand_room(folder, numbers, merged=options.export)
-    print(told({**versions(), **machine()}))
+    _require_space(folder, numbers, merged=options.export)
+    print(describe({**versions(), **machine()}))
     print(table_line(["", "seconds", "peak GB", "own GB"], WIDTHS))
     phases = ["write", "load"]
     for scope in SCOPES:
@@ -83,7 +83,7 @@ def _measure(folder: Path, numbers: Numbers, options: argparse.Namespace) -> lis
     return rows
 
 
-def _demand_room(folder: Path, numbers: Numbers, *, merged: bool) -> None:
+def _require_space(folder: Path, numbers: Numbers, *, merged: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     written = is_written(base_folder(folder), numbers)
     if any(folder.iterdir()) and not written:

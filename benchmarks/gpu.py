@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from measuring import append_json, gigabytes, machine, table_line, told, versions
+from measuring import append_json, describe, gigabytes, machine, table_line, versions
 from random_checkpoint import SMALL, Numbers
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ def main() -> None:
     options = _parser().parse_args()
     # PEFT asks transformers for a property under its old name.
     warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
-    print(told(versions()))
+    print(describe(versions()))
     device = _device(options.device)
-    _demand_network()
+    _require_network()
     found = _machine(device)
-    print(told(found))
+    print(describe(found))
 
     from gpu_floor import Ceiling
     from gpu_phases import RECIPES, Bench
@@ -126,7 +126,7 @@ def _device(name: str) -> "torch.device":
     return device
 
 
-def _demand_network() -> None:
+def _require_network() -> None:
     try:
         from transformers import UnlimitedOcrForConditionalGeneration  # noqa: F401
     except ImportError:

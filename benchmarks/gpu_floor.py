@@ -38,7 +38,7 @@ def operations(work: Callable[[], object]) -> int:
 
 
 def wait(device: torch.device) -> None:
-    """Return when the device has done what it was told."""
+    """Wait until the device has finished its queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -147,8 +147,8 @@ class Bench:
             self._forget_compiled()
         self.model.zero_grad(set_to_none=True)
         falls = all(map(math.isfinite, losses)) and losses[-1] < losses[0] if losses else None
-        told = {"checkpointing": checkpointing, "seconds": seconds, "peak_bytes": self._peak()}
-        return {**row, **told, "losses": losses, "falls": falls}
+        measured = {"checkpointing": checkpointing, "seconds": seconds, "peak_bytes": self._peak()}
+        return {**row, **measured, "losses": losses, "falls": falls}
 
     def operations(self, recipe: Recipe) -> int:
         """The operations of forward and backward for one image, with the logits that the recipe makes."""
@@ -252,7 +252,7 @@ class Bench:
         return self._now() - start
 
     def _now(self) -> float:
-        """Seconds on a clock, once the device has done what it was told."""
+        """Return the time once the device has finished its queued work."""
         wait(self.device)
         return time.perf_counter()
 

@@ -5,7 +5,7 @@
 A small training of nano with augmentation, readings of the validation split and a checkpoint every two steps is killed,
 resumed, killed, ... until it ends; then the next begins, until KILLS have struck. Half of the kills wait for a save to
 begin. The adapter, metrics.jsonl but for its times, and the pixels, tokens and labels of every step must be those of a
-training that nobody disturbed, bit by bit.
+training that was never interrupted, bit for bit.
 
 Processes are forked from one that has imported what they need, which takes most of the time, so this needs Linux or
 macOS; --whole-processes starts a new Python for each instead.
@@ -103,7 +103,7 @@ def train_recorded(config: RunConfig, record: Path) -> None:
 
 
 def given(record: Path) -> dict[int, set[str]]:
-    """What the steps were given, by step; one hash more than undisturbed where a step was once given something else."""
+    """Hashes of the inputs of each step; a step with more than one hash got different inputs after a resume."""
     hashes: dict[int, set[str]] = {}
     for line in record.read_text(encoding="utf-8").splitlines():
         step, digest = line.split()
@@ -291,7 +291,7 @@ def main() -> None:
         _, wrong = kill_until_done(lambda: kind(config, record, errors), run, record, errors, rng, 0, until)
         assert not wrong, wrong
         wanted = result(run, record)
-        print(f"undisturbed: {options.steps} steps in {time.monotonic() - begun:.1f} s", flush=True)
+        print(f"uninterrupted: {options.steps} steps in {time.monotonic() - begun:.1f} s", flush=True)
         while (left := options.kills - hits.total()) > 0 and time.monotonic() < until:
             shutil.rmtree(run)
             record.unlink()

@@ -118,10 +118,10 @@ def kill(root: Path, kills: int, pages: int, seed: int, seconds: float) -> int:
     prepare(root, pages, calm / "run")
     start = time.perf_counter()
     if not finish(calm, seconds):
-        sys.exit("it failed undisturbed")
+        sys.exit("the uninterrupted job failed")
     took = time.perf_counter() - start
     wanted = content(calm / "out")
-    print(f"undisturbed: {pages} pages, {len(wanted)} files, {took:.1f} s")
+    print(f"uninterrupted: {pages} pages, {len(wanted)} files, {took:.1f} s")
     faults = done = jobs = 0
     begun = time.perf_counter()
     struck: Counter[str] = Counter()
@@ -155,8 +155,8 @@ def kill(root: Path, kills: int, pages: int, seed: int, seconds: float) -> int:
             print(f"job {jobs}: {len(read)} lines were read of {pages * LINES}")
             faults += 1
         shutil.rmtree(folder)
-    told = ", ".join(f"{count} while {place}" for place, count in struck.most_common())
-    print(f"{done} kills of {jobs} jobs in {(time.perf_counter() - begun) / 60:.1f} min, {faults} faults; {told}")
+    counts = ", ".join(f"{count} while {place}" for place, count in struck.most_common())
+    print(f"{done} kills of {jobs} jobs in {(time.perf_counter() - begun) / 60:.1f} min, {faults} faults; {counts}")
     return faults
 
 

@@ -128,8 +128,8 @@ def main() -> None:
             same = (again.returncode == 0 or refused) and content(out) == wanted[bool(overwrite)]
             others = sorted(path.name for path in folder.iterdir() if path.name not in {"pages", "whole", "out"})
             faults += not same or bool(others)
-            told = "same" if same else again.stderr.strip() or "other bytes"
-            print(f"{number + 1:3} {wait:5.2f} s {outcome:9} {told} {others or ''}", flush=True)
+            outcome_of_retry = "same" if same else again.stderr.strip() or "other bytes"
+            print(f"{number + 1:3} {wait:5.2f} s {outcome:9} {outcome_of_retry} {others or ''}", flush=True)
             shutil.rmtree(out, ignore_errors=True)
     late = number + 1 - struck
     print(f"{struck} kills of a run of {seconds:.1f} s, {late} more too late; {faults} faults, {stray} strays")

@@ -2,10 +2,10 @@
 
     python benchmarks/long_job.py [--pages 10000] [--run RUN] [--lines 1] [--actors N]
 
-Pages are drawn: with `--lines 1` they are images of one line, else pages of so many bars whose lines are found first.
-Without `--run` a stand-in answers with as much as a model does, so that a job of 10,000 pages takes minutes: what grows
-with the pages shows all the same, for a model holds nothing from one batch to the next. With `--actors` a Ray cluster
-reads, and what is told is the process that keeps the journal and writes.
+Pages are drawn: with `--lines 1` they are images of one line, else pages with that many bars, whose lines are found
+first. Without `--run` a stub returns as much text as a model would, so that a job of 10,000 pages takes minutes; growth
+with the number of pages still shows, because a model keeps nothing between batches. With `--actors` a Ray cluster
+reads, and the memory reported is that of the process that keeps the journal and writes.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from dsocr.inference.confidence import Prediction, Word
 from dsocr.inference.transcribe import transcribe
 from dsocr.io.atomic import work_path
 from dsocr.runs import RunFolder
-from measuring import machine, told
+from measuring import describe, machine
 
 FORMATS = ("jsonl", "alto")
 SETTINGS = (
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--actors", type=int)
     given = parser.parse_args()
     os.environ["SOURCE_DATE_EPOCH"] = "0"
-    print(told(machine()))
+    print(describe(machine()))
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         draw(root / "in", given.pages, given.lines)

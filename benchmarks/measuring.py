@@ -85,7 +85,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def told(facts: Mapping[str, object]) -> str:
+def describe(facts: Mapping[str, object]) -> str:
     """Names and values on one line."""
     return ", ".join(f"{name} {value}" for name, value in facts.items())
 

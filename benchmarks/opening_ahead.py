@@ -27,7 +27,7 @@ from dsocr.inference.inputs import BUILT_IN, InputPage, PagePreparer, choose_seg
 from dsocr.inference.pages import ReadingJournal
 from dsocr.io.processes import Workers
 from dsocr.runs import RunFolder
-from measuring import machine, told
+from measuring import describe, machine
 
 if TYPE_CHECKING:
     from dsocr.inference.confidence import Prediction
@@ -52,16 +52,16 @@ class Waiting:
             yield from (Prediction(name, "слово", 8, truncated=False) for name, _ in batch)
 
 
-def in_turn(
+def on_request(
     groups: Iterable[Sequence[InputPage]], _: Workers, make: Callable[[InputPage], object]
 ) -> Iterator[list[object]]:
-    """What `prefetch` gives, made here when it is asked for."""
+    """Replace `prefetch`: make each group in this process when it is requested."""
     for group in groups:
         yield [make(page) for page in group]
 
 
 def seconds_of(pages: Sequence[InputPage], opening: PagePreparer, reader: "ImageReader", folder: Path) -> float:
-    """How long it takes to read the pages into a new journal."""
+    """Return the seconds it takes to read the pages into a new journal."""
     from dsocr.inference.pages import read_into, read_locally
 
     journal = ReadingJournal(folder / f"{time.monotonic_ns()}.sqlite")
@@ -87,7 +87,7 @@ def main() -> None:
     from dsocr.inference.reader import LocalReader
 
     torch.set_num_threads(1)
-    print(told(machine()))
+    print(describe(machine()))
     reader = Waiting(given.line_ms / 1000) if given.run is None else LocalReader.of_run(RunFolder.open(given.run))
     opening = PagePreparer("line", choose_segmenter(BUILT_IN), replace_texts=True)
     with tempfile.TemporaryDirectory() as name, find_pages([given.pages], Path(name) / "unpacked") as found:
@@ -97,7 +97,7 @@ def main() -> None:
         print(f"{len(pages)} pages, {lines} lines; opening alone takes {time.perf_counter() - began:.1f} s")
         ratios = []
         for place in range(given.rounds):
-            with patch("dsocr.inference.pages.prefetch", in_turn):
+            with patch("dsocr.inference.pages.prefetch", on_request):
                 before = seconds_of(pages, opening, reader, Path(name))
             after = seconds_of(pages, opening, reader, Path(name))
             ratios.append(before / after)

@@ -23,7 +23,7 @@ from dsocr.document import Page
 from dsocr.formats.alto import read_alto
 from dsocr.images import open_image
 from dsocr.io.cropping import crop_line, encode_image, paper_colour
-from measuring import PROJECT, append_json, machine, table_line, told, watch
+from measuring import PROJECT, append_json, describe, machine, table_line, watch
 
 COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT.parent / "shared" / "data" / "copiste")
 WRITER = r"((?:imp_)?wikitexte_\d+)"
@@ -98,7 +98,7 @@ def main() -> None:
             rows.append(measure("line images", source, folder / f"out-{count}"))
     for stage, seconds in time_stages().items():
         print(f"{stage:<8} {seconds:.2f} s")
-    print(f"machine  {told(machine())}, load {os.getloadavg()[0]:.1f}")
+    print(f"machine  {describe(machine())}, load {os.getloadavg()[0]:.1f}")
     append_json(options.json, "prepare", {"lines": options.lines}, rows)
 
 

@@ -64,7 +64,7 @@ def make_dataset(folder: Path, samples: list[Sample]) -> None:
         text_policy={},
         splits={Split.TEST: split},
         crossing={},
-        left_out={},
+        skipped={},
         unmatched={},
     ).write(folder)
 

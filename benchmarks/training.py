@@ -39,7 +39,7 @@ from dsocr.models.deepseek_ocr import Processor
 from dsocr.models.loading import load_base
 from dsocr.training.samples import EncodedSamples
 from dsocr.training.setup import Setup, cache_features, compile_layers, fresh_adapter, make_sampler
-from measuring import machine, table_line, told, versions
+from measuring import describe, machine, table_line, versions
 
 PROJECT = Path(__file__).resolve().parents[1]
 COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT.parent / "shared" / "data" / "copiste")
@@ -169,7 +169,7 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     base.network.set_experts_implementation(recipe.experts)
     encoder = base.processor(None, "free_ocr")
     model = fresh_adapter(base.network, config, revision=None)
-    if not recipe.last:  # the last block is told no positions, and computes all
+    if not recipe.last:  # without positions the last block computes all of them
         base.network._forward_pre_hooks.popitem()
     samples = EncodedSamples(lines, encoder, seed=config.seed)
     started, used = time.perf_counter(), time.process_time()
@@ -232,8 +232,8 @@ def main() -> None:
     warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
     torch.set_num_threads(options.threads)
     logging.disable_progress_bar()
-    print(told(versions()))
-    print(told(machine()))
+    print(describe(versions()))
+    print(describe(machine()))
     with tempfile.TemporaryDirectory() as place:
         os.environ["DSOCR_CACHE"] = str(Path(place) / "cache")
         dataset = prepare(COPISTE, Path(place) / "dataset")

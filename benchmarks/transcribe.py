@@ -38,7 +38,7 @@ from dsocr.models.adapters import attach_adapter
 from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
-from measuring import append_json, machine, table_line, told, versions
+from measuring import append_json, describe, machine, table_line, versions
 from random_checkpoint import SMALL, Numbers
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -89,8 +89,8 @@ def main() -> None:
     logging.disable_progress_bar()
     torch.set_num_threads(options.threads)
     found = machine()
-    print(told(versions()))
-    print(told({**found, "threads": options.threads, "device": options.device}))
+    print(describe(versions()))
+    print(describe({**found, "threads": options.threads, "device": options.device}))
     plain = _transcriber(options)
     merged = replace(plain, network=copy.deepcopy(plain.network).merge_and_unload())
     ways = [way for way in WAYS if not options.ways or any(part in way.name for part in options.ways.split(";"))]

@@ -80,13 +80,15 @@ def test_a_mistake_is_reported_in_a_sentence(written: Callable[[str], Path], tex
 OLD = """
 dataset: letters
 run: runs/letters
-input: {lines_per_sheet: 1, single_lines: 0.0, read_sheets: true}
+input: {lines_per_sheet: 1, single_lines: 0.0, read_sheets: true}  # dialect: key of an old file
 adapter: {scope: decoder+vision, rank: 4}
-training: {epochs: null, steps: 5, samples: 7, samples_per_step: 4, samples_per_forward: 2, warmup: 0.1,
-  schedule: linear, max_gradient_norm: 2.0, length_window: 0, vision_cache: false, vision_cache_gigabytes: 3.0,
+training: {epochs: null, steps: 5, samples: 7,
+  samples_per_step: 4, samples_per_forward: 2, warmup: 0.1,  # dialect: key of an old file
+  schedule: linear, max_gradient_norm: 2.0, length_window: 0,  # dialect: key of an old file
+  vision_cache: false, vision_cache_gigabytes: 3.0,
   vision_cache_views: 2, workers: 1, processes: auto}
 validation: {samples: 6}
-generation: {beams: 2, samples_per_batch: 3, look_ahead: 4}
+generation: {beams: 2, samples_per_batch: 3, look_ahead: 4}  # dialect: key of an old file
 """
 NEW = """
 dataset: letters
@@ -118,8 +120,8 @@ def test_a_removed_setting_that_mattered_is_an_error(
     written: Callable[[str], Path], load: Callable[[Path], RunConfig]
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        load(written(NEEDED + "input: {lines_per_sheet: auto}"))
-    assert "input.lines_per_sheet" in str(caught.value)
+        load(written(NEEDED + "input: {lines_per_sheet: auto}"))  # dialect: key of an old file
+    assert "input.lines_per_sheet" in str(caught.value)  # dialect: key of an old file
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,7 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, content: bytes, problem
         pytest.param(b"training:\n\tepochs: 3", "indent with spaces", id="a tab"),
     ],
 )
-def test_what_editors_and_windows_cause_comes_with_a_hint(tmp_path: Path, content: bytes, hint: str) -> None:
+def test_artefacts_of_editors_and_windows_get_a_hint(tmp_path: Path, content: bytes, hint: str) -> None:
     path = tmp_path / "run.yaml"
     path.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
@@ -200,7 +202,7 @@ def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
         load_config(tmp_path)
 
 
-def test_what_people_write_is_understood(written: Callable[[str], Path]) -> None:
+def test_common_spellings_are_accepted(written: Callable[[str], Path]) -> None:
     config = load_config(written(f"\ufeff{NEEDED}training:\n  learning_rate: 1e-4\ninput:\n"))
     assert config.training.learning_rate == 1e-4, "PyYAML alone reads 1e-4 as a string"
     assert config.input.prompt == "free_ocr", "an empty section holds its defaults"

@@ -64,7 +64,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Ask:
         pytest.param("numpy>=2.0", "", "missing", "incompletely removed: it has no version", id="a folder left by pip"),
     ],
 )
-def test_a_package_is_judged_by_what_dsocr_asks_for(
+def test_a_package_is_checked_against_the_required_version(
     requirement: str, installed: str | None, state: str, found: str, asked: Ask
 ) -> None:
     *_, fact = asked(requirement, installed)
@@ -79,7 +79,7 @@ def test_the_hint_is_a_command_but_not_for_torch(asked: Ask) -> None:
 
 
 @pytest.mark.parametrize("marker", ["extra == 'dev'", "sys_platform == 'nowhere'"])
-def test_what_is_not_for_this_machine_is_not_missed(marker: str, asked: Ask) -> None:
+def test_requirements_for_other_platforms_are_ignored(marker: str, asked: Ask) -> None:
     assert [fact.name for fact in asked(f"pytest>=8; {marker}", None)] == ["dsocr", "Python"]
 
 
@@ -296,7 +296,7 @@ def test_people_get_a_table_with_hints(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_a_ready_machine_is_reported_what_to_run_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ready_machine_gets_the_next_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "examine", lambda folder: READY)
     assert CliRunner().invoke(app, ["doctor"]).stdout.splitlines()[-2:] == [
         "ready",

@@ -123,7 +123,7 @@ def test_a_machine_without_utf8_reads_the_same() -> None:
     python("-m", "pytest", "-p", "no:cacheprovider", *suite, LC_ALL="C", PYTHONUTF8="0")
 
 
-def test_what_the_package_hands_around_reaches_another_process() -> None:
+def test_objects_passed_between_processes_survive_pickling() -> None:
     line = LineScore("a", "йод", "йод", ErrorRate(0, 3), ErrorRate(0, 1), exact=True, empty=False)
     card: Scorecard = make_scorecard("test", [line], [line])
     things = [

@@ -42,13 +42,13 @@ def test_no_three_words_in_a_row_stand_in_the_sample(texts: list[tuple[str, ...]
     assert [" ".join(three) for lines in texts for three in threes(lines) if three in known] == []
 
 
-def test_no_line_of_the_sample_stands_among_them(texts: list[tuple[str, ...]]) -> None:
+def test_no_line_of_the_sample_is_among_them(texts: list[tuple[str, ...]]) -> None:
     """Lines of two words have no three in a row."""
     known = {" ".join(words(line)) for page in read_pages(TEXTS) for line in page.lines}
     assert [line for lines in texts for line in lines if " ".join(words(line)) in known] == []
 
 
-def test_no_line_stands_twice(texts: list[tuple[str, ...]]) -> None:
+def test_no_line_is_repeated(texts: list[tuple[str, ...]]) -> None:
     lines = Counter(" ".join(words(line)) for lines in texts for line in lines)
     assert [line for line, count in lines.items() if count > 1] == []
 
@@ -71,7 +71,7 @@ def test_every_hand_writes_every_text_and_no_page_is_named_twice(texts: list[tup
     assert {page.split for page in pages} == {Split.TEST}
 
 
-def test_every_drawing_is_drawn_by_lots_of_its_own(texts: list[tuple[str, ...]]) -> None:
+def test_every_drawing_has_its_own_random_state(texts: list[tuple[str, ...]]) -> None:
     """Zeros at the end of a seed change nothing, which would give the sample's own lots again."""
     pages = [page for page in more_pages(drawings=3) if page.lines == texts[0]]
     seeds = [(), *(page.drawing for page in pages)]
@@ -80,7 +80,7 @@ def test_every_drawing_is_drawn_by_lots_of_its_own(texts: list[tuple[str, ...]])
 
 
 @pytest.mark.parametrize("hands", [["gleb"], ["vera", "anna"]], ids=["one hand", "in another order"])
-def test_a_page_is_planned_the_same_whatever_else_is(hands: list[str]) -> None:
+def test_the_plan_of_a_page_does_not_depend_on_other_pages(hands: list[str]) -> None:
     whole = {page.name: page for page in more_pages(drawings=2)}
     some = list(more_pages(hands))
     assert {page.writer for page in some} == set(hands)

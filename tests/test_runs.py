@@ -9,6 +9,7 @@ from dsocr.errors import RunError
 from dsocr.io.atomic import write_folder
 from dsocr.runs import ReadingSettings, RunFolder, append_jsonl, cut_back, to_json, write_atomically
 from dsocr.text import TextPolicy
+from tests.raising import raises_code
 
 SETTINGS = ReadingSettings(
     base="nano",
@@ -33,7 +34,7 @@ def test_a_run_without_an_adapter_is_not_finished(tmp_path: Path) -> None:
     assert caught.value.hint == f"run `dsocr train {(tmp_path / 'config.yaml').as_posix()}` again to resume"
 
 
-def test_what_is_not_a_run_folder_has_its_own_error(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_run_has_its_own_error(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no such run folder"):
         RunFolder.open(tmp_path / "nowhere")
     with pytest.raises(RunError, match=r"has no config\.yaml"):
@@ -46,7 +47,7 @@ def test_reading_settings_travel_with_the_adapter(tmp_path: Path) -> None:
     assert "Прочти" in (tmp_path / "reading.json").read_text(encoding="utf-8"), "a person can read the file"
 
 
-def test_reading_settings_of_an_earlier_version_take_the_defaults_for_what_they_lack(tmp_path: Path) -> None:
+def test_reading_settings_of_an_earlier_version_get_defaults_for_missing_keys(tmp_path: Path) -> None:
     earlier: dict[str, object] = {**json.loads(SETTINGS.to_json()), "text_policy": {"unicode": "NFC", "spaces": "keep"}}
     del earlier["unit"]
     earlier["lines_per_sheet"] = 1
@@ -58,9 +59,8 @@ def test_reading_settings_of_an_adapter_that_reads_sheets_are_an_error(tmp_path:
     (tmp_path / "reading.json").write_text(
         to_json({**json.loads(SETTINGS.to_json()), "lines_per_sheet": "auto"}), encoding="utf-8"
     )
-    with pytest.raises(RunError, match="lines_per_sheet") as caught:
+    with raises_code("reading-unsupported", where="reading.json"):
         ReadingSettings.load(tmp_path)
-    assert "reading.json" in str(caught.value)
 
 
 def test_marks_of_the_text_policy_come_back_as_they_were(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_rows_are_appended_and_a_lost_loss_is_null(tmp_path: Path) -> None:
     assert rows == [{"step": 1, "loss": 2.5}, {"step": 2, "loss": None}]
 
 
-def test_json_refuses_what_json_cannot_say() -> None:
+def test_values_without_a_json_form_are_errors() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         to_json({"cer": float("inf")})
 

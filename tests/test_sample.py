@@ -50,12 +50,12 @@ def test_every_writer_has_the_lines_the_readme_tells(dataset: Dataset, split: Sp
     assert Counter(sample.writer for sample in dataset.samples(split)) == LINES[split]
 
 
-def test_one_hand_stands_in_test_alone(dataset: Dataset) -> None:
+def test_one_writer_occurs_only_in_test(dataset: Dataset) -> None:
     writers = {split: {sample.writer for sample in dataset.samples(split)} for split in Split}
     assert writers[Split.TEST] - writers[Split.TRAIN] - writers[Split.VALIDATION] == {"gleb"}
 
 
-def test_no_text_stands_twice(samples: list[Sample]) -> None:
+def test_no_text_is_repeated(samples: list[Sample]) -> None:
     texts = Counter(" ".join(words(sample.text)) for sample in samples)
     assert [text for text, count in texts.items() if count > 1] == []
 
@@ -71,7 +71,7 @@ def test_no_three_words_in_a_row_stand_in_two_splits(samples: list[Sample]) -> N
     assert [" ".join(three) for three, found in splits.items() if len(found) > 1] == []
 
 
-def test_no_page_stands_in_two_splits_or_hands(samples: list[Sample]) -> None:
+def test_no_page_is_shared_by_two_splits_or_writers(samples: list[Sample]) -> None:
     owners = defaultdict(set)
     for sample in samples:
         owners[sample.page].add((sample.split, sample.writer))

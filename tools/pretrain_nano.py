@@ -4,10 +4,10 @@
 
 FONTS holds npm packages `@fontsource/<name>` unpacked into folders of the same name. On text loss alone a network this
 small sits on the language-model plateau and reads nothing; a second head asks each vision token which characters lie
-under it, slot by slot, and is thrown away afterwards. For the first samples it is asked alone, because a decoder learns
-nothing from tokens that say nothing, and learns fast from ones that do. Interrupted, the same command goes on from its
-last checkpoint. On several cores, `torchrun --nproc-per-node 2 tools/pretrain_nano.py ...` shares each batch between
-processes.
+under it, slot by slot, and is discarded afterwards. For the first samples only that head is trained, because a decoder
+learns nothing from uninformative tokens and learns fast from informative ones. After an interruption the same command
+resumes from its last checkpoint. On several cores, `torchrun --nproc-per-node 2 tools/pretrain_nano.py ...` shares each
+batch between processes.
 """
 
 import argparse
@@ -121,7 +121,7 @@ def slot_labels(
 
 
 class RenderedLines(IterableDataset[dict[str, Tensor]]):
-    """Endless samples, each drawn from (seed, index), so that a continued run sees what an undisturbed one does."""
+    """Endless samples, each drawn from (seed, index), so that a resumed run sees the same data."""
 
     def __init__(self, recipe: Recipe, first: int, rank: int = 0, world: int = 1) -> None:
         self.recipe, self.first, self.rank, self.world = recipe, first, rank, world

@@ -206,7 +206,7 @@ def make_sample(fonts: Path, out: Path) -> Card:
 
 
 def lay_into(out: Path, dataset: Path, card: Card) -> Card:
-    """Move a prepared dataset to `out`; where nothing changed, neither did the day it was made."""
+    """Move a prepared dataset to `out`; an unchanged dataset keeps its creation date."""
     if (out / CARD_FILE).is_file() and (former := read_card(out)).splits == card.splits:
         card = former
         card.write(dataset)
@@ -225,14 +225,14 @@ def _replace(new: Path, old: Path) -> None:
 
 
 def main() -> None:
-    """Reads the command line, makes the sample, and says what it holds."""
+    """Parse the command line, make the sample, and print its size."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--fonts", type=Path, required=True, help="folder with unpacked @fontsource packages")
     parser.add_argument("-o", "--out", type=Path, default=SAMPLE, help="dataset folder to write")
     options = parser.parse_args()
     card = make_sample(options.fonts, options.out)
-    told = ", ".join(f"{part.samples} {split}" for split, part in card.splits.items())
-    print(f"made {options.out}: {told} lines")
+    counts = ", ".join(f"{part.samples} {split}" for split, part in card.splits.items())
+    print(f"made {options.out}: {counts} lines")
     print(f"next: dsocr check {options.out}")
 
 

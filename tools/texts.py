@@ -37,7 +37,7 @@ ALPHABET = (
 
 
 def is_kept_away(word: str) -> bool:
-    """True for one word in twenty, which pretraining never shows, so that reading can be told from remembering."""
+    """True for one word in twenty. Pretraining never shows these, so that tests can tell reading from memorization."""
     return zlib.crc32(word.lower().encode()) % 20 == 0
 
 

@@ -200,14 +200,14 @@ def _migrated(settings: Any) -> Any:
         return settings
     if isinstance(settings.get("generation"), dict):
         migrate(settings["generation"], "generation")
-    lines = settings.get("lines_per_sheet", 1)
+    lines = settings.get("lines_per_sheet", 1)  # dialect: key of an old file
     if lines != 1:
         raise RunError(
-            f"lines_per_sheet is {lines}: adapters that read several lines on one canvas are not supported any more",
+            f"Adapters that read several lines on one canvas are no longer supported; this one reads {lines}.",
             code="reading-unsupported",
             hint="train again with this version, or read with the version that trained it",
         )
-    return {key: value for key, value in settings.items() if key != "lines_per_sheet"}
+    return {key: value for key, value in settings.items() if key != "lines_per_sheet"}  # dialect: key of an old file
 
 
 _READING_KEYS = [field.name for field in fields(ReadingSettings)]

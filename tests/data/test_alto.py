@@ -87,12 +87,12 @@ def test_any_namespace_is_read(tmp_path: Path) -> None:
         assert isinstance(read_one(tmp_path, document), Page)
 
 
-def test_a_line_without_any_place_is_left_out(tmp_path: Path) -> None:
+def test_a_line_without_coordinates_is_skipped(tmp_path: Path) -> None:
     picture(tmp_path / "p.png")
     write(tmp_path / "p.xml", alto('<TextLine><String CONTENT="т"/></TextLine>'))
-    left_out, image = read_alto(tmp_path)
-    assert isinstance(left_out, Skipped)
-    assert left_out.reason == SkipReason.NO_OUTLINE
+    skipped, image = read_alto(tmp_path)
+    assert isinstance(skipped, Skipped)
+    assert skipped.reason == SkipReason.NO_OUTLINE
     assert isinstance(image, Page)
     assert image.lines == ()
 
@@ -107,7 +107,7 @@ def test_a_line_without_any_place_is_left_out(tmp_path: Path) -> None:
         pytest.param(alto("")[:-20], "the XML cannot be read", id="cut off"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_left_out_with_the_reason(tmp_path: Path, document: str, message: str) -> None:
+def test_an_unusable_file_is_skipped_with_the_reason(tmp_path: Path, document: str, message: str) -> None:
     item = read_one(tmp_path, document)
     assert isinstance(item, Skipped)
     assert (item.reason, item.where) == (SkipReason.BAD_SOURCE, "p.xml")

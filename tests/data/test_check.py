@@ -147,7 +147,7 @@ def test_script_that_costs_many_tokens_is_reported_once(folder: Path) -> None:
     assert "many-tokens" not in found(folder, count_tokens=len)
 
 
-def test_two_processes_see_what_one_sees(small_dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_find_the_same_as_one(small_dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dsocr.data.check.sample_stats._BATCH", 3)
     monkeypatch.setattr(processes, "START_AFTER", 0.0)
     dataset = Dataset.open(small_dataset)

@@ -50,7 +50,7 @@ def read(folder: Path, *annotations: Any, images: list[Any] | None = None) -> li
         ),
     ],
 )
-def test_where_a_line_stands(tmp_path: Path, more: dict[str, Any], outline: Outline) -> None:
+def test_positions_of_lines(tmp_path: Path, more: dict[str, Any], outline: Outline) -> None:
     (item,) = read(tmp_path, annotation(**more))
     assert isinstance(item, Page)
     (line,) = item.lines
@@ -69,7 +69,7 @@ def test_where_a_line_stands(tmp_path: Path, more: dict[str, Any], outline: Outl
         pytest.param({"attributes": {"translation": None}}, {}, "", id="null"),
     ],
 )
-def test_where_the_text_stands(tmp_path: Path, more: dict[str, Any], columns: dict[str, str], text: str) -> None:
+def test_fields_that_hold_the_text(tmp_path: Path, more: dict[str, Any], columns: dict[str, str], text: str) -> None:
     read(tmp_path, annotation(**more))
     (item,) = read_coco(tmp_path, columns)
     assert isinstance(item, Page)
@@ -91,16 +91,16 @@ def test_where_the_text_stands(tmp_path: Path, more: dict[str, Any], columns: di
         pytest.param("x", SkipReason.BAD_SOURCE, "names no image", id="no annotation at all"),
     ],
 )
-def test_what_cannot_be_used_is_left_out(tmp_path: Path, entry: Any, reason: SkipReason, message: str) -> None:
+def test_unusable_entries_are_skipped(tmp_path: Path, entry: Any, reason: SkipReason, message: str) -> None:
     items = read(tmp_path, annotation(), entry)
-    (left_out,) = [item for item in items if isinstance(item, Skipped)]
-    assert left_out.reason == reason
-    assert message in left_out.message
+    (skipped,) = [item for item in items if isinstance(item, Skipped)]
+    assert skipped.reason == reason
+    assert message in skipped.message
     assert [len(item.lines) for item in items if isinstance(item, Page)] == [1]
 
 
 @pytest.mark.parametrize("name", ["gone.png", "../images/p.png", "/etc/gone.png", "", None])
-def test_an_image_that_is_not_in_the_folder_is_left_out(tmp_path: Path, name: str | None) -> None:
+def test_an_image_outside_the_folder_is_skipped(tmp_path: Path, name: str | None) -> None:
     (item,) = read(tmp_path, annotation(), images=[{"id": 1, "file_name": name} if name is not None else {"id": 1}])
     assert isinstance(item, Skipped)
     assert item.reason == SkipReason.NO_IMAGE
@@ -126,7 +126,7 @@ def test_an_image_without_annotations_is_not_transcribed_yet(tmp_path: Path) -> 
         pytest.param('{"images": []}', "it has no list of annotations", id="incomplete"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path, content: str, message: str) -> None:
+def test_an_unreadable_file_is_skipped(tmp_path: Path, content: str, message: str) -> None:
     write(tmp_path / "a.json", content)
     (item,) = read_coco(tmp_path, {})
     assert isinstance(item, Skipped)

@@ -73,7 +73,7 @@ def test_names_with_half_characters_are_escaped(target: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("target", TARGET_FORMATS)
-def test_what_is_bad_is_counted_and_listed(target: str, pages: Path, tmp_path: Path) -> None:
+def test_skipped_items_are_counted_and_listed(target: str, pages: Path, tmp_path: Path) -> None:
     write(pages / "bad.xml", "<alto><Layout>")
     write(pages / "gone.xml", alto(alto_line("т"), image="gone.png"))
     write(pages / "broken.png", "no image")
@@ -115,7 +115,9 @@ def test_nothing_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:
         pytest.param("unsloth", [PAGES, "no polygons and baselines", REGIONS], id="conversations"),
     ],
 )
-def test_what_is_left_behind_is_reported(target: str, expected: list[str], pages: Path, tmp_path: Path) -> None:
+def test_files_that_are_not_converted_are_reported(
+    target: str, expected: list[str], pages: Path, tmp_path: Path
+) -> None:
     report = convert(pages, tmp_path / "out", to=target, writer="[a-z]+")
     messages = report.conversion.left_behind
     assert all(part in message for part, message in zip(expected, messages, strict=True))
@@ -148,7 +150,7 @@ def test_a_line_of_a_page_and_an_image_of_its_name_stay_apart(target: str, tmp_p
     assert len({item.name.casefold() for item in again}) == 2
 
 
-def test_an_archive_is_converted_as_what_is_in_it(pages: Path, tmp_path: Path) -> None:
+def test_an_archive_is_converted_like_its_content(pages: Path, tmp_path: Path) -> None:
     shutil.make_archive(str(tmp_path / "scans"), "zip", pages)
     zipped = convert(tmp_path / "scans.zip", tmp_path / "zipped", to="page")
     plain = convert(pages, tmp_path / "plain", to="page")
@@ -249,7 +251,7 @@ def test_progress_is_reported_after_each_image(pages: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("target", TARGET_FORMATS)
-def test_the_command_says_what_it_made_and_what_is_next(target: str, pages: Path, tmp_path: Path) -> None:
+def test_the_command_prints_its_result_and_the_next_command(target: str, pages: Path, tmp_path: Path) -> None:
     write(pages / "bad.xml", "<alto><Layout>")
     done = CliRunner().invoke(app, ["convert", str(pages), "-o", str(tmp_path / "out"), "--to", target])
     assert done.exit_code == 0, done.output

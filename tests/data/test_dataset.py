@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
     return prepare(source, tmp_path / "out", writer="(.+)_").folder
 
 
-def test_samples_are_what_was_prepared(folder: Path) -> None:
+def test_samples_match_the_prepared_source(folder: Path) -> None:
     samples = [sample for split in Split for sample in Dataset.open(folder).samples(split)]
     assert sorted(sample.writer or "" for sample in samples) == ["anna", "boris", "vera"]
     anna = next(sample for sample in samples if sample.writer == "anna")

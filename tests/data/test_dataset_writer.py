@@ -61,7 +61,7 @@ def test_a_failed_overwrite_keeps_the_former_dataset(pages: Path, tmp_path: Path
         pytest.param("train/metadata.jsonl", "", "output-not-empty", id="a dataset without card"),
     ],
 )
-def test_what_is_not_a_dataset_is_never_touched(
+def test_a_folder_that_is_not_a_dataset_is_never_touched(
     pages: Path, tmp_path: Path, file: str, content: str, message: str
 ) -> None:
     kept = write(tmp_path / "out" / file, content)

@@ -101,8 +101,8 @@ SURE = read("да нет", 0.9, words=[{"start": 0, "confidence": 0.75}], charac
 
 
 def test_a_string_of_a_whole_line_says_how_sure_the_line_is_and_each_character() -> None:
-    told = fill_xml(ALTO.encode(), {1: SURE}).decode()
-    assert '<String WC="0.9000" CC="0 0 1 1 6 9"   CONTENT="да нет"\n          HPOS="10"></String>' in told
+    filled = fill_xml(ALTO.encode(), {1: SURE}).decode()
+    assert '<String WC="0.9000" CC="0 0 1 1 6 9"   CONTENT="да нет"\n          HPOS="10"></String>' in filled
 
 
 def test_a_line_that_was_written_in_words_is_written_in_words_again(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_nothing_to_fill_leaves_the_file(tmp_path: Path) -> None:
         assert fill_xml(document.encode(), {}, STEP) == document.encode()
 
 
-def test_the_step_is_told_once_a_file_and_under_an_id_of_its_own() -> None:
+def test_the_processing_step_is_written_once_per_run_with_a_unique_id() -> None:
     once = fill_xml(ALTO.encode(), {0: read("а")}, STEP)
     twice = fill_xml(once, {1: read("б")}, STEP)
     assert twice.count(b"<Processing ") == 2
@@ -202,13 +202,13 @@ def test_line_ends_stay() -> None:
         pytest.param(b'<?xml version="1.0" encoding="none"?><alto/>', "encoding", id="unknown encoding"),
     ],
 )
-def test_what_cannot_be_filled_is_told(raw: bytes, message: str) -> None:
+def test_markup_that_cannot_be_filled_is_an_error(raw: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
         fill_xml(raw, {0: read("а")})
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=20))
-def test_any_text_comes_back_but_for_what_xml_cannot_hold(text: str) -> None:
+def test_any_text_round_trips_except_characters_xml_forbids(text: str) -> None:
     for document in (ALTO, PAGE):
         root = etree.fromstring(fill_xml(document.encode(), {0: read(text)}))
         found = root.xpath("string((//@CONTENT | //*[local-name()='Unicode'])[1])")
@@ -217,7 +217,7 @@ def test_any_text_comes_back_but_for_what_xml_cannot_hold(text: str) -> None:
             assert found == text
 
 
-def test_a_word_that_was_parted_is_not_told_of_another_text() -> None:
+def test_hyphenation_attributes_are_removed_with_the_old_text() -> None:
     parted = ALTO.replace('WC="0.1"', 'WC="0.1" SUBS_TYPE="HypPart1" SUBS_CONTENT="каранда"')
     assert parted != ALTO
     assert b"SUBS_" not in fill_xml(parted.encode(), {1: read("строка")})
@@ -272,11 +272,11 @@ def region(text: str | None, *lines: str, orders: Sequence[int] = (), more: str 
         f"<TextEquiv><Unicode>{line}</Unicode></TextEquiv></TextLine>"
         for place, (line, order) in enumerate(zip(lines, orders or range(len(lines)), strict=True))
     )
-    told = "" if text is None else f"<TextEquiv conf='0.9'><Unicode>{text}</Unicode></TextEquiv>{more}"
+    reading = "" if text is None else f"<TextEquiv conf='0.9'><Unicode>{text}</Unicode></TextEquiv>{more}"
     return (
         '<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2013-07-15">'
         '<Page imageFilename="p.png" imageWidth="100" imageHeight="50"><TextRegion id="r">'
-        f'<Coords points="0,0 9,0 9,9"/>{drawn}{told}<TextStyle fontSize="9"/></TextRegion></Page></PcGts>'
+        f'<Coords points="0,0 9,0 9,9"/>{drawn}{reading}<TextStyle fontSize="9"/></TextRegion></Page></PcGts>'
     )
 
 
@@ -299,12 +299,14 @@ def region_text(raw: bytes) -> list[str]:
         pytest.param("а &lt; б", ["", ""], {0: "а &"}, "а < б", id="signs of XML"),
     ],
 )
-def test_a_region_says_what_its_lines_say(text: str, lines: list[str], fills: dict[int, str], becomes: str) -> None:
+def test_the_text_of_a_region_follows_its_lines(
+    text: str, lines: list[str], fills: dict[int, str], becomes: str
+) -> None:
     filled = fill_xml(region(text, *lines).encode(), {place: read(new, 0.5) for place, new in fills.items()})
     assert region_text(filled) == [becomes]
 
 
-def test_a_region_s_lines_are_told_in_reading_order_and_its_former_readings_go() -> None:
+def test_a_region_gets_its_lines_in_reading_order_and_loses_its_old_readings() -> None:
     more = '\n<TextEquiv index="1"><Unicode>в</Unicode></TextEquiv>'
     raw = region("а\nб", "б", "а", orders=[1, 0], more=more).encode()
     filled = fill_xml(raw, {0: read("б"), 1: read("<я>")})

@@ -1,4 +1,4 @@
-"""A folder's format is told from its content, or asked for."""
+"""A folder's format is detected from its content, or given."""
 
 from pathlib import Path
 
@@ -103,7 +103,7 @@ def test_columns_mean_a_table(tmp_path: Path) -> None:
     assert detect_format(tmp_path, None, {"image": "скан"}).name == "table"
 
 
-def test_a_file_is_a_source_of_its_own_format(tmp_path: Path) -> None:
+def test_a_single_file_determines_its_format(tmp_path: Path) -> None:
     make_parquet(tmp_path)
     make_table(tmp_path)
     assert detect_format(tmp_path / "train-00000-of-00001.parquet", None, {}).name == "parquet"
@@ -123,7 +123,9 @@ def test_a_file_is_a_source_of_its_own_format(tmp_path: Path) -> None:
         pytest.param(None, {"txt": "a"}, "unknown column role 'txt'", id="column role"),
     ],
 )
-def test_what_cannot_be_read_is_said(tmp_path: Path, name: str | None, columns: dict[str, str], message: str) -> None:
+def test_an_unreadable_source_is_an_error(
+    tmp_path: Path, name: str | None, columns: dict[str, str], message: str
+) -> None:
     with pytest.raises(DataError, match=message):
         detect_format(tmp_path, name, columns)
 

@@ -43,7 +43,7 @@ TEXT = '"type": "textarea", "value": {"text": ["да"]}'
         ),
     ],
 )
-def test_half_a_character_is_left_out(tmp_path: Path, file: str, bad: str, good: str) -> None:
+def test_a_text_with_an_unpaired_surrogate_is_skipped(tmp_path: Path, file: str, bad: str, good: str) -> None:
     picture(tmp_path / "s" / "p.png")
     write(tmp_path / "s" / file, bad + good)
     card = prepare(tmp_path / "s", tmp_path / "out", split="1/0/0").card

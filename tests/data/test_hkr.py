@@ -49,7 +49,7 @@ def test_published_splits_are_kept(tmp_path: Path) -> None:
         pytest.param("a", None, SkipReason.BAD_SOURCE, id="no description"),
     ],
 )
-def test_what_cannot_be_used_is_left_out(tmp_path: Path, name: Any, text: Any, reason: SkipReason) -> None:
+def test_unusable_entries_are_skipped(tmp_path: Path, name: Any, text: Any, reason: SkipReason) -> None:
     picture(tmp_path / "img" / "a.jpg")
     annotate(tmp_path, name, text, file="a")
     (item,) = read(tmp_path)

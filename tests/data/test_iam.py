@@ -54,7 +54,7 @@ def test_forms_tell_the_writer(tmp_path: Path) -> None:
         pytest.param(["a01-000u-00.png"], "../x-1-2 ok 1 2 3 4 5 6 A\n", SkipReason.BAD_SOURCE, id="a path for a name"),
     ],
 )
-def test_what_cannot_be_used_is_left_out(tmp_path: Path, images: list[str], row: str, reason: SkipReason) -> None:
+def test_unusable_entries_are_skipped(tmp_path: Path, images: list[str], row: str, reason: SkipReason) -> None:
     for image in images:
         picture(tmp_path / image)
     last = read(tmp_path, "z99-000-00 ok 1 2 3 4 5 6 Z\n" + row)[-1]
@@ -137,9 +137,9 @@ def test_published_lists_give_the_splits(
     assert isinstance(remark, Note)
     assert re.match(f"the splits are those of {kind}: splits/", remark.message)
     assert [item.split if isinstance(item, Page) else None for item in items] == splits
-    told = [item for item in items if isinstance(item, Skipped)]
-    assert {item.reason for item in told} <= {SkipReason.NO_SPLIT}
-    assert all(re.search(f"is in none of {kind}", item.message) for item in told)
+    skipped = [item for item in items if isinstance(item, Skipped)]
+    assert {item.reason for item in skipped} <= {SkipReason.NO_SPLIT}
+    assert all(re.search(f"is in none of {kind}", item.message) for item in skipped)
 
 
 def test_two_published_splits_are_a_question(tmp_path: Path) -> None:

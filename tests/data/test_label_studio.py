@@ -64,7 +64,7 @@ def read(folder: Path, *tasks: Any) -> list[Page | Skipped]:
         pytest.param([text(value={"text": ["да"]})], None, id="a text of the whole image"),
     ],
 )
-def test_where_a_region_stands(tmp_path: Path, result: list[Any], outline: Outline | None) -> None:
+def test_positions_of_regions(tmp_path: Path, result: list[Any], outline: Outline | None) -> None:
     (item,) = read(tmp_path, task(annotation(*result)))
     assert isinstance(item, Page)
     assert [(line.text, line.outline, line.where) for line in item.lines] == [("да", outline, "project.json#1#r1")]
@@ -82,7 +82,7 @@ def test_where_a_region_stands(tmp_path: Path, result: list[Any], outline: Outli
         pytest.param(7, "", id="a number"),
     ],
 )
-def test_what_was_typed(tmp_path: Path, words: Any, expected: str) -> None:
+def test_typed_text(tmp_path: Path, words: Any, expected: str) -> None:
     (item,) = read(tmp_path, task(annotation(shape(), text(words))))
     assert isinstance(item, Page)
     assert [line.text for line in item.lines] == [expected]
@@ -96,7 +96,7 @@ def test_of_several_fields_the_transcription_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "words", "told"),
+    ("annotations", "words", "reasons"),
     [
         pytest.param(
             [annotation(text("старое"), updated_at="2024-01-01T00:00:00Z"), annotation(text("новое"))],
@@ -114,7 +114,7 @@ def test_of_several_fields_the_transcription_counts(tmp_path: Path) -> None:
             [annotation(text("раз"), updated_at=None), annotation(text("два"), updated_at=None)],
             ["два"],
             [SkipReason.SUPERSEDED],
-            id="the last where no time is told",
+            id="the last without a time",
         ),
         pytest.param(
             [annotation(text("да")), annotation(text("нет"), was_cancelled=True, updated_at="2025")],
@@ -128,12 +128,12 @@ def test_of_several_fields_the_transcription_counts(tmp_path: Path) -> None:
     ],
 )
 def test_which_annotation_counts(
-    tmp_path: Path, annotations: list[Any], words: list[str], told: list[SkipReason]
+    tmp_path: Path, annotations: list[Any], words: list[str], reasons: list[SkipReason]
 ) -> None:
     items = read(tmp_path, task(*annotations))
     assert [line.text for item in items if isinstance(item, Page) for line in item.lines] == words
-    assert [item.reason for item in items if isinstance(item, Skipped)] == told
-    assert not any(reason.is_fault for reason in told)
+    assert [item.reason for item in items if isinstance(item, Skipped)] == reasons
+    assert not any(reason.is_fault for reason in reasons)
 
 
 @pytest.mark.parametrize(
@@ -217,11 +217,11 @@ def test_an_image_with_the_prefix_is_taken_before_one_without(tmp_path: Path) ->
         ),
     ],
 )
-def test_what_cannot_be_used_is_left_out(tmp_path: Path, entry: Any, reason: SkipReason, message: str) -> None:
-    told = [item for item in read(tmp_path, task(annotation(text())), entry) if isinstance(item, Skipped)]
-    assert [item.reason for item in told] == [reason]
-    assert message in told[0].message
-    assert told[0].where.startswith("project.json#2")
+def test_unusable_entries_are_skipped(tmp_path: Path, entry: Any, reason: SkipReason, message: str) -> None:
+    skipped = [item for item in read(tmp_path, task(annotation(text())), entry) if isinstance(item, Skipped)]
+    assert [item.reason for item in skipped] == [reason]
+    assert message in skipped[0].message
+    assert skipped[0].where.startswith("project.json#2")
 
 
 def test_a_shape_without_a_text_is_not_transcribed_yet(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_the_short_export_of_regions_is_refused_with_the_way_out(
         pytest.param('[{"annotations": [], "data": "\xff"}]', "not UTF-8", id="another encoding"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path, content: str, message: str) -> None:
+def test_an_unreadable_file_is_skipped(tmp_path: Path, content: str, message: str) -> None:
     write(tmp_path / "a.json", content, encoding="latin-1")
     item, *_ = read_label_studio(tmp_path)
     assert isinstance(item, Skipped)
@@ -293,9 +293,7 @@ RESULT = ANYTHING | st.fixed_dictionaries({"result": ANYTHING | st.lists(PART, m
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ANYTHING, st.lists(RESULT, max_size=2), ANYTHING)
-def test_whatever_an_export_holds_is_read_or_left_out(
-    tmp_path: Path, image: Any, annotations: list[Any], other: Any
-) -> None:
+def test_any_export_is_either_read_or_skipped(tmp_path: Path, image: Any, annotations: list[Any], other: Any) -> None:
     picture(tmp_path / "p.png")
     first = {"annotations": annotations, "data": {"image": "p.png", "more": image}}
     write(tmp_path / "a.json", json.dumps([first, {"annotations": annotations, "data": image}, other]))

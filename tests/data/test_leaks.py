@@ -39,7 +39,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return dataset_of(tmp_path_factory.mktemp("leaks"), ROWS)
 
 
-def test_what_stands_in_more_than_one_split_is_counted(dataset: Dataset) -> None:
+def test_overlaps_between_splits_are_counted(dataset: Dataset) -> None:
     crossing = report_leaks(dataset).crossing
     assert {kind: found.count for kind, found in crossing.items()} == {
         "writers": 2,
@@ -52,7 +52,7 @@ def test_what_stands_in_more_than_one_split_is_counted(dataset: Dataset) -> None
     assert crossing["texts"].examples == ("мама мыла раму",)
 
 
-def test_what_of_the_test_was_seen_in_train_is_counted(dataset: Dataset) -> None:
+def test_test_samples_seen_in_training_are_counted(dataset: Dataset) -> None:
     assert report_leaks(dataset).overlap[Split.TEST] == TrainOverlap(
         samples=3,
         same_texts=0,
@@ -83,7 +83,7 @@ def test_the_paragraph_has_the_numbers(dataset: Dataset) -> None:
     ]
 
 
-def test_what_is_not_known_is_said_and_not_counted_as_none(tmp_path: Path) -> None:
+def test_unknown_metadata_is_reported_and_not_counted_as_zero(tmp_path: Path) -> None:
     rows = [(split, "", "", text) for split, _, _, text in ROWS]
     quote = summarise(report_leaks(dataset_of(tmp_path, rows)))
     assert "1 text is in more than one split; writers and pages are unknown" in quote

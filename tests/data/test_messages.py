@@ -76,7 +76,7 @@ def test_a_conversation_is_read(tmp_path: Path, row: dict[str, Any], name: str, 
         pytest.param([1], SkipReason.BAD_SOURCE, "not a JSON object", id="a list"),
     ],
 )
-def test_what_cannot_be_used_is_left_out(tmp_path: Path, row: Any, reason: SkipReason, message: str) -> None:
+def test_unusable_entries_are_skipped(tmp_path: Path, row: Any, reason: SkipReason, message: str) -> None:
     good, item = read(tmp_path, ROW, row)
     assert isinstance(good, Page)
     assert isinstance(item, Skipped)
@@ -84,7 +84,7 @@ def test_what_cannot_be_used_is_left_out(tmp_path: Path, row: Any, reason: SkipR
     assert message in item.message
 
 
-def test_a_broken_line_is_left_out_and_the_rest_read(tmp_path: Path) -> None:
+def test_a_broken_line_is_skipped_and_the_rest_read(tmp_path: Path) -> None:
     picture(tmp_path / "scans" / "a.png")
     write(tmp_path / "m.jsonl", f"{json.dumps(ROW)}\n{{broken\n{json.dumps(ROW)}\n")
     found = [(type(item), item.where) for item in read_messages(tmp_path)]
@@ -92,7 +92,7 @@ def test_a_broken_line_is_left_out_and_the_rest_read(tmp_path: Path) -> None:
     assert find_tables(tmp_path, {}) == []
 
 
-def test_a_broken_list_is_left_out(tmp_path: Path) -> None:
+def test_a_broken_list_is_skipped(tmp_path: Path) -> None:
     write(tmp_path / "m.json", '[{"messages": [')
     (item,) = read_messages(tmp_path)
     assert isinstance(item, Skipped)

@@ -94,7 +94,7 @@ def test_lines_are_cropped_by_their_baselines(
     assert "outline-off-baseline" not in {finding.code for finding in dataset.check(workers=1)}
 
 
-def test_the_model_reads_what_it_was_trained_on(tmp_path: Path) -> None:
+def test_reading_crops_lines_like_training(tmp_path: Path) -> None:
     source = scan(tmp_path / "source", dict.fromkeys(ROWS, 0.5))
     dataset = prepare(source, tmp_path / "out", split="1/0/0")
     trained = [text_of(open_image(sample.image)) for sample in dataset.samples(Split.TRAIN)]

@@ -154,7 +154,7 @@ def test_a_line_is_the_whole_image_only_if_it_is_alone(tmp_path: Path, lines: in
     assert [line.outline is None for line in item.lines] == [lines == 1] * lines
 
 
-def test_a_page_of_another_kind_is_left_out(tmp_path: Path) -> None:
+def test_a_page_of_an_unknown_schema_is_skipped(tmp_path: Path) -> None:
     write(tmp_path / "p.xml", '<PcGts xmlns="x"></PcGts>')
     (item,) = read_page(tmp_path)
     assert isinstance(item, Skipped)

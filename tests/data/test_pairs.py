@@ -1,4 +1,4 @@
-"""Images with a text file each; what stands alone is told."""
+"""Images with a text file each; unpaired files are reported."""
 
 from pathlib import Path
 
@@ -13,8 +13,8 @@ def read(folder: Path) -> tuple[dict[str, str], dict[str, SkipReason]]:
     """Image name -> text, and where -> reason."""
     items = list(read_pairs(folder))
     images = [item for item in items if isinstance(item, Page)]
-    left_out = [item for item in items if isinstance(item, Skipped)]
-    return {image.name: image.lines[0].text for image in images}, {item.where: item.reason for item in left_out}
+    skipped = [item for item in items if isinstance(item, Skipped)]
+    return {image.name: image.lines[0].text for image in images}, {item.where: item.reason for item in skipped}
 
 
 def test_texts_beside_their_images(tmp_path: Path) -> None:
@@ -35,13 +35,13 @@ def test_texts_in_a_folder_of_their_own(tmp_path: Path) -> None:
     assert read(tmp_path) == ({"images/1_2_3": "слово"}, {})
 
 
-def test_what_stands_alone_is_told(tmp_path: Path) -> None:
+def test_unpaired_files_are_reported(tmp_path: Path) -> None:
     pair(tmp_path, "a", "а")
     picture(tmp_path / "b.png")
     write(tmp_path / "c.gt.txt", "в")
     write(tmp_path / "README.txt", "about")
-    _, left_out = read(tmp_path)
-    assert left_out == {"b.png": SkipReason.NO_TRANSCRIPTION, "c.gt.txt": SkipReason.NO_IMAGE}
+    _, skipped = read(tmp_path)
+    assert skipped == {"b.png": SkipReason.NO_TRANSCRIPTION, "c.gt.txt": SkipReason.NO_IMAGE}
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_utf8_is_read(tmp_path: Path, encoding: str, text: str) -> None:
     assert read(tmp_path)[0] == {"a": text}
 
 
-def test_another_encoding_is_left_out_with_the_reason(tmp_path: Path) -> None:
+def test_another_encoding_is_skipped_with_the_reason(tmp_path: Path) -> None:
     picture(tmp_path / "a.png")
     write(tmp_path / "a.txt", "буква", "cp1251")
     (item,) = read_pairs(tmp_path)

@@ -57,7 +57,7 @@ def test_images_named_by_a_row_are_files_of_the_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["gone.png", "../a.png", "/etc/a.png", ""])
-def test_a_row_without_a_usable_image_is_left_out(tmp_path: Path, name: str) -> None:
+def test_a_row_without_a_usable_image_is_skipped(tmp_path: Path, name: str) -> None:
     write_parquet(tmp_path / "t.parquet", [{"image": name, "text": "да"}])
     (item,) = read_parquet(tmp_path, {})
     assert isinstance(item, Skipped)
@@ -93,7 +93,7 @@ def test_unknown_columns_are_listed(tmp_path: Path) -> None:
         list(read_parquet(tmp_path, {}))
 
 
-def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_skipped(tmp_path: Path) -> None:
     write(tmp_path / "t.parquet", "PAR1 and no more")
     (item,) = read_parquet(tmp_path, {})
     assert isinstance(item, Skipped)

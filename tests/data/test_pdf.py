@@ -117,7 +117,7 @@ def test_an_image_that_would_fill_the_memory_is_refused_by_its_stated_size(tmp_p
         pytest.param(encrypted_pdf(), "the PDF is encrypted", id="encrypted"),
     ],
 )
-def test_what_cannot_be_opened_is_said(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_a_pdf_that_cannot_be_opened_is_an_error(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "a.pdf"
     if content is None:
         write_pdf(path, [])
@@ -180,16 +180,18 @@ def test_texts_find_their_pages(tmp_path: Path, files: dict[str, str], where: st
         pytest.param({"b.txt": "b"}, SkipReason.NO_TRANSCRIPTION, "no text file has its name", id="no text"),
     ],
 )
-def test_what_does_not_fit_is_left_out(tmp_path: Path, files: dict[str, str], reason: SkipReason, message: str) -> None:
+def test_texts_that_do_not_match_a_page_are_skipped(
+    tmp_path: Path, files: dict[str, str], reason: SkipReason, message: str
+) -> None:
     three_pages(tmp_path)
     for name, text in files.items():
         write(tmp_path / name, text)
-    told = [item for item in read_pdf(tmp_path) if isinstance(item, Skipped) and item.reason == reason]
-    assert told
-    assert message in told[0].message
+    skipped = [item for item in read_pdf(tmp_path) if isinstance(item, Skipped) and item.reason == reason]
+    assert skipped
+    assert message in skipped[0].message
 
 
-def test_a_text_that_is_not_utf8_is_left_out(tmp_path: Path) -> None:
+def test_a_text_that_is_not_utf8_is_skipped(tmp_path: Path) -> None:
     three_pages(tmp_path)
     write(tmp_path / "a.txt", "раз\fдва\fтри", encoding="cp1251")
     (item,) = read_pdf(tmp_path)

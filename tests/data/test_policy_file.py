@@ -39,12 +39,12 @@ def test_every_problem_is_listed(tmp_path: Path) -> None:
     path = write(tmp_path / "archive.yaml", "struk: strip\nunclear: sometimes\nspaces: no\nstruck_marks: ['<s>']\n")
     with pytest.raises(ConfigError) as error:
         read_policy(path, {})
-    told = str(error.value)
-    assert told.startswith(f"{path}: 4 problems\n")
-    assert "\n  struk: unknown key; did you mean 'struck'?" in told
-    assert "\n  unclear: must be 'keep', 'strip' or 'drop-line', not 'sometimes'" in told
-    assert "\n  spaces: must be 'collapse' or 'keep', not False" in told
-    assert "\n  struck_marks.0: " in told
+    message = str(error.value)
+    assert message.startswith(f"{path}: 4 problems\n")
+    assert "\n  struk: unknown key; did you mean 'struck'?" in message
+    assert "\n  unclear: must be 'keep', 'strip' or 'drop-line', not 'sometimes'" in message
+    assert "\n  spaces: must be 'collapse' or 'keep', not False" in message
+    assert "\n  struck_marks.0: " in message
 
 
 def test_an_empty_mark_is_a_problem_of_the_file(tmp_path: Path) -> None:
@@ -61,7 +61,9 @@ def test_an_empty_mark_is_a_problem_of_the_file(tmp_path: Path) -> None:
         pytest.param("struck, strip", "must hold keys and values, such as `struck: strip`", id="no keys"),
     ],
 )
-def test_what_is_no_policy_is_named_and_a_policy_explained(tmp_path: Path, content: str | None, said: str) -> None:
+def test_a_file_that_is_not_a_policy_is_an_error_with_an_example(
+    tmp_path: Path, content: str | None, said: str
+) -> None:
     path = tmp_path / "archive.yaml"
     if content is not None:
         write(path, content)
@@ -77,6 +79,6 @@ def test_a_folder_is_no_policy(tmp_path: Path) -> None:
     assert "a text policy is" in str(error.value.hint)
 
 
-def test_a_wrong_choice_of_the_command_line_is_told() -> None:
+def test_a_wrong_command_line_choice_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"the text policy: 1 problem\n  struck: must be"):
         read_policy(None, {"struck": "erase"})

@@ -92,9 +92,7 @@ def test_files_hold_no_path_of_this_machine_and_no_carriage_return(pages: Path, 
         pytest.param({"split_by": "text"}, "text", "text", id="by text where that is asked for"),
     ],
 )
-def test_no_unit_stands_in_two_splits(
-    pages: Path, tmp_path: Path, options: dict[str, str], column: str, unit: str
-) -> None:
+def test_no_unit_is_in_two_splits(pages: Path, tmp_path: Path, options: dict[str, str], column: str, unit: str) -> None:
     report = prepare(pages, tmp_path / "out", split="0.5/0.25/0.25", **options)  # type: ignore[arg-type]
     assert report.card.split_by == unit
     assert all(len(splits) == 1 for splits in splits_by(tmp_path / "out", column).values())
@@ -124,7 +122,7 @@ def test_given_splits_are_kept(tmp_path: Path) -> None:
     assert report.card.crossing == {"writers": 1, "documents": 0, "pages": 0, "texts": 0}
 
 
-def test_what_a_split_column_does_not_place_is_skipped(tmp_path: Path) -> None:
+def test_rows_without_a_split_are_skipped(tmp_path: Path) -> None:
     rows = []
     for place, split in enumerate(("train", "test1", "test")):
         picture(tmp_path / f"s/{split}.png", colour=(place, 0, 0))
@@ -186,7 +184,7 @@ def spoil(source: Path) -> None:
     write(source / "blank.xml", alto(alto_line("") + alto_line("\u200b") + alto_line("есть"), image="blank.png"))
 
 
-def test_what_is_bad_is_counted_and_listed(pages: Path, tmp_path: Path) -> None:
+def test_skipped_items_are_counted_and_listed(pages: Path, tmp_path: Path) -> None:
     spoil(pages)
     report = prepare(pages, tmp_path / "out")
     assert {reason: part.count for reason, part in report.card.skipped.items()} == {
@@ -275,7 +273,7 @@ def test_nothing_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", [alto_line(""), ""], ids=["an empty line", "no line"])
-def test_a_source_that_nobody_transcribed_names_the_commands_for_it(tmp_path: Path, line: str) -> None:
+def test_an_untranscribed_source_gets_a_hint_with_commands(tmp_path: Path, line: str) -> None:
     picture(tmp_path / "s/p.png")
     write(tmp_path / "s/p.xml", alto(line))
     with raises_code("not-transcribed") as error:

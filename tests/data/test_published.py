@@ -104,7 +104,7 @@ def cyrillic(folder: Path, split: str, *labels: str) -> None:
     write(folder / f"{split}.tsv", rows)
 
 
-def test_the_cyrillic_handwriting_dataset_is_read_with_whatever_its_labels_hold(tmp_path: Path) -> None:
+def test_the_cyrillic_handwriting_dataset_is_read_with_all_its_labels(tmp_path: Path) -> None:
     cyrillic(tmp_path / "s", "train", "Молдова", '"кавычка', "таб\tвнутри", "№ 5, «да»")
     cyrillic(tmp_path / "s", "test", "Hа латинице")
     card, texts = prepared(tmp_path / "s", tmp_path / "out")

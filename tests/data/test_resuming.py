@@ -63,7 +63,7 @@ def interrupt(source: Path, out: Path, after: int, **options: object) -> None:
         made(source, out, progress=stop, **options)
 
 
-def test_an_interrupted_prepare_goes_on(pages: Path, tmp_path: Path) -> None:
+def test_an_interrupted_prepare_resumes(pages: Path, tmp_path: Path) -> None:
     made(pages, tmp_path / "whole")
     interrupt(pages, tmp_path / "out", after=5)
     assert not (tmp_path / "out").exists()
@@ -73,7 +73,7 @@ def test_an_interrupted_prepare_goes_on(pages: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source", "whole"]
 
 
-def test_other_settings_take_what_was_cut_too(pages: Path, tmp_path: Path) -> None:
+def test_other_settings_reuse_existing_crops(pages: Path, tmp_path: Path) -> None:
     interrupt(pages, tmp_path / "out", after=8)
     assert prepare(pages, tmp_path / "out", split_by="text", seed=3).report.reused == 8
 
@@ -88,7 +88,7 @@ def test_a_file_that_was_damaged_meanwhile_is_cut_again(pages: Path, tmp_path: P
     assert content(tmp_path / "out") == content(tmp_path / "whole")
 
 
-def test_only_what_changed_in_the_source_is_cut_again(pages: Path, tmp_path: Path) -> None:
+def test_only_changed_images_are_cropped_again(pages: Path, tmp_path: Path) -> None:
     made(pages, tmp_path / "out")
     picture(pages / "w1_2.png", colour="pink")
     write_pages(pages, ["w4_1"], lines=2)
@@ -101,7 +101,7 @@ def test_only_what_changed_in_the_source_is_cut_again(pages: Path, tmp_path: Pat
     assert pictures(tmp_path / "out") == pictures(tmp_path / "afresh")
 
 
-def test_a_former_dataset_whose_files_changed_is_not_believed(pages: Path, tmp_path: Path) -> None:
+def test_an_earlier_dataset_with_changed_files_is_not_reused(pages: Path, tmp_path: Path) -> None:
     before = made(pages, tmp_path / "out")
     image = next((tmp_path / "out").rglob("*.png"))
     picture(image, colour="green")
@@ -184,7 +184,7 @@ def test_a_dataset_that_is_being_made_is_ignored(pages: Path, tmp_path: Path) ->
     other.close()
 
 
-def test_what_took_no_time_leaves_no_trace(pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quick_prepare_leaves_no_journal(pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work, "MIN_SECONDS_KEPT", 60)
     interrupt(pages, tmp_path / "out", after=5)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]

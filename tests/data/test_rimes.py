@@ -63,10 +63,10 @@ def test_the_file_tells_the_split(tmp_path: Path, name: str, split: Split | None
         pytest.param(["<SinglePage FileName="], SkipReason.BAD_SOURCE, "the XML cannot be read", id="broken"),
     ],
 )
-def test_what_cannot_be_used_is_left_out(tmp_path: Path, pages: list[str], reason: SkipReason, message: str) -> None:
-    told = [item for item in read(tmp_path, *pages) if isinstance(item, Skipped)]
-    assert [item.reason for item in told] == [reason]
-    assert message in told[0].message
+def test_unusable_entries_are_skipped(tmp_path: Path, pages: list[str], reason: SkipReason, message: str) -> None:
+    skipped = [item for item in read(tmp_path, *pages) if isinstance(item, Skipped)]
+    assert [item.reason for item in skipped] == [reason]
+    assert message in skipped[0].message
 
 
 def test_a_file_can_be_named_alone(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def kept(line: LineKey, image: Page, target: str) -> LineKey:
 
 @pytest.mark.parametrize("target", TARGET_FORMATS)
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_source_comes_back_the_same(
+def test_a_source_round_trips(
     sources: dict[str, tuple[Path, list[str]]], source: str, target: str, tmp_path: Path
 ) -> None:
     folder, texts = sources[source]
@@ -192,18 +192,18 @@ def described(
 
 
 @given(wholes(0))
-def test_any_page_comes_back_from_page_xml(whole: Page) -> None:
+def test_any_page_round_trips_through_page_xml(whole: Page) -> None:
     assert described(page_document, parse_page, whole) == [(line.text, line.outline) for line in whole.lines]
 
 
 @given(wholes(-999))
-def test_any_page_comes_back_from_alto(whole: Page) -> None:
+def test_any_page_round_trips_through_alto(whole: Page) -> None:
     assert described(alto_document, parse_alto, whole) == [(line.text, line.outline) for line in whole.lines]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(wholes(-999))
-def test_any_page_comes_back_from_a_table(tmp_path: Path, whole: Page) -> None:
+def test_any_page_round_trips_through_a_table(tmp_path: Path, whole: Page) -> None:
     image = Page(picture(tmp_path / "p.png"), "p", "p:1", whole.lines, writer="Анна", split=Split.TEST)
     writing = TsvWriter(tmp_path, [])
     writing.add(image, "p")

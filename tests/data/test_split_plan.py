@@ -122,7 +122,7 @@ def fixed(**splits: Split) -> FixedList:
     return FixedList("list", "0" * 64, names)
 
 
-def test_fixed_writers_stand_where_the_list_says_and_the_rest_shares_what_is_left() -> None:
+def test_listed_writers_keep_their_split_and_the_rest_share_the_remainder() -> None:
     facts = lines({f"w{number}": 10 for number in range(20)})
     plan = replace(PLAN, fixed=fixed(**{f"w{number}": Split.TEST for number in range(6)}))
     placing, notes = placed(facts, plan)
@@ -221,9 +221,7 @@ def with_splits(facts: list[SplitCandidate], *splits: Split | None) -> list[Spli
         pytest.param((Split.TRAIN, Split.VALIDATION) * 2, "no test split", id="no test"),
     ],
 )
-def test_splits_that_the_source_gives_are_kept_and_what_is_missing_is_noted(
-    splits: tuple[Split, ...], remark: str
-) -> None:
+def test_splits_of_the_source_are_kept_and_missing_ones_noted(splits: tuple[Split, ...], remark: str) -> None:
     placing, notes = placed(with_splits(lines({"a": 2, "b": 2}), *splits), PLAN)
     assert (placing.unit, placing.splits) == ("given", list(splits))
     assert all(part in notes.notes[0] for part in (remark, "--split-by writer"))
@@ -314,6 +312,6 @@ def test_names_are_found(tmp_path: Path, text: str, splits: dict[int, str]) -> N
         pytest.param("writer:b02\n", "fixed-list-unknown", id="not of the kind that is said"),
     ],
 )
-def test_what_cannot_be_meant_is_reported_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_rows_are_reported_with_their_line(tmp_path: Path, text: str, message: str) -> None:
     with raises_code(message):
         match_fixed(read_fixed_list(write(tmp_path / "list.tsv", text)).entries, FACTS)

@@ -96,7 +96,7 @@ def test_many_groups_of_many_sizes_take_no_time() -> None:
 
 
 @given(sizes=SIZES, fractions=FRACTIONS, seed=SEEDS, data=st.data())
-def test_held_groups_stay_and_what_they_overfill_gets_no_more(
+def test_fixed_groups_keep_their_split_and_an_overfull_split_gets_no_more(
     sizes: dict[str, int], fractions: str, seed: int, data: st.DataObject
 ) -> None:
     shares = parse_fractions(fractions)
@@ -112,7 +112,7 @@ def test_held_groups_stay_and_what_they_overfill_gets_no_more(
             assert free == 0
 
 
-def test_what_is_left_beside_held_groups_is_shared_by_the_fractions() -> None:
+def test_groups_that_are_not_fixed_are_assigned_by_the_fractions() -> None:
     sizes = {str(number): 1 for number in range(1000)}
     held = {str(number): Split.TEST for number in range(280)}
     assert counts(sizes, assign_groups(sizes, EIGHT_ONE_ONE, 1, fixed=held)) == {
@@ -161,7 +161,7 @@ def test_folders_named_after_splits(folder: str, split: Split | None) -> None:
     assert split_of_folder(PurePath(folder)) == split
 
 
-def test_crossing_names_what_stands_in_two_splits() -> None:
+def test_crossing_names_overlaps_between_splits() -> None:
     values = [("a", Split.TEST), ("a", Split.TRAIN), ("b", Split.TRAIN), (None, Split.TRAIN), (None, Split.TEST)]
     assert find_crossing(values) == {"a": [Split.TRAIN, Split.TEST]}
 
@@ -186,7 +186,7 @@ def own_keys(one: SplitCandidate, units: str) -> set[str]:
         pytest.param({}, "writer+text", ("text т",), id="the same key once"),
     ],
 )
-def test_a_sample_belongs_to_what_is_known_of_it(known: dict[str, str], units: str, keys: tuple[str, ...]) -> None:
+def test_groups_of_a_sample_follow_its_metadata(known: dict[str, str], units: str, keys: tuple[str, ...]) -> None:
     assert own_keys(fact(**known), units) == set(keys)
 
 
@@ -300,7 +300,7 @@ def off(assigned: dict[str, Split], groups: list[str]) -> float:
     return sum((filled[split] - EIGHT_ONE_ONE[split] * len(groups)) ** 2 for split in Split)
 
 
-def test_the_same_seed_draws_the_same_whatever_the_order() -> None:
+def test_a_seed_gives_the_same_splits_in_any_order() -> None:
     groups, texts = hands(1)
     order = random.Random(3).sample(range(len(groups)), len(groups))
     shuffled = [groups[place] for place in order], [texts[place] for place in order]

@@ -126,7 +126,7 @@ def test_broken_font_is_reported_and_others_are_used(content: bytes, text: Path,
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.7, 0.9, 0.99])
-def test_truncated_font_draws_what_it_has_or_nothing(share: float, tmp_path: Path) -> None:
+def test_truncated_font_draws_its_glyphs_or_nothing(share: float, tmp_path: Path) -> None:
     whole = font(tmp_path / "whole.otf").read_bytes()
     (tmp_path / "cut").mkdir()
     (tmp_path / "cut" / "cut.otf").write_bytes(whole[: int(share * len(whole))])

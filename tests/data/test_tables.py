@@ -82,7 +82,7 @@ def test_one_table_file_is_a_source(tmp_path: Path) -> None:
         pytest.param("", id="empty cell"),
     ],
 )
-def test_a_row_without_a_usable_image_is_left_out(tmp_path: Path, image: str) -> None:
+def test_a_row_without_a_usable_image_is_skipped(tmp_path: Path, image: str) -> None:
     item = read_one(tmp_path, "t.tsv", f"image\ttext\n{image}\tда\n")
     assert isinstance(item, Skipped)
     assert (item.reason, item.where) == (SkipReason.NO_IMAGE, "t.tsv:2")
@@ -98,7 +98,7 @@ def test_a_row_without_a_usable_image_is_left_out(tmp_path: Path, image: str) ->
         pytest.param("t.csv", 'image,text\n"' + "x" * 200_000, "line 2 cannot be read", id="a cell without end"),
     ],
 )
-def test_a_table_that_cannot_be_read_is_left_out(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_an_unreadable_table_is_skipped(tmp_path: Path, name: str, content: str, message: str) -> None:
     item = read_one(tmp_path, name, content)
     assert isinstance(item, Skipped)
     assert item.reason == SkipReason.BAD_SOURCE
@@ -112,7 +112,7 @@ def test_unknown_columns_are_listed(tmp_path: Path) -> None:
         list(read_tables(tmp_path, {}))
 
 
-def test_a_table_without_a_column_that_was_asked_for_is_left_out(tmp_path: Path) -> None:
+def test_a_table_without_a_requested_column_is_skipped(tmp_path: Path) -> None:
     item = read_one(tmp_path, "t.csv", "image,text\na.png,y\n", {"writer": "hand"})
     assert isinstance(item, Skipped)
     assert "no column is known to hold: writer ('hand')" in item.message

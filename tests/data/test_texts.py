@@ -65,7 +65,7 @@ def test_the_line_break_at_the_end_of_a_file_is_no_change() -> None:
         pytest.param(COPISTE, ">все<", SkipReason.NO_TEXT, id="nothing is left"),
     ],
 )
-def test_what_is_dropped_is_listed_even_with_strict(policy: TextPolicy, text: str, reason: SkipReason) -> None:
+def test_dropped_lines_are_listed_even_with_strict(policy: TextPolicy, text: str, reason: SkipReason) -> None:
     texts, notes = revised(policy, text, "слово")
     assert texts == ["слово"]
     assert [(item.reason, item.where) for item in notes.skipped] == [(reason, "p.xml:1")]
@@ -85,7 +85,7 @@ def test_the_card_tells_every_change(tmp_path: Path) -> None:
     assert card.policy() == COPISTE
 
 
-def test_a_card_whose_policy_was_spoilt_is_an_error(tmp_path: Path) -> None:
+def test_a_card_with_an_invalid_policy_is_an_error(tmp_path: Path) -> None:
     pair(tmp_path / "s", "a", "а")
     prepare(tmp_path / "s", tmp_path / "out", split="1/0/0")
     spoilt = read_card(tmp_path / "out").model_copy(update={"text_policy": {"struck": "erase"}})
@@ -100,7 +100,7 @@ def test_an_older_card_has_the_policy_it_tells(tmp_path: Path) -> None:
     assert older.policy() == TextPolicy(unicode="keep")
 
 
-def test_a_card_whose_marks_were_spoilt_is_said_in_our_words(tmp_path: Path) -> None:
+def test_a_card_with_invalid_marks_is_one_of_our_errors(tmp_path: Path) -> None:
     pair(tmp_path / "s", "a", "а")
     prepare(tmp_path / "s", tmp_path / "out", split="1/0/0")
     spoilt = read_card(tmp_path / "out").model_copy(update={"text_policy": {"struck_marks": [[" ", "]"]]}})

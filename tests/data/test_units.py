@@ -133,12 +133,12 @@ def test_a_unit_with_a_gap_is_skipped_and_is_no_fault(
 
 
 @pytest.mark.parametrize("unit", ["region", "page"])
-def test_an_image_that_comes_whole_stays_as_it_is(unit: Unit) -> None:
+def test_a_whole_image_is_not_re_encoded(unit: Unit) -> None:
     image = image_of(Line("раз", "p.txt"))
     assert UnitGrouper(unit).apply(image, SourceReport(strict=True)) == image
 
 
-def test_regions_that_nobody_knows_are_an_error() -> None:
+def test_unknown_regions_are_an_error() -> None:
     units = UnitGrouper("region")
     units.apply(image_of(line("раз", 1, UPPER, None)), SourceReport(strict=False))
     with raises_code("no-regions"):

@@ -126,7 +126,7 @@ ONE = read([1], ["w"])
         ),
     ],
 )
-def test_what_cannot_be_compared_is_rejected(systems: list[System], code: str) -> None:
+def test_incomparable_systems_are_rejected(systems: list[System], code: str) -> None:
     with pytest.raises(DataError) as caught:
         compare(systems)
     assert caught.value.code == code

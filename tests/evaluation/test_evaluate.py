@@ -126,7 +126,7 @@ def test_another_split_and_a_limit_are_noted(run: RunFolder, small_dataset: Path
     assert len(evaluate(run, split=Split.TRAIN, limit=1, with_base=False).notes) == 2, "these lines were trained on"
 
 
-def test_the_card_records_what_it_was_made_with(run: RunFolder, small_dataset: Path) -> None:
+def test_the_card_records_its_settings(run: RunFolder, small_dataset: Path) -> None:
     card = evaluate(run, limit=1, with_base=False)
     settings = card.settings
     weights = (run.adapter / "adapter_model.safetensors").read_bytes()

@@ -132,7 +132,7 @@ def test_a_forecast_as_text_and_json() -> None:
         pytest.param(FALLING, [], [0.2], "is reached: 12.5% with 800 lines", id="a target already reached"),
     ],
 )
-def test_what_cannot_be_predicted_is_said(
+def test_an_unpredictable_curve_is_an_error(
     points: list[CurvePoint], more: list[int], targets: list[float], sentence: str
 ) -> None:
     forecast = Forecast.compute("validation", points, more=more, targets=targets)

@@ -333,7 +333,7 @@ def test_predictions_alone_need_a_dataset(table: Path, small_dataset: Path) -> N
     assert code_of(table.parent / "nothing") == "no-such-file"
 
 
-def test_a_name_stands_before_the_first_equals_sign(tmp_path: Path) -> None:
+def test_a_name_ends_at_the_first_equals_sign(tmp_path: Path) -> None:
     (tmp_path / "a=b").mkdir()
     assert NamedPath.parse(str(tmp_path / "a=b")).name == "a=b"
     assert NamedPath.parse("TrOCR large=out/x.v2.tsv") == NamedPath(Path("out/x.v2.tsv"), "TrOCR large")

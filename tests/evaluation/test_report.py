@@ -114,9 +114,9 @@ def test_the_guard_set_and_the_confidences_are_shown(run: RunFolder) -> None:
     page = Page(html)
     assert {"guard", "confidence"} <= set(page.values("id"))
     assert 'class="warning"' not in html
-    for told in ("print <b>", "2.00%", "3.00%", "within the margin of 1.5 points"):
-        assert told in page.words
-        assert told in text
+    for shown in ("print <b>", "2.00%", "3.00%", "within the margin of 1.5 points"):
+        assert shown in page.words
+        assert shown in text
     assert "Checking the least confident 50% of the lines" in page.words
     assert "Checking the least confident 50% of the lines" in text
 
@@ -194,21 +194,21 @@ def test_no_report_contradicts_a_newer_scorecard(drawn: bool, run: RunFolder) ->
     assert drop_reports(run, drawn=drawn) == []
     for name in ("report.html", "report.md"):
         (run.path / name).write_text("old", encoding="utf-8")
-    told = drop_reports(run, drawn=drawn)
+    messages = drop_reports(run, drawn=drawn)
     assert run.report.exists() == drawn
-    assert [sentence.partition(" ")[0] for sentence in told[:-1]] == ([] if drawn else ["removed"])
-    assert f'`dsocr report "{run.path}" --markdown`' in told[-1]
+    assert [sentence.partition(" ")[0] for sentence in messages[:-1]] == ([] if drawn else ["removed"])
+    assert f'`dsocr report "{run.path}" --markdown`' in messages[-1]
     assert (run.path / "report.md").exists(), "it may be part of a repository"
 
 
 def test_a_page_that_cannot_be_removed_is_reported(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> None:
+    def fail(path: Path) -> None:
         raise PermissionError(13, "it is open in another program")
 
     run.report.write_text("old", encoding="utf-8")
-    monkeypatch.setattr(Path, "unlink", refuse)
-    (told,) = drop_reports(run, drawn=False)
-    assert told.endswith("cannot be removed: it is open in another program")
+    monkeypatch.setattr(Path, "unlink", fail)
+    (message,) = drop_reports(run, drawn=False)
+    assert message.endswith("cannot be removed: it is open in another program")
 
 
 def test_a_run_without_an_evaluation_has_no_report(tmp_path: Path) -> None:

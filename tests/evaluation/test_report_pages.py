@@ -64,7 +64,7 @@ def test_a_picture_shows_each_run_in_its_colour(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "curves.png"]
 
 
-def test_later_rows_of_a_resumed_run_count_and_a_torn_line_is_left_out(tmp_path: Path) -> None:
+def test_rows_of_a_resumed_run_replace_earlier_ones_and_a_partial_line_is_skipped(tmp_path: Path) -> None:
     again = json.dumps({"kind": "train", "step": 30, "loss": 9.0, "learning_rate": 0, "elapsed_seconds": 500.0})
     history = read_history(make_run(tmp_path / "run", tail=f'{again}\n{{"kind": "tra'))
     assert [row["loss"] for row in history.training] == [0.3, 0.15, 9.0]

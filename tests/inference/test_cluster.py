@@ -80,7 +80,7 @@ def answered(pages: list[InputPage], reader: ImageReader, **settings: Any) -> Ro
     return rows_of(json.loads(answer))
 
 
-def test_an_actor_answers_what_reading_here_does(pages: list[InputPage]) -> None:
+def test_an_actor_gives_the_same_predictions_as_local_reading(pages: list[InputPage]) -> None:
     (here,) = read_locally([pages], OPENING, Hashes, strict=False)
     assert json.dumps(answered(pages, Hashes())) == json.dumps(here)
     assert sum("failed" in row for _, _, row in here) == 1
@@ -101,7 +101,7 @@ def test_an_actor_loads_its_model_once(pages: list[InputPage]) -> None:
     assert loaded == [1]
 
 
-def test_what_a_user_can_repair_arrives_as_it_was(pages: list[InputPage]) -> None:
+def test_our_errors_keep_their_type_across_processes(pages: list[InputPage]) -> None:
     with pytest.raises(DataError) as caught:
         answered(pages, Hashes(), strict=True)
     assert caught.value.where == "p05.png"
@@ -232,7 +232,7 @@ def test_an_actor_that_dies_is_begun_anew_and_its_pages_with_it(run: RunFolder, 
 
 @pytest.mark.usefixtures("ray")
 @pytest.mark.filterwarnings("ignore")
-def test_pages_that_kill_every_actor_end_the_job_which_goes_on_without_a_cluster(
+def test_pages_that_kill_every_actor_end_the_job_which_resumes_without_a_cluster(
     run: RunFolder, tmp_path: Path
 ) -> None:
     with pytest.raises(RunError, match=r"p04.png, p05.png, p06.png and 1 more: 3 processes died"):

@@ -90,7 +90,7 @@ def prediction(text: str, confidence: float | None) -> Prediction:
         pytest.param({"overruled": 2}, ("overruled",), id="the guard interfered"),
     ],
 )
-def test_flags_say_what_is_the_matter(options: dict[str, Any], flags: tuple[str, ...]) -> None:
+def test_flags_name_the_problem(options: dict[str, Any], flags: tuple[str, ...]) -> None:
     assert replace(prediction("да", 0.9), **options).flags == flags
 
 
@@ -128,7 +128,7 @@ def test_doubtful_words_are_marked_where_they_stand() -> None:
     assert mark_doubtful("да нет так", words) == "⟦да⟧ нет ⟦так⟧"
 
 
-def test_a_scale_turns_what_is_said_into_what_comes_true() -> None:
+def test_calibration_maps_confidence_to_observed_accuracy() -> None:
     assert Calibration().character is PLAIN
     assert PLAIN(0.3) == pytest.approx(0.3)
     assert Scale(0.5, 0.0)(0.9) == pytest.approx(0.75)

@@ -22,7 +22,7 @@ def lines_of(encoder: Processor) -> list[Encoded]:
     return [encoder.encode(Image.effect_noise((width, 40), shade)) for width, shade in SHADES]
 
 
-def told_again(nano: BaseModel, encoder: Processor, sample: Encoded, text: str) -> list[float]:
+def teacher_forced_scores(nano: BaseModel, encoder: Processor, sample: Encoded, text: str) -> list[float]:
     """The log probability of each token of a text and of the end, when all of it is shown at once."""
     answered = Encoded(sample.prompt_ids, encoder.answer_ids(text), sample.views)
     batch = collate([answered], encoder.pad_id, padding="right")
@@ -34,24 +34,24 @@ def told_again(nano: BaseModel, encoder: Processor, sample: Encoded, text: str) 
 
 
 @pytest.mark.parametrize("guard", [pytest.param(0, id="no guard"), pytest.param(2, id="a guard that often interferes")])
-def test_scores_are_the_models_own_whatever_the_guard_forbade(guard: int, nano: BaseModel) -> None:
+def test_scores_are_the_raw_scores_of_the_model_despite_the_guard(guard: int, nano: BaseModel) -> None:
     encoder = nano.processor(None, "free_ocr")
     samples = lines_of(encoder)
     generation = Generation(max_new_tokens=60, no_repeat_ngram_size=guard)
     readings = decode(nano.network, encoder, samples, generation)
     for sample, reading in zip(samples, readings, strict=True):
         assert len(reading.scores) == reading.tokens
-        own = told_again(nano, encoder, sample, reading.text)[: reading.tokens]
+        own = teacher_forced_scores(nano, encoder, sample, reading.text)[: reading.tokens]
         assert [score.log_probability for score in reading.scores] == pytest.approx(own, abs=1e-3)
     assert any(reading.overruled for reading in readings) == bool(guard)
 
 
-def test_a_search_tells_the_models_own_scores_too(nano: BaseModel) -> None:
+def test_beam_search_returns_raw_scores_too(nano: BaseModel) -> None:
     encoder = nano.processor(None, "free_ocr")
     samples = lines_of(encoder)
     searched = decode(nano.network, encoder, samples, Generation(max_new_tokens=40, num_beams=3))
     for sample, best in zip(samples, searched, strict=True):
-        own = told_again(nano, encoder, sample, best.text)[: best.tokens]
+        own = teacher_forced_scores(nano, encoder, sample, best.text)[: best.tokens]
         assert [score.log_probability for score in best.scores] == pytest.approx(own, abs=1e-3)
 
 
@@ -105,7 +105,7 @@ def forbidden_by_vllm(written: Sequence[int], size: int, window: int, spared: se
     st.integers(1, 24),
     st.sets(st.integers(0, 3), max_size=1),
 )
-def test_the_guard_forbids_what_vllm_forbids(
+def test_the_guard_forbids_the_same_tokens_as_vllm(
     rows: list[list[int]], written: int, size: int, window: int, spared: set[int]
 ) -> None:
     prompt = [3, 3, 3, 3]

@@ -117,7 +117,7 @@ def test_a_word_is_found_where_it_is_written(tmp_path: Path) -> None:
     assert 60 * points < 800 * points - top < 800 * points - bottom < 115 * points
 
 
-def test_a_jpeg_is_laid_into_the_pdf_as_it_is(tmp_path: Path) -> None:
+def test_a_jpeg_is_embedded_in_the_pdf_unchanged(tmp_path: Path) -> None:
     page = read_page(tmp_path)
     buffer = io.BytesIO()
     Image.open(tmp_path / "scan.png").convert("RGB").save(buffer, "JPEG", dpi=(200, 200))
@@ -200,7 +200,7 @@ def test_running_text_has_regions_and_pages(tmp_path: Path) -> None:
     [
         pytest.param("a.txt", [], ["image"], (["text"], False), id="by its ending"),
         pytest.param("a", [], ["markup"], (["filled"], True), id="ALTO and PAGE come back"),
-        pytest.param("a", [], ["image", "pdf"], (["page"], True), id="a folder of which nothing is said: PAGE"),
+        pytest.param("a", [], ["image", "pdf"], (["page"], True), id="a folder without a format: PAGE"),
         pytest.param("a.xml", [], ["markup"], (["filled"], False), id="a single one"),
         pytest.param("a.xml", ["alto"], ["image"], (["alto"], False), id="a single page"),
         pytest.param("a", ["alto", "pdf"], ["image"], (["alto", "pdf"], True), id="two formats"),
@@ -221,6 +221,6 @@ def test_formats_are_chosen(out: str, names: list[str], kinds: list[str], chosen
         pytest.param("a", ["word"], "unknown output format", id="unknown format"),
     ],
 )
-def test_mistaken_formats_are_told(out: str, names: list[str], message: str) -> None:
+def test_conflicting_formats_are_an_error(out: str, names: list[str], message: str) -> None:
     with pytest.raises(DataError, match=message):
         output_formats(Path("nowhere") / out, names, all_xml=False)

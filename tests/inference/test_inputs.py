@@ -107,7 +107,7 @@ def test_a_zip_is_read_as_its_folder_is(run: RunFolder, tmp_path: Path) -> None:
     assert read[0] == read[1]
 
 
-def test_a_page_whose_image_lies_one_level_up_is_found_by_its_file_alone(run: RunFolder, tmp_path: Path) -> None:
+def test_markup_finds_its_image_in_the_parent_folder(run: RunFolder, tmp_path: Path) -> None:
     draw_page(tmp_path / "doc" / "p.png")
     write(tmp_path / "doc" / "page" / "p.xml", page_xml(page_line("", points="40,60 560,60 560,110"), size=(600, 800)))
     report = transcribe(run, [tmp_path / "doc" / "page" / "p.xml"], tmp_path / "out.xml", reader=Hashes())

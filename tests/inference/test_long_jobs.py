@@ -40,9 +40,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
 
 
 @pytest.mark.parametrize("after", [0, 7, 16])
-def test_a_broken_job_goes_on_and_leaves_what_an_undisturbed_one_does(
-    after: int, run: RunFolder, tmp_path: Path
-) -> None:
+def test_an_interrupted_job_resumes_and_writes_the_same_files(after: int, run: RunFolder, tmp_path: Path) -> None:
     whole, formats = Hashes(), ["alto", "jsonl", "pdf"]
     calm = transcribe(run, [tmp_path / "in"], tmp_path / "calm", formats=formats, reader=whole)
     falling, rest = Falling(after), Hashes()
@@ -63,7 +61,7 @@ def test_a_broken_job_goes_on_and_leaves_what_an_undisturbed_one_does(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["calm", "in", "out", "run"]
 
 
-def test_what_was_written_but_not_yet_in_its_place_is_put_there(
+def test_finished_output_is_moved_into_place_after_an_interruption(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Hashes())
@@ -83,7 +81,7 @@ def test_what_was_written_but_not_yet_in_its_place_is_put_there(
     assert (tmp_path / "out.txt").read_bytes() == first
 
 
-def test_another_job_does_not_go_on_with_what_was_read(run: RunFolder, tmp_path: Path) -> None:
+def test_a_different_job_does_not_reuse_the_journal(run: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Falling(20))
     report = transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", unit="page", reader=Hashes())
@@ -133,13 +131,13 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing_that_was_read(
     assert report.resumed == PAGES
 
 
-def test_pages_at_work_are_told(run: RunFolder, tmp_path: Path) -> None:
+def test_progress_is_reported_per_batch(run: RunFolder, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     transcribe(run, [tmp_path / "in"], tmp_path / "o.txt", reader=Hashes(), progress=lambda *now: seen.append(now))
     assert seen == [(4, 13), (8, 13), (12, 13), (13, 13)]
 
 
-def test_what_was_all_read_is_written_without_loading_the_model(
+def test_a_fully_read_job_is_written_without_loading_the_model(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def struck(*_: object, **__: object) -> None:

@@ -25,7 +25,7 @@ def line(name: str, confidence: float | None = 0.9, text: str = "аби", **fact
         pytest.param(line("a", None, text=""), line("b", 0.8), id="nothing was read where much should be"),
     ],
 )
-def test_what_is_worth_more(better: Candidate, worse: Candidate) -> None:
+def test_order_of_the_ranking(better: Candidate, worse: Candidate) -> None:
     for given_order in ([better, worse], [worse, better]):
         assert [choice.candidate.id for choice in choose(given_order, KNOWN, 2)] == ["a", "b"]
 

@@ -59,7 +59,7 @@ def test_no_lines_estimate_no_errors() -> None:
     assert estimated_checking_curve([]) == [CheckedShare(0, 0, 1)]
 
 
-def test_it_takes_the_doubtful_third_to_halve_what_is_estimated() -> None:
+def test_reviewing_the_uncertain_third_halves_the_estimated_errors() -> None:
     estimated = EstimatedCer.of(estimated_checking_curve([(0.5, 10), (0.9, 10), (0.9, 10)]))
     assert (estimated.cer, estimated.check, estimated.rest) == pytest.approx((7 / 30, 1 / 3, 0.1))
 

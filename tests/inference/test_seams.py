@@ -68,21 +68,21 @@ def test_files_of_one_name_in_two_folders_are_each_read(run: RunFolder, tmp_path
     ]
 
 
-def test_an_image_named_beside_its_markup_is_no_page_of_its_own(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+def test_an_image_given_with_its_markup_is_one_page(run: RunFolder, scans: Path, tmp_path: Path) -> None:
     markup = scans / "p0.xml"
     markup.write_text(page_xml(page_line(""), image="p0.png", size=(600, 800)), encoding="utf-8")
     report = transcribe(run, [scans / "p0.png", markup], tmp_path / "texts.jsonl", reader=Hashes())
     assert report.images == 1
 
 
-def test_what_lies_in_the_output_is_not_read_again(run: RunFolder, scans: Path) -> None:
+def test_images_in_the_output_folder_are_not_read(run: RunFolder, scans: Path) -> None:
     for _ in range(2):
         out, formats = scans / "out", ["alto", "pdf"]
         report = transcribe(run, [scans], out, formats=formats, overwrite=True, reader=Hashes())
         assert (report.images, report.kept) == (5, 0)
 
 
-def test_an_archive_in_an_archive_and_an_empty_folder_are_told(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+def test_a_nested_archive_and_an_empty_folder_are_reported(run: RunFolder, scans: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "inner.zip", "w") as inner:
         inner.write(scans / "p0.png", "q.png")
     with zipfile.ZipFile(tmp_path / "box.zip", "w") as box:
@@ -156,7 +156,7 @@ def test_a_file_is_titled_by_its_name(ending: str, run: RunFolder, scans: Path, 
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["in", "run", out.name])
 
 
-def test_markup_of_a_pdf_page_is_refused_as_a_file_of_its_own(run: RunFolder, tmp_path: Path) -> None:
+def test_markup_of_a_pdf_page_is_not_accepted_alone(run: RunFolder, tmp_path: Path) -> None:
     path = write_pdf(tmp_path / "in.pdf", [image_object(scan())])
     with raises_code("output-one-page"):
         transcribe(run, [path], tmp_path / "out.xml", formats=["page"], reader=Hashes())
@@ -165,9 +165,7 @@ def test_markup_of_a_pdf_page_is_refused_as_a_file_of_its_own(run: RunFolder, tm
     assert (tmp_path / "out" / str(page.get("imageFilename"))).exists()
 
 
-def test_shares_can_be_put_together_and_one_does_not_take_the_place_of_another(
-    run: RunFolder, scans: Path, tmp_path: Path
-) -> None:
+def test_shards_can_be_combined_and_do_not_overwrite_each_other(run: RunFolder, scans: Path, tmp_path: Path) -> None:
     write_pdf(scans / "box.pdf", [image_object(scan()), image_object(scan(place=9))])
     names: list[str] = []
     for number in (1, 2):
@@ -180,7 +178,7 @@ def test_shares_can_be_put_together_and_one_does_not_take_the_place_of_another(
     transcribe(run, [scans], tmp_path / "out1", formats=["text"], shard=(1, 2), overwrite=True, reader=Hashes())
 
 
-def test_what_cannot_be_written_is_in_the_card_or_fatal(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+def test_write_failures_are_in_the_card_or_fatal(run: RunFolder, scans: Path, tmp_path: Path) -> None:
     report = transcribe(run, [scans], tmp_path / "out", formats=["filled", "text"], reader=Hashes())
     card = json.loads((tmp_path / "out" / "transcription.json").read_text(encoding="utf-8"))
     assert len(report.failed) == card["failed"] == 5
@@ -188,7 +186,7 @@ def test_what_cannot_be_written_is_in_the_card_or_fatal(run: RunFolder, scans: P
         transcribe(run, [scans], tmp_path / "strict", formats=["filled"], strict=True, reader=Hashes())
 
 
-def test_a_review_lies_beside_what_is_written(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+def test_a_review_is_written_next_to_the_output(run: RunFolder, scans: Path, tmp_path: Path) -> None:
     with raises_code("review-inside-output"):
         transcribe(run, [scans], tmp_path / "o", formats=["text"], review=tmp_path / "o" / "r.txt", reader=Hashes())
     review = tmp_path / "lists" / "review.txt"
@@ -196,9 +194,7 @@ def test_a_review_lies_beside_what_is_written(run: RunFolder, scans: Path, tmp_p
     assert len(review.read_text(encoding="utf-8").splitlines()) == 5
 
 
-def test_what_a_former_transcription_could_not_take_away_is_no_hindrance(
-    run: RunFolder, scans: Path, tmp_path: Path
-) -> None:
+def test_leftovers_of_an_earlier_transcription_do_not_matter(run: RunFolder, scans: Path, tmp_path: Path) -> None:
     transcribe(run, [scans], tmp_path / "out", formats=["text"], reader=Hashes())
     left = tmp_path / ".out.work" / "former" / "open.txt"
     left.parent.mkdir(parents=True)
@@ -207,7 +203,7 @@ def test_what_a_former_transcription_could_not_take_away_is_no_hindrance(
     assert not left.exists()
 
 
-def test_rows_of_another_version_are_not_gone_on_with(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+def test_a_journal_of_another_version_is_not_resumed(run: RunFolder, scans: Path, tmp_path: Path) -> None:
     place = tmp_path / ".out.txt.work"
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(work, "MIN_SECONDS_KEPT", 0.0)
@@ -227,7 +223,7 @@ def test_rows_of_another_version_are_not_gone_on_with(run: RunFolder, scans: Pat
         pytest.param(RemoteEngine("http://127.0.0.1:1/v1", "mine"), False, id="by a server, which has its own"),
     ],
 )
-def test_the_end_of_memory_is_a_sentence_and_what_was_read_is_kept(
+def test_running_out_of_memory_is_an_error_and_the_journal_is_kept(
     engine: RemoteEngine | None,
     batches: bool,
     run: RunFolder,
@@ -250,7 +246,7 @@ def test_the_end_of_memory_is_a_sentence_and_what_was_read_is_kept(
         pytest.param(60.0, False, id="hardly begun"),
     ],
 )
-def test_an_interrupted_command_says_what_is_kept(
+def test_an_interrupted_command_reports_what_it_keeps(
     min_seconds: float,
     kept: bool,
     run: RunFolder,

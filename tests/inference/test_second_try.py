@@ -34,7 +34,7 @@ def test_every_forced_loop_is_flagged_and_none_is_written_out(unit: str, guard: 
         assert {"looping", "retried", "overruled", "truncated"} & set(prediction.flags)
 
 
-def test_what_does_not_loop_is_read_once(nano: BaseModel) -> None:
+def test_a_line_without_a_loop_is_read_once(nano: BaseModel) -> None:
     assert not any(prediction.retried for prediction in read(nano.network, nano, 20) if not prediction.truncated)
 
 
@@ -77,14 +77,14 @@ def at_its_own_resolution(batches: Batches) -> bool:
     return batches[-1][0] == 73
 
 
-def test_what_a_second_try_reads_is_not_read_a_third_time(nano: BaseModel) -> None:
+def test_a_successful_retry_is_not_retried_again(nano: BaseModel) -> None:
     network, batches = bent_while(lambda batches: len(batches) == 1, nano)
     read_ = read(network, nano, 0, others=(SMALLER,))
     assert {(prediction.text, prediction.flags) for prediction in read_} == {("ну", ("retried",))}
     assert batches == [(73, 4), (73, 4)]
 
 
-def test_what_loops_twice_is_read_at_another_resolution_and_says_so(
+def test_a_line_that_loops_twice_is_read_at_another_resolution_and_flagged(
     nano: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dsocr.inference.decoding.stricter", lambda generation: generation)
@@ -94,7 +94,7 @@ def test_what_loops_twice_is_read_at_another_resolution_and_says_so(
         assert prediction.flags == ("retried", "other_resolution")
 
 
-def test_what_loops_at_every_resolution_keeps_the_beginning_of_its_first_text(
+def test_a_line_that_loops_at_every_resolution_keeps_the_start_of_its_first_text(
     nano: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dsocr.inference.decoding.stricter", lambda generation: generation)

@@ -35,11 +35,11 @@ def spans(found: ScoredText) -> list[tuple[int, int]]:
     return [(score.start, score.end) for score in found.scores]
 
 
-def test_each_byte_of_a_letter_stands_for_all_of_it() -> None:
+def test_each_byte_of_a_letter_covers_the_whole_letter() -> None:
     assert spans(scored(byte_tokenizer(), "aж€")) == [(0, 1), (1, 2), (1, 2), (2, 3), (2, 3), (2, 3)]
 
 
-def test_a_token_that_ends_within_a_letter_stands_for_that_letter_too() -> None:
+def test_a_token_that_ends_within_a_letter_covers_that_letter() -> None:
     # `aÐ` is the letter a with the first byte of a Cyrillic one.
     assert spans(scored(byte_tokenizer("aÐ"), "aжb")) == [(0, 2), (1, 2), (2, 3)]
 
@@ -53,7 +53,7 @@ def test_a_token_that_ends_within_a_letter_stands_for_that_letter_too() -> None:
         pytest.param([0xF0, 0x9F, 0x98, ord("a")], 2, id="an emoji that was not ended"),
     ],
 )
-def test_broken_letters_are_in_the_text_and_every_token_stands_within_it(ids: Sequence[int], text: int) -> None:
+def test_broken_letters_are_in_the_text_and_every_token_is_within_it(ids: Sequence[int], text: int) -> None:
     tokenizer = byte_tokenizer()
     by_byte = {ord(sign): sign for sign in "a"} | {0xD0: "Ð", 0xB6: "¶", 0xF0: "ð", 0x9F: "Ł", 0x98: "ĺ"}
     numbers = [tokenizer.convert_tokens_to_ids(by_byte[byte]) for byte in ids]
@@ -109,6 +109,6 @@ def test_a_composed_letter_has_the_tokens_of_both_its_parts() -> None:
     assert [score[:3] for score in after.scores] == [(0, 1, 0), (1, 2, -1), (1, 2, -2), (2, 3, -3), (3, 3, -9)]
 
 
-def test_what_is_cut_off_takes_its_tokens_along() -> None:
+def test_truncated_text_drops_its_tokens() -> None:
     scores = (TokenScore(0, 2, -1.0), TokenScore(2, 5, -2.0), TokenScore(5, 6, -3.0), TokenScore(6, 6, -4.0))
     assert ScoredText("abcdef", scores).cut(3) == ScoredText("abc", (TokenScore(0, 2, -1.0), TokenScore(2, 3, -2.0)))

@@ -59,7 +59,7 @@ def test_every_image_of_a_folder_is_read_in_order(run: RunFolder, scans: Path, t
     assert seen[-1] == (3, 3)
 
 
-def test_the_doubtful_lines_are_listed_and_characters_told_where_they_are_asked_for(
+def test_uncertain_lines_are_listed_and_characters_written_on_request(
     run: RunFolder, scans: Path, tmp_path: Path
 ) -> None:
     review = tmp_path / "review.txt"
@@ -108,7 +108,7 @@ def test_text_output_has_a_line_an_image(run: RunFolder, scans: Path, tmp_path: 
     assert lines[0].startswith("a.png\t")
 
 
-def test_what_is_there_is_not_overwritten_unasked(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+def test_existing_output_is_not_overwritten_by_default(run: RunFolder, scans: Path, tmp_path: Path) -> None:
     out = tmp_path / "texts.txt"
     out.write_text("mine", encoding="utf-8")
     with raises_code("output-exists"):
@@ -124,14 +124,14 @@ def test_what_is_there_is_not_overwritten_unasked(run: RunFolder, scans: Path, t
         pytest.param(["scans/box"], "texts.docx", "no kind of output", id="unknown output"),
     ],
 )
-def test_mistakes_are_told(
+def test_wrong_arguments_are_errors(
     inputs: list[str], out: str, message: str, run: RunFolder, scans: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(DataError, match=message):
         transcribe(run, [scans.parent / name for name in inputs], tmp_path / out)
 
 
-def test_a_folder_without_images_says_what_is_read(run: RunFolder, tmp_path: Path) -> None:
+def test_a_folder_without_images_is_an_error_that_lists_readable_formats(run: RunFolder, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="no image, PDF, PAGE or ALTO") as caught:
         transcribe(run, [tmp_path / "empty"], tmp_path / "texts.txt")
@@ -156,7 +156,7 @@ def test_a_batch_reads_as_its_images_do_alone(nano: BaseModel) -> None:
         assert np.array(beside.scores) == pytest.approx(np.array(single.scores), abs=1e-4)
 
 
-def test_truncation_is_told_and_the_end_token_is_counted(nano: BaseModel) -> None:
+def test_truncation_is_flagged_and_the_end_token_is_counted(nano: BaseModel) -> None:
     encoder = nano.processor(None, "free_ocr")
     sample = encoder.encode(Image.new("L", (500, 40), 90))
     (cut,) = decode(nano.network, encoder, [sample], Generation(max_new_tokens=1))

@@ -88,7 +88,7 @@ def test_a_tensor_that_does_not_match_is_an_error(damage, tmp_path: Path) -> Non
         load_adapter(load_base("nano").network, tmp_path)
 
 
-def test_an_adapter_of_another_scope_is_refused(tmp_path: Path) -> None:
+def test_an_adapter_with_other_target_modules_is_rejected(tmp_path: Path) -> None:
     save_adapter(trained("decoder"), tmp_path)
     other = tmp_path / "other"
     other.mkdir()
@@ -145,7 +145,7 @@ def test_an_adapter_that_is_cut_off_is_refused(tmp_path: Path) -> None:
         load_adapter(load_base("nano").network, tmp_path)
 
 
-def test_an_adapter_of_another_network_is_refused(tmp_path: Path) -> None:
+def test_an_adapter_for_another_network_is_rejected(tmp_path: Path) -> None:
     save_adapter(trained("decoder"), tmp_path)
     config = json.loads((tmp_path / "adapter_config.json").read_text(encoding="utf-8"))
     (tmp_path / "adapter_config.json").write_text(json.dumps({**config, "target_modules": "nothing"}), encoding="utf-8")
@@ -154,7 +154,7 @@ def test_an_adapter_of_another_network_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_what_is_trained_is_float32_whatever_the_base_is(dtype: torch.dtype) -> None:
+def test_trainable_parameters_are_float32_for_any_base_dtype(dtype: torch.dtype) -> None:
     """Trained in half precision, a gradient scaler would stop with "Attempting to unscale FP16 gradients"."""
     network = load_base("nano", dtype=dtype).network
     model = attach_adapter(network, base="nano", revision=None, target_modules="decoder+vision", r=4, alpha=8)
@@ -205,7 +205,7 @@ def test_gradients_reach_both_published_kinds_of_vision_towers(write: Callable[[
     assert len(vision) > 10
 
 
-def test_vision_and_decoder_are_told_apart() -> None:
+def test_vision_and_decoder_parameters_are_separated() -> None:
     vision, others = vision_parameters(fresh("decoder+vision"))
     assert len(others) == len(vision_parameters(fresh("decoder"))[1])
     assert vision
@@ -213,7 +213,7 @@ def test_vision_and_decoder_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize(("dropout", "variant"), [(0.1, "lora"), (0.0, "dora")])
-def test_what_routed_experts_cannot_have_is_refused(dropout: float, variant: Variant) -> None:
+def test_settings_that_routed_experts_do_not_support_are_rejected(dropout: float, variant: Variant) -> None:
     with raises_code("experts-unsupported"):
         attach_adapter(
             load_base("nano").network,

@@ -50,10 +50,10 @@ def loss_of(nano: BaseModel, encoder: Processor, image: Image.Image, text: str, 
 
 def test_the_loss_depends_on_earlier_target_tokens_and_on_the_image(nano: BaseModel, encoder: Processor) -> None:
     image = line()
-    told = loss_of(nano, encoder, image, "мама мыла", "мама мыла")
+    loss = loss_of(nano, encoder, image, "мама мыла", "мама мыла")
     # The same targets, but another letter has been seen before them.
-    assert loss_of(nano, encoder, image, "рама мыла", "мама мыла") != pytest.approx(told, abs=1e-4)
-    assert loss_of(nano, encoder, line(20), "мама мыла", "мама мыла") != pytest.approx(told, abs=1e-4)
+    assert loss_of(nano, encoder, image, "рама мыла", "мама мыла") != pytest.approx(loss, abs=1e-4)
+    assert loss_of(nano, encoder, line(20), "мама мыла", "мама мыла") != pytest.approx(loss, abs=1e-4)
 
 
 def test_training_and_transcription_see_the_same_pixels_and_prompt(encoder: Processor, small_dataset) -> None:  # type: ignore[no-untyped-def]

@@ -61,7 +61,7 @@ def test_merged_weights_read_as_base_and_adapter_do(
     assert (out / "config.json").read_bytes() == (folder / "config.json").read_bytes()
 
 
-def test_only_what_the_adapter_covers_is_changed(run: RunFolder, bases: dict[str, str], tmp_path: Path) -> None:
+def test_only_weights_with_an_adapter_are_changed(run: RunFolder, bases: dict[str, str], tmp_path: Path) -> None:
     export_merged(run, tmp_path / "merged")
     before, after = tensors_of(Path(bases["deepseek_ocr"])), tensors_of(tmp_path / "merged")
     changed = {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
@@ -88,7 +88,7 @@ def test_half_precision_is_kept_and_rounded_once(tmp_path: Path) -> None:
     assert not torch.equal(after[expert], before[expert])
 
 
-def test_a_tensor_of_another_type_keeps_it(tmp_path: Path) -> None:
+def test_a_tensor_keeps_its_dtype(tmp_path: Path) -> None:
     folder = write_first(tmp_path / "base", dtype=torch.bfloat16)
     for file in weight_files(folder):
         tensors = load_file(file)
@@ -178,7 +178,7 @@ def snapshot(folder: Path) -> dict[str, bytes | None]:
         pytest.param(lambda run, base: base / "new" / "newer", "target-overlaps-source", id="inside the base"),
     ],
 )
-def test_a_folder_that_holds_anything_else_is_not_touched(
+def test_a_folder_with_other_files_is_not_touched(
     target: Callable[[RunFolder, Path], Path], code: str, run: RunFolder, bases: dict[str, str], tmp_path: Path
 ) -> None:
     base = Path(bases["deepseek_ocr"])

@@ -44,7 +44,7 @@ def assert_all_restored(base: str, folder: Path, expected: dict[str, torch.Tenso
 
 @pytest.mark.parametrize("scope", ["decoder", "decoder+vision", "decoder+experts"])
 @pytest.mark.parametrize("kind", BASES)
-def test_every_tensor_comes_back_through_dsocr_and_peft(
+def test_every_tensor_round_trips_through_dsocr_and_peft(
     kind: str, scope: str, bases: dict[str, str], tmp_path: Path
 ) -> None:
     run = make_run(tmp_path / "run", bases[kind], scope)
@@ -55,14 +55,14 @@ def test_every_tensor_comes_back_through_dsocr_and_peft(
     assert_all_restored(bases[kind], tmp_path / "out", load_file(run.adapter / WEIGHTS))
 
 
-@pytest.mark.parametrize(("strength", "is_told"), [(1.0, True), (0.5, False)])
+@pytest.mark.parametrize(("strength", "is_exported"), [(1.0, True), (0.5, False)])
 def test_confidences_come_along_at_the_strength_they_were_fitted_at(
-    strength: float, is_told: bool, tmp_path: Path
+    strength: float, is_exported: bool, tmp_path: Path
 ) -> None:
     run = make_run(tmp_path / "run", "nano", "decoder")
     (run.adapter / CALIBRATION).write_text('{"lines": 3}', encoding="utf-8")
     export_adapter(run, tmp_path / "out", "peft", scale=strength)
-    assert (tmp_path / "out" / CALIBRATION).is_file() is is_told
+    assert (tmp_path / "out" / CALIBRATION).is_file() is is_exported
 
 
 @pytest.mark.parametrize("scope", ["decoder", QUERY_OF_LAYER_1])
@@ -97,7 +97,7 @@ def in_vllm(name: str) -> str:
         pytest.param("decoder", "dora", "vllm-dora", id="dora"),
     ],
 )
-def test_what_vllm_cannot_read_is_refused(
+def test_adapters_that_vllm_cannot_load_are_rejected(
     scope: str, variant: str, code: str, bases: dict[str, str], tmp_path: Path
 ) -> None:
     run = make_run(tmp_path / "run", bases["deepseek_ocr"], scope, variant=variant)
@@ -130,7 +130,7 @@ def test_a_rank_above_all_that_vllm_takes_is_refused() -> None:
         config_for_vllm({"r": 513, "target_modules": "x"}, [])
 
 
-def test_the_base_need_not_be_at_hand(bases: dict[str, str], tmp_path: Path) -> None:
+def test_exporting_does_not_need_the_base(bases: dict[str, str], tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", bases["deepseek_ocr"], stated_base="deepseek-ai/DeepSeek-OCR")
     export = export_adapter(run, tmp_path / "out", "vllm")
     command = export.serve_command(tmp_path / "out") or ""

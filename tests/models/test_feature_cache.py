@@ -103,7 +103,7 @@ def features(size: int = 4) -> Features:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_an_entry_comes_back_as_it_was(dtype: torch.dtype, tmp_path: Path) -> None:
+def test_an_entry_round_trips(dtype: torch.dtype, tmp_path: Path) -> None:
     kept = Features(features().tokens.to(dtype), (2, 3))
     FeatureStore(tmp_path, 10**6).put("aa11", kept)
     found = FeatureStore(tmp_path, 10**6).get("aa11")
@@ -139,7 +139,7 @@ def test_an_entry_that_was_not_finished_is_not_taken(tmp_path: Path) -> None:
     assert FeatureStore(tmp_path, 10**6).claim(["0123", "aa11"]) == set()
 
 
-def test_what_was_wanted_longest_ago_makes_room(tmp_path: Path) -> None:
+def test_the_least_recently_used_entry_is_evicted(tmp_path: Path) -> None:
     store = FeatureStore(tmp_path, 0)
     keys = ["aa01", "bb02", "cc03", "dd04"]
     for age, key in enumerate(reversed(keys)):
@@ -158,10 +158,10 @@ def test_a_key_changes_with_everything_that_features_depend_on(tmp_path: Path, m
     encoder = base.processor(None, "free_ocr")
     store = FeatureStore(tmp_path, 10**6)
 
-    def key(made_of: str = "image", about: str = "", **changed: object) -> str:
+    def key(content: str = "image", about: str = "", **changed: object) -> str:
         autocast = torch.bfloat16 if changed.pop("autocast", False) else None
         other = replace(encoder, **changed)  # type: ignore[arg-type]
-        return FeatureCache(store, base.network, other, autocast=autocast, salt=about).key(made_of)
+        return FeatureCache(store, base.network, other, autocast=autocast, salt=about).key(content)
 
     keys = [key(), key("another image"), key(about="other code that opens images"), key(autocast=True)]
     keys.append(key(resolution=find_resolution("deepseek_ocr", "tiny")))

@@ -51,7 +51,7 @@ def test_a_folder_and_the_embedded_base_need_no_hub(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("path", ["./gone", "../gone", "models/deep/gone", "gone"])
-def test_a_path_that_is_nowhere_is_told_without_the_hub(path: str, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_missing_path_is_an_error_without_asking_the_hub(path: str, tmp_path: Path, monkeypatch: Patch) -> None:
     asked = keep(monkeypatch, tmp_path)
     with raises_code("base-not-found"):
         find_base_metadata(path)

@@ -53,7 +53,7 @@ def test_the_published_file_has_6_67_gigabytes() -> None:
     assert round(checkpoint_bytes(PUBLISHED) / 1e9, 2) == 6.67
 
 
-def test_the_adapter_of_the_decoder_has_just_so_many_parameters() -> None:
+def test_number_of_parameters_of_a_decoder_adapter() -> None:
     base = network()
     base.name_or_path = "full"
     model = attach_adapter(base, base="full", revision=None, target_modules="decoder", r=16, alpha=16)

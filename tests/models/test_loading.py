@@ -107,7 +107,7 @@ def test_a_config_that_asks_for_code_is_loaded_without_it(copied_base: Path) -> 
     assert type(load_base(str(copied_base)).network).__module__.startswith("transformers.models.")
 
 
-def test_a_base_of_the_hub_that_is_not_here_says_what_to_download() -> None:
+def test_a_base_that_is_not_downloaded_gets_a_hint() -> None:
     with pytest.raises(ModelError, match="the base 'somewhere/else' is neither") as error:
         load_base("somewhere/else", "v1")
     assert "hf download somewhere/else --revision v1 --local-dir models/else" in str(error.value.hint)

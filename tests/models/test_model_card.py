@@ -46,7 +46,7 @@ def card(export: Export) -> tuple[dict[str, Any], str]:
     return yaml.safe_load(head), body
 
 
-def test_the_head_tells_the_base_and_no_licence_that_nobody_knows(run: RunFolder) -> None:
+def test_the_metadata_names_the_base_and_omits_an_unknown_licence(run: RunFolder) -> None:
     merged, _ = card(Export.of_run("merged", run, None).on(FIRST, COMMIT))
     assert merged["base_model"] == "some/base"
     assert (merged["base_model_relation"], merged["library_name"]) == ("finetune", "transformers")

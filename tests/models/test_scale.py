@@ -57,7 +57,7 @@ def logits(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         pytest.param("lora", "decoder+experts", id="routed experts, which PEFT adapts as parameters"),
     ],
 )
-def test_between_base_and_adapter_it_is_what_peft_reads_from_a_config_with_so_much_of_alpha(
+def test_a_fractional_scale_equals_scaling_lora_alpha_in_peft(
     variant: Variant, scope: str, batch: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:
     model = adapted(variant, scope)

@@ -49,7 +49,7 @@ def test_tiles_stay_as_many_as_they_were() -> None:
 
 
 @pytest.mark.parametrize("size", [(3200, 200), (2500, 140), (1500, 190)], ids=str)
-def test_what_the_model_sees_stays_nearly_the_same(size: tuple[int, int]) -> None:
+def test_shrinking_barely_changes_the_model_input(size: tuple[int, int]) -> None:
     resolution, image = find_resolution("nano", None), strokes(*size)
     assert shrink(image, resolution) is not image
     before, after = (show(item, resolution).whole.astype(float) for item in (image, shrink(image, resolution)))

@@ -52,7 +52,7 @@ def test_cuts_fall_into_gaps_between_words() -> None:
         assert (edge * scale) % 90 < 14, "the cut goes through a word"
 
 
-def test_what_the_line_does_not_fill_is_grey() -> None:
+def test_padding_is_grey() -> None:
     folded = np.asarray(wrap(Image.fromarray(line_with_gaps(200, 60, 90)), 128, 32))
     assert (folded[32:] == PAD_COLOUR).all()
     assert (folded[:32, 110:] == PAD_COLOUR).all()

@@ -13,7 +13,7 @@ from xml.parsers import expat
 from dsocr.errors import DataError
 
 FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What no XML document may contain, unpaired surrogates included."""
+"""Characters that XML forbids, unpaired surrogates included."""
 
 _TAG = re.compile(rb"""<([^\s/>"'=]+)(?:[^>"']|"[^"]*"|'[^']*')*>""")
 _ATTRIBUTE = re.compile(rb"""\s+([^\s=/>"']+)\s*=\s*("[^"]*"|'[^']*')""")

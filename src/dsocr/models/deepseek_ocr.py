@@ -3,7 +3,7 @@
 The published checkpoints of DeepSeek-OCR and DeepSeek-OCR-2 both have the model type `deepseek_vl_v2` and refer to
 remote code, which is never run: transformers holds DeepSeek-OCR's network as `unlimited_ocr` with full attention in
 every layer, and DeepSeek-OCR-2's as `deepseek_ocr2`. Their `config.json` omits some sizes and states others wrongly, so
-sizes come from the shapes of the tensors, and `config.json` is read only for what no shape shows.
+sizes come from the shapes of the tensors, and `config.json` is read only for values that shapes do not determine.
 """
 
 import re
