@@ -139,6 +139,7 @@ class Line:
     `index` counts the lines of a file in the file's order, from 0, and `id` is the file's own name for the line.
     `where` is the line's place in the source, for messages. `prediction` holds what the model said about the text it
     read, as in JSON lines (`confidence`, `words`, `characters`, `flags`, ...); None for a text that no model has read.
+    `struck` are spans (start, end) of struck-out text that the source records beside the text, not with marks in it.
     """
 
     text: str
@@ -148,6 +149,7 @@ class Line:
     index: int | None = None
     id: str = ""
     prediction: Mapping[str, Any] | None = field(default=None, hash=False)
+    struck: tuple[tuple[int, int], ...] = ()
 
     @property
     def confidence(self) -> float | None:

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from operator import eq
@@ -143,12 +143,17 @@ def unclear_pattern(marks: tuple[str, ...]) -> re.Pattern[str]:
 
 def remove_matches(pattern: re.Pattern[str], text: str) -> str:
     """Remove what a pattern matches, and the space before it if a space or punctuation follows."""
+    return remove_spans((match.span() for match in pattern.finditer(text)), text)
+
+
+def remove_spans(spans: Iterable[tuple[int, int]], text: str) -> str:
+    """Remove spans (start, end) as `remove_matches` does."""
     parts, end = [], 0
-    for match in pattern.finditer(text):
-        part, following = text[end : match.start()], text[match.end() : match.end() + 1]
+    for start, stop in sorted(spans):
+        part, following = text[end:start], text[stop : stop + 1]
         needs_no_space = not following or following.isspace() or following in _CLOSING
         parts.append(part.rstrip(" \t\u00a0") if needs_no_space else part)
-        end = match.end()
+        end = max(end, stop)
     return "".join([*parts, text[end:]])
 
 
@@ -184,8 +189,8 @@ class TextPolicy:
     stay. `invisible` "strip" removes control and zero-width characters, soft hyphens and byte order marks, but not the
     joiners of scripts that are spelled with them. `mojibake` "repair" decodes UTF-8 that was read in another encoding,
     if that is exact. `hyphen_signs` "hyphen" writes `¬` and `⸗` as `-`; `line_end_hyphens` "join" joins words broken
-    at the end of a line. `struck` and `unclear` apply to text between the pairs of `struck_marks`, and to
-    `unclear_marks`: "strip" removes it, "drop-line" drops the whole transcription.
+    at the end of a line. `struck` applies to text between the pairs of `struck_marks` and to what the source records as
+    struck out, `unclear` to `unclear_marks`: "strip" removes it, "drop-line" drops the whole transcription.
     """
 
     unicode: Literal["NFC", "keep"] = "NFC"
@@ -207,12 +212,17 @@ class TextPolicy:
         """The text as it is stored, learned and written out; applying the policy again changes nothing."""
         return self.revise(text).text
 
-    def revise(self, text: str) -> Revision:
+    def revise(self, text: str, struck: Sequence[tuple[int, int]] = ()) -> Revision:
         """Apply the policy and record the changes, and whether it drops the text.
 
-        Newlines at the end of a text do not count as a change.
+        `struck` are spans (start, end) that are struck out without marks. Newlines at the end of a text do not count
+        as a change.
         """
         changes: list[TextChange] = []
+        is_dropped = self.struck == "drop-line" and bool(struck)
+        if self.struck == "strip" and struck:
+            before, text = text, remove_spans(struck, text)
+            changes.append(TextChange("struck", before, text))
         previous = None
         while previous != text:
             previous = text
@@ -220,7 +230,7 @@ class TextPolicy:
                 before, text = text, normalize(text)
                 if text not in (before, before.rstrip("\r\n")):
                     changes.append(TextChange(rule, before, text))
-        return Revision(text, tuple(changes), self._dropped(text))
+        return Revision(text, tuple(changes), self._dropped(text) or ("struck" if is_dropped else None))
 
     def _rules(self) -> Iterator[tuple[str, Callable[[str], str]]]:
         """The rules that are switched on; later ones rely on earlier ones."""

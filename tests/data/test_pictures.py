@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from dsocr.data.convert import convert
+from dsocr.data.prepare import prepare
 from dsocr.errors import DataError
 from dsocr.formats.image_finder import ImageFinder
-from tests.data.making import write
+from tests.data.making import write, write_pages
 
 
 @pytest.mark.parametrize(
@@ -25,6 +27,18 @@ from tests.data.making import write
         pytest.param(["и\u0306.jpg"], "й.jpg", "и\u0306.jpg", id="decomposed and composed"),
         pytest.param(["jpg/p.1.jpg"], "p.1", "jpg/p.1.jpg", id="a dot in the name"),
         pytest.param(["my page.png"], "my%20page.png", "my page.png", id="percent-encoded"),
+        pytest.param(["my page.png"], "my%20page.tif", "my page.png", id="percent-encoded with another suffix"),
+        pytest.param(["p.pdf_page_1.png"], "p.pdf_page_1.png", "p.pdf_page_1.png", id="page of a PDF"),
+        pytest.param(
+            ["img/p.pdf_page_1.jpg"], "p.pdf_page_1.png", "img/p.pdf_page_1.jpg", id="such with another suffix"
+        ),
+        pytest.param(["p.pdf_page_1.png"], "p.pdf_page_1", "p.pdf_page_1.png", id="such without a suffix"),
+        pytest.param(
+            ["p.pdf_page_1.png", "p.pdf_page_11.png"],
+            "C:\\a\\p.pdf_page_1.tif",
+            "p.pdf_page_1.png",
+            id="such from Windows",
+        ),
         pytest.param(["p%201.png", "p 1.png"], "p%201.png", "p%201.png", id="a percent sign in the name"),
         pytest.param(["p.png"], "C:\\scans\\box 1\\p.png", "p.png", id="path on another Windows machine"),
         pytest.param(["p.png"], "/home/anna/scans/p.png", "p.png", id="path on another machine"),
@@ -52,3 +66,27 @@ def test_doubt_is_an_error(tmp_path: Path, files: list[str], name: str, message:
         write(tmp_path / file, "")
     with pytest.raises(DataError, match=message):
         ImageFinder(tmp_path).find(name, near=tmp_path / "page")
+
+
+def test_only_one_image_of_many_is_found(tmp_path: Path) -> None:
+    pages = write_pages(tmp_path / "source", [f"p{number}" for number in range(20)])
+    for number in range(1, 20):
+        (pages / f"p{number}.png").unlink()
+    with pytest.raises(DataError, match="19 of 20") as error:
+        prepare(pages, tmp_path / "data")
+    assert error.value.code == "too-few-groups"
+    assert "19 of 20 images not found" in prepare(pages, tmp_path / "data", split="1/0/0").card.notes
+    assert "19 of 20 images not found" in convert(pages, tmp_path / "out", to="tsv").conversion.notes
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ""])
+def test_pages_of_a_pdf_are_prepared_and_converted(tmp_path: Path, suffix: str) -> None:
+    """eScriptorium names the pages of `page_1.pdf` so."""
+    names = [f"page_1.pdf_page_{number}" for number in (1, 2, 11)]
+    pages = write_pages(tmp_path / "source", names)
+    for name in names:
+        xml = pages / f"{name}.xml"
+        write(xml, xml.read_text("utf-8").replace(f"{name}.png", f"{name}{suffix}"))
+    assert prepare(pages, tmp_path / "data").card.skipped == {}
+    out = convert(pages, tmp_path / "out", to="page").output
+    assert len(list((out / "page").iterdir())) == len(list(out.glob("*.png"))) == 3

@@ -1,15 +1,18 @@
 """What the text policy changes is counted and shown, and what it drops is listed."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dsocr.data.dataset import read_card
 from dsocr.data.prepare import normalise_texts, prepare
 from dsocr.data.source_report import SourceReport
+from dsocr.data.units import UnitGrouper
 from dsocr.document import Line, Page, SkipReason
+from dsocr.formats.page import read_page
 from dsocr.text import TextPolicy
-from tests.data.making import pair
+from tests.data.making import page_line, page_xml, pair, picture, write
 from tests.raising import raises_code
 
 COPISTE = TextPolicy(struck="strip", unclear="drop-line", unclear_marks=("><",))
@@ -106,3 +109,59 @@ def test_a_card_with_invalid_marks_is_one_of_our_errors(tmp_path: Path) -> None:
     spoilt = read_card(tmp_path / "out").model_copy(update={"text_policy": {"struck_marks": [[" ", "]"]]}})
     with raises_code("bad-card"):
         spoilt.policy()
+
+
+def struck_page(folder: Path, custom: str, text: str = "они шли долго домой") -> Path:
+    picture(folder / "p.png")
+    lines = page_line(text, custom=custom) + page_line("и пришли")
+    write(folder / "p.xml", page_xml(f'<TextRegion id="r">{lines}</TextRegion>'))
+    return folder
+
+
+STRUCK = "readingOrder {index:0;} textStyle {offset:8; length:5;strikethrough:true;}"
+
+
+@pytest.mark.parametrize(
+    ("policy", "custom", "expected"),
+    [
+        pytest.param("keep", STRUCK, "они шли долго домой", id="keep"),
+        pytest.param("strip", STRUCK, "они шли домой", id="strip"),
+        pytest.param("drop-line", STRUCK, None, id="drop the line"),
+        pytest.param("strip", STRUCK.replace("true", "false"), "они шли долго домой", id="not struck"),
+        pytest.param("strip", "textStyle {offset:8; length:5; bold:true;}", "они шли долго домой", id="another style"),
+        pytest.param("strip", f"{STRUCK} textStyle {{offset:0; length:7; strikethrough:true;}}", "домой", id="two"),
+        pytest.param("strip", "textStyle {offset:8; length:99; strikethrough:true;}", "они шли", id="beyond the end"),
+        pytest.param(
+            "drop-line", "textStyle {offset:40; length:2; strikethrough:true;}", "они шли долго домой", id="off"
+        ),
+    ],
+)
+def test_text_style_of_transkribus_is_struck_out(
+    policy: Any, custom: str, expected: str | None, tmp_path: Path
+) -> None:
+    (page,) = read_page(struck_page(tmp_path, custom))
+    assert isinstance(page, Page)
+    report = SourceReport()
+    lines = [line.text for line in normalise_texts(page, report, TextPolicy(struck=policy)).lines]
+    assert lines == ([] if expected is None else [expected]) + ["и пришли"]
+    assert [item.reason for item in report.skipped] == ([SkipReason.STRUCK] if expected is None else [])
+    assert ("struck" in report.text_changes) == (policy == "strip" and expected != "они шли долго домой")
+
+
+def test_struck_out_places_count_from_the_text_of_the_file(tmp_path: Path) -> None:
+    custom = "textStyle {offset:2; length:3; strikethrough:true;}"
+    (page,) = read_page(struck_page(tmp_path, custom, text="  они шли"))
+    assert isinstance(page, Page)
+    assert page.lines[0].struck == ((0, 3),)
+
+
+def test_struck_out_places_stay_when_lines_become_a_region(tmp_path: Path) -> None:
+    picture(tmp_path / "p.png")
+    lines = page_line("и пришли") + page_line("они шли долго домой", custom=STRUCK.partition("} ")[2])
+    write(tmp_path / "p.xml", page_xml(f'<TextRegion id="r">{lines}</TextRegion>'))
+    (page,) = read_page(tmp_path)
+    assert isinstance(page, Page)
+    report = SourceReport()
+    region = UnitGrouper("region").apply(page, report)
+    (line,) = normalise_texts(region, report, TextPolicy(struck="strip")).lines
+    assert line.text == "и пришли\nони шли домой"

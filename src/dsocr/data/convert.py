@@ -145,6 +145,8 @@ def convert(
         lines = written_counts.lines
         if not lines.total():
             raise DataError(f"no line is left{report.explain_empty()}", code="no-lines", where=source)
+        if missing := report.missing_images(written_counts.images):
+            report.note(missing)
         moved = f"{written_counts.moved} outlines began outside their image and were moved to its edge"
         card = Conversion(
             source=opened.name,

@@ -133,7 +133,15 @@ def prepare(
         candidates = [_candidate(sample) for sample in work.journal.samples()]
         if not candidates:
             raise _no_samples(source, report)
-        assignment = assign_splits(candidates, plan, report)
+        missing = report.missing_images(report.pages)
+        try:
+            assignment = assign_splits(candidates, plan, report)
+        except DataError as error:
+            # Too few groups may be due to images that are missing, which the error would not mention.
+            message = f"{error.message}; {missing}" if missing else error.message
+            raise DataError(message, code=error.code, where=error.where, hint=error.hint) from error
+        if missing:
+            report.note(missing)
         work.journal.assign(assignment.splits, assignment.folds)
         card = Card(
             dsocr_version=__version__,
@@ -214,7 +222,7 @@ def normalise_texts(page: Page, report: SourceReport, policy: TextPolicy) -> Pag
     """Apply the text policy to the lines of a page; lines without text are skipped, possibly all of them."""
     lines = []
     for line in page.lines:
-        revision = policy.revise(line.text)
+        revision = policy.revise(line.text, line.struck)
         if skipped := _text_problem(line, revision.text, revision.dropped):
             report.skip(skipped)
             continue

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from dsocr.document import Item, Note, Page, Skipped
+from dsocr.document import Item, Note, Page, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.io.encodings import writable
 
@@ -72,6 +72,11 @@ class SourceReport:
             self.note(
                 f"{len(places)} lines have no outline or one off their baseline, so the baseline is used: {examples}"
             )
+
+    def missing_images(self, found: int) -> str:
+        """How many images were not found where `found` others were, as a sentence; empty if none."""
+        missing = sum(item.reason is SkipReason.NO_IMAGE for item in self.skipped)
+        return f"{missing} of {missing + found} images not found" if missing else ""
 
     def add_unmatched(self, kind: str, pattern: str, name: str) -> None:
         """Record that the writer, page or document of an image is unknown."""

@@ -66,7 +66,12 @@ class UnitGrouper:
         outline = None if unit == "page" else enclosing_outline(lines)
         if unit == "region" and outline is None:
             return Skipped(SkipReason.NO_OUTLINE, where, "neither the region nor its lines have an outline")
-        return Line("\n".join(line.text for line in lines), where, outline, lines[0].region)
+        text, struck = "", []
+        for line in lines:
+            text += "\n" if text else ""
+            struck += [(len(text) + start, len(text) + end) for start, end in line.struck]
+            text += line.text
+        return Line(text, where, outline, lines[0].region, struck=tuple(struck))
 
 
 def _is_whole_image(page: Page) -> bool:

@@ -63,13 +63,15 @@ TRANSKRIBUS = "2013-07-15"
 
 _NAMESPACE = "http://schema.primaresearch.org/PAGE/gts/pagecontent/"
 _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
-_SECONDS = re.compile(r"\d{1,11}", re.ASCII)
+_SECONDS = _DIGITS = re.compile(r"\d{1,11}", re.ASCII)
 
 _LAST = 1 << 30
 """Reading order of elements without one."""
 _CUSTOM_OUTLINE = re.compile(r"outline\s*\{\s*type\s*:\s*(box|image)\b")
 """Written by `convert` for lines of which only the box is known, or that are the whole image."""
 _CUSTOM_ORDER = re.compile(r"readingOrder\s*\{\s*index\s*:\s*(\d+)")
+
+_CUSTOM_STYLE = re.compile(r"textStyle\s*\{([^}]*)\}")
 
 _REGIONS = ("TextRegion", "TableCell")
 """Elements that contain lines and have a text of their own; table cells are Transkribus'."""
@@ -100,6 +102,7 @@ def parse_page(root: etree._Element, where: str = "") -> XmlPage:
             region,
             indices[line],
             line.get("id") or "",
+            struck=_parse_struck(line),
         )
         for region, region_lines in _regions_in_order(page)
         for line in region_lines
@@ -164,8 +167,29 @@ def _parse_text(line: etree._Element) -> str:
 
 def _own_text(element: etree._Element) -> str:
     """Return the text of a line, word or region with the lowest index; one without an index counts as the first."""
+    return _raw_text(element).strip()
+
+
+def _raw_text(element: etree._Element) -> str:
     texts = sorted(element.iterchildren("{*}TextEquiv"), key=lambda text: integer_attribute(text, "index") or 0)
-    return texts[0].findtext("{*}Unicode", "").strip() if texts else ""
+    return texts[0].findtext("{*}Unicode", "") if texts else ""
+
+
+def _parse_struck(line: etree._Element) -> tuple[tuple[int, int], ...]:
+    """Return the struck-out spans of a line's own text, as Transkribus writes them.
+
+    In `custom`: `textStyle {offset:2; length:3; strikethrough:true;}`. Offsets count the spaces before the text.
+    """
+    text = _raw_text(line)
+    indent, size = len(text) - len(text.lstrip()), len(text.strip())
+    spans = []
+    for style in _CUSTOM_STYLE.findall(line.get("custom") or ""):
+        values = {key.strip(): value.strip() for key, _, value in (part.partition(":") for part in style.split(";"))}
+        offset, length = values.get("offset", ""), values.get("length", "")
+        if values.get("strikethrough") == "true" and _DIGITS.fullmatch(offset) and _DIGITS.fullmatch(length):
+            start, end = max(int(offset) - indent, 0), min(int(offset) - indent + int(length), size)
+            spans += [(start, end)] if start < end else []
+    return tuple(spans)
 
 
 def _parse_outline(element: etree._Element) -> Outline | None:
