@@ -69,7 +69,7 @@ if __name__ == "__main__":
 
 
 def make_dataset(folder: Path, lines: int) -> None:
-    """A dataset folder of so many lines, as `prepare` would have left it."""
+    """A dataset folder with the given number of lines, like one that `prepare` makes."""
     rng = random.Random(17)
     words = [_word(rng) for _ in range(WORDS)]
     cards = {}

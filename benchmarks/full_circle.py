@@ -47,7 +47,7 @@ EVERY = 5
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The lines that nobody corrected, before and after; how many were left out, and how the corrected were split."""
+    """Uncorrected lines before and after; the number of skipped lines, and the splits of the corrected ones."""
 
     found: Comparison
     repeated: int
@@ -89,7 +89,7 @@ def base_reader(config: RunConfig) -> LocalReader:
 
 
 def to_correct(lines: Sequence[StoredLine], count: int) -> list[StoredLine]:
-    """The first lines of every page, in turn over the pages."""
+    """The first lines of every page, round-robin over the pages."""
     by_page: dict[int, list[StoredLine]] = {}
     for line in lines:
         by_page.setdefault(line.page, []).append(line)

@@ -132,7 +132,7 @@ def load(task: Task) -> list[Row]:
 
 
 def train(task: Task, scope: str) -> list[Row]:
-    """Train an adapter on one sample again and again, and save it with what is needed to know it again."""
+    """Overfit an adapter to one sample, and save it with the values that identify it."""
     base, _ = _loaded(task.base)
     batch = _batch(base)
     torch.manual_seed(SEED)

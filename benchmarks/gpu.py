@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def _limit_memory(device: "torch.device", most: float) -> None:
-    """Let torch have so many GB of the device, as if it had no more."""
+    """Limit torch to this much device memory, in GB."""
     import torch
 
     total = torch.cuda.get_device_properties(device).total_memory

@@ -52,7 +52,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a step is made: which logits are made, how experts are computed, what is kept."""
+    """Options of a step: which logits are computed, how experts run, which activations are kept."""
 
     name: str
     learnt: bool = False

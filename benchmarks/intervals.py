@@ -49,7 +49,7 @@ class Scene:
     gains: float = 0.3
     """How much that differs by writer: the standard deviation of its logarithm."""
     hard: tuple[float, float] = (0.0, 1.0)
-    """A share of the writers who are so many times as hard as the others."""
+    """A share of the writers whose lines are harder than the others by a factor."""
     gamma: bool = False
     """Whether the writers' rates are gamma instead of lognormal."""
     tails: float = np.inf
@@ -127,7 +127,7 @@ class Drawn:
 
 
 def draw(scene: Scene, writers: int, random: np.random.Generator) -> Drawn:
-    """Lines of so many writers."""
+    """Lines of the given number of writers."""
     hard = random.normal(size=writers)
     if np.isfinite(scene.tails):
         hard = random.standard_t(scene.tails, writers) * np.sqrt(1 - 2 / scene.tails)
@@ -159,7 +159,7 @@ Draw = Callable[[Scene, int, np.random.Generator], Drawn]
 
 
 def sets(scene: Scene, writers: int, repeats: int, random: np.random.Generator, draw: Draw = draw) -> Iterator[Drawn]:
-    """Test sets of so many writers each."""
+    """Test sets with the given number of writers each."""
     for start in range(0, repeats, AT_ONCE):
         many = min(AT_ONCE, repeats - start)
         drawn = draw(scene, many * writers, random)
@@ -183,7 +183,7 @@ def draw_words(scene: Scene, writers: int, random: np.random.Generator) -> Drawn
 
 
 def percentile(parts: Floats, lengths: Floats, clusters: Clusters, times: NDArray[np.int64]) -> Interval:
-    """The plain bootstrap over writers, each of whom is drawn so many `times`."""
+    """The plain bootstrap over writers; `times` counts how often each is drawn."""
     low, high = np.quantile((times @ clusters.sums(parts)) / (times @ clusters.sums(lengths)), [0.025, 0.975])
     return Interval(float(low), float(high), 0.95, "writer", clusters.count)
 

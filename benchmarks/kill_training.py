@@ -187,7 +187,7 @@ def steps_recorded(record: Path) -> int:
 
 
 def wait_for_the_moment(process: Forked | Started, run: Path, record: Path, rng: random.Random) -> None:
-    """Until the moment to kill: soon after a save begins, or so many seconds after the first step or the start."""
+    """Wait until the kill: soon after a save begins, or a number of seconds after the first step or the start."""
     deadline, aim = time.monotonic() + PATIENCE, rng.random()
     before = steps_recorded(record)
     if aim < 0.5:

@@ -54,7 +54,7 @@ def work(folder: Path, seconds: float) -> None:
 
 
 def begin(folder: Path, seconds: float) -> BaseProcess:
-    """The same in a process of its own, forked, because importing takes longer than the work."""
+    """The same in a forked process, because importing takes longer than the work."""
     process = multiprocessing.get_context("fork").Process(target=work, args=(folder, seconds))
     process.start()
     return process

@@ -64,7 +64,7 @@ def measure(name: str, source: Path, out: Path, *options: str) -> dict[str, obje
 
 
 def draw_lines(folder: Path, count: int) -> Path:
-    """So many grey line images of 400 x 60 pixels, each with grain of its own, and a table of texts."""
+    """Grey line images of 400 x 60 pixels, each with its own noise, and a table of texts."""
     rng = np.random.default_rng(17)
     (folder / "images").mkdir(parents=True)
     rows = ["image\ttext\twriter"]

@@ -46,7 +46,7 @@ def made_up(lines: int, seed: int) -> list[Sample]:
 
 
 def misread(samples: list[Sample], share: float, seed: int) -> dict[str, Read]:
-    """Readings with so many of the characters replaced, left out or doubled."""
+    """Readings with this share of the characters replaced, deleted or doubled."""
     chance = random.Random(seed)
     readings = {}
     for sample in samples:

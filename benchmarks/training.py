@@ -247,7 +247,7 @@ def main() -> None:
 def measure(
     scope: str, recipes: Sequence[Recipe], lines: Sequence[Sample], others: Sequence[Sample], folder: Path
 ) -> None:
-    """Train by all recipes in turn, and print what came of it."""
+    """Train with each recipe, and print the results."""
     trainings = [begin(scope, recipe, lines, folder) for recipe in recipes]
     for number in range(len(lines) // STEP):
         turn = number % len(trainings)

@@ -27,7 +27,7 @@ hypothesis.settings.register_profile("project", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("project")
 
 PATIENCE = 300
-"""Seconds in which another process has done what a test waits for, on a machine however busy; a test may take 600."""
+"""Seconds to wait for another process, generous for busy machines; a test may take 600."""
 
 TEXTS = ["Привет, мир", "ёжик 25", "Bonjour", "щука и Эхо", "съезд № 7", "the end", "фраза!", "1905 г."]
 

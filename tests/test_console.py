@@ -9,7 +9,7 @@ from dsocr.console import Printer, format_duration
     ("seconds", "text"),
     [(0, "0 s"), (59.4, "59 s"), (61, "1 min 01 s"), (3 * 3600 + 300, "3 h 05 min"), (-2, "0 s")],
 )
-def test_durations_are_said_as_people_say_them(seconds: float, text: str) -> None:
+def test_durations_are_formatted_for_people(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 

@@ -1,4 +1,4 @@
-"""Rules of the house that no linter knows."""
+"""Project rules that no linter checks."""
 
 import ast
 import os
@@ -97,7 +97,7 @@ def test_nothing_runs_foreign_code_or_guesses_an_encoding(module: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
-def test_every_recipe_loads_and_tells_its_command(path: Path) -> None:
+def test_every_recipe_loads_and_shows_its_command(path: Path) -> None:
     load_config(path)
     assert f"dsocr train configs/{path.name}" in path.read_text(encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Endless repetitions are found where they begin; what people write is not taken for one."""
+"""Endless repetitions are found where they begin; ordinary text is not mistaken for one."""
 
 import pytest
 from hypothesis import given

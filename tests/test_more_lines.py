@@ -35,7 +35,7 @@ def test_there_are_enough_words_to_tell_an_error_of_3_percent(texts: list[tuple[
     assert sum(len(line.split()) for lines in texts for line in lines) >= 2000
 
 
-def test_no_three_words_in_a_row_stand_in_the_sample(texts: list[tuple[str, ...]]) -> None:
+def test_no_three_words_in_a_row_are_in_the_sample(texts: list[tuple[str, ...]]) -> None:
     """Not even where a sentence runs on from line to line; so no line of a split is a line of these."""
     known = {three for page in read_pages(TEXTS) for three in threes(page.lines)}
     assert len(known) > 1000

@@ -63,7 +63,7 @@ def test_reading_settings_of_an_adapter_that_reads_sheets_are_an_error(tmp_path:
         ReadingSettings.load(tmp_path)
 
 
-def test_marks_of_the_text_policy_come_back_as_they_were(tmp_path: Path) -> None:
+def test_marks_of_the_text_policy_round_trip(tmp_path: Path) -> None:
     policy = TextPolicy(struck="strip", struck_marks=(("{", "}"),), unclear_marks=("[...]",))
     replace(SETTINGS, text_policy=policy).save(tmp_path)
     assert ReadingSettings.load(tmp_path).text_policy == policy

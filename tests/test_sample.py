@@ -60,7 +60,7 @@ def test_no_text_is_repeated(samples: list[Sample]) -> None:
     assert [text for text, count in texts.items() if count > 1] == []
 
 
-def test_no_three_words_in_a_row_stand_in_two_splits(samples: list[Sample]) -> None:
+def test_no_three_words_in_a_row_are_in_two_splits(samples: list[Sample]) -> None:
     """Not even where a sentence runs on from line to line."""
     splits = defaultdict(set)
     for split in Split:
@@ -127,7 +127,7 @@ def test_it_is_small_enough_to_ship() -> None:
     assert sum(path.stat().st_size for path in files) <= 6 * 2**20
 
 
-def test_it_tells_nothing_of_the_machine_that_made_it() -> None:
+def test_it_holds_nothing_about_the_machine_that_made_it() -> None:
     texts = [path for path in SAMPLE.rglob("*") if path.suffix in {".json", ".jsonl", ".md"}]
     assert [
         path.name for path in texts if re.search(r"/tmp|/home|/work|[A-Z]:\\", path.read_text(encoding="utf-8"))

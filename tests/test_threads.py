@@ -1,4 +1,4 @@
-"""What the command line says to the threads of a computation."""
+"""Thread settings of the command line."""
 
 import os
 import subprocess

@@ -28,7 +28,7 @@ MORE = TEXTS / "more.txt"
 
 
 def more_pages(hands: Iterable[str] = tuple(HANDS), drawings: int = 1) -> Iterator[Page]:
-    """Every page of the further texts in each of the hands, so many times; a page's look depends on no other."""
+    """Every page of the further texts in each handwriting, repeated; pages are drawn independently."""
     texts = [lines for _, lines in read_texts(MORE)]
     for writer in hands:
         for number, lines in enumerate(texts, start=1):
@@ -47,7 +47,7 @@ def make_more(fonts: Path, out: Path, pages: Sequence[Page]) -> Card:
 
 
 def main() -> None:
-    """Reads the command line, draws the test, and says what it holds."""
+    """Parse the command line, draw the test set, and print its size."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--fonts", type=Path, required=True, help="folder with unpacked @fontsource packages")
     parser.add_argument("-o", "--out", type=Path, required=True, help="dataset folder to write")

@@ -54,7 +54,7 @@ def make_print(fonts: Path, out: Path) -> Card:
 
 
 def main() -> None:
-    """Reads the command line, makes the set, and says what it holds."""
+    """Parse the command line, make the set, and print its size."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--fonts", type=Path, required=True, help="folder with unpacked @fontsource packages")
     parser.add_argument("-o", "--out", type=Path, default=PRINT, help="dataset folder to write")

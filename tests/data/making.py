@@ -30,7 +30,7 @@ def pair(folder: Path, stem: str, text: str, *, colour: Any = "white", ending: s
 
 
 def file_of(sample: Sample) -> Path:
-    """Its image, which lies in a file of its own."""
+    """Its image, in a separate file."""
     assert isinstance(sample.image, Path)
     return sample.image
 

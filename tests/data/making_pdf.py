@@ -71,7 +71,7 @@ def _file(objects: Sequence[bytes], trailer: str = "") -> bytes:
 
 
 def encrypted_pdf() -> bytes:
-    """A PDF that nobody can open: its password is not known to any key in it."""
+    """A PDF that cannot be opened: no key in it matches a password."""
     keys = f"/O <{'28' * 32}> /U <{'42' * 32}>"
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",

@@ -70,7 +70,7 @@ def _page(points: tuple[tuple[int, int], ...]) -> str:
 
 
 def make_table(folder: Path) -> list[str]:
-    """A CSV file with a writer, a page and a split each, and a column of its own."""
+    """A CSV file with columns for writer, page and split, and a custom column."""
     rows = "image,text,writer,page,split,note\n"
     for place, text in enumerate([*PLAIN, *ODD]):
         picture(folder / "scans" / f"{place}.png", colour=(255, 255, place))
@@ -205,4 +205,4 @@ SOURCES: dict[str, Callable[[Path], list[str]]] = {
     "pdf": make_pdf,
     "dataset": make_dataset,
 }
-"""Format -> what writes such a source and tells the texts it says, in no certain order."""
+"""Format -> function that writes such a source and returns its texts in any order."""

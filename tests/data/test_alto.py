@@ -1,4 +1,4 @@
-"""ALTO: what a line says, where it stands, which image it is on."""
+"""ALTO: the text of a line, its position, and its image."""
 
 from pathlib import Path
 
@@ -74,7 +74,7 @@ def test_a_baseline_of_old_versions_is_a_height(tmp_path: Path) -> None:
     assert outline.baseline == ((1, 11), (31, 11))  # type: ignore[attr-defined]
 
 
-def test_a_line_tells_its_place_in_the_file(tmp_path: Path) -> None:
+def test_a_line_records_its_position_in_the_file(tmp_path: Path) -> None:
     item = read_one(tmp_path, alto("\n\n" + alto_line("т")))
     assert isinstance(item, Page)
     assert item.lines[0].where == "p.xml:8"

@@ -1,4 +1,4 @@
-"""Checks of images: what cannot be read, and images that are in a dataset twice."""
+"""Checks of images: unreadable files and duplicates."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A dataset folder is read as it is, and what is wrong with it is said with file and line."""
+"""Reading dataset folders; errors name the file and line."""
 
 import json
 from collections import Counter

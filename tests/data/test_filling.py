@@ -1,4 +1,4 @@
-"""Texts filled into files that are there: what is written, and that nothing else is."""
+"""Filling texts into existing files changes the texts and nothing else."""
 
 import re
 from collections.abc import Sequence

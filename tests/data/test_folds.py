@@ -69,7 +69,7 @@ def test_a_fold_is_checked_by_its_own_splits_and_its_files_have_not_changed(fold
 
 
 @pytest.mark.parametrize("fold", [0, 5])
-def test_a_fold_that_there_is_not_is_an_error(folded: Path, fold: int) -> None:
+def test_a_missing_fold_is_an_error(folded: Path, fold: int) -> None:
     with raises_code("bad-fold"):
         Dataset.open(folded, fold=fold)
 

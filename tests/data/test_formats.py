@@ -130,6 +130,6 @@ def test_an_unreadable_source_is_an_error(
         detect_format(tmp_path, name, columns)
 
 
-def test_a_missing_source_is_said(tmp_path: Path) -> None:
+def test_a_missing_source_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         detect_format(tmp_path / "gone", None, {})

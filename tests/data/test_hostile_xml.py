@@ -33,7 +33,7 @@ def external(path: Path) -> str:
         pytest.param('<!DOCTYPE alto [<!ENTITY x "т">]>', "&x;", id="a harmless entity"),
     ],
 )
-def test_declared_entities_are_refused(tmp_path: Path, head: str, text: str) -> None:
+def test_declared_entities_are_rejected(tmp_path: Path, head: str, text: str) -> None:
     picture(tmp_path / "p.png")
     write(tmp_path / "p.xml", alto(alto_line(text), head=head))
     (item,) = read_alto(tmp_path)
@@ -78,7 +78,7 @@ def test_the_size_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "larger than" in item.message
 
 
-def test_deep_nesting_is_refused(tmp_path: Path) -> None:
+def test_deep_nesting_is_rejected(tmp_path: Path) -> None:
     depth = 5000
     write(tmp_path / "p.xml", alto("<a>" * depth + "</a>" * depth))
     (item,) = read_alto(tmp_path)

@@ -1,4 +1,4 @@
-"""The leak report counts what a person counts by hand, and says it in words."""
+"""The leak report agrees with manual counts, and is readable."""
 
 import json
 import re

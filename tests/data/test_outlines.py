@@ -22,7 +22,7 @@ ROWS = range(150, 900, PITCH)
 
 
 def bar(row: int) -> tuple[int, int, int, int]:
-    """The writing above a baseline: a bar of its own length."""
+    """The writing above a baseline: a bar of the same length."""
     return (100, row - 40, 300 + row // 3, row)
 
 

@@ -73,7 +73,7 @@ def test_a_row_without_a_usable_image_is_skipped(tmp_path: Path, name: str) -> N
         pytest.param("rows.parquet", None, id="nothing said"),
     ],
 )
-def test_the_place_of_a_file_tells_the_split(tmp_path: Path, place: str, split: Split | None) -> None:
+def test_the_folder_of_a_file_determines_the_split(tmp_path: Path, place: str, split: Split | None) -> None:
     write_parquet(tmp_path / place, [{"image": cell(0), "text": "да"}])
     assert [image.split for image in read(tmp_path)] == [split]
 

@@ -128,7 +128,7 @@ def test_a_pdf_that_cannot_be_opened_is_an_error(tmp_path: Path, content: bytes 
     assert error.value.where == str(path)
 
 
-def test_a_page_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_page_is_an_error(tmp_path: Path) -> None:
     path = write_pdf(tmp_path / "a.pdf", [image_object(SCAN)])
     for number in (0, 2):
         with pytest.raises(DataError, match="the PDF has 1 pages"):

@@ -1,4 +1,4 @@
-"""From a source to a dataset folder: whole, fair, and honest about what is missing."""
+"""Preparing a dataset folder from a source: complete, with balanced splits, and reporting what it skips."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Collections of Russian handwriting as they are published, each in small: what is in them is read as it is meant."""
+"""Small copies of published collections of Russian handwriting are read correctly."""
 
 import json
 import zipfile

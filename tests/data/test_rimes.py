@@ -44,7 +44,7 @@ def test_a_page_is_read(tmp_path: Path) -> None:
         pytest.param("mine.xml", None, id="neither"),
     ],
 )
-def test_the_file_tells_the_split(tmp_path: Path, name: str, split: Split | None) -> None:
+def test_the_file_name_determines_the_split(tmp_path: Path, name: str, split: Split | None) -> None:
     (item,) = read(tmp_path, page(LINE), name=name)
     assert isinstance(item, Page)
     assert item.split == split

@@ -1,4 +1,4 @@
-"""Nobody is locked in: what is read from any format is written in every other, read again, and still the same."""
+"""Any format converts to every other and back without loss."""
 
 import io
 from collections import Counter
@@ -132,7 +132,7 @@ def test_images_are_copied_byte_by_byte(
 
 
 @pytest.mark.parametrize("target", ["tsv", "parquet"])
-def test_writers_and_pages_come_back(sources: dict[str, tuple[Path, list[str]]], target: str, tmp_path: Path) -> None:
+def test_writers_and_pages_round_trip(sources: dict[str, tuple[Path, list[str]]], target: str, tmp_path: Path) -> None:
     folder, _ = sources["table"]
     convert(folder, tmp_path / "out", to=target)
     before, after = (

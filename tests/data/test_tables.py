@@ -203,7 +203,7 @@ AWKWARD = ['he said "yes"', "two\nlines", "a\ttab", '"quoted"', "plain, with com
 
 
 @pytest.mark.parametrize("suffix", [".tsv", ".csv"])
-def test_tables_written_by_the_csv_module_come_back(tmp_path: Path, suffix: str) -> None:
+def test_tables_written_by_the_csv_module_round_trip(tmp_path: Path, suffix: str) -> None:
     picture(tmp_path / "a.png")
     with (tmp_path / f"t{suffix}").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, delimiter="\t" if suffix == ".tsv" else ",")

@@ -1,4 +1,4 @@
-"""What the text policy changes is counted and shown, and what it drops is listed."""
+"""Changes by the text policy are counted and shown, and dropped lines are listed."""
 
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ def test_dropped_lines_are_listed_even_with_strict(policy: TextPolicy, text: str
     assert not notes.text_changes, "what is not stored was not changed"
 
 
-def test_the_card_tells_every_change(tmp_path: Path) -> None:
+def test_the_card_counts_every_change(tmp_path: Path) -> None:
     for number, text in enumerate(["а >б< в", "и\u0306од", "слово", "мир ><"]):
         pair(tmp_path / "s", str(number), text)
     prepare(tmp_path / "s", tmp_path / "out", split="1/0/0", text_policy=COPISTE)

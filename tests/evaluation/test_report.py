@@ -99,7 +99,7 @@ def test_the_commands_name_another_dataset_and_a_missing_base(small_dataset: Pat
 
 
 def with_extras(run: RunFolder, *, drop: int = 1) -> RunFolder:
-    """The run with a guard set of which so many errors more are made, and confidences."""
+    """The run with confidences and a guard set on which the adapter makes this many more errors."""
     guard = GuardResult("print <b>", 20, 1.5, ErrorRate(2, 100), ErrorRate(2 + drop, 100))
     replace(Scorecard.load(run.scorecard), guard=guard.to_dict()).save(run.scorecard)
     judged = [JudgedLine.compute(ScoredText("да", ()), reference) for reference in ("нет", "да")]

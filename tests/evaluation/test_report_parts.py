@@ -25,7 +25,7 @@ from dsocr.text import comparable
 
 
 def line(number: int, errors: int, *, looping: bool = False) -> LineScore:
-    """A line of a hundred characters with so many errors."""
+    """A line of a hundred characters with the given number of errors."""
     return LineScore(
         f"{number}.png", "a" * 100, "b", ErrorRate(errors, 100), ErrorRate(1, 1), not errors, False, looping=looping
     )

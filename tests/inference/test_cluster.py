@@ -187,7 +187,7 @@ def test_actors_share_the_machines(
     assert plan_actors(resources, asked) == (actors, needs)
 
 
-def test_more_actors_than_processors_are_refused() -> None:
+def test_more_actors_than_processors_are_an_error() -> None:
     with raises_code("cluster-actors"):
         plan_actors([{"CPU": 2.0}], 3)
 

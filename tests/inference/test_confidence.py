@@ -1,4 +1,4 @@
-"""Confidences of characters, words and lines from the scores of tokens, and what is to be looked at first."""
+"""Confidences of characters, words and lines from token scores, and the order of review."""
 
 import math
 from dataclasses import replace

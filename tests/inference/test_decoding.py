@@ -23,7 +23,7 @@ def lines_of(encoder: Processor) -> list[Encoded]:
 
 
 def teacher_forced_scores(nano: BaseModel, encoder: Processor, sample: Encoded, text: str) -> list[float]:
-    """The log probability of each token of a text and of the end, when all of it is shown at once."""
+    """Log probabilities of the tokens of a text and the end token, from one teacher-forced forward pass."""
     answered = Encoded(sample.prompt_ids, encoder.answer_ids(text), sample.views)
     batch = collate([answered], encoder.pad_id, padding="right")
     labels = batch.pop("labels")[0]

@@ -54,7 +54,7 @@ def text_of_pdf(path: Path, page: int = 0) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "schema"), [("page", "page-2019-lines.xsd"), ("alto", "alto-4-2-lines.xsd")])
-def test_markup_is_valid_and_tells_confidence_and_step(name: str, schema: str, tmp_path: Path) -> None:
+def test_markup_is_valid_and_holds_confidences_and_the_processing_step(name: str, schema: str, tmp_path: Path) -> None:
     OUTPUT_FORMATS[name].write_pages([read_page(tmp_path)], tmp_path / "out.xml", STEP)
     root = etree.parse(tmp_path / "out.xml")
     etree.XMLSchema(etree.parse(SCHEMAS / schema)).assertValid(root)
@@ -64,7 +64,7 @@ def test_markup_is_valid_and_tells_confidence_and_step(name: str, schema: str, t
     assert "run mine; unit line" in seen
 
 
-def test_alto_tells_how_sure_each_word_and_character_is(tmp_path: Path) -> None:
+def test_alto_holds_the_confidence_of_each_word_and_character(tmp_path: Path) -> None:
     page = read_page(tmp_path)
     words = [{"text": "Ёжик", "start": 0, "end": 4, "confidence": 0.25}, {"text": "—", "start": 9, "confidence": 1.0}]
     characters = [0.5, *[1.0] * (len(TEXTS[0]) - 1)]
@@ -169,7 +169,7 @@ def test_hocr_is_xhtml_with_boxes(tmp_path: Path) -> None:
     assert words[0].get("title").endswith("x_wconf 88")
 
 
-def test_hocr_tells_how_sure_each_word_is(tmp_path: Path) -> None:
+def test_hocr_holds_the_confidence_of_each_word(tmp_path: Path) -> None:
     page = read_page(tmp_path)
     words = [{"text": "Ёжик", "start": 0, "end": 4, "confidence": 0.25}, {"text": "—", "start": 9, "confidence": 1.0}]
     line = replace(page.lines[0], prediction={"confidence": 0.875, "words": words})

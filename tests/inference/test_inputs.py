@@ -1,4 +1,4 @@
-"""What can be given to a transcription, and what comes back."""
+"""Inputs of a transcription, and the pages they yield."""
 
 import zipfile
 from pathlib import Path

@@ -21,7 +21,7 @@ PAGES = 13
 
 
 class Falling(Hashes):
-    """Reads like Hashes until it has read so many images, and then is struck down."""
+    """Reads like Hashes for a number of images, then is interrupted."""
 
     def __init__(self, after: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Which lines are chosen, in which order, and what is said about them."""
+"""Which lines are chosen, in which order, and with which reason."""
 
 import random
 
@@ -46,7 +46,7 @@ def test_a_rare_character_and_a_new_writer_count_for_less_once_they_are_taken() 
     assert choose(new, KNOWN, 4)[3].value < choose(new, KNOWN, 4)[0].value - 0.2
 
 
-def test_the_reason_is_said_in_words() -> None:
+def test_the_reason_is_a_readable_sentence() -> None:
     chosen = choose([line("a", 0.62, text="аъ №", writer="new"), line("b", None, text="")], KNOWN, 2)
     assert {choice.candidate.id: choice.reason for choice in chosen} == {
         "a": "62% of its text is likely right; a new writer; rare in training: ъ №",

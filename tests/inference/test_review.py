@@ -1,4 +1,4 @@
-"""What checking the most doubtful lines brings, and what confidences estimate of it."""
+"""The benefit of reviewing the least confident lines, measured and estimated."""
 
 from itertools import pairwise
 

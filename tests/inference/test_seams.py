@@ -28,7 +28,7 @@ NO_MEMORY = torch.OutOfMemoryError("CUDA out of memory")
 
 
 class Fails(Hashes):
-    """Reads like Hashes until it has read so many images, and then fails."""
+    """Reads like Hashes for a number of images, then fails."""
 
     def __init__(self, after: int, error: BaseException) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ def test_bad_archives_and_pdf_files_are_sentences_and_the_rest_is_read(
         pytest.param(codecs.BOM_UTF16_BE, "utf-16-be", id="UTF-16 the other way round"),
     ],
 )
-def test_page_files_come_back_in_their_encoding(
+def test_page_files_keep_their_encoding(
     mark: bytes, encoding: str, run: RunFolder, scans: Path, tmp_path: Path
 ) -> None:
     seen = page_xml(page_line("", points="40,60 560,60 560,110"), image="p0.png", size=(600, 800))

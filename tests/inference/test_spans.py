@@ -1,4 +1,4 @@
-"""Which characters a token stands for, and what becomes of its score when the text is parted or changed."""
+"""The characters a token covers, and its score when the text is split or changed."""
 
 from collections.abc import Sequence
 

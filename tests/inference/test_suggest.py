@@ -1,4 +1,4 @@
-"""The queue of lines to transcribe: what of a source waits, what is written, and that it can be read again."""
+"""The queue of lines to transcribe: its lines, its files, and reading it back."""
 
 import csv
 import json
@@ -48,7 +48,7 @@ def run(small_config: RunConfig) -> RunFolder:
 
 
 def reading(images: Iterator[tuple[str, Image.Image]]) -> Iterator[Candidate]:
-    """Reads the less surely, the farther down and back a line stands, and gives each a letter of its own."""
+    """Reads each line as a different letter, with less confidence further down and on later pages."""
     for number, (name, image) in enumerate(images):
         assert image.width > 300
         yield Candidate(name, f"text\t{number}", 0.9 - 0.1 * number)

@@ -139,7 +139,7 @@ def test_a_folder_without_images_is_an_error_that_lists_readable_formats(run: Ru
     assert not list(tmp_path.glob(".*")), "no work folder is left"
 
 
-def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
+def test_an_unfinished_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RunError):
         RunFolder.open(tmp_path / "nowhere")
 

@@ -74,7 +74,7 @@ def make_run(path: Path, *, dataset: str = "data", base: str = "nano") -> None:
     ReadingSettings(base, None, "<image>\nFree OCR.", "fold", TextPolicy(), generation).save(run.adapter)
 
 
-def test_what_is_wrong_with_a_command_is_said_before_torch_is_loaded(place: Path) -> None:
+def test_wrong_commands_fail_before_torch_is_loaded(place: Path) -> None:
     found = refused_without_torch([command for command, *_ in REFUSALS], place)
     for (command, kind, where), error in zip(REFUSALS, found, strict=True):
         assert kind in (error["code"], error["type"]), (command, error)
@@ -94,7 +94,7 @@ def test_what_reads_by_a_server_and_what_shows_a_workbench_needs_no_torch() -> N
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_what_is_not_there_is_reported_without_waiting_for_torch(tmp_path: Path) -> None:
+def test_missing_files_are_reported_without_importing_torch(tmp_path: Path) -> None:
     make_run(tmp_path / "run", dataset="nowhere")
     (tmp_path / "config.yaml").write_text("dataset: nowhere\noutput: new\n", encoding="utf-8")
     commands = [

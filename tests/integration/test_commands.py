@@ -1,4 +1,4 @@
-"""The command line as a person meets it: every command, its exit code, and what it says to do next."""
+"""The command line: every command, its exit code, and the next command it suggests."""
 
 import json
 import shlex

@@ -23,7 +23,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *w
     return calling.call(monkeypatch, capsys, "export", *words)
 
 
-def test_an_export_says_what_it_made_and_what_to_run_next(
+def test_an_export_prints_its_result_and_the_next_command(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "merged"
@@ -43,7 +43,7 @@ def test_an_export_says_what_it_made_and_what_to_run_next(
 
 
 @pytest.mark.parametrize(("words", "form"), [([], "peft"), (["--for", "peft"], "peft"), (["--for", "vllm"], "vllm")])
-def test_an_adapter_is_for_peft_unless_said(
+def test_an_adapter_is_exported_for_peft_by_default(
     words: list[str],
     form: str,
     run: RunFolder,
@@ -57,7 +57,7 @@ def test_an_adapter_is_for_peft_unless_said(
     assert ("--lora-modules letters=" in said) == (form == "vllm")
 
 
-def test_the_scorecard_stands_on_the_card(
+def test_the_model_card_shows_the_scorecard(
     small_run_scorecard: str,
     run: RunFolder,
     tmp_path: Path,

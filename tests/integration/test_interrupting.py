@@ -1,4 +1,4 @@
-"""Ctrl-C ends every command with a line on what is kept and how to go on, and with exit code 130."""
+"""Ctrl-C ends every command with exit code 130 and a line on what is kept and how to resume."""
 
 from pathlib import Path
 from typing import Any

@@ -19,7 +19,7 @@ def test_where_it_cannot_listen_it_says_so(host: str) -> None:
     assert host in str(caught.value)
 
 
-def test_a_workbench_whose_port_is_taken_makes_nothing(tmp_path: Path) -> None:
+def test_a_workbench_whose_port_is_in_use_writes_nothing(tmp_path: Path) -> None:
     source = tmp_path / "scans"
     source.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as taken:

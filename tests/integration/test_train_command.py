@@ -86,7 +86,7 @@ def test_a_training_that_goes_on_is_not_said_to_be_tried(
     assert "checking first" not in shown.out
 
 
-def test_a_refusal_says_why_and_what_to_do(
+def test_an_error_names_the_reason_and_the_remedy(
     small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [*write_config(tmp_path, small_dataset), "--set", "training.max_text_tokens=5"]

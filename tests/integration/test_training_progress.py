@@ -8,7 +8,7 @@ from dsocr.training.callbacks import TrainingProgress
 
 
 class Bars(Printer):
-    """Notes what is shown, and that a bar is gone before the next one comes."""
+    """Records what is shown, and checks that a bar is removed before the next one appears."""
 
     def __init__(self) -> None:
         super().__init__(quiet=True)
@@ -21,7 +21,7 @@ class Bars(Printer):
         self.shown.append(("ends", label))
 
 
-def test_each_stage_before_the_first_step_has_a_bar_of_its_own() -> None:
+def test_each_stage_before_the_first_step_has_its_own_bar() -> None:
     bars = Bars()
     with training_progress(bars) as (report, stage):
         stage("looking for kept images", "images", 300, 300)

@@ -1,4 +1,4 @@
-"""Zip archives: what is in them arrives whole, and what is hostile is refused with nothing written anywhere."""
+"""Zip archives are unpacked completely; hostile ones are rejected with nothing written."""
 
 import os
 import stat
@@ -40,7 +40,7 @@ def test_files_arrive_as_they_were(tmp_path: Path) -> None:
     assert {name: (tmp_path / "out" / name).read_bytes() for name in content} == content
 
 
-def test_what_a_mac_adds_and_hidden_files_stay_inside(tmp_path: Path) -> None:
+def test_files_added_by_macos_and_hidden_files_are_not_unpacked(tmp_path: Path) -> None:
     unpack(archive(tmp_path / "a.zip", {"__MACOSX/._a": "x", ".DS_Store": "x", "a.txt": "а"}), tmp_path / "out")
     assert everything_in(tmp_path / "out") == ["a.txt"]
 
@@ -191,7 +191,7 @@ def test_too_much_is_rejected(tmp_path: Path, limits: UnpackLimits, message: str
     assert everything_in(tmp_path) == ["a.zip"]
 
 
-def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dsocr.io.archives.shutil.disk_usage", lambda _: type("Usage", (), {"free": MB}))
     source = archive(tmp_path / "a.zip", dict.fromkeys("abc", bytes(MB)))
     with raises_code("disk-full") as error:
@@ -208,7 +208,7 @@ def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypa
         pytest.param(b"PK\x05\x06" + bytes(18), "archive-empty", id="nothing in it"),
     ],
 )
-def test_what_is_no_archive_is_an_error(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_file_that_is_not_an_archive_is_an_error(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "a.zip").write_bytes(content)
     with raises_code(message):
         unpack(tmp_path / "a.zip", tmp_path / "out")
@@ -225,7 +225,7 @@ def test_damage_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=6), st.booleans())
-def test_an_archive_with_any_bytes_changed_is_unpacked_or_refused(
+def test_an_archive_with_any_bytes_changed_is_unpacked_or_rejected(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], packed: bool
 ) -> None:
     folder = tmp_path_factory.mktemp("changed")
@@ -302,7 +302,7 @@ def test_an_export_becomes_the_same_dataset_as_its_folder(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "export.zip", "folder", "mine"]
 
 
-def test_what_is_unpacked_is_gone_after_an_error_too(tmp_path: Path) -> None:
+def test_unpacked_files_are_removed_after_an_error_too(tmp_path: Path) -> None:
     source = archive(tmp_path / "a.zip", {"notes/readme.md": "nothing to read"})
     with pytest.raises(DataError, match="nothing in this folder can be read") as error:
         prepare(source, tmp_path / "new" / "mine")

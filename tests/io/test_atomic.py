@@ -81,7 +81,7 @@ def test_a_manifest_cannot_name_files_elsewhere(place: Path) -> None:
         pytest.param(errno.EIO, "not-writable", id="failing disk"),
     ],
 )
-def test_a_write_that_fails_leaves_what_was_there_and_nothing_else(
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     place: Path, failing: int, number: int, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The n-th of the four times that something is forced to the disk fails: two files, the manifest, the folder."""

@@ -84,7 +84,7 @@ def test_a_conversion_reads_the_encoding_that_its_refusal_names(
 
 
 @pytest.mark.parametrize("encoding", ["cp1251", "utf-16"])
-def test_what_is_utf8_is_read_as_such_whatever_is_named(tmp_path: Path, encoding: str) -> None:
+def test_utf8_is_detected_even_if_another_encoding_is_named(tmp_path: Path, encoding: str) -> None:
     path = write(tmp_path / "a.txt", RUSSIAN[0])
     with text_encoding(encoding):
         assert read_text(path) == RUSSIAN[0]

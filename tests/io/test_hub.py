@@ -1,4 +1,4 @@
-"""Datasets of the Hub: what is fetched of a repository, and the errors when nothing can be. No network is used."""
+"""Datasets of the Hub: the files fetched from a repository, and errors. No network is used."""
 
 import fnmatch
 import os
@@ -33,7 +33,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class FakeHub:
-    """Repositories as folders: revision -> folder; what is asked for is copied as the Hub's cache would hold it."""
+    """Repositories as folders, revision -> folder; requested files are copied into the layout of the Hub's cache."""
 
     def __init__(self, cache: Path, repositories: Mapping[str | None, Path]) -> None:
         self.cache = cache
@@ -108,7 +108,7 @@ def shards(folder: Path, *names: str) -> None:
     ],
 )
 @pytest.mark.parametrize("path", [PurePosixPath, PureWindowsPath])
-def test_what_a_name_means(path: type[PurePath], source: str, expected: HubDataset | None) -> None:
+def test_meanings_of_names(path: type[PurePath], source: str, expected: HubDataset | None) -> None:
     assert HubDataset.parse(path(source)) == expected
 
 
@@ -130,7 +130,7 @@ def test_one_folder_of_a_repository_is_enough(tmp_path: Path, main: Path, hub: F
     assert hub.fetched == ["ru/train.parquet"]
 
 
-def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path, main: Path, hub: FakeHub) -> None:
+def test_a_missing_folder_is_an_error(tmp_path: Path, main: Path, hub: FakeHub) -> None:
     shards(main, "ru/train.parquet")
     with raises_code("hub-folder-missing"):
         prepare(Path("hf:anna/letters/de"), tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Whatever an image file holds, it opens upright, 8-bit and opaque, or is refused with a sentence."""
+"""Any image file opens upright, 8-bit and opaque, or is an error."""
 
 import io
 import struct
@@ -44,7 +44,7 @@ def turned(orientation: int, format_: str = "PNG") -> bytes:
 
 @pytest.mark.parametrize("format_", ["PNG", "TIFF", "WEBP"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_picture_stands_upright(orientation: int, format_: str) -> None:
+def test_an_image_is_rotated_upright(orientation: int, format_: str) -> None:
     options = turned(orientation, format_)
     image = decode_image(options, name="p").image
     assert image.size == (4, 2)
@@ -168,7 +168,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         open_image(tmp_path / "gone.png")
 
 
-def test_a_tiff_called_png_opens_as_what_it_is(tmp_path: Path) -> None:
+def test_a_tiff_named_png_opens_as_a_tiff(tmp_path: Path) -> None:
     path = tmp_path / "scan.png"
     path.write_bytes(stored(corner_marked(), "TIFF"))
     assert open_image(path).size == (4, 2)

@@ -1,4 +1,4 @@
-"""A dataset whose images lie in Parquet files is the same dataset."""
+"""A dataset stored in Parquet files equals the same dataset stored as image files."""
 
 import io
 import json
@@ -50,7 +50,7 @@ def test_samples_images_and_hashes_are_the_same(pages: Path, tmp_path: Path) -> 
     assert {finding.code for finding in check(shards_)} == {finding.code for finding in check(files)}
 
 
-def test_shards_are_what_the_datasets_library_reads(pages: Path, tmp_path: Path) -> None:
+def test_the_datasets_library_reads_the_shards(pages: Path, tmp_path: Path) -> None:
     """Images are a struct of bytes and path, and the schema says so in the library's own metadata."""
     dataset = make(pages, tmp_path / "out", store="parquet")
     for split in Split:
@@ -81,7 +81,7 @@ def test_a_line_taken_out_of_the_metadata_shifts_nothing(pages: Path, tmp_path: 
     assert after == dict(list(before.items())[1:])
 
 
-def test_what_lies_in_parquet_files_is_not_cut_again(
+def test_images_in_parquet_files_are_not_cropped_again(
     pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work, "MIN_SECONDS_KEPT", 0)
@@ -111,7 +111,7 @@ def test_damage_is_reported(pages: Path, tmp_path: Path, damage: bytes | None, m
         [open_image(sample.image) for sample in dataset.samples(Split.TEST)]
 
 
-def test_a_row_that_is_not_there_is_reported(pages: Path, tmp_path: Path) -> None:
+def test_a_missing_row_is_reported(pages: Path, tmp_path: Path) -> None:
     make(pages, tmp_path / "out", store="parquet")
     file = shard_files(tmp_path / "out", Split.TEST)[0]
     with raises_code("image-unreadable"):

@@ -1,4 +1,4 @@
-"""Adapters: what they cover, and that they survive the disk."""
+"""Adapters: the layers they cover, and saving and loading them."""
 
 import json
 import re
@@ -126,19 +126,19 @@ def test_a_scope_that_matches_nothing_is_an_error_before_training() -> None:
         fresh(r"^q_proj$")
 
 
-def test_a_folder_without_an_adapter_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_an_adapter_is_rejected(tmp_path: Path) -> None:
     with raises_code("adapter-missing"):
         load_adapter(load_base("nano").network, tmp_path)
 
 
-def test_a_pickled_adapter_is_refused(tmp_path: Path) -> None:
+def test_a_pickled_adapter_is_rejected(tmp_path: Path) -> None:
     save_adapter(trained("decoder"), tmp_path)
     (tmp_path / WEIGHTS).rename(tmp_path / "adapter_model.bin")
     with raises_code("weights-pickled"):
         load_adapter(load_base("nano").network, tmp_path)
 
 
-def test_an_adapter_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_adapter_is_rejected(tmp_path: Path) -> None:
     save_adapter(trained("decoder"), tmp_path)
     (tmp_path / WEIGHTS).write_bytes((tmp_path / WEIGHTS).read_bytes()[:-100])
     with raises_code("weights-damaged"):

@@ -1,4 +1,4 @@
-"""A sample as model inputs: what is shown, and what is learnt."""
+"""A sample as model inputs and labels."""
 
 import hypothesis
 import hypothesis.strategies as st
@@ -99,7 +99,7 @@ def test_unknown_characters_are_named_once(encoder: Processor) -> None:
     assert encoder.unknown_characters("Съешь ещё, №7 — 5 %") == ""
 
 
-def test_a_batch_of_mixed_kinds_is_refused(encoder: Processor) -> None:
+def test_a_batch_of_mixed_kinds_is_rejected(encoder: Processor) -> None:
     with raises_code("batch-mixed"):
         collate([encoder.encode(line()), encoder.encode(line(), "да")], encoder.pad_id, padding="left")
 

@@ -144,7 +144,7 @@ def test_names_that_would_change_are_an_error(tmp_path: Path) -> None:
     assert not (tmp_path / "merged").exists()
 
 
-def test_weights_that_are_quantized_are_refused(bases: dict[str, str], tmp_path: Path) -> None:
+def test_quantized_weights_are_rejected(bases: dict[str, str], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(bases["deepseek_ocr"], tmp_path / "base"))
     file = weight_files(folder)[0]
     tensors = load_file(file)
@@ -154,7 +154,7 @@ def test_weights_that_are_quantized_are_refused(bases: dict[str, str], tmp_path:
         export_merged(make_run(tmp_path / "run", bases["deepseek_ocr"], stated_base=str(folder)), tmp_path / "merged")
 
 
-def test_an_adapter_that_is_not_finite_is_refused(run: RunFolder, tmp_path: Path) -> None:
+def test_an_adapter_that_is_not_finite_is_rejected(run: RunFolder, tmp_path: Path) -> None:
     tensors = load_file(run.adapter / WEIGHTS)
     next(iter(tensors.values())).fill_(float("inf"))
     save_file(tensors, run.adapter / WEIGHTS)

@@ -125,7 +125,7 @@ def test_vllm_is_started_for_the_rank(rank: int, most: int, bases: dict[str, str
     assert f" --lora-modules run={tmp_path / 'out'} " in command
 
 
-def test_a_rank_above_all_that_vllm_takes_is_refused() -> None:
+def test_a_rank_above_the_limit_of_vllm_is_rejected() -> None:
     with raises_code("vllm-rank"):
         config_for_vllm({"r": 513, "target_modules": "x"}, [])
 

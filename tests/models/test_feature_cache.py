@@ -1,4 +1,4 @@
-"""The cache of what vision towers say: never stale, never too large, and damage costs no more than time."""
+"""The cache of vision features: never stale, never too large, and safe if damaged."""
 
 import os
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A base is known from what lies here; the Hub is asked only for one that its cache does not hold."""
+"""Finding a base locally; the Hub is asked only for a base that its cache lacks."""
 
 from pathlib import Path
 

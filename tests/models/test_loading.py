@@ -42,7 +42,7 @@ def test_a_missing_tensor_is_an_error_that_names_it(copied_base: Path) -> None:
         load_base(str(copied_base))
 
 
-def test_another_kind_of_model_is_refused(copied_base: Path) -> None:
+def test_an_unsupported_kind_of_model_is_rejected(copied_base: Path) -> None:
     config = json.loads((copied_base / "config.json").read_text(encoding="utf-8"))
     (copied_base / "config.json").write_text(json.dumps({**config, "model_type": "bert"}), encoding="utf-8")
     with raises_code("model-unknown"):
@@ -87,13 +87,13 @@ def test_an_index_cannot_lead_out_of_the_folder_or_to_a_pickle(copied_base: Path
         load_base(str(copied_base))
 
 
-def test_pickled_weights_are_refused(copied_base: Path) -> None:
+def test_pickled_weights_are_rejected(copied_base: Path) -> None:
     (copied_base / "model.safetensors").rename(copied_base / "pytorch_model.bin")
     with raises_code("weights-pickled"):
         load_base(str(copied_base))
 
 
-def test_a_folder_without_weights_is_refused(copied_base: Path) -> None:
+def test_a_folder_without_weights_is_rejected(copied_base: Path) -> None:
     (copied_base / "model.safetensors").unlink()
     with raises_code("weights-missing"):
         load_base(str(copied_base))
@@ -113,12 +113,12 @@ def test_a_base_that_is_not_downloaded_gets_a_hint() -> None:
     assert "hf download somewhere/else --revision v1 --local-dir models/else" in str(error.value.hint)
 
 
-def test_a_base_that_is_no_name_at_all_is_refused() -> None:
+def test_an_invalid_base_name_is_rejected() -> None:
     with raises_code("base-not-found"):
         load_base("not here")
 
 
-def test_a_tokenizer_without_the_image_token_is_refused(copied_base: Path) -> None:
+def test_a_tokenizer_without_the_image_token_is_rejected(copied_base: Path) -> None:
     text = (copied_base / "tokenizer.json").read_text(encoding="utf-8").replace("<image>", "<picture>")
     (copied_base / "tokenizer.json").write_text(text, encoding="utf-8")
     settings = (copied_base / "tokenizer_config.json").read_text(encoding="utf-8").replace("<image>", "<picture>")

@@ -56,7 +56,7 @@ def test_the_metadata_names_the_base_and_omits_an_unknown_licence(run: RunFolder
     assert "license" not in merged | adapter
 
 
-def test_the_card_tells_how_to_read_and_where_it_comes_from(run: RunFolder) -> None:
+def test_the_card_shows_usage_and_provenance(run: RunFolder) -> None:
     _, text = card(Export.of_run("merged", run, SCORES).on(FIRST, COMMIT))
     for part in [
         r'`"<image>\n<\|grounding\|>Прочти."`',

@@ -1,4 +1,4 @@
-"""Which other resolution an image is shown at when it is to be looked at once more."""
+"""The alternative resolution for reading an image again."""
 
 import pytest
 

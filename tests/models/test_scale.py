@@ -1,4 +1,4 @@
-"""An adapter at a part of its strength: the base at 0, itself at 1, and between them what PEFT makes of its config."""
+"""A scaled adapter: the base at 0, the full adapter at 1, and PEFT's result for a scaled config in between."""
 
 import json
 from pathlib import Path

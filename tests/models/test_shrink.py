@@ -1,4 +1,4 @@
-"""Images shrink to what a resolution can show, before work is done on them."""
+"""Images shrink to the size a resolution can show before they are processed."""
 
 from pathlib import Path
 

@@ -76,7 +76,7 @@ def test_what_is_found_is_true(report: Dataset) -> None:
     }
 
 
-def test_pages_come_back_the_same_from_other_formats(tmp_path: Path) -> None:
+def test_pages_round_trip_through_other_formats(tmp_path: Path) -> None:
     def lines(folder: Path) -> dict[str, list[tuple[str, Outline | None]]]:
         images = [image for image in detect_format(folder, None, {}).read(folder, {}) if isinstance(image, Page)]
         return {image.image.name: [(line.text.strip(), line.outline) for line in image.lines] for image in images}

@@ -1,4 +1,4 @@
-"""Several adapters on one base in memory: each reads as it does when loaded by itself."""
+"""Several adapters on one base in memory: each reads as it does when loaded alone."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -73,7 +73,7 @@ def image(tmp_path: Path) -> Image.Image:
 
 
 def alone(folder: Path, image: Image.Image) -> str:
-    """What an adapter reads when loaded by itself."""
+    """The text an adapter reads when loaded alone."""
     (prediction,) = LocalReader.of_adapter(folder).read([("line", image)])
     return prediction.text
 

@@ -130,7 +130,7 @@ def test_a_loop_is_cut_off_and_marked(answering: Callable[..., list[Any]]) -> No
 
 
 @pytest.mark.parametrize("answer", [b"<html>", b"[]", b'{"choices": []}', b'{"choices": [{"message": 3}]}'])
-def test_what_is_no_answer_is_said_to_be_none(answering: Callable[..., list[Any]], answer: bytes) -> None:
+def test_an_invalid_response_is_an_error(answering: Callable[..., list[Any]], answer: bytes) -> None:
     answering(answer)
     with raises_code("engine-answer"):
         read_one()

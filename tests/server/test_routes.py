@@ -1,4 +1,4 @@
-"""What the server answers on each path, and what it rejects."""
+"""The server's response on each path, and the requests it rejects."""
 
 import base64
 import json
@@ -211,7 +211,7 @@ def test_open_requests_are_bounded_but_health_is_always_answered(models: FakeMod
         assert 'dsocr_rejections_total{reason="overloaded"} 1' in client.get("/metrics").text
 
 
-def test_nobody_waits_longer_than_the_deadline(models: FakeModels) -> None:
+def test_no_request_waits_longer_than_the_deadline(models: FakeModels) -> None:
     models.gate.clear()
     with TestClient(app_of(models, limits=ServerLimits(deadline=0.5))) as client:
         response = client.post("/v1/transcriptions", content=png())

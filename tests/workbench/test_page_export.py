@@ -1,4 +1,4 @@
-"""From the store to files: a file of the source keeps all that nobody changed."""
+"""Exporting corrections: a source file keeps everything that was not changed."""
 
 import os
 import re

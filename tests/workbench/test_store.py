@@ -1,4 +1,4 @@
-"""Corrections are stored, can be undone, and overwrite nobody else's."""
+"""Corrections are stored, can be undone, and do not overwrite those of other users."""
 
 import json
 import sqlite3

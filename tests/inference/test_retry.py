@@ -1,4 +1,4 @@
-"""Lines that run into a loop are read again; what always loops is cut off and never unmarked."""
+"""Lines that loop are read again; lines that always loop are truncated and flagged."""
 
 from collections.abc import Callable
 from dataclasses import replace
