@@ -115,7 +115,7 @@ def test_nothing_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:
         pytest.param("unsloth", [PAGES, "no polygons and baselines", REGIONS], id="conversations"),
     ],
 )
-def test_files_that_are_not_converted_are_reported(
+def test_information_the_target_cannot_hold_is_reported(
     target: str, expected: list[str], pages: Path, tmp_path: Path
 ) -> None:
     report = convert(pages, tmp_path / "out", to=target, writer="[a-z]+")

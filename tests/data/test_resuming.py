@@ -184,7 +184,9 @@ def test_a_dataset_that_is_being_made_is_ignored(pages: Path, tmp_path: Path) ->
     other.close()
 
 
-def test_a_quick_prepare_leaves_no_journal(pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_early_interruption_leaves_no_work_folder(
+    pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(work, "MIN_SECONDS_KEPT", 60)
     interrupt(pages, tmp_path / "out", after=5)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]

@@ -86,7 +86,7 @@ def test_page_coordinates_do_not_fall_below_zero(tmp_path: Path) -> None:
         pytest.param("soon", "1970-01-01T00:00:00Z", id="nonsense"),
     ],
 )
-def test_page_xml_does_not_depend_on_the_clock(epoch: str, time: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_xml_takes_its_time_from_source_date_epoch(epoch: str, time: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
     root, _ = page_document(page_of())
     assert root.findtext("{*}Metadata/{*}LastChange") == time

@@ -133,7 +133,7 @@ def test_a_unit_with_a_gap_is_skipped_and_is_no_fault(
 
 
 @pytest.mark.parametrize("unit", ["region", "page"])
-def test_a_whole_image_is_not_re_encoded(unit: Unit) -> None:
+def test_a_line_that_is_a_whole_image_is_not_grouped(unit: Unit) -> None:
     image = image_of(Line("раз", "p.txt"))
     assert UnitGrouper(unit).apply(image, SourceReport(strict=True)) == image
 

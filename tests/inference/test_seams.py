@@ -194,7 +194,7 @@ def test_a_review_is_written_next_to_the_output(run: RunFolder, scans: Path, tmp
     assert len(review.read_text(encoding="utf-8").splitlines()) == 5
 
 
-def test_leftovers_of_an_earlier_transcription_do_not_matter(run: RunFolder, scans: Path, tmp_path: Path) -> None:
+def test_leftovers_of_an_earlier_transcription_are_removed(run: RunFolder, scans: Path, tmp_path: Path) -> None:
     transcribe(run, [scans], tmp_path / "out", formats=["text"], reader=Hashes())
     left = tmp_path / ".out.work" / "former" / "open.txt"
     left.parent.mkdir(parents=True)

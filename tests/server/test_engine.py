@@ -89,7 +89,7 @@ def test_more_images_than_the_queue_holds_are_not_worth_a_retry(engine: Engine) 
     assert (error.value.status, error.value.code, error.value.retry_after) == (413, "too_many_images", None)
 
 
-def test_images_of_disconnected_clients_are_dropped(engine: Engine, models: FakeModels) -> None:
+def test_cancelled_and_expired_images_are_dropped(engine: Engine, models: FakeModels) -> None:
     block(engine, models)
     cancelled, late, wanted = job(30), job(31, seconds=0.0), job(32)
     engine.submit([cancelled, late, wanted])
