@@ -27,12 +27,12 @@ def encoded(small_dataset: Path, nano: "BaseModel") -> EncodedSamples:
 
 
 def require_no_networks(worker: int) -> None:
-    """In a worker process: importing them would take longer than all else it imports."""
+    """Check a worker process: importing networks would dominate its start-up time."""
     assert "transformers.modeling_utils" not in sys.modules
 
 
 def test_worker_processes_that_are_spawned_give_the_same_batches(small_dataset: Path, nano: "BaseModel") -> None:
-    """As on Windows, where nothing is inherited and everything is pickled; and started without importing networks."""
+    """Spawned workers, as on Windows, get everything pickled; they start without importing networks."""
     samples = encoded(small_dataset, nano)
     collate = Collator(nano.processor(None, "free_ocr").pad_id)
     here = list(DataLoader(samples, 8, collate_fn=collate))

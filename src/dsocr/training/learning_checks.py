@@ -49,7 +49,7 @@ _READABLE_LOSS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of one check; `fix` is empty where nothing is to be done, `details` are lines to look at."""
+    """The result of one check; `fix` is empty if no action is needed, `details` names lines to inspect."""
 
     name: str
     verdict: Verdict

@@ -156,7 +156,7 @@ def require_learning(checks: Sequence[Check], run: Path) -> None:
     """Raise RunError if a check failed, with all reasons."""
     if errors := DryRun(checks).errors:
         shown = "".join(f"\n  {check.name}: {check.message}" for check in errors)
-        raise RunError(f"Training would not learn{shown}", code="preflight-failed", where=run, hint=errors[0].fix)
+        raise RunError(f"Preflight checks failed:{shown}", code="preflight-failed", where=run, hint=errors[0].fix)
 
 
 def _spread(samples: Sequence[Sample], count: int) -> list[Sample]:

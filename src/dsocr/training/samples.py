@@ -119,8 +119,8 @@ class Filler:
     sample: Encoded
 
 
-class WithFillers(Dataset[Encoded | Filler]):
-    """Samples, and behind them each again as a filler, for several ranks: see `LengthGroupedSampler`."""
+class SamplesWithFillers(Dataset[Encoded | Filler]):
+    """The samples, followed by each of them as a filler, for several ranks: see `LengthGroupedSampler`."""
 
     def __init__(self, samples: EncodedSamples) -> None:
         self._samples = samples
@@ -160,7 +160,7 @@ class LengthGroupedSampler(Sampler[list[int]]):
 
     With several ranks, each takes every `world_size`-th micro-batch. The epoch is filled up with indices from
     `len(lengths)` on, one beyond for each sample, so that all ranks have equally many full micro-batches; a dataset
-    masks these samples (see `WithFillers`).
+    masks these samples (see `SamplesWithFillers`).
     """
 
     def __init__(

@@ -25,7 +25,7 @@ from dsocr.models.loading import choose_device, choose_dtype, load_base
 from dsocr.training.callbacks import ignore_signals_in_worker
 from dsocr.training.distributed import Distributed
 from dsocr.training.preview import measure_lengths
-from dsocr.training.samples import Collator, EncodedSamples, LengthGroupedSampler, WithFillers
+from dsocr.training.samples import Collator, EncodedSamples, LengthGroupedSampler, SamplesWithFillers
 from dsocr.training.trainer import Precision, Trainer, build_optimizer, build_scheduler
 
 StageProgress = Callable[[str, str, int, int], None]
@@ -209,7 +209,7 @@ def make_trainer(
     max_steps = total_steps(config, len(samples), dist.world_size)
     optimizer = make_optimizer(setup.model, training)
     dataloader: DataLoader[Any] = DataLoader(
-        samples if dist.world_size == 1 else WithFillers(samples),
+        samples if dist.world_size == 1 else SamplesWithFillers(samples),
         batch_sampler=make_sampler(config, samples, dist),
         collate_fn=Collator(setup.processor.pad_id),
         num_workers=num_workers,
