@@ -183,6 +183,27 @@ def test_a_calibration_survives_its_file(tmp_path: Path) -> None:
     assert Calibration.load(tmp_path) == saved
 
 
+def test_lines_of_another_distribution_are_unlike_those_of_the_calibration(tmp_path: Path) -> None:
+    calibration = fit_calibration(judged())
+    calibration.save(tmp_path)
+    calibration = Calibration.load(tmp_path)
+    draw = np.random.default_rng(4)
+    similar, unlike = ([calibration.line(float(one)) for one in draw.uniform(low, 1, 40)] for low in (0.5, 0.95))
+    for confidences, expected in ((similar, False), (unlike, True), (unlike[:3], False)):
+        distance = calibration.distance(confidences)
+        assert distance is not None
+        assert calibration.is_unlike(distance, len(confidences)) == expected
+    assert calibration.distance([]) is None
+    assert Calibration(lines=60).distance(unlike) is None, "a file of an older run has no quantiles"
+
+
+def test_the_lines_of_a_page_count_one_by_one() -> None:
+    page = JudgedLine.compute(with_scores("мир\nтруд"), "мир\nтруд")
+    fitted = fit_calibration([page])
+    assert fitted.lines == 1
+    assert fitted.line_quantiles == pytest.approx([0.9] * 21)
+
+
 @pytest.mark.parametrize(
     "content",
     [

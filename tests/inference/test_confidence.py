@@ -112,7 +112,7 @@ def test_the_most_doubtful_come_first_and_flagged_ones_before_them(tmp_path: Pat
         {"id": "empty", "text": "", "confidence": None, "flags": ["empty"], "words": []},
         {"id": "unknown", "text": "да", "confidence": None, "flags": [], "words": []},
     ]
-    assert len(write_review(rows, tmp_path / "review.txt")) == 1 + 5
+    assert len(write_review(rows, tmp_path / "review.txt")[0]) == 1 + 5
     seen = (tmp_path / "review.txt").read_text(encoding="utf-8").splitlines()
     assert [line.split("\t")[2] for line in seen] == ["empty", "looping", "unknown", "doubtful", "sure"]
     assert seen[0] == "\tempty\tempty\t"

@@ -90,6 +90,24 @@ def test_checking_is_estimated_where_the_confidences_were_fitted(run: RunFolder,
     assert (seen.check, seen.rest) == (1, 0), "the three lines are alike, so none is more doubtful"
 
 
+def test_no_cer_is_estimated_for_pages_unlike_those_of_the_calibration(
+    run: RunFolder, scans: Path, tmp_path: Path
+) -> None:
+    for number in range(5):
+        shutil.copy(scans / "a.png", scans / f"{number}.png")
+    fitted = RunFolder(tmp_path / "run")
+    shutil.copytree(run.path, fitted.path)
+    reports = []
+    for name, quantiles in (("like", (0.0, 1.0)), ("unlike", (0.0, 0.01))):
+        Calibration(lines=60, line_quantiles=quantiles).save(fitted.adapter)
+        reports.append(transcribe(fitted, [scans], tmp_path / f"{name}.txt", review=tmp_path / f"{name}_review.txt"))
+    like, unlike = reports
+    assert like.estimated_cer is not None
+    assert (like.confidence_distance, like.unlike_calibration) == (0.0, False)
+    assert unlike.estimated_cer is None
+    assert (unlike.confidence_distance, unlike.unlike_calibration) == (1.0, True)
+
+
 def test_a_bad_image_is_counted_and_named_or_fatal(run: RunFolder, scans: Path, tmp_path: Path) -> None:
     (scans / "broken.png").write_bytes(b"\x89PNG")
     report = transcribe(run, [scans], tmp_path / "texts.txt")

@@ -135,6 +135,8 @@ def transcribe(
             f"estimated CER: {estimate.cer:.1%}; after checking the first {estimate.check:.0%} of that list, "
             f"{estimate.rest:.1%} on the rest (new writers are read worse than estimated)"
         )
+    if report.unlike_calibration:
+        printer.message("These pages look unlike the lines that confidences were calibrated on; no CER is estimated.")
     printer.result(f"texts: {report.out}")
 
 

@@ -12,6 +12,7 @@ from rapidfuzz.distance import Levenshtein
 from dsocr.document import Split
 from dsocr.inference.confidence import (
     PLAIN,
+    QUANTILES,
     Calibration,
     Scale,
     ScoredText,
@@ -182,10 +183,13 @@ OUTCOMES: dict[str, Callable[[Sequence[JudgedLine], Scale], Outcomes]] = {
 
 
 def fit_calibration(lines: Sequence[JudgedLine]) -> Calibration:
-    """Fit a scale for each kind of confidence by maximum a posteriori."""
+    """Fit a scale for each kind of confidence by maximum a posteriori, and keep the quantiles of line confidences."""
     precision = {kind: _LINE_PRIOR_PRECISION if kind == "line" else _PRIOR_PRECISION for kind in OUTCOMES}
     scales = {kind: fit_scale(outcomes(lines, PLAIN), precision[kind]) for kind, outcomes in OUTCOMES.items()}
-    return Calibration(**scales, lines=len(lines))
+    parts = (part for line in lines for part in line.scored.lines())
+    confidences = [confidence for part in parts if (confidence := line_confidence(part)) is not None]
+    quantiles = np.quantile(confidences, np.linspace(0, 1, QUANTILES + 1)).tolist() if confidences else []
+    return Calibration(**scales, lines=len(lines), line_quantiles=tuple(quantiles))
 
 
 def fit_scale(outcomes: Outcomes, precision: float = _PRIOR_PRECISION) -> Scale:

@@ -8,7 +8,7 @@ softmax: `sigmoid(slope * logit(p) + offset)`, which for two classes is temperat
 import json
 import math
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate, groupby, pairwise
@@ -165,6 +165,8 @@ def _clipped(score: TokenScore, begin: int, length: int) -> TokenScore:
 
 
 _WORD = re.compile(r"\S+")
+_DIGITS = 4
+"""Confidences in files are rounded to this many digits."""
 _EPSILON = 1e-7
 """Probabilities are kept this far from 0 and 1, so that their odds stay finite."""
 
@@ -186,15 +188,26 @@ PLAIN = Scale()
 
 _FIT_AGAIN = "fit it again: dsocr evaluate RUN --calibrate"
 
+QUANTILES = 20
+"""Steps between the quantiles that a calibration keeps of its lines, from 0 to 100 %."""
+_UNLIKE_DISTANCE = 0.25
+"""A Kolmogorov-Smirnov distance from the calibration's lines above which, beyond chance, lines are unlike them."""
+_CHANCE_DISTANCE = 1.36
+"""What chance alone exceeds in 1 of 20 cases is this times sqrt(1/n + 1/m)."""
+
 
 @checked(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class Calibration:
-    """A scale for each kind of confidence; `lines` is the number of lines it was fitted on, 0 if it was not."""
+    """A scale for each kind of confidence; `lines` is the number of lines it was fitted on, 0 if it was not.
+
+    `line_quantiles` are those of the lines' confidences before scaling, in equal steps; empty in files of older runs.
+    """
 
     character: Scale = PLAIN
     word: Scale = PLAIN
     line: Scale = PLAIN
     lines: int = 0
+    line_quantiles: tuple[float, ...] = ()
 
     @classmethod
     def load(cls, adapter: Path) -> Self:
@@ -218,6 +231,26 @@ class Calibration:
     def to_json(self) -> str:
         """Return the calibration as indented JSON."""
         return to_json(asdict(self))
+
+    def distance(self, confidences: Sequence[float]) -> float | None:
+        """Return the Kolmogorov-Smirnov distance of scaled line confidences from those it was fitted on.
+
+        It is taken at the stored quantiles, on confidences rounded as in files; None if there is nothing to compare.
+        """
+        if len(self.line_quantiles) < 2 or not confidences:
+            return None
+        ordered = sorted(round(one, _DIGITS) for one in confidences)
+        distance = 0.0
+        for place, quantile in enumerate(self.line_quantiles):
+            level, value = place / (len(self.line_quantiles) - 1), round(self.line(quantile), _DIGITS)
+            below, up_to = (cut(ordered, value) / len(ordered) for cut in (bisect_left, bisect_right))
+            distance = max(distance, below - level, level - up_to)
+        return distance
+
+    def is_unlike(self, distance: float, count: int) -> bool:
+        """Whether `count` lines at this distance are clearly unlike those it was fitted on; it takes four or more."""
+        chance = _CHANCE_DISTANCE * math.sqrt(1 / count + 1 / max(self.lines, 1))
+        return distance > _UNLIKE_DISTANCE + chance
 
 
 UNCALIBRATED = Calibration()
@@ -365,4 +398,4 @@ class Prediction:
 
 
 def _rounded(confidence: float | None) -> float | None:
-    return None if confidence is None else round(confidence, 4)
+    return None if confidence is None else round(confidence, _DIGITS)

@@ -81,10 +81,10 @@ _FLAG_ORDER = ("empty", "looping", "truncated", "overruled", "other_resolution",
 _OPEN, _CLOSE = "⟦", "⟧"
 
 
-def write_review(rows: Iterable[Mapping[str, Any]], path: Path) -> list[CheckedShare]:
+def write_review(rows: Iterable[Mapping[str, Any]], path: Path) -> tuple[list[CheckedShare], list[float]]:
     """Write `confidence<TAB>flags<TAB>id<TAB>text`, the least certain line first, doubtful words in ⟦⟧.
 
-    Returns the estimated result of checking in this order.
+    Returns the estimated result of checking in this order, and the confidences of the lines that have one.
     """
     # Only the written lines and their lengths are kept: the rows of many pages would not fit into memory.
     ordered = sorted(
@@ -93,7 +93,8 @@ def write_review(rows: Iterable[Mapping[str, Any]], path: Path) -> list[CheckedS
     )
     with writing_whole(path) as file:
         file.writelines(line for _, line, _ in ordered)
-    return estimated_checking_curve(estimate for _, _, estimate in ordered)
+    curve = estimated_checking_curve(estimate for _, _, estimate in ordered)
+    return curve, [confidence for _, _, (confidence, _) in ordered if confidence is not None]
 
 
 def _review_line(row: Mapping[str, Any]) -> str:

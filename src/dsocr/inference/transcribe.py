@@ -30,7 +30,7 @@ from dsocr.inference.pages import (
     work_folder,
 )
 from dsocr.inference.remote import RemoteEngine, RemoteReader
-from dsocr.inference.review import EstimatedCer, write_review
+from dsocr.inference.review import CheckedShare, EstimatedCer, write_review
 from dsocr.io.atomic import MANIFEST
 from dsocr.io.files import current_time
 from dsocr.models.base_folder import require_readable_adapter
@@ -161,7 +161,9 @@ class TranscribeReport:
 
     `images` counts pages and line images, `resumed` those of them that an earlier, interrupted run had read. Of their
     `lines`, `kept` had a text that was left unchanged. `unmatched` regions were read as another number of lines than
-    they have. `estimated_cer` is set if a review list was written and the run's confidences are calibrated.
+    they have. `estimated_cer` is set if a review list was written and the run's confidences are calibrated
+    on lines like these: `confidence_distance` is how far the lines' confidences are from those of the calibration, and
+    `unlike_calibration` says that they are too far for an estimate.
     """
 
     out: Path
@@ -176,6 +178,8 @@ class TranscribeReport:
     unmatched: int = 0
     failed: list[str] = field(default_factory=list)
     estimated_cer: EstimatedCer | None = None
+    confidence_distance: float | None = None
+    unlike_calibration: bool = False
 
     def count(self, page: TranscribedPage) -> None:
         """Add a page."""
@@ -188,6 +192,15 @@ class TranscribeReport:
             self.truncated += bool((line.prediction or {}).get("truncated"))
             self.looping += "looping" in (line.prediction or {}).get("flags", ())
             self.empty += not line.text
+
+    def estimate(self, curve: Sequence[CheckedShare], confidences: Sequence[float], calibration: Calibration) -> None:
+        """Estimate the CER, unless confidences are not calibrated or the lines unlike those of the calibration."""
+        distance = calibration.distance(confidences)
+        if distance is not None:
+            self.confidence_distance = round(distance, 3)
+            self.unlike_calibration = calibration.is_unlike(distance, len(confidences))
+        if calibration.lines and curve[0].rest and not self.unlike_calibration:
+            self.estimated_cer = EstimatedCer.of(curve)
 
     def counts(self) -> dict[str, int]:
         """Return all numbers except `resumed`, which does not change what is written."""
@@ -260,10 +273,10 @@ def transcribe(
         card = {"format": "dsocr-transcription", "date": date, **job, **report.counts()}
         if review is not None:
             review.parent.mkdir(parents=True, exist_ok=True)
-            curve = write_review(_rows(read_pages(work.journal, pages)), review)
+            curve, confidences = write_review(_rows(read_pages(work.journal, pages)), review)
             # The calibration was not fitted to the confidences of other programs.
-            if not is_remote and curve[0].rest and Calibration.load(run.adapter).lines:
-                report.estimated_cer = EstimatedCer.of(curve)
+            if not is_remote:
+                report.estimate(curve, confidences, Calibration.load(run.adapter))
         unwritten = target.write(work.draft, lambda: read_pages(work.journal, pages), step, card)
         if strict and unwritten:
             raise DataError(_summary(unwritten), code="output-incomplete")
