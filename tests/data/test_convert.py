@@ -17,7 +17,7 @@ from dsocr.document import Page, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats import TARGET_FORMATS, detect_format
 from dsocr.images import decode_image
-from tests.data.making import alto, alto_line, pair, picture, write, write_pages
+from tests.data.making import SQUARE, alto, alto_line, page_xml, pair, picture, write, write_pages
 from tests.data.making_sources import SOURCES
 from tests.raising import raises_code
 
@@ -121,6 +121,110 @@ def test_information_the_target_cannot_hold_is_reported(
     report = convert(pages, tmp_path / "out", to=target, writer="[a-z]+")
     messages = report.conversion.left_behind
     assert all(part in message for part, message in zip(expected, messages, strict=True))
+
+
+ALTO_WITH_STRUCTURE = """<alto xmlns="http://www.loc.gov/standards/alto/ns-v4#">
+<Description><MeasurementUnit>pixel</MeasurementUnit>
+<sourceImageInformation><fileName>p.png</fileName></sourceImageInformation></Description>
+<Tags><OtherTag ID="BT1" LABEL="MainZone"/><OtherTag ID="LT2" LABEL="DefaultLine"/><OtherTag ID="LT3"/></Tags>
+<Layout><Page WIDTH="100" HEIGHT="50"><PrintSpace>
+<TextBlock ID="eSc_textblock_a" TAGREFS="BT1" HPOS="1" VPOS="1" WIDTH="90" HEIGHT="40">
+<TextLine ID="eSc_line_b" TAGREFS="LT2" HPOS="10" VPOS="10" WIDTH="50" HEIGHT="20">
+<String CONTENT="два" HPOS="10" VPOS="10" WIDTH="20" HEIGHT="20"/><SP/>
+<String CONTENT="слова" HPOS="40" VPOS="10" WIDTH="20" HEIGHT="20"><Glyph CONTENT="с"/></String></TextLine>
+<TextLine ID="eSc_line_a" TAGREFS="LT3 LT2" HPOS="10" VPOS="30" WIDTH="50" HEIGHT="20">
+<String CONTENT="три" HPOS="10" VPOS="30" WIDTH="50" HEIGHT="20"/></TextLine></TextBlock>
+<TextBlock ID="empty" HPOS="1" VPOS="1" WIDTH="9" HEIGHT="4"/><Illustration ID="i"/>
+</PrintSpace></Page></Layout></alto>"""
+
+CELL = (
+    f'<TextLine id="l2"><Coords points="{SQUARE}"/><Word id="w"><Coords points="{SQUARE}"/></Word>'
+    "<TextEquiv><Unicode>в ячейке</Unicode></TextEquiv></TextLine>"
+)
+PAGE_WITH_STRUCTURE = page_xml(
+    f'<TextRegion id="r_7" type="heading"><Coords points="{SQUARE}"/>'
+    f'<TextLine id="l1" custom="structure {{type:catch-word;}} abbrev {{offset:0; length:2;}}">'
+    f'<Coords points="{SQUARE}"/><TextEquiv><Unicode>слово</Unicode></TextEquiv></TextLine></TextRegion>'
+    f'<TableRegion id="t"><Coords points="{SQUARE}"/>'
+    f'<TableCell id="c 1" custom="structure {{type:cell;}}"><Coords points="{SQUARE}"/>{CELL}</TableCell></TableRegion>'
+    f'<SeparatorRegion id="s"><Coords points="{SQUARE}"/></SeparatorRegion>'
+    f'<TextRegion id="alone"><Coords points="{SQUARE}"/><TextEquiv><Unicode>сам</Unicode></TextEquiv></TextRegion>'
+)
+FROM_ALTO = [
+    "1 region type (MainZone)",
+    "2 line types (DefaultLine 1, LT3 DefaultLine 1)",
+    "2 word boxes",
+    "1 glyph",
+    "1 text region without lines",
+    "1 other region (Illustration)",
+]
+FROM_PAGE = [
+    "2 region types (cell 1, heading 1)",
+    "1 line type (catch-word)",
+    "1 tag in texts (abbrev)",
+    "1 word box",
+    "1 table",
+    "1 other region (SeparatorRegion)",
+]
+
+
+@pytest.mark.parametrize(
+    ("document", "target", "expected"),
+    [
+        pytest.param(ALTO_WITH_STRUCTURE, "page", FROM_ALTO, id="ALTO to PAGE"),
+        pytest.param(ALTO_WITH_STRUCTURE, "alto", FROM_ALTO, id="ALTO to ALTO"),
+        pytest.param(ALTO_WITH_STRUCTURE, "tsv", ["1 region id", "2 line ids", *FROM_ALTO], id="ALTO to a table"),
+        pytest.param(PAGE_WITH_STRUCTURE, "alto", FROM_PAGE, id="PAGE to ALTO"),
+        pytest.param(PAGE_WITH_STRUCTURE, "tsv", ["3 region ids", "2 line ids", *FROM_PAGE], id="PAGE to a table"),
+    ],
+)
+def test_structure_that_is_not_written_is_counted(
+    document: str, target: str, expected: list[str], tmp_path: Path
+) -> None:
+    picture(tmp_path / "source" / "p.png")
+    write(tmp_path / "source" / "p.xml", document)
+    found = convert(tmp_path / "source", tmp_path / "out", to=target).conversion.left_behind
+    assert [one for one in found if "no regions" not in one] == expected
+
+
+def test_structure_is_counted_over_all_pages(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        picture(tmp_path / "source" / f"{name}.png")
+        write(tmp_path / "source" / f"{name}.xml", PAGE_WITH_STRUCTURE.replace("p.png", f"{name}.png"))
+    found = convert(tmp_path / "source", tmp_path / "out", to="page").conversion.left_behind
+    assert found[0] == "4 region types (cell 2, heading 2)"
+
+
+@pytest.mark.parametrize("target", ["page", "page-2013", "alto"])
+@pytest.mark.parametrize("document", [ALTO_WITH_STRUCTURE, PAGE_WITH_STRUCTURE], ids=["ALTO", "PAGE"])
+def test_ids_are_kept(document: str, target: str, tmp_path: Path) -> None:
+    picture(tmp_path / "source" / "p.png")
+    write(tmp_path / "source" / "p.xml", document)
+    out = convert(tmp_path / "source", tmp_path / "out", to=target).output
+    (page,) = detect_format(out, None, {}).read(out, {})
+    assert isinstance(page, Page)
+    ids = [(line.region and line.region.id, line.id) for line in page.lines]
+    if document == ALTO_WITH_STRUCTURE:
+        assert ids == [("eSc_textblock_a", "eSc_line_b"), ("eSc_textblock_a", "eSc_line_a")]
+    else:
+        # An id with a space is not valid, and the text of a region alone becomes a line.
+        assert ids == [("r_7", "l1"), ("r2", "l2"), ("alone", "r3l1")]
+
+
+@pytest.mark.parametrize("target", ["page", "alto"])
+def test_ids_that_occur_twice_are_replaced(target: str, tmp_path: Path) -> None:
+    picture(tmp_path / "source" / "p.png")
+    lines = "".join(alto_line(text).replace("<TextLine", f'<TextLine ID="{id_}"') for text, id_ in IDS)
+    write(tmp_path / "source" / "p.xml", alto(lines))
+    out = convert(tmp_path / "source", tmp_path / "out", to=target).output
+    (page,) = detect_format(out, None, {}).read(out, {})
+    assert isinstance(page, Page)
+    ids = [line.id for line in page.lines]
+    assert ids[0] == "r1l2"
+    assert len(set(ids)) == len(ids)
+
+
+IDS = [("раз", "r1l2"), ("два", ""), ("три", "r1l2"), ("четыре", "page"), ("пять", "order"), ("шесть", "r1")]
 
 
 def test_columns_that_have_no_place_are_reported(tmp_path: Path) -> None:

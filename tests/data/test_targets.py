@@ -107,7 +107,7 @@ def test_regions_stay_regions(document: Any, parse: Any) -> None:
     root, _ = document(page_of(*lines))
     found = [line.region for line in parse(root).lines]
     assert [region.outline for region in found] == [heading.outline, *[Outline((5, 8, 40, 15))] * 2, box.outline]
-    assert [region.id for region in found] == ["r1", "r2", "r2", "r3"]
+    assert [region.id for region in found] == ["heading", "body", "body", "box"]
 
 
 def test_regions_are_written_in_the_pixels_of_the_image(tmp_path: Path) -> None:
@@ -116,14 +116,14 @@ def test_regions_are_written_in_the_pixels_of_the_image(tmp_path: Path) -> None:
     write(tmp_path / "source" / "p.xml", page_xml(lines))
     out = convert(tmp_path / "source", tmp_path / "out", to="page").output
     described = parse_page(etree.parse(out / "page" / "p.xml").getroot())
-    assert described.lines[0].region == Region("r1", Outline.of_polygon(((4, 4), (180, 4), (180, 90))))
+    assert described.lines[0].region == Region("a", Outline.of_polygon(((4, 4), (180, 4), (180, 90))))
 
 
 def test_page_names_its_regions_in_reading_order() -> None:
     lines = [Line("т", "p:1", Outline((5, 5, 40, 9)), Region(name)) for name in "ba"]
     root, _ = page_document(page_of(*lines))
     named = [reference.get("regionRef") for reference in root.iter("{*}RegionRefIndexed")]
-    assert named == [region.get("id") for region in root.iter("{*}TextRegion")] == ["r1", "r2"]
+    assert named == [region.get("id") for region in root.iter("{*}TextRegion")] == ["b", "a"]
 
 
 def test_a_table_is_read_alike_by_csv_and_pandas(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from dsocr.errors import DataError, typed
 from dsocr.formats import detect_format, target_format
 from dsocr.formats.format import DatasetWriter, Format
 from dsocr.formats.tables import OUTLINE_ROLES, USUAL_NAMES, guess_roles
+from dsocr.formats.xml import KEPT_IDS, STRUCTURE, count_structure, parse_xml
 from dsocr.io.atomic import writing_folder
 from dsocr.io.encodings import text_encoding, writable
 from dsocr.io.files import UniqueStems, is_dataset
@@ -270,6 +271,7 @@ class Survey:
     writers: int = 0
     documents: int = 0
     other_pages: int = 0
+    structure: Counter[tuple[str, str]] = field(default_factory=Counter)
     columns: dict[str, None] = field(default_factory=dict)
     _names: Counter[str] = field(default_factory=Counter)
 
@@ -285,6 +287,8 @@ class Survey:
             survey.writers += page.writer is not None
             survey.documents += page.document is not None
             survey.other_pages += page.page is not None and page.page.rpartition("/")[2] != name
+            if page.xml:
+                survey.structure.update(count_structure(parse_xml(page.xml)))
             survey.columns.update(dict.fromkeys(column for column, value in page.columns.items() if value))
             survey._names[name.casefold()] += 1
         return survey
@@ -325,7 +329,19 @@ class Survey:
             ),
             f"this format has no place for the columns: {', '.join(lost_columns)}": lost_columns,
         }
-        return [message for message, applies in messages.items() if applies]
+        kinds = {kind for kind, _ in self.structure}
+        kept = KEPT_IDS if target.keeps_regions else frozenset()
+        return [message for message, applies in messages.items() if applies] + [
+            _count_kind(kind, self.structure) for kind in STRUCTURE if kind not in kept and kind in kinds
+        ]
+
+
+def _count_kind(kind: str, structure: Counter[tuple[str, str]]) -> str:
+    """Such as `3 region types (heading 1, paragraph 2)`."""
+    types = {type_: count for (of_kind, type_), count in sorted(structure.items()) if of_kind == kind}
+    total = sum(types.values())
+    listed = ", ".join(f"{type_} {count}" if total > 1 else type_ for type_, count in types.items() if type_)
+    return f"{total} {kind if total == 1 else STRUCTURE[kind]}" + (f" ({listed})" if listed else "")
 
 
 def _file_name(page: Page) -> str:

@@ -13,14 +13,15 @@ from dsocr.document import Box, Line, Outline, Page, Point, ProcessingStep, Skip
 from dsocr.errors import DataError
 from dsocr.formats.format import Columns, Format
 from dsocr.formats.xml import (
+    UNGROUPED_BLOCK,
     XmlPage,
     XmlWriter,
     add_element,
     find_xml,
-    group_by_region,
     integer_attribute,
     line_box,
     material_to_fill,
+    name_elements,
     only_page,
     parse_region,
     read_xml_pages,
@@ -48,9 +49,6 @@ _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 _PREFIXES: dict[str, str] = {None: NAMESPACE, "xsi": _INSTANCE}  # type: ignore[dict-item]
 _LOCATION = f"{NAMESPACE} http://www.loc.gov/standards/alto/v4/alto-4-2.xsd"
 
-_NO_REGION = "eSc_dummyblock_"
-"""The block in which eScriptorium puts lines without a region."""
-
 _TEXT_ELEMENTS = frozenset({"String", "SP", "HYP"})
 _STALE_ATTRIBUTES = ("WC", "CC", "SUBS_TYPE", "SUBS_CONTENT")
 """Attributes of a `String` that describe its former text: confidences, and the whole of a hyphenated word."""
@@ -76,7 +74,7 @@ def parse_alto(root: etree._Element, where: str = "") -> XmlPage:
         )
     page = only_page(root)
     image = root.findtext("{*}Description/{*}sourceImageInformation/{*}fileName", "").strip()
-    blocks = [block for block in page.iter("{*}TextBlock") if block.get("ID") != _NO_REGION]
+    blocks = [block for block in page.iter("{*}TextBlock") if block.get("ID") != UNGROUPED_BLOCK]
     regions = {block: parse_region(block, "ID", _parse_outline) for block in blocks}
     lines = [
         Line(
@@ -148,12 +146,12 @@ def alto_document(page: Page) -> tuple[etree._Element, int]:
         "PrintSpace",
         _box_attributes((0, 0, width, height)),
     )
-    for region_number, lines in enumerate(group_by_region(page.lines), start=1):
-        outline = region_outline(lines, page)
-        block = add_element(space, "TextBlock", {"ID": f"r{region_number}", **_box_attributes(outline.box)})
+    for id_, named_lines in name_elements(page.lines):
+        outline = region_outline([line for _, line in named_lines], page)
+        block = add_element(space, "TextBlock", {"ID": id_, **_box_attributes(outline.box)})
         _add_shape(block, outline)
-        for number_, line in enumerate(lines, start=1):
-            _add_line(block, f"r{region_number}l{number_}", line, page)
+        for line_id, line in named_lines:
+            _add_line(block, line_id, line, page)
     return root, 0
 
 

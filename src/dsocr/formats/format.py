@@ -53,8 +53,9 @@ class Format:
     Converting: `open_writer` takes a folder and the names of the source's own columns. `forbidden` matches what a text
     cannot contain. With `keeps_pages` the format has whole images with outlines, and keeps lines without a text; the
     others have line images. `keeps_writers` and `keeps_regions` say whether it has a place for them; page and document
-    names go with writers. `columns` are the format's own column names, None if it has no place for other columns, and
-    `origin_columns` those that it takes over from a source of line images. `next_step` says how to use the result.
+    names go with writers, ids of regions and lines with regions. `columns` are the format's own column names, None if
+    it has no place for other columns, and `origin_columns` those that it takes over from a source of line images.
+    `next_step` says how to use the result.
 
     Transcribing: `write_pages` writes transcribed pages to a file ending in `suffix`, and takes them one at a time.
     With `one_page_per_file` several pages need a folder. In a folder each page has a file of its own, but the pages of

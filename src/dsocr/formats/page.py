@@ -30,10 +30,10 @@ from dsocr.formats.xml import (
     XmlWriter,
     add_element,
     find_xml,
-    group_by_region,
     integer_attribute,
     line_box,
     material_to_fill,
+    name_elements,
     only_page,
     parse_region,
     parse_xml_bytes,
@@ -234,13 +234,13 @@ def page_document(page: Page, version: str = NEWEST) -> tuple[etree._Element, in
     width, height = cast("tuple[int, int]", page.size)
     attributes = {"imageFilename": page.image.name, "imageWidth": width, "imageHeight": height}
     element = add_element(root, "Page", attributes)
-    regions = group_by_region(page.lines)
+    regions = name_elements(page.lines)
     if regions:
         order = add_element(add_element(element, "ReadingOrder", {}), "OrderedGroup", {"id": "order"})
-        for index in range(len(regions)):
-            add_element(order, "RegionRefIndexed", {"index": index, "regionRef": f"r{index + 1}"})
-    for index, lines in enumerate(regions):
-        _add_region(element, index, lines, page)
+        for index, (id_, _) in enumerate(regions):
+            add_element(order, "RegionRefIndexed", {"index": index, "regionRef": id_})
+    for index, (id_, named_lines) in enumerate(regions):
+        _add_region(element, index, id_, named_lines, page)
     return root, sum(map(_has_negative_coordinates, page.lines))
 
 
@@ -251,14 +251,13 @@ def _creation_time() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _add_region(parent: etree._Element, index: int, lines: list[Line], page: Page) -> None:
-    id_ = f"r{index + 1}"
-    outline = region_outline(lines, page)
+def _add_region(parent: etree._Element, index: int, id_: str, named_lines: list[tuple[str, Line]], page: Page) -> None:
+    outline = region_outline([line for _, line in named_lines], page)
     custom = f"readingOrder {{index:{index};}}{_custom_outline(outline)}"
     region = add_element(parent, "TextRegion", {"id": id_, "custom": custom})
     add_element(region, "Coords", {"points": _format_points(outline.polygon or _corners(outline.box))})
-    for line_index, line in enumerate(lines):
-        _add_line(region, f"{id_}l{line_index + 1}", line_index, line, page)
+    for line_index, (line_id, line) in enumerate(named_lines):
+        _add_line(region, line_id, line_index, line, page)
 
 
 def _add_line(region: etree._Element, id_: str, index: int, line: Line, page: Page) -> None:

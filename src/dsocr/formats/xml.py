@@ -142,6 +142,74 @@ def parse_xml_bytes(raw: bytes, *, where: Path | None = None) -> etree._Element:
     return root
 
 
+STRUCTURE = {
+    "region id": "region ids",
+    "line id": "line ids",
+    "region type": "region types",
+    "line type": "line types",
+    "tag in texts": "tags in texts",
+    "word box": "word boxes",
+    "glyph": "glyphs",
+    "table": "tables",
+    "text region without lines": "text regions without lines",
+    "other region": "other regions",
+}
+"""What ALTO and PAGE say besides texts and outlines: singular and plural."""
+KEPT_IDS = frozenset({"region id", "line id"})
+"""The part of it that is written to ALTO and PAGE."""
+
+UNGROUPED_BLOCK = "eSc_dummyblock_"
+"""The block in which eScriptorium puts lines without a region."""
+
+_CUSTOM_TAG = re.compile(r"([\w-]+)\s*\{([^}]*)\}")
+_CUSTOM_TYPE = re.compile(r"structure\s*\{[^}]*?\btype\s*:\s*([^;}]*)")
+_OTHER_BLOCKS = frozenset({"ComposedBlock", "Illustration", "GraphicalElement"})
+
+
+def count_structure(root: etree._Element) -> Counter[tuple[str, str]]:
+    """Count what an ALTO or PAGE document says besides texts and outlines, by kind (as in `STRUCTURE`) and type."""
+    labels = {tag.get("ID"): tag.get("LABEL") or tag.get("ID") for tag in root.iterfind("{*}Tags/{*}*")}
+    counts: Counter[tuple[str, str]] = Counter()
+    for element in root.iter("{*}*"):
+        name = etree.QName(element).localname
+        if name in {"TextRegion", "TableCell", "TextBlock", "TextLine"}:
+            counts.update(_describe(element, name, labels))
+        elif name == "Word" or (name == "String" and element.get("HPOS") and _has_several_strings(element)):
+            counts["word box", ""] += 1
+        elif name == "Glyph":
+            counts["glyph", ""] += 1
+        elif name == "TableRegion":
+            counts["table", ""] += 1
+        elif name.endswith("Region") or name in _OTHER_BLOCKS:
+            counts["other region", name] += 1
+    return counts
+
+
+def _describe(element: etree._Element, name: str, labels: Mapping[str | None, str | None]) -> Iterator[tuple[str, str]]:
+    """Yield what a region or a line says about itself."""
+    kind = "line" if name == "TextLine" else "region"
+    id_ = element.get("id") or element.get("ID")
+    if id_ == UNGROUPED_BLOCK:
+        return
+    is_text = kind == "line" or element.find("{*}TextLine") is not None or element.find("{*}TextEquiv") is not None
+    if not is_text and element.find(".//{*}TextLine") is None:
+        yield "text region without lines", ""
+    elif id_ and is_text:
+        yield f"{kind} id", ""
+    custom = element.get("custom") or ""
+    structure = _CUSTOM_TYPE.search(custom)
+    tags = " ".join(labels.get(tag) or tag for tag in (element.get("TAGREFS") or "").split())
+    if type_ := element.get("type") or (structure[1].strip() if structure else tags):
+        yield f"{kind} type", type_
+    if kind == "line":
+        yield from (("tag in texts", tag) for tag, values in _CUSTOM_TAG.findall(custom) if "offset" in values)
+
+
+def _has_several_strings(string: etree._Element) -> bool:
+    line = string.getparent()
+    return line is not None and sum(1 for _ in line.iterchildren("{*}String")) > 1
+
+
 def source_line(element: etree._Element) -> int:
     """Return the line of the XML file that an element begins in."""
     return cast("int", element.sourceline or 0)
@@ -237,6 +305,41 @@ def predicted_lines(page: Page) -> dict[int, Line]:
 def serialize(root: etree._Element) -> bytes:
     """Return an XML document as the content of a file."""
     return etree.tostring(root, encoding="UTF-8", xml_declaration=True, pretty_print=True)
+
+
+_ID = re.compile(
+    "[A-Z_a-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff]"
+    "[-.0-9A-Z_a-z\u00b7\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u037d\u037f-\u1fff]*"
+)
+"""An XML name without a colon, as far as scripts of living languages go."""
+
+
+_TAKEN_IDS = frozenset({"page", "order"})
+"""Ids of other elements of the documents written here."""
+
+
+def name_elements(lines: Iterable[Line]) -> list[tuple[str, list[tuple[str, Line]]]]:
+    """Return the id of each region of a document to be written, with its lines and their ids.
+
+    The ids are unique, and those of the source where they are valid.
+    """
+    taken = set(_TAKEN_IDS)
+
+    def take(own: str, default: str) -> str:
+        id_, number = own if _ID.fullmatch(own) and own not in taken else default, 1
+        while id_ in taken:
+            number += 1
+            id_ = f"{default}-{number}"
+        taken.add(id_)
+        return id_
+
+    regions = group_by_region(lines)
+    own_ids = [group[0].region.id if group[0].region else "" for group in regions]
+    region_ids = [take(own, f"r{number}") for number, own in enumerate(own_ids, start=1)]
+    return [
+        (id_, [(take(line.id, f"r{number}l{place}"), line) for place, line in enumerate(group, start=1)])
+        for number, (id_, group) in enumerate(zip(region_ids, regions, strict=True), start=1)
+    ]
 
 
 def group_by_region(lines: Iterable[Line]) -> list[list[Line]]:

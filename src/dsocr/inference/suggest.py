@@ -12,7 +12,6 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -27,6 +26,7 @@ from dsocr.data.sources import UntranscribedSource, open_source
 from dsocr.document import Sample, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats.page import open_page_writer
+from dsocr.formats.xml import name_elements
 from dsocr.images import open_image, read_bytes
 from dsocr.io.atomic import writing_folder
 from dsocr.io.cropping import CropFailure, crop_page
@@ -346,11 +346,7 @@ def _write_pages(
         for item in added.skipped:
             notes.skip(item)
         if added.lines:
-            names = [
-                f"r{region}l{line}"
-                for region, (_, group) in enumerate(groupby(lines, key=lambda line: line.region), 1)
-                for line, _ in enumerate(group, 1)
-            ]
+            names = [name for _, named_lines in name_elements(lines) for name, _ in named_lines]
             for place, line, name in zip(wanted, lines, names, strict=True):
                 placed[_id(number, place)] = _Place(line.where, f"page/{stem}.xml", name)
     writing.close()
