@@ -92,7 +92,7 @@ def test_a_run_on_a_fold_is_trained_and_scored_on_that_fold(small_dataset: Path,
             "generation": {"max_new_tokens": 4},
         }
     )
-    assert make_plan(config, probe=False).schedule.samples == 12
+    assert make_plan(config, measure=False).schedule.samples == 12
     run = train(config).run
     assert json.loads(run.provenance.read_text(encoding="utf-8"))["fold"] == 3
     card = evaluate(run, with_base=False)

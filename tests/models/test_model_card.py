@@ -21,8 +21,8 @@ SCORES = {
     "split": "test",
     "base": {"cer": 0.45674, "wer": 0.9014, "lines": 150},
     "adapter": {"cer": 0.3426, "wer": None, "lines": 150},
-    "made_at": "2026-11-20T14:00:00+00:00",
-    "meaning": "0 is perfect.",
+    "created_at": "2026-11-20T14:00:00+00:00",
+    "definition": "0 is perfect.",
 }
 
 
