@@ -21,6 +21,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python tools/size.py
 
 format: setup
 	$(BIN)/ruff format .

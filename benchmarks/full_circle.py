@@ -198,7 +198,7 @@ def main() -> None:
     print(render_comparison(done.found))
     facts = {"repeated": done.repeated, "splits": dict(done.splits), "seconds": done.seconds}
     chosen = {"corrections": options.corrections, "epochs": options.epochs}
-    append_json(options.json, "full_circle", chosen, [{**facts, "comparison": done.found.as_dict()}])
+    append_json(options.json, "full_circle", chosen, [{**facts, "comparison": done.found.to_dict()}])
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def seconds_of(pages: Sequence[InputPage], opening: PagePreparer, reader: "Image
 
     journal = ReadingJournal(folder / f"{time.monotonic_ns()}.sqlite")
     start = time.perf_counter()
-    read = partial(read_locally, opening=opening, open_reader=lambda: reader, strict=False)
+    read = partial(read_locally, preparer=opening, open_reader=lambda: reader, strict=False)
     read_into(journal, pages, read, progress=None)
     seconds = time.perf_counter() - start
     journal.close()
@@ -93,7 +93,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, find_pages([given.pages], Path(name) / "unpacked") as found:
         pages = found.pages[: given.most]
         began = time.perf_counter()
-        lines = sum(len(opening.open(page).shown) for page in pages)
+        lines = sum(len(opening.prepare(page).crops) for page in pages)
         print(f"{len(pages)} pages, {lines} lines; opening alone takes {time.perf_counter() - began:.1f} s")
         ratios = []
         for place in range(given.rounds):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.document import Outline, Page, Skipped, SkipReason, Split
+from dsocr.document import Note, Outline, Page, Skipped, SkipReason, Split
 from dsocr.errors import DataError
 from dsocr.formats.tables import find_tables, read_tables
 from tests.data.making import picture, write
@@ -16,6 +16,7 @@ def read_one(folder: Path, name: str, content: str, columns: dict[str, str] | No
     picture(folder / "a.png")
     write(folder / name, content)
     (item,) = read_tables(folder, columns or {})
+    assert not isinstance(item, Note)
     return item
 
 
@@ -153,7 +154,8 @@ def lines_of(folder: Path, *rows: str, name: str = "t.tsv", columns: dict[str, s
     picture(folder / "a.png")
     write(folder / name, OUTLINED + "".join(f"a.png\t{row}\n" for row in rows))
     items = list(read_tables(folder, columns or {}))
-    return [item.reason if isinstance(item, Skipped) else outlined(item) for item in items]
+    assert not any(isinstance(item, Note) for item in items)
+    return [outlined(item) if isinstance(item, Page) else getattr(item, "reason", None) for item in items]
 
 
 def outlined(image: Page) -> list[tuple[str, Outline | None]]:

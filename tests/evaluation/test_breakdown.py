@@ -35,7 +35,8 @@ def test_macro_averages_weigh_lines_and_writers_equally() -> None:
     writers = averages.macro_over_writers
     assert (writers.cer, writers.wer) == pytest.approx(((2 / 11 + 4 / 3) / 2, (1 / 3 + 1) / 2))
     assert (writers.count, averages.macro_over_pages) == (2, MacroAverage(None, None, 0))
-    assert (averages.median_line_cer, averages.p90_line_cer) == (1.0, pytest.approx(1 + 0.7 * (1 / 3)))
+    assert averages.median_line_cer == 1.0
+    assert averages.p90_line_cer == pytest.approx(1 + 0.7 * (1 / 3))
 
 
 def test_lines_without_reference_text_are_skipped_and_counted() -> None:

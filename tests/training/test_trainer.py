@@ -154,7 +154,7 @@ def test_a_step_averages_the_items_of_all_its_micro_batches() -> None:
 @pytest.mark.parametrize("step", [1, 3, 7])
 def test_a_training_resumes_bit_by_bit(optimizer: str, arguments: dict[str, Any], step: int, tmp_path: Path) -> None:
     whole, cut, resumed = Recorder(), Recorder(step, lambda trainer: trainer.stop(save=True)), Recorder()
-    options = {"optimizer": optimizer, "arguments": arguments}
+    options: dict[str, Any] = {"optimizer": optimizer, "arguments": arguments}
     expected = make(whole, **options)
     expected.fit()
     stopped = make(cut, save=save_to(tmp_path / "step"), **options)
@@ -205,7 +205,7 @@ def test_three_losses_in_a_row_that_are_not_finite_end_a_training() -> None:
 def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
     def spoil(trainer: Trainer) -> None:
         with torch.no_grad():
-            trainer.module.linear.bias.fill_(math.inf)
+            trainer.module.get_parameter("linear.bias").fill_(math.inf)
 
     trainer = make(Recorder(3, spoil), save_every=3, save=save_to(tmp_path / "step"))
     with pytest.raises(RunError) as error:
