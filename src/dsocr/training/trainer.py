@@ -231,9 +231,8 @@ class Trainer:
     def _is_finite(self, loss_sum: Tensor, grad_norm: Tensor) -> bool:
         """Decide alike on every rank whether a step may update the weights.
 
-        Waits for the device once a step. Postponing that would need an optimizer that can be undone on the device, and
-        reading a number costs microseconds beside a step of milliseconds; an earlier version waited at every
-        micro-batch to count its tokens.
+        Waits for the device once a step; an earlier version waited at every micro-batch to count its tokens. Postponing
+        the check would need an optimizer that can be undone on the device.
         """
         finite = torch.isfinite(loss_sum)
         if self.accelerator.scaler is None:  # else the scaler looks at the gradients
