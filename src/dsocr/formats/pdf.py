@@ -19,14 +19,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pikepdf
-import pypdfium2
-import pypdfium2.raw as pdfium
-from fontTools.fontBuilder import FontBuilder
-from fontTools.ttLib.tables._g_l_y_f import Glyph
-from pikepdf import Dictionary, Name
 from PIL import Image
 
 from dsocr.document import Line, Page, ProcessingStep, Skipped, SkipReason
@@ -37,6 +32,10 @@ from dsocr.images import MAX_PIXELS, decode_image
 from dsocr.io.cropping import encode_image
 from dsocr.io.encodings import read_text
 from dsocr.io.files import list_files, relative, split_of_folder
+
+if TYPE_CHECKING:  # the libraries for PDF take a third of a second, and few commands need them
+    import pikepdf
+    import pypdfium2
 
 PDF_SUFFIXES = frozenset({".pdf"})
 
@@ -184,7 +183,9 @@ def page_image(path: Path, number: int) -> bytes:
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[pypdfium2.PdfDocument]:
+def _open(path: Path) -> "Iterator[pypdfium2.PdfDocument]":
+    import pypdfium2
+
     with _PDFIUM_LOCK:
         try:
             with pypdfium2.PdfDocument(path) as pdf:
@@ -193,7 +194,7 @@ def _open(path: Path) -> Iterator[pypdfium2.PdfDocument]:
             raise DataError("the PDF does not exist", code="source-missing", where=path) from error
         except pypdfium2.PdfiumError as error:
             # PDFium keeps the error code of an earlier file if a file has no pages.
-            if error.err_code == pdfium.FPDF_ERR_PASSWORD and b"/Encrypt" in path.read_bytes():
+            if error.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD and b"/Encrypt" in path.read_bytes():
                 raise DataError(
                     "the PDF is encrypted", code="pdf-encrypted", where=path, hint="save it without a password"
                 ) from error
@@ -203,8 +204,10 @@ def _open(path: Path) -> Iterator[pypdfium2.PdfDocument]:
             ) from error
 
 
-def _render(page: pypdfium2.PdfPage, where: str) -> bytes:
-    for scan in page.get_objects(filter=[pdfium.FPDF_PAGEOBJ_IMAGE]):
+def _render(page: "pypdfium2.PdfPage", where: str) -> bytes:
+    import pypdfium2
+
+    for scan in page.get_objects(filter=[pypdfium2.raw.FPDF_PAGEOBJ_IMAGE]):
         across, down = scan.get_px_size()
         if across * down > _MAX_SCAN_PIXELS:
             raise DataError(
@@ -221,7 +224,7 @@ def _render(page: pypdfium2.PdfPage, where: str) -> bytes:
     return _encode_png(_bitmap_image(page.render(scale=DPI / POINTS_PER_INCH)))
 
 
-def _bitmap_image(bitmap: pypdfium2.PdfBitmap) -> Image.Image:
+def _bitmap_image(bitmap: "pypdfium2.PdfBitmap") -> Image.Image:
     """Copy the pixels of a bitmap, which belong to PDFium."""
     try:
         picture: Image.Image = bitmap.to_pil()
@@ -237,7 +240,7 @@ def _encode_png(picture: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
-def _stored_image(page: pypdfium2.PdfPage) -> bytes | None:
+def _stored_image(page: "pypdfium2.PdfPage") -> bytes | None:
     """Return the only image of a page if it is upright and looks like the page; a JPEG stays as it is."""
     scan = _single_image(page)
     if scan is None:
@@ -254,8 +257,10 @@ def _stored_image(page: pypdfium2.PdfPage) -> bytes | None:
     return _encode_png(picture.convert("RGB" if len(picture.getbands()) > 1 else "L"))
 
 
-def _single_image(page: pypdfium2.PdfPage) -> pypdfium2.PdfImage | None:
+def _single_image(page: "pypdfium2.PdfPage") -> "pypdfium2.PdfImage | None":
     """Return the image of a page with nothing else but invisible text, neither rotated nor mirrored."""
+    import pypdfium2
+
     seen = [part for part in page.get_objects() if not _is_invisible(part)]
     if len(seen) != 1 or not isinstance(seen[0], pypdfium2.PdfImage) or page.get_rotation():
         return None
@@ -264,9 +269,11 @@ def _single_image(page: pypdfium2.PdfPage) -> pypdfium2.PdfImage | None:
     return seen[0] if upright else None
 
 
-def _is_invisible(part: pypdfium2.PdfObject) -> bool:
-    is_text = part.type == pdfium.FPDF_PAGEOBJ_TEXT
-    return bool(is_text and pdfium.FPDFTextObj_GetTextRenderMode(part) == _INVISIBLE)
+def _is_invisible(part: "pypdfium2.PdfObject") -> bool:
+    from pypdfium2 import raw
+
+    is_text = part.type == raw.FPDF_PAGEOBJ_TEXT
+    return bool(is_text and raw.FPDFTextObj_GetTextRenderMode(part) == _INVISIBLE)
 
 
 def _decode_jpeg(data: bytes) -> Image.Image | None:
@@ -279,7 +286,7 @@ def _decode_jpeg(data: bytes) -> Image.Image | None:
         return None
 
 
-def _looks_like(page: pypdfium2.PdfPage, scan: Image.Image | None) -> bool:
+def _looks_like(page: "pypdfium2.PdfPage", scan: Image.Image | None) -> bool:
     """Return whether a page shows all of a scan, nothing around it, in the same colours."""
     across, up = page.get_size()
     if scan is None or abs(scan.width / scan.height / (across / up) - 1) > _SAME_ASPECT:
@@ -295,6 +302,8 @@ def _thumbnail(picture: Image.Image) -> np.ndarray:
 
 def write_pdf(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
     """Write one PDF page per image, in the size of the image."""
+    import pikepdf
+
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".pdf-", ignore_cleanup_errors=True) as folder:
         document, in_memory = pikepdf.new(), 0
         font = document.make_indirect(_blank_font(document))
@@ -309,8 +318,10 @@ def write_pdf(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
         document.close()
 
 
-def _spill(document: pikepdf.Pdf, path: Path) -> tuple[pikepdf.Pdf, pikepdf.Object]:
+def _spill(document: "pikepdf.Pdf", path: Path) -> "tuple[pikepdf.Pdf, pikepdf.Object]":
     """Save and reopen a document, which frees its images: qpdf reads the streams of a file only when it saves."""
+    import pikepdf
+
     document.save(path, deterministic_id=True)  # the final ID begins with this one
     document.close()
     for earlier in set(path.parent.iterdir()) - {path}:
@@ -319,8 +330,10 @@ def _spill(document: pikepdf.Pdf, path: Path) -> tuple[pikepdf.Pdf, pikepdf.Obje
     return reopened, reopened.pages[0].Resources.Font.F
 
 
-def _add_page(document: pikepdf.Pdf, page: Page, font: pikepdf.Object) -> int:
+def _add_page(document: "pikepdf.Pdf", page: Page, font: "pikepdf.Object") -> int:
     """Add a page and return the size of its image in bytes."""
+    from pikepdf import Dictionary
+
     content = image_bytes(page)
     decoded = decode_image(content, name=page.where)
     image = decoded.image
@@ -336,8 +349,10 @@ def _add_page(document: pikepdf.Pdf, page: Page, font: pikepdf.Object) -> int:
     return len(content)
 
 
-def _image_object(document: pikepdf.Pdf, file: bytes) -> pikepdf.Stream:
+def _image_object(document: "pikepdf.Pdf", file: bytes) -> "pikepdf.Stream":
     """Make an image object from the compressed pixels of a JPEG or PNG file, without encoding them again."""
+    from pikepdf import Dictionary, Name
+
     with Image.open(io.BytesIO(file), formats=("JPEG", "PNG")) as image:
         channels = 1 if image.mode == "L" else 3
         (width, height), is_jpeg = image.size, image.format == "JPEG"
@@ -367,7 +382,9 @@ def _png_pixels(file: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _blank_font(document: pikepdf.Pdf) -> Dictionary:
+def _blank_font(document: "pikepdf.Pdf") -> "pikepdf.Dictionary":
+    from pikepdf import Dictionary, Name
+
     descriptor = Dictionary(
         Type=Name.FontDescriptor,
         FontName=Name.Blank,
@@ -401,6 +418,9 @@ def _blank_font(document: pikepdf.Pdf) -> Dictionary:
 
 def _blank_truetype() -> bytes:
     """Build a TrueType font of two empty glyphs, half as wide as high."""
+    from fontTools.fontBuilder import FontBuilder
+    from fontTools.ttLib.tables._g_l_y_f import Glyph
+
     glyphs = [".notdef", "blank"]
     builder = FontBuilder(1000, isTTF=True)
     builder.font.recalcTimestamp = False
