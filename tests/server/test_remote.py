@@ -111,6 +111,18 @@ def test_a_busy_server_is_asked_again_when_it_says(answering: Callable[..., list
     assert [one for one in seen if isinstance(one, float)] == [7.0, 1.0, 2.0]
 
 
+def test_a_server_that_restarts_is_waited_for_and_a_wrong_address_is_not(answering: Callable[..., list[Any]]) -> None:
+    away = [urllib.error.URLError("away")] * 5
+    reader = RemoteReader(RemoteEngine("http://localhost/v1/", "mine", concurrency=1), SETTINGS)
+    image = Image.new("L", (40, 10))
+    answering(completion("one"), *away, completion("two"))
+    assert [prediction.text for prediction in reader.read([("a", image), ("b", image)])] == ["one", "two"]
+    asked = answering(*away, completion("late"))
+    with raises_code("engine-unreachable"):
+        read_one()
+    assert sum(seconds for seconds in asked if isinstance(seconds, float)) < 10
+
+
 def test_the_run_says_how_to_read(answering: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DSOCR_ENGINE_TOKEN", "secret")
     asked = answering(completion("a  b", "length"))

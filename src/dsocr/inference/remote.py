@@ -36,7 +36,7 @@ from dsocr.text import loop_start
 
 _MAX_TRIES = 8
 _MAX_UNREACHABLE_TRIES = 4
-"""Tries while no server answers at all: about four seconds, so that a wrong address is reported soon."""
+"""Tries before the server has ever answered: about four seconds, so that a wrong address is reported soon."""
 _MAX_PAUSE = 60.0
 """Seconds between two tries, whatever the server asks for."""
 _TIMEOUT = 300.0
@@ -98,6 +98,7 @@ class RemoteReader:
         if token := os.environ.get(ENGINE_TOKEN):
             self._headers["Authorization"] = f"Bearer {token}"
         self._concurrency = engine.concurrency
+        self._has_answered = False
 
     def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         """Yield a prediction for every (id, image), in their order. Raises RunError if the server cannot be used."""
@@ -161,10 +162,12 @@ class RemoteReader:
             try:
                 with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:  # noqa: S310
                     answer = json.loads(response.read(_MAX_ANSWER_BYTES))
+                self._has_answered = True
                 if not isinstance(answer, dict):
                     raise RunError("Answer is not a JSON object", code="engine-answer", where=self._url)
                 return answer
             except urllib.error.HTTPError as error:
+                self._has_answered = True
                 with error:
                     message = f"Server answered {error.code}: {_reason(error)}"
                     failure = RunError(message, code="engine-refused", where=self._url)
@@ -179,7 +182,7 @@ class RemoteReader:
                 failure = RunError(message, code="engine-unreachable", where=self._url, hint=hint)
                 pause = None
                 unreachable += 1
-                if unreachable >= _MAX_UNREACHABLE_TRIES:
+                if unreachable >= _MAX_UNREACHABLE_TRIES and not self._has_answered:
                     break
             if number + 1 < _MAX_TRIES:
                 time.sleep(min(_MAX_PAUSE, 0.5 * 2**number if pause is None else pause))
