@@ -1,44 +1,80 @@
+"""The configuration: defaults, spellings, problems in sentences, and files of earlier versions."""
+
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from dsocr.config import RENAMED_KEYS, RunConfig, Section, config_keys, load_config, load_run_config
 from dsocr.errors import ConfigError
+from tests.raising import raises_code
 
 NEEDED = "dataset: letters\noutput: runs/letters\n"
 
+Written = Callable[[str | bytes], Path]
+
 
 @pytest.fixture
-def written(tmp_path: Path) -> Callable[[str], Path]:
-    def write(text: str) -> Path:
+def written(tmp_path: Path) -> Written:
+    def write(text: str | bytes) -> Path:
         path = tmp_path / "run.yaml"
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
         return path
 
     return write
 
 
-def test_every_problem_of_a_file_is_reported_at_once(written: Callable[[str], Path]) -> None:
+DEFAULTS = """
+base: nano
+base_revision: null
+dataset: letters
+fold: null
+output: runs/letters
+seed: 17
+input: {resolution: null, prompt: free_ocr}
+adapter: {target_modules: decoder, r: 8, alpha: 16, dropout: 0.0, variant: lora}
+training: {epochs: 10.0, max_steps: null, max_samples: null, batch_size: 32, micro_batch_size: 8,
+  learning_rate: 0.0002, vision_learning_rate: null, warmup_ratio: 0.05, lr_scheduler: cosine, optimizer: AdamW,
+  weight_decay: 0.01, max_grad_norm: 1.0, precision: auto, attention: sdpa, gradient_checkpointing: false,
+  compile: false, group_by_length: true, feature_cache: auto, feature_cache_gb: 20.0, feature_cache_views: 4,
+  augmentation: 0.0, long_text: error, max_text_tokens: 512, num_workers: 0, report_to: [tensorboard]}
+validation: {every_steps: 100, max_samples: 200, patience: 5}
+guard: {dataset: null, split: null, lines: 32, margin: 2.0}
+checkpoints: {every_steps: 200, keep: 2}
+generation: {max_new_tokens: 256, no_repeat_ngram_size: 20, no_repeat_ngram_window: 90,
+  no_repeat_ngram_whitelist: [<td>, </td>], num_beams: 1, batch_size: 16, prefetch_batches: 8}
+"""
+
+
+def test_no_default_changes_unnoticed(written: Written) -> None:
+    """A default that changes also changes the results of everybody who did not set it: say so in CHANGELOG.md."""
+    config = load_config(written(f"{NEEDED}training: {{epochs: null}}\ninput:\n"))
+    assert yaml.safe_load(config.to_yaml()) == yaml.safe_load(DEFAULTS)
+
+
+def test_every_problem_of_a_file_is_reported_at_once(written: Written) -> None:
     path = written("output: r\nadapter:\n  alpha: 0\n  alhpa: 8\n")
     with pytest.raises(ConfigError) as caught:
-        load_config(path)
+        load_config(path, ["adaptr.r=4", "adapter.r", "adapter.r=[", "output.r=4"])
     assert str(caught.value) == (
-        f"{path}: 3 problems\n"
+        f"{path}: 7 problems\n"
+        "  'adapter.r': an override has the form section.key=value\n"
+        "  adapter.r: '[' is not YAML: expected the node content, but found '<stream end>'\n"
+        "  output.r: 'output' has no keys\n"
         "  dataset: field required\n"
         "  adapter.alpha: must be greater than 0, not 0\n"
-        "  adapter.alhpa: unknown key; did you mean 'alpha'?"
+        "  adapter.alhpa: unknown key; did you mean 'alpha'?\n"
+        "  adaptr: unknown key; did you mean 'adapter'?"
     )
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        pytest.param(
-            "traning: {max_steps: 3}", "traning: unknown key; did you mean 'training'?", id="misspelt section"
-        ),
         pytest.param("alpha: 8", "alpha: unknown key; did you mean 'adapter.alpha'?", id="key outside its section"),
         pytest.param(
             "checkpoints: {a: 1}", "checkpoints.a: unknown key; the keys are every_steps, keep", id="no guess"
@@ -48,33 +84,108 @@ def test_every_problem_of_a_file_is_reported_at_once(written: Callable[[str], Pa
         pytest.param("base: null", "base: must be a valid string, not null", id="nothing for a text"),
         pytest.param("seed: 3.5", "seed: must be a valid integer, not 3.5", id="half a seed"),
         pytest.param("training: {learning_rate: .nan}", "must be a finite number, not nan", id="not a number"),
-        pytest.param(
-            "training: {lr_scheduler: cos}", "training.lr_scheduler: must be one of cosine, linear,", id="choices"
-        ),
-        pytest.param(
-            "training: {warmup_ratio: yes}", "training.warmup_ratio: must not be true", id="yes is not the number 1"
-        ),
+        pytest.param("training: {lr_scheduler: cos}", "lr_scheduler: must be one of cosine, linear,", id="choices"),
+        pytest.param("training: {warmup_ratio: yes}", "warmup_ratio: must not be true", id="yes is not the number 1"),
         pytest.param("training: {epochs: 1, max_steps: 2}", "exclude each other", id="two lengths"),
         pytest.param("training: {batch_size: 30}", "micro_batch_size (8) must divide", id="uneven step"),
-        pytest.param(
-            "adapter: {target_modules: q_proj}",
-            "adapter.target_modules: must be decoder, decoder+experts,",
-            id="bare name",
-        ),
-        pytest.param(
-            "adapter: {target_modules: '^(q$'}",
-            "adapter.target_modules: is not a regular expression",
-            id="broken pattern",
-        ),
+        pytest.param("training: {augmentation: wild}", "must be none, light, medium, strong or a", id="no such preset"),
+        pytest.param("training: {augmentation: 2.1}", "or a number from 0 to 2, not 2.1", id="too much augmentation"),
+        pytest.param("training: {augmentation: .nan}", "or a number from 0 to 2, not nan", id="no augmentation at all"),
+        pytest.param("adapter: {target_modules: q_proj}", "must be decoder, decoder+experts,", id="bare name"),
+        pytest.param("adapter: {target_modules: '^(q$'}", "is not a regular expression", id="broken pattern"),
         pytest.param("output: twice", "output: given twice, in lines 2 and 3", id="duplicate key"),
         pytest.param("input: {prompt: a, prompt: b}", "input.prompt: given twice", id="duplicate key in a section"),
     ],
 )
-def test_a_mistake_is_reported_in_a_sentence(written: Callable[[str], Path], text: str, problem: str) -> None:
+def test_a_mistake_is_reported_in_a_sentence(written: Written, text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(written(NEEDED + text))
     assert caught.value.code == "config-invalid"
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "hint"),
+    [
+        pytest.param(b"a: 1\ndataset: [", "config-not-yaml", None, id="broken"),
+        pytest.param(b"- a list", "config-not-mapping", "configs/", id="a list"),
+        pytest.param(b"", "config-not-mapping", "configs/", id="an empty file"),
+        pytest.param("base: нано".encode("cp1251"), "config-encoding", "UTF-8", id="another encoding"),
+        pytest.param(b"a: !!python/object/apply:os.getcwd []", "config-not-yaml", None, id="no Python from YAML"),
+        pytest.param(b'dataset: "C:\\Users\\scans"', "config-not-yaml", "paths with /", id="a path of Windows"),
+        pytest.param(b"training:\n\tepochs: 3", "config-not-yaml", "indent with spaces", id="a tab"),
+    ],
+)
+def test_a_file_that_is_no_configuration(written: Written, content: bytes, code: str, hint: str | None) -> None:
+    path = written(content)
+    with raises_code(code) as caught:
+        load_config(path)
+    assert str(caught.value.where).startswith(str(path))
+    assert (hint or "") in (caught.value.hint or "")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with raises_code("config-missing", where="nowhere.yaml"):
+        load_config(tmp_path / "nowhere.yaml")
+    with raises_code("config-unreadable", where=str(tmp_path)):
+        load_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        pytest.param("learning_rate: 1e-4", "learning_rate", 1e-4, id="PyYAML alone reads 1e-4 as a string"),
+        pytest.param("max_steps: 3", "epochs", None, id="steps take the place of epochs"),
+        pytest.param("augmentation: 1", "augmentation", 1.0, id="a number for an augmentation"),
+        pytest.param("augmentation: '0.5'", "augmentation", 0.5, id="a number as text"),
+        pytest.param("augmentation: none", "augmentation", "none", id="none, which YAML takes for a word"),
+        pytest.param("augmentation: strong", "augmentation", "strong", id="a preset"),
+        pytest.param("report_to: wandb", "report_to", ("wandb",), id="one tracker"),
+        pytest.param("report_to: [tensorboard, mlflow]", "report_to", ("tensorboard", "mlflow"), id="two trackers"),
+        pytest.param("report_to: none", "report_to", (), id="no tracker"),
+    ],
+)
+def test_common_spellings_are_accepted(written: Written, text: str, key: str, value: object) -> None:
+    config = load_config(written(f"\ufeff{NEEDED}training: {{{text}}}"))
+    assert getattr(config.training, key) == value
+    assert load_config(written(config.to_yaml())) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "arguments"),
+    [
+        pytest.param("optimizer: SGD", "SGD", {}, id="a name"),
+        pytest.param("optimizer: {name: SGD, momentum: 0.9}", "SGD", {"momentum": 0.9}, id="a name with arguments"),
+    ],
+)
+def test_an_optimizer_has_a_name_and_arguments(written: Written, text: str, name: str, arguments: Any) -> None:
+    config = load_config(written(f"{NEEDED}training: {{{text}}}"))
+    assert (config.training.optimizer.name, config.training.optimizer.arguments) == (name, arguments)
+    assert load_config(written(config.to_yaml())) == config
+
+
+def test_module_names_become_one_pattern(written: Written) -> None:
+    target = load_config(written(NEEDED + "adapter: {target_modules: [q_proj, v_proj]}")).adapter.target
+    names = ["layers.0.q_proj", "layers.1.v_proj", "layers.0.k_proj", "layers.0.xq_proj"]
+    assert [name for name in names if re.fullmatch(target, name)] == names[:2]
+
+
+def test_overrides_win_over_the_file_and_survive_the_recorded_one(written: Written) -> None:
+    overrides = ["adapter.r=4", "training.learning_rate=1e-3", "input.prompt=Прочти = это", "base=письма/модель"]
+    overrides += ["validation.max_samples=null", "adapter.target_modules=^.*q_proj$", "base_revision='1e5'"]
+    config = load_config(written(NEEDED + "adapter: {r: 16}\nvalidation:\n"), overrides)
+    assert (config.adapter.r, config.training.learning_rate, config.base_revision) == (4, 1e-3, "1e5")
+    assert (config.input.prompt, config.validation.max_samples) == ("Прочти = это", None)
+    assert load_config(written(config.to_yaml())) == config
+    prompt = 'input.prompt="<image>\\nРаз: два # три"'
+    assert load_config(written(NEEDED), [prompt]).input.prompt == "<image>\nРаз: два # три"
+
+
+def test_a_mapping_and_changes_are_a_configuration_too() -> None:
+    given = {"dataset": "letters", "training": {"max_steps": 3}}
+    config = load_config(given, changes={"output": Path("runs/letters"), "training.batch_size": 8})
+    assert (config.training.max_steps, config.training.batch_size, config.output) == (3, 8, Path("runs/letters"))
+    assert given == {"dataset": "letters", "training": {"max_steps": 3}}, "the caller's mapping is not changed"
 
 
 OLD = """
@@ -102,183 +213,24 @@ generation: {num_beams: 2, batch_size: 3, prefetch_batches: 4}
 """
 
 
-def test_the_configuration_of_an_earlier_run_is_read_with_todays_names(written: Callable[[str], Path]) -> None:
+def test_the_configuration_of_an_earlier_run_is_read_with_todays_names(written: Written) -> None:
     assert load_run_config(written(OLD)) == load_config(written(NEW))
 
 
-def test_every_renamed_key_is_reported_beside_other_problems(written: Callable[[str], Path]) -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_every_renamed_key_is_reported_beside_other_problems(written: Written) -> None:
+    with raises_code("config-key-renamed") as caught:
         load_config(written(OLD + "sead: 1"), ["training.workers=2"])
-    assert caught.value.code == "config-key-renamed"
-    for old, new in RENAMED_KEYS.items():
-        assert f"{old} was renamed to {new}" in str(caught.value)
+    for section, keys in RENAMED_KEYS.items():
+        for old, new in keys.items():
+            assert f"{section}.{old} was renamed to {section}.{new}".replace(" .", " ").lstrip(".") in str(caught.value)
     assert "sead: unknown key" in str(caught.value)
 
 
 @pytest.mark.parametrize("load", [load_config, load_run_config])
-def test_a_removed_setting_that_mattered_is_an_error(
-    written: Callable[[str], Path], load: Callable[[Path], RunConfig]
-) -> None:
+def test_a_removed_setting_that_mattered_is_an_error(written: Written, load: Callable[[Path], RunConfig]) -> None:
     with pytest.raises(ConfigError) as caught:
         load(written(NEEDED + "input: {lines_per_sheet: auto}"))  # dialect: key of an old file
     assert "input.lines_per_sheet" in str(caught.value)  # dialect: key of an old file
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "arguments"),
-    [
-        pytest.param("optimizer: SGD", "SGD", {}, id="a name"),
-        pytest.param("optimizer: {name: SGD, momentum: 0.9}", "SGD", {"momentum": 0.9}, id="a name with arguments"),
-    ],
-)
-def test_an_optimizer_has_a_name_and_arguments(
-    written: Callable[[str], Path], text: str, name: str, arguments: dict[str, object]
-) -> None:
-    config = load_config(written(f"{NEEDED}training: {{{text}}}"))
-    assert (config.training.optimizer.name, config.training.optimizer.arguments) == (name, arguments)
-    assert load_config(written(config.to_yaml())) == config
-
-
-@pytest.mark.parametrize(
-    ("text", "trackers"),
-    [("wandb", ("wandb",)), ("[tensorboard, mlflow]", ("tensorboard", "mlflow")), ("none", ()), ("[]", ())],
-)
-def test_trackers_are_a_name_or_a_list(written: Callable[[str], Path], text: str, trackers: tuple[str, ...]) -> None:
-    config = load_config(written(f"{NEEDED}training: {{report_to: {text}}}"))
-    assert config.training.report_to == trackers
-    assert load_config(written(config.to_yaml())) == config
-
-
-def test_module_names_become_one_pattern(written: Callable[[str], Path]) -> None:
-    target = load_config(written(NEEDED + "adapter: {target_modules: [q_proj, v_proj]}")).adapter.target
-    names = ["layers.0.q_proj", "layers.1.v_proj", "layers.0.k_proj", "layers.0.xq_proj"]
-    assert [name for name in names if re.fullmatch(target, name)] == names[:2]
-
-
-def test_a_mapping_and_changes_are_a_configuration_too() -> None:
-    given = {"dataset": "letters", "training": {"max_steps": 3}}
-    config = load_config(given, changes={"output": Path("runs/letters"), "training.batch_size": 8})
-    assert (config.training.max_steps, config.training.batch_size, config.output) == (3, 8, Path("runs/letters"))
-    assert given == {"dataset": "letters", "training": {"max_steps": 3}}, "the caller's mapping is not changed"
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        pytest.param(b"dataset: [", "run.yaml:1: is not YAML", id="broken, with its line"),
-        pytest.param(b"- a list", "must hold keys and values", id="a list"),
-        pytest.param(b"", "must hold keys and values", id="an empty file"),
-        pytest.param("base: нано".encode("cp1251"), "is not UTF-8 text", id="another encoding"),
-        pytest.param(b"a: !!python/object/apply:os.getcwd []", "is not YAML", id="no Python from YAML"),
-    ],
-)
-def test_a_file_that_is_no_configuration(tmp_path: Path, content: bytes, problem: str) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_bytes(content)
-    with pytest.raises(ConfigError) as caught:
-        load_config(path)
-    assert problem in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "hint"),
-    [
-        pytest.param(b'dataset: "C:\\Users\\scans"', "write paths with /", id="a path of Windows in quotes"),
-        pytest.param(b"training:\n\tepochs: 3", "indent with spaces", id="a tab"),
-    ],
-)
-def test_artefacts_of_editors_and_windows_get_a_hint(tmp_path: Path, content: bytes, hint: str) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_bytes(content)
-    with pytest.raises(ConfigError) as caught:
-        load_config(path)
-    assert hint in (caught.value.hint or "")
-
-
-def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such file"):
-        load_config(tmp_path / "nowhere.yaml")
-    with pytest.raises(ConfigError, match="is a folder, not a YAML file"):
-        load_config(tmp_path)
-
-
-def test_common_spellings_are_accepted(written: Callable[[str], Path]) -> None:
-    config = load_config(written(f"\ufeff{NEEDED}training:\n  learning_rate: 1e-4\ninput:\n"))
-    assert config.training.learning_rate == 1e-4, "PyYAML alone reads 1e-4 as a string"
-    assert config.input.prompt == "free_ocr", "an empty section holds its defaults"
-    assert config.training.epochs == 10
-
-
-@pytest.mark.parametrize(
-    ("written_as", "augmentation"),
-    [
-        pytest.param("1", 1.0, id="a number"),
-        pytest.param("'0.5'", 0.5, id="a number as text"),
-        pytest.param("none", "none", id="none, which YAML takes for a word"),
-        pytest.param("strong", "strong", id="a preset"),
-    ],
-)
-def test_augmentation_is_a_preset_or_a_number(
-    written: Callable[[str], Path], written_as: str, augmentation: float | str
-) -> None:
-    config = load_config(written(f"{NEEDED}training: {{augmentation: {written_as}}}"))
-    assert config.training.augmentation == augmentation
-    assert load_config(written(config.to_yaml())) == config
-
-
-@pytest.mark.parametrize("value", ["wild", "2.1", "-1", ".nan", "null", "[1]"])
-def test_another_augmentation_is_reported_with_the_choices(written: Callable[[str], Path], value: str) -> None:
-    with pytest.raises(ConfigError, match="must be none, light, medium, strong or a number from 0 to 2, not"):
-        load_config(written(f"{NEEDED}training: {{augmentation: {value}}}"))
-
-
-def test_steps_take_the_place_of_epochs(written: Callable[[str], Path]) -> None:
-    training = load_config(written(NEEDED + "training: {max_steps: 3}")).training
-    assert (training.epochs, training.max_steps) == (None, 3)
-
-
-def test_overrides_win_over_the_file(written: Callable[[str], Path]) -> None:
-    overrides = [
-        "adapter.r=4",
-        "training.learning_rate=1e-3",
-        "input.prompt=Прочти = это",
-        "validation.max_samples=null",
-    ]
-    config = load_config(written(NEEDED + "adapter: {r: 16}\nvalidation:\n"), overrides)
-    assert config.adapter.r == 4
-    assert config.training.learning_rate == 1e-3
-    assert config.input.prompt == "Прочти = это"
-    assert config.validation.max_samples is None
-
-
-@pytest.mark.parametrize(
-    ("override", "problem"),
-    [
-        pytest.param("adapter.r", "'adapter.r': an override has the form section.key=value", id="no value"),
-        pytest.param("adaptr.r=4", "adaptr: unknown key; did you mean 'adapter'?", id="misspelt section"),
-        pytest.param("adapter.r=[", "adapter.r: '[' is not YAML", id="broken value"),
-        pytest.param("base.r=4", "base.r: 'base' has no keys", id="a key inside a value"),
-    ],
-)
-def test_a_wrong_override_is_listed_with_the_other_problems(
-    written: Callable[[str], Path], override: str, problem: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_config(written("output: r\nbase: nano\n"), [override])
-    assert problem in str(caught.value)
-    assert "dataset: field required" in str(caught.value)
-
-
-def test_a_configuration_survives_its_file(written: Callable[[str], Path]) -> None:
-    overrides = [
-        "base=письма/модель",
-        'input.prompt="<image>\\nРаз: два # три"',
-        "adapter.target_modules=^.*q_proj$",
-        "base_revision='1e5'",
-    ]
-    config = load_config(written(NEEDED), overrides)
-    assert config.input.prompt == "<image>\nРаз: два # три"
-    assert load_config(written(config.to_yaml())) == config
 
 
 def test_a_configuration_cannot_change() -> None:

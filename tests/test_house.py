@@ -26,7 +26,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 # A part may import what stands left of it; parts between the same bars do not know each other.
 ORDER = (
-    "errors | text | document | outlines | config | io | images | runs | history | html | formats | data models"
+    "errors | text | document | outlines | config | io | images | runs | html | formats | data models"
     " | inference | evaluation | training | console | api | server | workbench | doctor | cli | __main__"
 )
 RANKS = {part: rank for rank, parts in enumerate(ORDER.split(" | ")) for part in parts.split()}

@@ -20,9 +20,8 @@ from dsocr.data.prepare import prepare as _prepare
 from dsocr.data.synthesize import synthesize as _synthesize
 from dsocr.document import Split, Unit
 from dsocr.errors import ModelError
-from dsocr.history import History, read_history
 from dsocr.images import open_image
-from dsocr.runs import READING, RunFolder
+from dsocr.runs import READING, History, RunFolder, read_history
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

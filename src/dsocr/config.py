@@ -30,7 +30,6 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from pydantic.dataclasses import dataclass
 
 from dsocr.errors import ConfigError
 from dsocr.text import TextPolicy
@@ -51,48 +50,46 @@ def read_yaml(path: Path, *, example: str, hint: str) -> dict[Any, Any]:
         why = "is a folder, not a YAML file" if path.is_dir() else f"cannot be read: {error.strerror}"
         raise ConfigError(why, code="config-unreadable", where=path, hint=hint) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            "is not UTF-8 text", code="config-encoding", where=path, hint="save it with the encoding UTF-8"
-        ) from error
+        save = "save it with the encoding UTF-8"
+        raise ConfigError("is not UTF-8 text", code="config-encoding", where=path, hint=save) from error
     except yaml.YAMLError as error:
-        raise ConfigError(
-            f"is not YAML: {_reason(error)}", code="config-not-yaml", where=_place(path, error), hint=_yaml_hint(error)
-        ) from error
+        raise _yaml_error(path, error) from error
     if twice:
         raise ConfigError.listing(twice, where=path)
     if not isinstance(settings, dict):
-        raise ConfigError(
-            f"must hold keys and values, such as `{example}`", code="config-not-mapping", where=path, hint=hint
-        )
+        message = f"must hold keys and values, such as `{example}`"
+        raise ConfigError(message, code="config-not-mapping", where=path, hint=hint)
     return settings
 
 
-def override(settings: dict[Any, Any], text: str) -> list[str]:
-    """Put one `section.key=value` into the settings; return the problems with it, if any."""
-    name, equals, value = (part.strip() for part in text.partition("="))
-    if not equals or not name:
-        return [f"{text!r}: an override has the form section.key=value"]
-    try:
-        return _put(settings, name, yaml.safe_load(value))
-    except yaml.YAMLError as error:
-        return [f"{name}: {value!r} is not YAML: {_reason(error)}"]
+def _repeated_keys(node: yaml.Node | None, section: str = "") -> Iterator[str]:
+    """Describe each key that a file or section has twice; YAML itself would silently take the last."""
+    if not isinstance(node, yaml.MappingNode):
+        return
+    lines: dict[str, int] = {}
+    for key, value in node.value:
+        name, line = f"{section}{key.value}", key.start_mark.line + 1
+        if name in lines:
+            yield f"{name}: given twice, in lines {lines[name]} and {line}"
+        lines[name] = line
+        if not section:
+            yield from _repeated_keys(value, f"{name}.")
 
 
-def _put(settings: dict[Any, Any], name: str, value: object) -> list[str]:
-    """Set a dotted key; return the problems with it, if any."""
-    *sections, key = name.split(".")
-    for section in sections:
-        if settings.get(section) is None:
-            settings[section] = {}
-        settings = settings[section]
-        if not isinstance(settings, dict):
-            return [f"{name}: {section!r} has no keys"]
-    settings[key] = value
-    return []
+def _yaml_error(path: Path, error: yaml.YAMLError) -> ConfigError:
+    """The line that is not YAML, with a hint for the two mistakes that Windows paths and editors cause."""
+    reason, mark = _reason(error), getattr(error, "problem_mark", None)
+    hint = None
+    if "escape" in reason:
+        hint = "write paths with / , as C:/scans, or without the double quotes"
+    elif r"'\t'" in reason:
+        hint = "indent with spaces, not with tabs"
+    where = path if mark is None else f"{path}:{mark.line + 1}"
+    return ConfigError(f"is not YAML: {reason}", code="config-not-yaml", where=where, hint=hint)
 
 
-def _copy(settings: Mapping[str, Any]) -> dict[Any, Any]:
-    return {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
+def _reason(error: yaml.YAMLError) -> str:
+    return getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
 
 
 def problems_in(error: ValidationError, keys: Sequence[str] = ()) -> list[str]:
@@ -100,12 +97,12 @@ def problems_in(error: ValidationError, keys: Sequence[str] = ()) -> list[str]:
 
     `keys` are the known dotted keys, for suggestions.
     """
-    return [_sentence(".".join(map(str, problem["loc"])), problem, keys) for problem in error.errors()]
-
-
-def _sentence(name: str, problem: Mapping[str, Any], keys: Sequence[str]) -> str:
-    claim = _claim(name, problem, keys)
-    return f"{name}: {claim}" if name else claim
+    problems = []
+    for problem in error.errors():
+        name = ".".join(map(str, problem["loc"]))
+        claim = _claim(name, problem, keys)
+        problems.append(f"{name}: {claim}" if name else claim)
+    return problems
 
 
 def _claim(name: str, problem: Mapping[str, Any], keys: Sequence[str]) -> str:
@@ -134,37 +131,6 @@ def _suggestion(name: str, keys: Sequence[str]) -> str:
     elsewhere = [known for known in keys if known.rpartition(".")[2] == key]
     likely = get_close_matches(key, siblings, n=1) or elsewhere
     return f"did you mean {' or '.join(map(repr, likely))}?" if likely else f"the keys are {', '.join(siblings)}"
-
-
-def _repeated_keys(node: yaml.Node | None, section: str = "") -> Iterator[str]:
-    """Describe each key that a file or section has twice; YAML itself would silently take the last."""
-    if not isinstance(node, yaml.MappingNode):
-        return
-    lines: dict[str, int] = {}
-    for key, value in node.value:
-        name, line = f"{section}{key.value}", key.start_mark.line + 1
-        if name in lines:
-            yield f"{name}: given twice, in lines {lines[name]} and {line}"
-        lines[name] = line
-        if not section:
-            yield from _repeated_keys(value, f"{name}.")
-
-
-def _reason(error: yaml.YAMLError) -> str:
-    return getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-
-
-def _yaml_hint(error: yaml.YAMLError) -> str | None:
-    """What to do about the two mistakes that editors and Windows paths cause."""
-    reason = _reason(error)
-    if "escape" in reason:
-        return "write paths with / , as C:/scans, or without the double quotes"
-    return "indent with spaces, not with tabs" if r"'\t'" in reason else None
-
-
-def _place(path: Path, error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    return str(path) if mark is None else f"{path}:{mark.line + 1}"
 
 
 TargetName = Literal["decoder", "decoder+experts", "decoder+vision"]
@@ -458,33 +424,30 @@ class RunConfig(Section):
 
 
 RENAMED_KEYS = {
-    "run": "output",
-    "adapter.scope": "adapter.target_modules",
-    "adapter.rank": "adapter.r",
-    "training.steps": "training.max_steps",
-    "training.samples": "training.max_samples",
-    "training.samples_per_step": "training.batch_size",
-    "training.samples_per_forward": "training.micro_batch_size",
-    "training.warmup": "training.warmup_ratio",
-    "training.schedule": "training.lr_scheduler",
-    "training.max_gradient_norm": "training.max_grad_norm",
-    "training.length_window": "training.group_by_length",
-    "training.vision_cache": "training.feature_cache",
-    "training.vision_cache_gigabytes": "training.feature_cache_gb",
-    "training.vision_cache_views": "training.feature_cache_views",
-    "training.workers": "training.num_workers",
-    "validation.samples": "validation.max_samples",
-    "generation.beams": "generation.num_beams",
-    "generation.samples_per_batch": "generation.batch_size",
-    "generation.look_ahead": "generation.prefetch_batches",
+    "": {"run": "output"},
+    "adapter": {"scope": "target_modules", "rank": "r"},
+    "training": {
+        "steps": "max_steps",
+        "samples": "max_samples",
+        "samples_per_step": "batch_size",
+        "samples_per_forward": "micro_batch_size",
+        "warmup": "warmup_ratio",
+        "schedule": "lr_scheduler",
+        "max_gradient_norm": "max_grad_norm",
+        "length_window": "group_by_length",
+        "vision_cache": "feature_cache",
+        "vision_cache_gigabytes": "feature_cache_gb",
+        "vision_cache_views": "feature_cache_views",
+        "workers": "num_workers",
+    },
+    "validation": {"samples": "max_samples"},
+    "generation": {"beams": "num_beams", "samples_per_batch": "batch_size", "look_ahead": "prefetch_batches"},
 }
-"""Keys of earlier versions and their names in this one."""
+"""Keys of earlier versions and their names in this one, by section."""
 
-_REMOVED_KEYS: dict[str, object] = {
-    "input.lines_per_sheet": 1,
-    "input.single_lines": 0.0,
-    "input.read_sheets": True,
-    "training.processes": "auto",
+_REMOVED_KEYS: dict[str, dict[str, object]] = {
+    "input": {"lines_per_sheet": 1, "single_lines": 0.0, "read_sheets": True},
+    "training": {"processes": "auto"},
 }
 """Keys of earlier versions that are gone, with the defaults that earlier runs recorded."""
 
@@ -502,19 +465,117 @@ def load_config(
     as the dataset. Raises ConfigError with all problems at once.
     """
     settings: dict[Any, Any]
-    where: Path | None = None
+    where: object = "the configuration"
     if isinstance(source, Mapping):
-        settings = _copy(source)
+        settings = {key: dict(value) if isinstance(value, Mapping) else value for key, value in source.items()}
     elif (Path(source) / "dataset.json").is_file():
         settings = {"dataset": Path(source), "output": f"runs/{Path(source).resolve().name}"}
     else:
         where = Path(source)
-        settings = read_yaml(where, example="dataset: my_dataset", hint=_which(where))
-    problems = [problem for text in overrides for problem in override(settings, text)]
+        settings = _read_file(where)
+    problems = [problem for text in overrides for problem in _override(settings, text)]
     for name, value in (changes or {}).items():
         problems += _put(settings, name, value)
     outdated = migrate(settings)
-    return _validated(settings, outdated + problems, where, code="config-key-renamed" if outdated else "config-invalid")
+    return _validate(settings, where, outdated + problems, code="config-key-renamed" if outdated else "config-invalid")
+
+
+def load_run_config(path: Path) -> RunConfig:
+    """Load the `config.yaml` of a run; one that an earlier version wrote is mapped to today's keys."""
+    settings = _read_file(path)
+    migrate(settings)
+    return _validate(settings, path)
+
+
+def _read_file(path: Path) -> dict[Any, Any]:
+    hint = "configs/ holds recipes to start from"
+    if (path / "config.yaml").is_file():
+        hint = f"a run's configuration is {path / 'config.yaml'}; {hint}"
+    return read_yaml(path, example="dataset: my_dataset", hint=hint)
+
+
+def _override(settings: dict[Any, Any], text: str) -> list[str]:
+    """Put one `section.key=value` into the settings; return the problems with it, if any."""
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not name:
+        return [f"{text!r}: an override has the form section.key=value"]
+    try:
+        return _put(settings, name, yaml.safe_load(value))
+    except yaml.YAMLError as error:
+        return [f"{name}: {value!r} is not YAML: {_reason(error)}"]
+
+
+def _put(settings: dict[Any, Any], name: str, value: object) -> list[str]:
+    """Set a dotted key; return the problems with it, if any."""
+    *sections, key = name.split(".")
+    for section in sections:
+        if settings.get(section) is None:
+            settings[section] = {}
+        settings = settings[section]
+        if not isinstance(settings, dict):
+            return [f"{name}: {section!r} has no keys"]
+    settings[key] = value
+    return []
+
+
+def migrate(settings: dict[Any, Any]) -> list[str]:
+    """Rename the keys of earlier versions in place and drop removed ones; return a sentence for each.
+
+    A removed key is kept if it had a value that this version cannot honour.
+    """
+    sentences = migrate_section("", settings)
+    for section in _sections():
+        sentences += migrate_section(section, settings.get(section))
+    return sentences
+
+
+def migrate_section(section: str, settings: Any) -> list[str]:
+    """Do for one section, or for the keys outside sections, what `migrate` does."""
+    if not isinstance(settings, dict):
+        return []
+    sentences = []
+    prefix = f"{section}." if section else ""
+    for old, new in RENAMED_KEYS.get(section, {}).items():
+        if old in settings:
+            value = settings.pop(old)
+            # It was the number of steps whose samples were sorted together, 0 for none.
+            settings.setdefault(new, bool(value) if old == "length_window" else value)
+            sentences.append(f"{prefix}{old} was renamed to {prefix}{new}")
+    for old, default in _REMOVED_KEYS.get(section, {}).items():
+        if old in settings and settings[old] == default:
+            del settings[old]
+            sentences.append(f"{prefix}{old} was removed: delete it")
+    return sentences
+
+
+def _validate(
+    settings: dict[Any, Any], where: object, problems: Sequence[str] = (), *, code: str = "config-invalid"
+) -> RunConfig:
+    """Make the configuration, or raise ConfigError with these problems and pydantic's."""
+    sections = _sections()
+    try:
+        given = {key: value for key, value in settings.items() if value is not None or key not in sections}
+        config = RunConfig.model_validate(given)
+    except ValidationError as error:
+        problems = [*problems, *problems_in(error, config_keys())]
+    if problems:
+        raise ConfigError.listing(problems, where=where, code=code)
+    return config
+
+
+def config_keys() -> list[str]:
+    """Return every key of the configuration in order, as `section.key` within sections."""
+    sections = _sections()
+    keys: list[str] = []
+    for name in RunConfig.model_fields:
+        inner = sections[name].model_fields if name in sections else ()
+        keys += [name, *(f"{name}.{key}" for key in inner)]
+    return keys
+
+
+def _sections() -> dict[str, type[Section]]:
+    annotations = {name: field.annotation for name, field in RunConfig.model_fields.items()}
+    return {name: kind for name, kind in annotations.items() if isinstance(kind, type) and issubclass(kind, Section)}
 
 
 def expand_keys(settings: Mapping[str, object]) -> dict[str, object]:
@@ -523,122 +584,32 @@ def expand_keys(settings: Mapping[str, object]) -> dict[str, object]:
     A name is a key (`seed`), a dotted key (`training.epochs`), a section with a mapping, or the last part of
     a dotted key: of `training` if it has such a key, else of the only section that has one. Raises ConfigError.
     """
-    known, problems = config_keys(), []
+    known, sections = config_keys(), _sections()
+    problems: list[str] = []
     expanded: dict[str, object] = {}
     for name, value in settings.items():
-        if isinstance(value, Mapping) and name in dict(_sections()):
+        if isinstance(value, Mapping) and name in sections:
             expanded |= {f"{name}.{key}": inner for key, inner in value.items()}
             continue
-        found = [key for key in known if key.rpartition(".")[2] == name]
-        if name in known or len(found) == 1 or f"training.{name}" in found:
-            key = name if name in known else f"training.{name}" if f"training.{name}" in found else found[0]
-            expanded[key] = value
-        elif found:
+        found = [key for key in (name, f"training.{name}") if key in known][:1]
+        found = found or [key for key in known if key.endswith(f".{name}")]
+        if len(found) > 1:
             problems.append(f"{name}: is it {' or '.join(found)}?")
         else:
-            expanded[name] = value  # reported with all other unknown keys
+            expanded[found[0] if found else name] = value  # load_config reports all unknown keys together
     if problems:
         raise ConfigError.listing(problems, where="the configuration", code="config-key-ambiguous")
     return expanded
 
 
-def load_run_config(path: Path) -> RunConfig:
-    """Load the `config.yaml` of a run; one that an earlier version wrote is mapped to today's keys."""
-    settings = read_yaml(path, example="dataset: my_dataset", hint=_which(path))
-    migrate(settings)
-    return _validated(settings, [], path, code="config-invalid")
-
-
-def _validated(settings: dict[Any, Any], problems: list[str], where: Path | None, *, code: str) -> RunConfig:
-    for name, section in _sections():
-        if name in settings and settings[name] is None:
-            settings[name] = section()
-    try:
-        config = RunConfig.model_validate(settings)
-    except ValidationError as error:
-        problems = problems + problems_in(error, config_keys())
-    if problems:
-        raise ConfigError.listing(problems, where=where or "the configuration", code=code)
-    return config
-
-
-def migrate(settings: dict[Any, Any], section: str = "") -> list[str]:
-    """Rename the keys of earlier versions in place and drop removed ones; return a sentence for each.
-
-    `section` is the name of the section that `settings` holds; without it they are a whole configuration.
-    A removed key is kept if it had a value that this version cannot honour.
-    """
-    sentences = []
-    prefix = f"{section}." if section else ""
-    for old, new in RENAMED_KEYS.items():
-        found = _holder(settings, old, prefix)
-        if found is not None:
-            holder, key = found
-            value = holder.pop(key)
-            # It was the number of steps whose samples were sorted together, 0 for none.
-            holder.setdefault(new.rpartition(".")[2], bool(value) if key == "length_window" else value)
-            sentences.append(f"{old} was renamed to {new}")
-    for old, default in _REMOVED_KEYS.items():
-        found = _holder(settings, old, prefix)
-        if found is not None and found[0][found[1]] == default:
-            del found[0][found[1]]
-            sentences.append(f"{old} was removed: delete it")
-    return sentences
-
-
-def _holder(settings: dict[Any, Any], name: str, prefix: str) -> tuple[dict[Any, Any], str] | None:
-    """The mapping that holds a dotted key, and the last part of the key; None where it is not set."""
-    if not name.startswith(prefix):
-        return None
-    *sections, key = name.removeprefix(prefix).split(".")
-    for part in sections:
-        inner = settings.get(part)
-        if not isinstance(inner, dict):
-            return None
-        settings = inner
-    return (settings, key) if key in settings else None
-
-
-def _which(path: Path) -> str:
-    """Which file to give instead of one that cannot be read, or of a folder."""
-    if (path / "config.yaml").is_file():
-        return f"a run's configuration is {path / 'config.yaml'}; configs/ holds recipes to start from"
-    return "configs/ holds recipes to start from"
-
-
-def config_keys() -> list[str]:
-    """Return every key of the configuration in order, as `section.key` within sections."""
-    sections = dict(_sections())
-    keys: list[str] = []
-    for name in RunConfig.model_fields:
-        inner = sections[name].model_fields if name in sections else ()
-        keys += [name, *(f"{name}.{key}" for key in inner)]
-    return keys
-
-
-def _sections() -> Iterator[tuple[str, type[Section]]]:
-    for name, field in RunConfig.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
-            yield name, field.annotation
-
-
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class _Settings:
-    policy: TextPolicy
-
-
-_SECTION = "policy."
-_EXAMPLE = "struck: strip"
-_HINT = f"a text policy is a YAML file of lines such as `{_EXAMPLE}`; docs/guide/texts.md lists its keys"
-_KEYS = [_SECTION + field.name for field in fields(TextPolicy)]
-
-
 def read_policy(path: Path | None, settings: Mapping[str, str | None]) -> TextPolicy:
     """Read a text policy from a file, if given, and the settings that are not None; all problems in one error."""
-    given = {name: value for name, value in settings.items() if value is not None}
-    stated = read_yaml(path, example=_EXAMPLE, hint=_HINT) if path else {}
+    example = "struck: strip"
+    hint = f"a text policy is a YAML file of lines such as `{example}`; docs/guide/texts.md lists its keys"
+    policy = read_yaml(path, example=example, hint=hint) if path else {}
+    policy |= {name: value for name, value in settings.items() if value is not None}
     try:
-        return TypeAdapter(_Settings).validate_python({"policy": {**stated, **given}}).policy
+        return TypeAdapter(TextPolicy).validate_python(policy)
     except ValidationError as error:
-        problems = [problem.removeprefix(_SECTION).removeprefix("policy: ") for problem in problems_in(error, _KEYS)]
+        problems = problems_in(error, [field.name for field in fields(TextPolicy)])
         raise ConfigError.listing(problems, where=path or "the text policy") from error

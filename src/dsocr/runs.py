@@ -1,21 +1,19 @@
-"""The run folder: its files, and how they are written."""
+"""The run folder: its files, how they are written, and the metrics recorded in it."""
 
 import errno
 import json
 import math
 import os
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, Self, TextIO
+from typing import Any, ClassVar, Literal, Self, TextIO
 from uuid import uuid4
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
+from pydantic import TypeAdapter, ValidationError
 
-from dsocr.config import migrate, problems_in
+from dsocr.config import migrate_section, problems_in
 from dsocr.errors import RunError, typed
 from dsocr.io.atomic import MANIFEST, find_damage, sync_folder
 from dsocr.text import TextPolicy
@@ -28,11 +26,58 @@ CALIBRATION = "calibration.json"
 _WHICH = "give the folder that `output:` names in the config"
 
 
+class _Entry:
+    """A file or folder of a run, as an attribute that returns its path."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, run: "RunFolder", owner: object) -> Path:
+        return run.path / self._name
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """The paths of one run; asking for them opens and creates nothing."""
 
     path: Path
+
+    config = _Entry("config.yaml")
+    """Every setting of the run; `load_run_config` reads it."""
+    provenance = _Entry("provenance.json")
+    """Versions, commit, dataset hashes and machine of the run."""
+    lock = _Entry(".lock")
+    """File that is locked while a training runs here; it may exist without one."""
+    checkpoints = _Entry("checkpoints")
+    """Folder of checkpoints."""
+    forecast = _Entry("forecast")
+    """Folder of the trainings on fewer samples and the forecast made from them."""
+    metrics = _Entry("metrics.jsonl")
+    """JSON lines, one for every logged step and every validation."""
+    log = _Entry("train.log")
+    """Messages of the training."""
+    tensorboard = _Entry("tensorboard")
+    """Folder of TensorBoard's event files."""
+    scorecard = _Entry("scorecard.json")
+    """Scores of the adapter and its base."""
+    lines = _Entry("lines.jsonl")
+    """JSON lines, one for every scored line with its predictions."""
+    confidence = _Entry("confidence.json")
+    """Calibration of the confidences, and the gain of checking the least certain lines."""
+    confidence_page = _Entry("confidence.html")
+    """The same as a page."""
+    report = _Entry("report.html")
+    """The report of the evaluation as a page."""
+
+    @property
+    def adapter(self) -> Path:
+        """Folder of the best weights with reading.json; of an adapter folder, the folder itself."""
+        return self.path if (self.path / READING).is_file() else self.path / "adapter"
+
+    @property
+    def resume_command(self) -> str:
+        """The command that resumes this run."""
+        return f"dsocr train {typed(self.config.as_posix())}"
 
     @classmethod
     def named(cls, path: Path) -> Self:
@@ -69,89 +114,16 @@ class RunFolder:
         """Return a finished run, or an adapter folder such as an export's: enough to transcribe."""
         return cls(path) if (path / READING).is_file() else cls.open(path)
 
-    @property
-    def resume_command(self) -> str:
-        """The command that resumes this run."""
-        return f"dsocr train {typed(self.config.as_posix())}"
 
-    @property
-    def config(self) -> Path:
-        """Every setting of the run; `load_run_config` reads it."""
-        return self.path / "config.yaml"
-
-    @property
-    def provenance(self) -> Path:
-        """Versions, commit, dataset hashes and machine of the run."""
-        return self.path / "provenance.json"
-
-    @property
-    def adapter(self) -> Path:
-        """Folder of the best weights with reading.json; of an adapter folder, the folder itself."""
-        return self.path if (self.path / READING).is_file() else self.path / "adapter"
-
-    @property
-    def lock(self) -> Path:
-        """File that is locked while a training runs here; it may exist without one."""
-        return self.path / ".lock"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def forecast(self) -> Path:
-        """Folder of the trainings on fewer samples and the forecast made from them."""
-        return self.path / "forecast"
-
-    @property
-    def metrics(self) -> Path:
-        """JSON lines, one for every logged step and every validation."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def log(self) -> Path:
-        """Messages of the training."""
-        return self.path / "train.log"
-
-    @property
-    def tensorboard(self) -> Path:
-        """Folder of TensorBoard's event files."""
-        return self.path / "tensorboard"
-
-    @property
-    def scorecard(self) -> Path:
-        """Scores of the adapter and its base."""
-        return self.path / "scorecard.json"
-
-    @property
-    def lines(self) -> Path:
-        """JSON lines, one for every scored line with its predictions."""
-        return self.path / "lines.jsonl"
-
-    @property
-    def confidence(self) -> Path:
-        """Calibration of the confidences, and the gain of checking the least certain lines."""
-        return self.path / "confidence.json"
-
-    @property
-    def confidence_page(self) -> Path:
-        """The same as a page."""
-        return self.path / "confidence.html"
-
-    @property
-    def report(self) -> Path:
-        """The report of the evaluation as a page."""
-        return self.path / "report.html"
-
-
-@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, slots=True)
 class ReadingSettings:
     """The settings to read with, kept beside an adapter's weights in `reading.json`.
 
     `prompt` is the prompt itself, not its name. `generation` holds the keys of the configuration's section.
     `unit` is what training images showed; earlier runs did not record it and learnt lines.
     """
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     base: str
     base_revision: str | None
@@ -166,52 +138,41 @@ class ReadingSettings:
         """Read the settings in an adapter folder. Raises RunError for missing or unknown keys."""
         path = adapter / READING
         try:
-            return cls.from_json(path.read_text(encoding="utf-8"))
+            settings = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(settings, dict):
+                _migrate_reading(settings, path)
+            return TypeAdapter(cls).validate_python(settings)
         except FileNotFoundError as error:
             hint = "give the complete adapter/ folder of a run"
             raise RunError("no such file", code="reading-missing", where=path, hint=hint) from error
+        except ValidationError as error:
+            keys = [*(field.name for field in fields(cls)), *(f"text_policy.{key.name}" for key in fields(TextPolicy))]
+            raise RunError("; ".join(problems_in(error, keys)), code="reading-invalid", where=path) from error
+        except json.JSONDecodeError as error:
+            raise RunError(f"is not JSON: {error}", code="reading-invalid", where=path) from error
         except (OSError, UnicodeDecodeError) as error:
             raise RunError(f"cannot be read: {error}", code="reading-unreadable", where=path) from error
-        except RunError as error:
-            raise RunError(error.message, code=error.code, where=path, hint=error.hint) from error
 
     def save(self, adapter: Path) -> None:
         """Write the settings into an adapter folder."""
         write_atomically(adapter / READING, self.to_json())
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Parse what `to_json` returned."""
-        try:
-            return TypeAdapter(cls).validate_python(_migrated(json.loads(text)))
-        except json.JSONDecodeError as error:
-            raise RunError(f"is not JSON: {error}", code="reading-invalid") from error
-        except ValidationError as error:
-            raise RunError("; ".join(problems_in(error, _READING_KEYS)), code="reading-invalid") from error
 
     def to_json(self) -> str:
         """Return the settings as indented JSON."""
         return to_json(asdict(self))
 
 
-def _migrated(settings: Any) -> Any:
+def _migrate_reading(settings: dict[str, Any], path: Path) -> None:
     """Rename the keys of settings that an earlier version wrote."""
-    if not isinstance(settings, dict):
-        return settings
-    if isinstance(settings.get("generation"), dict):
-        migrate(settings["generation"], "generation")
-    lines = settings.get("lines_per_sheet", 1)  # dialect: key of an old file
+    migrate_section("generation", settings.get("generation"))
+    lines = settings.pop("lines_per_sheet", 1)  # dialect: key of an old file
     if lines != 1:
         raise RunError(
-            f"Adapters that read several lines on one canvas are no longer supported; this one reads {lines}.",
+            f"reads {lines} lines on one canvas, which is no longer supported",
             code="reading-unsupported",
+            where=path,
             hint="train again with this version, or read with the version that trained it",
         )
-    return {key: value for key, value in settings.items() if key != "lines_per_sheet"}  # dialect: key of an old file
-
-
-_READING_KEYS = [field.name for field in fields(ReadingSettings)]
-_READING_KEYS += [f"text_policy.{field.name}" for field in fields(TextPolicy)]
 
 
 def to_json(value: object) -> str:
@@ -238,24 +199,6 @@ def write_atomically(path: Path, text: str) -> None:
     """Write a UTF-8 file atomically: a crash leaves the old content or the new."""
     with writing_whole(path) as file:
         file.write(text)
-
-
-@contextmanager
-def writing_folder(out: Path) -> Iterator[Path]:
-    """Create a folder that replaces `out` once it is complete; an error leaves no trace."""
-    out, token = out.resolve(), uuid4().hex[:8]
-    draft, former = (out.with_name(f".{out.name}.{what}-{token}") for what in ("draft", "former"))
-    draft.mkdir(parents=True)
-    try:
-        yield draft
-        if out.exists():
-            out.rename(former)
-        draft.rename(out)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-        if former.exists() and not out.exists():
-            former.rename(out)
-    shutil.rmtree(former, ignore_errors=True)
 
 
 def append_jsonl(path: Path, row: Mapping[str, object]) -> None:
@@ -295,3 +238,59 @@ def _is_until(line: bytes, step: int) -> bool:
         return line.endswith(b"\n") and int(json.loads(line).get("step", 0)) <= step
     except (ValueError, TypeError, AttributeError):
         return False
+
+
+Row = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The recorded rows of training steps and of validations, each in the order of steps."""
+
+    name: str
+    training: Sequence[Row]
+    validation: Sequence[Row]
+
+    @property
+    def best(self) -> Row | None:
+        """The validation with the lowest CER, the first of equal ones."""
+        scored = [row for row in self.validation if row.get("cer") is not None]
+        return min(scored, key=lambda row: row["cer"], default=None)
+
+
+def read_history(folder: Path, name: str | None = None) -> History:
+    """Read the metrics of a run folder; `name` is the folder's name by default.
+
+    A resumed run has recorded some steps twice: the later row counts. An incomplete last line is ignored. Raises
+    RunError for a missing or invalid file, or one without training steps.
+    """
+    path = RunFolder.named(folder).metrics
+    if not path.is_file():
+        hint = "give run folders whose training has started"
+        raise RunError("has no metrics.jsonl", code="metrics-missing", where=folder, hint=hint)
+    training, validation = _read_rows(path)
+    if not training:
+        raise RunError("has no training steps", code="metrics-empty", where=path)
+    return History(name or folder.resolve().name, training, validation)
+
+
+def elapsed_until(run: RunFolder, step: int) -> float:
+    """Return the seconds that a run had trained at its last recorded step up to `step`, 0 without one."""
+    if not step or not run.metrics.is_file():
+        return 0.0
+    training, _ = _read_rows(run.metrics)
+    return max((row.get("elapsed_seconds") or 0.0 for row in training if row["step"] <= step), default=0.0)
+
+
+def _read_rows(path: Path) -> tuple[list[Row], list[Row]]:
+    rows: dict[tuple[str, int], Row] = {}
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            rows[row["kind"], row["step"]] = row
+        except (ValueError, KeyError, TypeError) as error:
+            if number < len(lines):
+                raise RunError("not a row of metrics", code="metrics-invalid", where=f"{path}:{number}") from error
+    training, validation = ([rows[key] for key in sorted(rows) if key[0] == kind] for kind in ("train", "validation"))
+    return training, validation

@@ -3,11 +3,11 @@
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from operator import eq
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 _JOINERS = frozenset("\u200c\u200d")
 _JOINED_SCRIPTS = ((0x0600, 0x109F), (0x1780, 0x18AF), (0xA840, 0xAAFF), (0xFB50, 0xFDFF), (0xFE70, 0xFEFC))
@@ -192,6 +192,8 @@ class TextPolicy:
     at the end of a line. `struck` applies to text between the pairs of `struck_marks` and to what the source records as
     struck out, `unclear` to `unclear_marks`: "strip" removes it, "drop-line" drops the whole transcription.
     """
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
     unicode: Literal["NFC", "keep"] = "NFC"
     spaces: Literal["collapse", "keep"] = "collapse"

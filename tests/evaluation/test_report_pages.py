@@ -10,8 +10,7 @@ from dsocr.errors import DataError, RunError
 from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine
 from dsocr.evaluation.report.plots import curve_plots
 from dsocr.evaluation.report.single_pages import render_curves, render_forecast, write_curves, write_forecast
-from dsocr.history import elapsed_until, read_history
-from dsocr.runs import RunFolder
+from dsocr.runs import RunFolder, elapsed_until, read_history
 from tests.html_pages import Page
 
 

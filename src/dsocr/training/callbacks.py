@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from dsocr.errors import ConfigError
-from dsocr.history import elapsed_until
 from dsocr.io.processes import rank_and_count
-from dsocr.runs import RunFolder, append_jsonl
+from dsocr.runs import RunFolder, append_jsonl, elapsed_until
 
 if TYPE_CHECKING:
     from dsocr.training.distributed import Distributed

@@ -17,10 +17,9 @@ from PIL import Image
 from dsocr.config import RunConfig, load_config, load_run_config
 from dsocr.document import SkipReason
 from dsocr.errors import DataError, DsocrError, RunError
-from dsocr.history import read_history
 from dsocr.inference.confidence import Prediction
 from dsocr.io.cropping import CropFailure
-from dsocr.runs import RunFolder, write_atomically
+from dsocr.runs import RunFolder, read_history, write_atomically
 from dsocr.workbench.archive import Archive
 from dsocr.workbench.page_export import export_dataset
 from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage

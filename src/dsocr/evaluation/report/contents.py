@@ -14,9 +14,8 @@ from dsocr.evaluation.metrics import format_difference
 from dsocr.evaluation.report.lines import Chapter, Images, ReadLine, chapters_of, read_lines
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.scores import LineScore, Score, load_lines
-from dsocr.history import History, read_history
 from dsocr.html import counted
-from dsocr.runs import RunFolder
+from dsocr.runs import History, RunFolder, read_history
 
 
 @dataclass(frozen=True, slots=True)

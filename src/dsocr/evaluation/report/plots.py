@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from dsocr.evaluation.calibration import Reliability
 from dsocr.evaluation.compare import ComparedGroup
 from dsocr.evaluation.learning_curve import MAX_EXTRAPOLATION, Forecast
-from dsocr.history import History
 from dsocr.html import BAR, PAPER, QUIET, counted, printable, run_colour
 from dsocr.inference.review import CheckedShare
+from dsocr.runs import History
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,10 +7,9 @@ from dsocr.errors import DataError
 from dsocr.evaluation.calibration import CalibrationReport
 from dsocr.evaluation.learning_curve import Forecast
 from dsocr.evaluation.report.plots import CurvePlot, budget_plot, curve_plots, forecast_plot, reliability_plot
-from dsocr.history import History, read_history
 from dsocr.html import plot_svg, plots_png, render
 from dsocr.inference.review import point_at
-from dsocr.runs import write_atomically
+from dsocr.runs import History, read_history, write_atomically
 
 FORECAST_PAGE, FORECAST_PICTURE = "forecast.html", "forecast.png"
 _CHECKED_SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
