@@ -37,9 +37,12 @@ def is_off_baseline(outline: Outline) -> bool:
         return False
     polygon, baseline = np.array(outline.polygon, dtype=float), np.array(outline.baseline, dtype=float)
     points = _resample(baseline)
+    outside = ~_inside(points, polygon)
+    if outside.mean() <= _MAX_OUTSIDE:
+        return False  # So nearly all lines are done before the distances are computed.
     area = abs(np.sum(polygon[:, 0] * np.roll(polygon[:, 1], -1) - polygon[:, 1] * np.roll(polygon[:, 0], -1))) / 2
     height = max(area / float(np.linalg.norm(np.diff(baseline, axis=0), axis=1).sum()), 1.0)
-    far = ~_inside(points, polygon) & (_distances(points, polygon) > _TOLERANCE * height)
+    far = outside & (_distances(points, polygon) > _TOLERANCE * height)
     return bool(far.mean() > _MAX_OUTSIDE)
 
 

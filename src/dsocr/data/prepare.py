@@ -179,11 +179,12 @@ class _PageReader:
     grouper: UnitGrouper
     text_policy: TextPolicy
 
-    def pages(self, report: SourceReport) -> Iterator[Page]:
-        """The pages that have samples with a text."""
+    def pages(self, report: SourceReport, *, counting: bool = False) -> Iterator[Page]:
+        """The pages that have samples with a text; for counting, their outlines may be wrong."""
         for page in report.filter_pages(chain(self.source.items, self.format.read(self.source.path, self.columns))):
-            page, repaired = outline_by_baselines(page)
-            report.outlined_by_baselines += [line.where for line in repaired]
+            if not counting:
+                page, repaired = outline_by_baselines(page)
+                report.outlined_by_baselines += [line.where for line in repaired]
             # Group before the text policy, which drops lines: a page must not lose a line unnoticed.
             grouped = self.grouper.apply(self.names.apply(page, report), report)
             if (normalised := normalise_texts(grouped, report, self.text_policy)).lines:
@@ -191,7 +192,7 @@ class _PageReader:
 
     def count(self) -> int:
         """The number of pages. Raises DataError for patterns and units that match none, before any work is done."""
-        count = sum(1 for _ in self.pages(SourceReport()))
+        count = sum(1 for _ in self.pages(SourceReport(), counting=True))
         self.names.require_matches()
         self.grouper.require_regions()
         return count
