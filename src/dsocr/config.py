@@ -187,7 +187,9 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 class Section(BaseModel):
     """A frozen part of the configuration; an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True, defer_build=True
+    )
 
     @field_validator("*", mode="before")
     @classmethod
