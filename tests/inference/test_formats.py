@@ -8,16 +8,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pikepdf
 import pypdfium2
 import pytest
 from lxml import etree
-from PIL import Image
+from PIL import Image, ImageChops, ImageStat
 
 from dsocr.document import Line, Outline, Page, ProcessingStep, Region
 from dsocr.errors import DataError
 from dsocr.formats import OUTPUT_FORMATS, output_formats
 from dsocr.formats.filled import parse_xml_page
 from dsocr.formats.pdf import page_image
+from dsocr.images import decode_image
 from tests.data.making_pdf import image_object, scan, write_pdf
 from tests.inference.reading_pages import draw_page
 
@@ -224,3 +226,64 @@ def test_formats_are_chosen(out: str, names: list[str], kinds: list[str], chosen
 def test_conflicting_formats_are_an_error(out: str, names: list[str], message: str) -> None:
     with pytest.raises(DataError, match=message):
         output_formats(Path("nowhere") / out, names, all_xml=False)
+
+
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+def test_a_pdf_keeps_bookmarks_title_author_and_annotations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rotation: int
+) -> None:
+    monkeypatch.setattr("dsocr.formats.pdf._MEMORY", 1)  # saved and opened again after each page
+    scans = [image_object(scan(place=place)) for place in (0, 9, 18)]
+    source = write_pdf(
+        tmp_path / "in.pdf",
+        scans,
+        box=(106, 164),
+        page=f"/Rotate {rotation} /CropBox [10 20 106 164]",
+        draw="q 96 0 0 144 10 20 cm /Im Do Q",
+    )
+    with pikepdf.open(source, allow_overwriting_input=True) as pdf:
+        pdf.docinfo["/Title"], pdf.docinfo["/Author"] = "Письма", "Анна"
+        with pdf.open_outline() as outline:
+            outline.root += [pikepdf.OutlineItem(f"Письмо {number}", number - 1) for number in (1, 3)]
+        link = pikepdf.Dictionary(
+            Type=pikepdf.Name.Annot,
+            Subtype=pikepdf.Name.Link,
+            Rect=[10, 20, 58, 164],
+            Dest=[pdf.pages[2].obj, pikepdf.Name.Fit],
+        )
+        pdf.pages[0].Annots = [pdf.make_indirect(link)]
+        pdf.save()
+    shown = [decode_image(page_image(source, number), name="in").image for number in (1, 3)]
+    pages = [
+        Page(
+            source,
+            f"in_{number:04d}",
+            f"in.pdf#{number}",
+            (Line(f"слово {number}", "in.pdf"),),
+            image.size,
+            content=partial(page_image, source, number),
+            number=number,
+        )
+        for number, image in zip((1, 3), shown, strict=True)
+    ]
+    out = tmp_path / "out.pdf"
+    OUTPUT_FORMATS["pdf"].write_pages(pages, out, STEP)
+    with pikepdf.open(out) as pdf:
+        assert (str(pdf.docinfo["/Title"]), str(pdf.docinfo["/Author"])) == ("Письма", "Анна")
+        with pdf.open_outline() as outline:
+            assert [item.title for item in outline.root] == ["Письмо 1", "Письмо 3"]
+            assert [pdf.pages.index(pikepdf.Page(item.destination[0])) for item in outline.root] == [0, 1]
+        (annotation,) = pdf.pages[0].Annots
+        across, up = (48, 144) if rotation in {0, 180} else (144, 48)
+        left, bottom, right, top = map(float, annotation.Rect)
+        assert (right - left, top - bottom) == (across, up)
+        assert pdf.pages.index(pikepdf.Page(annotation.Dest[0])) == 1
+        images = [item for item in pdf.objects if isinstance(item, pikepdf.Stream) and item.get("/Subtype") == "/Image"]
+        assert len(images) == 2, "each page image is stored once"
+    for number, (page, image) in enumerate(zip(pages, shown, strict=True), start=1):
+        assert text_of_pdf(out, number - 1) == [page.lines[0].text]
+        again = decode_image(page_image(out, number), name="out").image.resize((96, 144))
+        difference = ImageChops.difference(again.convert("L"), image.convert("L").resize((96, 144)))
+        assert ImageStat.Stat(difference).mean[0] < 4
+    with pypdfium2.PdfDocument(source) as before, pypdfium2.PdfDocument(out) as after:
+        assert after[0].get_size() == pytest.approx(before[0].get_size())

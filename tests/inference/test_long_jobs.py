@@ -131,10 +131,10 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing_that_was_read(
     assert report.resumed == PAGES
 
 
-def test_progress_is_reported_per_batch(run: RunFolder, tmp_path: Path) -> None:
+def test_the_first_page_is_recorded_alone_and_the_others_in_groups(run: RunFolder, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     transcribe(run, [tmp_path / "in"], tmp_path / "o.txt", reader=Hashes(), progress=lambda *now: seen.append(now))
-    assert seen == [(4, 13), (8, 13), (12, 13), (13, 13)]
+    assert seen == [(1, 13), (5, 13), (9, 13), (13, 13)]
 
 
 def test_a_fully_read_job_is_written_without_loading_the_model(

@@ -17,7 +17,7 @@ from dsocr.inference.confidence import Prediction
 from dsocr.inference.pages import ReadingJournal
 from dsocr.inference.remote import RemoteEngine
 from dsocr.inference.transcribe import transcribe
-from dsocr.runs import RunFolder
+from dsocr.runs import ReadingSettings, RunFolder
 from tests.data.making import page_line, page_xml
 from tests.data.making_pdf import encrypted_pdf, image_object, scan, write_pdf
 from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of
@@ -236,7 +236,7 @@ def test_running_out_of_memory_is_an_error_and_the_journal_is_kept(
         transcribe(run, [scans], tmp_path / "out.txt", reader=Fails(4, NO_MEMORY), engine=engine)
     assert "the same command" in (caught.value.hint or "")
     assert ("batch_size" in (caught.value.hint or "")) is batches
-    assert transcribe(run, [scans], tmp_path / "out.txt", reader=Hashes(), engine=engine).resumed == 4
+    assert transcribe(run, [scans], tmp_path / "out.txt", reader=Hashes(), engine=engine).resumed == 1
 
 
 @pytest.mark.parametrize(
@@ -261,3 +261,21 @@ def test_an_interrupted_command_reports_what_it_keeps(
     code, _, err = call(monkeypatch, capsys, "transcribe", run.path, scans, "-o", tmp_path / "o.txt", "--quiet")
     assert code == 130
     assert ("kept" in err) == kept, err
+
+
+def test_linked_images_take_one_line_of_output(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b", "c"):
+        draw_page(tmp_path / "real" / f"{name}.png")
+        (tmp_path / "in" / f"{name}.png").symlink_to(tmp_path / "real" / f"{name}.png")
+        (tmp_path / "in" / f"{name}.xml").write_text(page_xml(page_line(""), image=f"{name}.png"), encoding="utf-8")
+    monkeypatch.setattr("dsocr.inference.reader.LocalReader.of_run", lambda *_, **__: Hashes())
+    monkeypatch.setattr("dsocr.runs.RunFolder.to_read_with", lambda _: run)
+    monkeypatch.setattr("dsocr.inference.transcribe.require_readable_adapter", ReadingSettings.load)
+    code, _, err = call(monkeypatch, capsys, "transcribe", run.path, tmp_path / "in", "-o", tmp_path / "o.txt")
+    assert code == 0
+    assert [line for line in err.splitlines() if "link" in line] == [
+        "cannot read a.xml and 2 more: a link leads out of the folder; copy the file into it"
+    ]

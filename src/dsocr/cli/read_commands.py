@@ -1,6 +1,7 @@
 """Commands that transcribe scans and help to correct transcriptions."""
 
 import re
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -113,10 +114,11 @@ def transcribe(
     if json:
         print_json(printer, {**asdict(report), "out": str(report.out)})
         return
-    for failure in report.failed[:_LISTED]:
+    failures = _group_messages((failure.partition(": ")[0], failure.partition(": ")[2]) for failure in report.failed)
+    for failure in failures[:_LISTED]:
         printer.complain(f"cannot read {failure}")
-    if len(report.failed) > _LISTED:
-        printer.complain(f"cannot read {len(report.failed) - _LISTED} more (--json lists all)")
+    if len(failures) > _LISTED:
+        printer.complain(f"cannot read more for {len(failures) - _LISTED} other reasons (--json lists all)")
     printer.message(
         f"{report.images} images transcribed, with {report.lines} lines; {len(report.failed)} could not be read; "
         f"{report.empty} empty, {report.truncated} truncated, {report.looping} looping"
@@ -150,6 +152,17 @@ def choose_engine(engine: str | None, model: str, actors: int | None) -> "Remote
     if engine == "ray":
         return Cluster(actors)
     return RemoteEngine(engine, model) if engine else None
+
+
+def _group_messages(items: Iterable[tuple[str, str]]) -> list[str]:
+    """One line for each message, with the first of its places and the number of the others."""
+    places: dict[str, list[str]] = {}
+    for where, message in items:
+        places.setdefault(message, []).append(where)
+    return [
+        f"{found[0]} and {len(found) - 1} more: {message}" if len(found) > 1 else f"{found[0]}: {message}"
+        for message, found in places.items()
+    ]
 
 
 def _parse_shard(text: str) -> tuple[int, int]:
@@ -272,8 +285,8 @@ def workbench(
         with printer.progress("finding lines", "pages") as progress:
             options = {"format": format, "writer": writer, "encoding": encoding}
             new = import_pages(store, archive, report, **options, progress=progress)
-        for item in report.skipped:
-            printer.complain(f"skipped: {item.where}: {item.message}")
+        for message in _group_messages((item.where, item.message) for item in report.skipped):
+            printer.complain(f"skipped: {message}")
         session = Session(source.resolve().name, store, archive, folder)
         if not session.pages:
             raise DataError("holds no page that can be shown", where=source, code="source-empty")

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,9 @@ _DESCENT = 0.25
 
 _MEMORY = 256 * 2**20
 """Bytes of images kept in memory before the document is saved to disk and reopened."""
+
+_KEPT_OF_PAGE = {"/Type", "/Parent", "/MediaBox", "/CropBox", "/UserUnit", "/Annots", "/Tabs"}
+"""Keys of a page whose contents are replaced."""
 
 _PDFIUM_LOCK = threading.RLock()
 
@@ -301,25 +305,63 @@ def _thumbnail(picture: Image.Image) -> np.ndarray:
 
 
 def write_pdf(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
-    """Write one PDF page per image, in the size of the image."""
+    """Write one PDF page per image, in the size of the image.
+
+    If the first pages are those of a PDF, its bookmarks, title, author and annotations are kept.
+    """
     import pikepdf
 
+    remaining = iter(pages)
+    first = next(remaining, None)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".pdf-", ignore_cleanup_errors=True) as folder:
-        document, in_memory = pikepdf.new(), 0
+        document, source = _document_for(first)
+        in_memory, unfilled = 0, set(range(len(document.pages)))
         font = document.make_indirect(_blank_font(document))
-        for number, page in enumerate(pages):
-            in_memory += _add_page(document, page, font)
+        for number, page in enumerate(chain([first] if first else [], remaining)):
+            if not page.number or page.image != source:
+                source = None
+            target = None if source is None else document.pages[page.number - 1]
+            unfilled -= set() if source is None else {page.number - 1}
+            in_memory += _write_page(document, target, page, font)
             if in_memory > _MEMORY:
-                document, font = _spill(document, Path(folder, f"{number}.pdf"))
+                document, font = _spill(
+                    document, Path(folder, f"{number}.pdf"), -1 if target is None else page.number - 1
+                )
                 in_memory = 0
-        document.docinfo["/Title"] = path.stem
-        document.docinfo["/Producer"] = f"{step.software} {step.version}"
+        for index in sorted(unfilled, reverse=True):
+            del document.pages[index]
+        if source is None or not (document.docinfo.get("/Title") or "/Metadata" in document.Root):
+            document.docinfo["/Title"] = path.stem
+        document.docinfo["/Producer"] = pikepdf.String(f"{step.software} {step.version}")
         document.save(path, deterministic_id=True)
         document.close()
 
 
-def _spill(document: "pikepdf.Pdf", path: Path) -> "tuple[pikepdf.Pdf, pikepdf.Object]":
-    """Save and reopen a document, which frees its images: qpdf reads the streams of a file only when it saves."""
+def _document_for(first: Page | None) -> "tuple[pikepdf.Pdf, Path | None]":
+    """Return the PDF of the first page, to replace what its pages show, with its path; else an empty one and None."""
+    import pikepdf
+
+    if first is None or not first.number or first.image.suffix.lower() not in PDF_SUFFIXES:
+        return pikepdf.new(), None
+    try:
+        document = pikepdf.open(first.image)
+    except pikepdf.PdfError:  # PDFium reads some damaged files that qpdf does not
+        return pikepdf.new(), None
+    for claim in ("/StructTreeRoot", "/MarkInfo"):  # they describe the contents that are replaced
+        if claim in document.Root:
+            del document.Root[claim]
+    if "/Metadata" in document.Root:
+        with document.open_metadata(set_pikepdf_as_editor=False, update_docinfo=False) as metadata:
+            for claim in ("pdfaid:part", "pdfaid:conformance"):
+                metadata.pop(claim, None)
+    return document, first.image
+
+
+def _spill(document: "pikepdf.Pdf", path: Path, filled: int) -> "tuple[pikepdf.Pdf, pikepdf.Object]":
+    """Save and reopen a document, which frees its images: qpdf reads the streams of a file only when it saves.
+
+    Returns it with the font of the page at index `filled`.
+    """
     import pikepdf
 
     document.save(path, deterministic_id=True)  # the final ID begins with this one
@@ -327,11 +369,11 @@ def _spill(document: "pikepdf.Pdf", path: Path) -> "tuple[pikepdf.Pdf, pikepdf.O
     for earlier in set(path.parent.iterdir()) - {path}:
         earlier.unlink()
     reopened = pikepdf.open(path, access_mode=pikepdf.AccessMode.stream)
-    return reopened, reopened.pages[0].Resources.Font.F
+    return reopened, reopened.pages[filled].Resources.Font.F
 
 
-def _add_page(document: "pikepdf.Pdf", page: Page, font: "pikepdf.Object") -> int:
-    """Add a page and return the size of its image in bytes."""
+def _write_page(document: "pikepdf.Pdf", target: "pikepdf.Page | None", page: Page, font: "pikepdf.Object") -> int:
+    """Replace what the target shows, or a new page, by the image with its text; return the image's size in bytes."""
     from pikepdf import Dictionary
 
     content = image_bytes(page)
@@ -342,11 +384,24 @@ def _add_page(document: "pikepdf.Pdf", page: Page, font: "pikepdf.Object") -> in
     scale = _points_per_pixel(page, image)
     width, height = image.width * scale, image.height * scale
     text = "".join(_draw_line(line, page, image.height, scale) for line in page.transcribed_lines)
-    added = document.add_blank_page(page_size=(round(width, 2), round(height, 2)))
-    added.Resources = Dictionary(XObject=Dictionary(I=_image_object(document, content)), Font=Dictionary(F=font))
     drawing = f"q {width:.2f} 0 0 {height:.2f} 0 0 cm /I Do Q\n{text}"
-    added.Contents = document.make_stream(drawing.encode("ascii"))
+    if target is None:
+        target = document.add_blank_page(page_size=(round(width, 2), round(height, 2)))
+    else:
+        target.flatten_rotation()  # turns the annotations too
+        drawing = "1 0 0 1 {:.2f} {:.2f} cm\n{}".format(*_corner(target), drawing)
+        for key in set(target.obj.keys()) - _KEPT_OF_PAGE:
+            del target.obj[key]
+    target.Resources = Dictionary(XObject=Dictionary(I=_image_object(document, content)), Font=Dictionary(F=font))
+    target.Contents = document.make_stream(drawing.encode("ascii"))
     return len(content)
+
+
+def _corner(page: "pikepdf.Page") -> tuple[float, float]:
+    """Return the lower left corner of what is shown of an upright page."""
+    boxes = [[float(value) for value in box] for box in (page.mediabox, page.cropbox)]  # type: ignore[attr-defined]
+    left, bottom = (max(min(box[at], box[at + 2]) for box in boxes) for at in (0, 1))
+    return left, bottom
 
 
 def _image_object(document: "pikepdf.Pdf", file: bytes) -> "pikepdf.Stream":
@@ -450,7 +505,7 @@ def _unicode_map() -> str:
 
 
 def _points_per_pixel(page: Page, image: Image.Image) -> float:
-    if page.number:
+    if page.number and page.image.suffix.lower() in PDF_SUFFIXES:
         return page_size(page.image, page.number)[0] / image.width
     dpi = image.info.get("dpi")
     stated = round(float(dpi[0])) if isinstance(dpi, tuple) and dpi and math.isfinite(float(dpi[0])) else 0

@@ -255,15 +255,18 @@ class _LazyReader:
 
 
 def group_pages(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
-    """Yield the pages to read together: the same whatever was read before, so that batches are the same too."""
+    """Yield the pages to read together: the same whatever was read before, so that batches are the same too.
+
+    The first group is one page, so that it is soon in the journal.
+    """
     group: list[InputPage] = []
-    weight = 0
+    weight, limit = 0, _LINES_OF_A_PAGE
     for page in pages:
         group.append(page)
         weight += 1 if page.shows == "line" else _LINES_OF_A_PAGE
-        if weight >= _LINES_TOGETHER:
+        if weight >= limit:
             yield group
-            group, weight = [], 0
+            group, weight, limit = [], 0, _LINES_TOGETHER
     if group:
         yield group
 

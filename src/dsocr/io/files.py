@@ -26,8 +26,7 @@ def inside(root: Path, name: str) -> Path:
         raise DataError(f"the path {name!r} {problem}", code="path-outside", hint=hint)
     path = root.joinpath(*_parts(name))
     if not path.resolve().is_relative_to(_resolved(root)):
-        message = f"the path {name!r} leads out of the folder"
-        raise DataError(message, code="path-outside", hint="copy the file into the folder")
+        raise DataError("a link leads out of the folder; copy the file into it", code="path-outside")
     return path
 
 
