@@ -92,7 +92,15 @@ def test_every_page_of_a_tiff_is_read_and_every_image_that_cannot_be_opened_is_n
     report = transcribe(run, [place], tmp_path / "out", formats=["page", "pdf"], unit="page", reader=Hashes())
     assert (report.images, [line.partition(":")[0] for line in report.failed]) == (3, ["phone.heic"])
     names = sorted(path.name for path in (tmp_path / "out").rglob("*.*") if path.suffix in {".xml", ".png", ".pdf"})
-    assert names == ["book.pdf", "book_0001.png", "book_0001.xml", "book_0002.png", "book_0002.xml", "one.pdf", "one.xml"]
+    assert names == [
+        "book.pdf",
+        "book_0001.png",
+        "book_0001.xml",
+        "book_0002.png",
+        "book_0002.xml",
+        "one.pdf",
+        "one.xml",
+    ]
 
 
 def test_a_zip_is_read_as_its_folder_is(run: RunFolder, tmp_path: Path) -> None:
