@@ -23,7 +23,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from dsocr.evaluation.statistics import Clusters, Floats, Interval, PairedErrors, difference_interval, interval_of_sums
+from dsocr.evaluation.statistics import Clusters, Floats, Interval, PairedErrors, difference_interval, interval_of
 from measuring import processor
 
 RESAMPLES = 1000
@@ -232,12 +232,12 @@ def measure(scene: Scene, writers: int, repeats: int, truths: tuple[float, float
         paired = PairedErrors(drawn.one, drawn.two, drawn.lengths, clusters)
         exact = (drawn.two == 0).astype(float)
         intervals = (
-            (interval_of_sums(drawn.two, drawn.lengths, clusters), rate),
+            (interval_of(drawn.two, drawn.lengths, clusters), rate),
             (percentile(drawn.two, drawn.lengths, clusters, times), rate),
             (binomial(drawn.two, drawn.lengths), rate),
             (difference_interval(paired), difference),
             (percentile(drawn.two - drawn.one, drawn.lengths, clusters, times), difference),
-            (interval_of_sums(exact, np.ones_like(exact), clusters, of="lines"), share),
+            (interval_of(exact, np.ones_like(exact), clusters, of="lines"), share),
         )
         for cell, (interval, truth) in zip(cells, intervals, strict=True):
             cell.add(interval, truth)
@@ -275,7 +275,7 @@ def run_words(repeats: int, say: Callable[[str], None]) -> None:
             times = random.multinomial(writers, np.full(writers, 1 / writers), RESAMPLES)
             for drawn in sets(scene, writers, repeats, random, draw_words):
                 clusters = Clusters("writer", drawn.of_line)
-                cells[0].add(interval_of_sums(drawn.two, drawn.lengths, clusters, of="words"), truth)
+                cells[0].add(interval_of(drawn.two, drawn.lengths, clusters, of="words"), truth)
                 cells[1].add(percentile(drawn.two, drawn.lengths, clusters, times), truth)
             say(f"| {name} | {truth:.0%} | {writers} | {cells[0]} | {cells[1]} |")
             for column, cell in zip(columns, cells, strict=True):

@@ -40,7 +40,7 @@ def test_macro_averages_weigh_lines_and_writers_equally() -> None:
 
 
 def test_lines_without_reference_text_are_skipped_and_counted() -> None:
-    averages = Averages.compute([*LINES, *scored(("", "да"))])
+    averages = Averages.compute([*LINES, replace(scored(("", "да"))[0], id="empty")])
     assert averages.macro_over_lines.skipped == 1
     assert averages.macro_over_lines.cer == Averages.compute(LINES).macro_over_lines.cer
     assert Averages.compute(scored(("", "да"))).median_line_cer is None

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ from hypothesis import strategies as st
 from dsocr.document import Split
 from dsocr.errors import RunError
 from dsocr.evaluation.calibration import (
-    OUTCOMES,
     CalibrationReport,
     JudgedLine,
+    Kind,
     Outcomes,
     fit_calibration,
     fit_scale,
@@ -70,7 +71,7 @@ def test_a_fitted_scale_makes_confidences_reliable(scale: Scale) -> None:
     fitted = fit_scale(outcomes)
     assert fitted.slope == pytest.approx(scale.slope, abs=0.15)
     assert fitted.offset == pytest.approx(scale.offset, abs=0.2)
-    scaled = outcomes.scaled(fitted)
+    scaled = Outcomes(np.array([fitted(one) for one in confidence]), outcomes.accuracy)
     assert scaled.calibration_error() <= 1.6 * scaled.chance_errors().mean()
 
 
@@ -172,7 +173,7 @@ def test_lines_without_scores_have_no_confidence() -> None:
         JudgedLine.compute(with_scores("мир труд"), "мир труд"),
         JudgedLine.compute(ScoredText("май"), "май"),
     ]
-    counts = {kind: len(outcomes(lines, PLAIN).confidence) for kind, outcomes in OUTCOMES.items()}
+    counts = {kind: len(Outcomes.of(kind, lines).confidence) for kind in get_args(Kind)}
     assert counts == {"character": 8, "word": 2, "line": 1}
 
 

@@ -15,7 +15,6 @@ import pytest
 
 from dsocr.evaluation.metrics import ErrorRate, character_errors, profile_rates, profiles, word_errors
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
-from dsocr.evaluation.statistics import clusters_of, interval_of
 from dsocr.text import comparable
 from tests.evaluation.making_runs import scored
 
@@ -63,7 +62,7 @@ def test_an_empty_prediction_costs_its_whole_reference_and_stays_in_every_count(
     card = card_of(("чернила", ""), ("перо", "перо"))
     assert card.adapter is not None
     assert card.adapter.cer == ErrorRate(7, 11)
-    assert (card.adapter.lines, card.adapter.empty) == (2, 1)
+    assert (card.adapter.lines, card.adapter.failures["empty"]) == (2, 1)
     assert card.averages["adapter"].macro_over_lines.count == 2
     assert card.characters["adapter"].deletions == 7
 
@@ -104,10 +103,10 @@ def test_an_interval_above_one_is_a_number() -> None:
     assert pooled.rate > 1
     with pytest.raises(ValueError, match=r"math domain error|nonnegative"):
         math.sqrt(pooled.rate * (1 - pooled.rate) / len(lines))
-    interval = interval_of([one.cer for one in lines], clusters_of(lines))
-    assert interval.bounds is not None
-    assert 1 < interval.bounds[0] < pooled.rate < interval.bounds[1] < math.inf
-    json.dumps(make_scorecard("test", None, lines).to_dict(), allow_nan=False)
+    card = make_scorecard("test", None, lines)
+    assert card.interval is not None
+    assert 1 < card.interval[0] < pooled.rate < card.interval[1] < math.inf
+    json.dumps(card.to_dict(), allow_nan=False)
 
 
 def test_lines_of_one_writer_do_not_make_an_interval_narrow() -> None:
@@ -115,10 +114,10 @@ def test_lines_of_one_writer_do_not_make_an_interval_narrow() -> None:
     texts = [("абвгдежзик", "абвгдежзик" if writer % 2 else "ABCDEFзик") for writer in range(20) for _ in range(50)]
     lines = scored(*texts)
     by_writer = [replace(one, writer=f"w{place // 50}") for place, one in enumerate(lines)]
-    narrow, wide = (interval_of([one.cer for one in some], clusters_of(some)) for some in (lines, by_writer))
-    assert narrow.bounds is not None
-    assert wide.bounds is not None
-    assert wide.bounds[1] - wide.bounds[0] > 5 * (narrow.bounds[1] - narrow.bounds[0])
+    narrow, wide = (make_scorecard("test", None, some).interval for some in (lines, by_writer))
+    assert narrow is not None
+    assert wide is not None
+    assert wide[1] - wide[0] > 5 * (narrow[1] - narrow[0])
 
 
 def distance(one: str | list[str], other: str | list[str]) -> int:

@@ -7,20 +7,23 @@ not. Texts are compared as for the CER, and all character errors add up to its e
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from operator import attrgetter
+from typing import Self, TypeVar
 
 import numpy as np
 from fontTools import unicodedata as unicode_blocks
 from rapidfuzz.distance import Levenshtein
 
 from dsocr.data.splits import length_bounds, script_of
-from dsocr.evaluation.metrics import ErrorRate, pool
+from dsocr.evaluation.metrics import pool
 from dsocr.evaluation.scores import LineScore, Scores
 from dsocr.text import comparable
 
 GROUP_KINDS = ("writer", "page", "source", "length", "script")
+
+_Counted = TypeVar("_Counted", str, tuple[str, str])
 
 MAX_GROUPS = 40
 """Groups of a kind that are listed; the others are pooled."""
@@ -63,9 +66,8 @@ class LineGroups:
             listed.sort(key=lambda name: int((name or "0").split("-")[0]))
 
         def score(chosen: Sequence[int]) -> Scores:
-            return Scores.compute(
-                {model: [lines[place] for place in chosen] for model, lines in lines_by_model.items()}
-            )
+            selected = {model: [lines[place] for place in chosen] for model, lines in lines_by_model.items()}
+            return Scores.compute(selected)
 
         rest = [place for name in others for place in places[name]]
         top = tuple(LineGroup(name, score(places[name])) for name in listed)
@@ -75,11 +77,11 @@ class LineGroups:
 def _group_names(kind: str, lines: Sequence[LineScore]) -> list[str | None]:
     if kind == "length":
         return _length_ranges([line.cer.length for line in lines])
-    if kind == "script":
-        return [script_of(line.reference) for line in lines]
-    if kind == "source":
-        return [_source_name(line.source) for line in lines]
-    return [getattr(line, kind) for line in lines]
+    special: dict[str, Callable[[LineScore], str | None]] = {
+        "script": lambda line: script_of(line.reference),
+        "source": lambda line: _source_name(line.source),
+    }
+    return [*map(special.get(kind, attrgetter(kind)), lines)]
 
 
 def _source_name(source: str | None) -> str | None:
@@ -93,9 +95,8 @@ def _source_name(source: str | None) -> str | None:
 def _length_ranges(lengths: Sequence[int]) -> list[str | None]:
     """Return the range of characters of each line, such as `21-34`; ranges hold about the same number of lines."""
     bounds = [min(lengths), *(bound for bound in length_bounds(lengths) if bound > min(lengths)), max(lengths) + 1]
-    return [
-        f"{bounds[place - 1]}-{bounds[place] - 1}" for place in (bisect_right(bounds, length) for length in lengths)
-    ]
+    places = (bisect_right(bounds, length) for length in lengths)
+    return [f"{bounds[place - 1]}-{bounds[place] - 1}" for place in places]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,31 +127,21 @@ class Averages:
         """Average the rates of some lines."""
         rates = [line.cer.rate for line in lines if line.cer.length]
         median, p90 = (float(value) for value in np.quantile(rates, [0.5, 0.9])) if rates else (None, None)
-        return cls(
-            _macro([(line.cer, line.wer) for line in lines]),
-            _macro(_pool_by("writer", lines)),
-            _macro(_pool_by("page", lines)),
-            median,
-            p90,
-        )
+        return cls(_macro("id", lines), _macro("writer", lines), _macro("page", lines), median, p90)
 
 
-def _pool_by(kind: Literal["writer", "page"], lines: Sequence[LineScore]) -> list[tuple[ErrorRate, ErrorRate]]:
-    """Return CER and WER of each known writer or page."""
+def _macro(kind: str, lines: Sequence[LineScore]) -> MacroAverage:
+    """Average the pooled rates of the lines of each writer, page or id that is known."""
     groups: dict[str, list[LineScore]] = {}
     for line in lines:
-        name = line.writer if kind == "writer" else line.page
-        if name is not None:
+        if (name := getattr(line, kind)) is not None:
             groups.setdefault(name, []).append(line)
-    return [(pool(line.cer for line in group), pool(line.wer for line in group)) for group in groups.values()]
-
-
-def _macro(rates: Sequence[tuple[ErrorRate, ErrorRate]]) -> MacroAverage:
-    counted = [(cer.rate, wer.rate) for cer, wer in rates if cer.length]
+    pooled = [(pool(line.cer for line in group), pool(line.wer for line in group)) for group in groups.values()]
+    counted = [(cer.rate, wer.rate) for cer, wer in pooled if cer.length]
     if not counted:
-        return MacroAverage(None, None, 0, len(rates))
+        return MacroAverage(None, None, 0, len(pooled))
     cer, wer = np.mean(counted, axis=0)
-    return MacroAverage(float(cer), float(wer), len(counted), len(rates) - len(counted))
+    return MacroAverage(float(cer), float(wer), len(counted), len(pooled) - len(counted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,11 +251,10 @@ class CharacterErrors:
         substituted = Counter[str]()
         for (character, _), count in pairs.items():
             substituted[character] += count
-        errors = Counter({character: substituted[character] + deleted[character] for character in counts})
+        errors = substituted + deleted
         listed = [
             CharacterCount(character, counts[character], substituted[character], deleted[character])
-            for character, count in _ranked(errors)[:MAX_CHARACTERS]
-            if count
+            for character, _ in _ranked(errors)[:MAX_CHARACTERS]
         ]
         rest = CharacterCount(
             None,
@@ -272,7 +262,7 @@ class CharacterErrors:
             substituted.total() - sum(one.substituted for one in listed),
             deleted.total() - sum(one.deleted for one in listed),
         )
-        ranked_pairs = sorted(pairs.items(), key=lambda item: (-item[1], item[0]))
+        confusions = [Confusion(*pair, count) for pair, count in _ranked(pairs)]
         return cls(
             count=counts.total(),
             substitutions=pairs.total(),
@@ -280,9 +270,9 @@ class CharacterErrors:
             insertions=inserted.total(),
             by_character=(*listed, *([rest] if rest.count else [])),
             others=len(counts) - len(listed),
-            confusions=tuple(Confusion(*pair, count) for pair, count in ranked_pairs[:MAX_CHARACTERS]),
-            other_pairs=len(ranked_pairs[MAX_CHARACTERS:]),
-            other_pairs_count=sum(count for _, count in ranked_pairs[MAX_CHARACTERS:]),
+            confusions=tuple(confusions[:MAX_CHARACTERS]),
+            other_pairs=len(confusions[MAX_CHARACTERS:]),
+            other_pairs_count=sum(one.count for one in confusions[MAX_CHARACTERS:]),
             deleted=Frequencies.compute(deleted),
             inserted=Frequencies.compute(inserted),
             blocks=_by_block(counts, errors, inserted),
@@ -290,9 +280,10 @@ class CharacterErrors:
         )
 
 
-def _by_block(counts: Counter[str], errors: Counter[str], inserted: Counter[str]) -> tuple[BlockCount, ...]:
+def _by_block(*counters: Counter[str]) -> tuple[BlockCount, ...]:
+    """Sum counts, errors and insertions of characters by Unicode block, the most frequent block first."""
     blocks: dict[str, list[int]] = {}
-    for column, counter in enumerate((counts, errors, inserted)):
+    for column, counter in enumerate(counters):
         for character, count in counter.items():
             blocks.setdefault(unicode_blocks.block(character), [0, 0, 0])[column] += count
     ranked = sorted(blocks.items(), key=lambda item: (-item[1][0], item[0]))
@@ -308,12 +299,8 @@ def _count_similar(
         for (reference, prediction), count in pairs.items()
         if reference in members and prediction in members and reference.lower() != prediction.lower()
     )
-    return SimilarLetters(letters, _total(counts, members), _total(errors, members), confused)
+    return SimilarLetters(letters, sum(counts[one] for one in members), sum(errors[one] for one in members), confused)
 
 
-def _total(counts: Counter[str], members: Iterable[str]) -> int:
-    return sum(counts[member] for member in members)
-
-
-def _ranked(counts: Counter[str]) -> list[tuple[str, int]]:
+def _ranked(counts: Counter[_Counted]) -> list[tuple[_Counted, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -1,9 +1,9 @@
 """Calibration of confidences: which characters and words are right, fitting a scale, and measuring reliability."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,9 @@ _MAX_NEWTON_STEPS = 100
 _CHANCE_DRAWS = 400
 _CHANCE_QUANTILE = 0.975
 
+Kind = Literal["character", "word", "line"]
+"""What a confidence is for."""
+
 Floats = NDArray[np.float64]
 
 
@@ -65,24 +68,19 @@ class JudgedLine:
         """
         text = scored.text
         aligned: list[int | None] = [None] * len(text)
-        errors = 0
-        for change in Levenshtein.opcodes(text, reference):
-            if change.tag == "equal":
-                shift = change.dest_start - change.src_start
-                for place in range(change.src_start, change.src_end):
-                    aligned[place] = place + shift
-            else:
-                errors += max(change.src_end - change.src_start, change.dest_end - change.dest_start)
+        for start, reference_start, length in Levenshtein.opcodes(text, reference).as_matching_blocks():
+            aligned[start : start + length] = range(reference_start, reference_start + length)
         ends = {0, len(reference)} | {place for place, character in enumerate(reference) if character.isspace()}
         starts = {place + 1 for place in ends} | {0}
 
         def is_right(start: int, end: int) -> bool:
-            first, last = aligned[start], aligned[end - 1]
-            if first is None or last is None or last - first != end - 1 - start:
+            first = aligned[start]
+            if first is None or aligned[start:end] != [*range(first, first + end - start)]:
                 return False
-            return None not in aligned[start:end] and first in starts and last + 1 in ends
+            return first in starts and first + end - start in ends
 
         words = tuple(is_right(word.start, word.end) for word in words_of(scored))
+        errors = Levenshtein.distance(text, reference)
         accuracy = max(0.0, 1 - errors / len(reference)) if reference else float(not text)
         return cls(scored, tuple(place is not None for place in aligned), words, accuracy, errors, len(reference))
 
@@ -109,9 +107,21 @@ class Outcomes:
         table = np.array(list(pairs), dtype=np.float64).reshape(-1, 2)
         return cls(table[:, 0], table[:, 1])
 
-    def scaled(self, scale: Scale) -> "Outcomes":
-        """Return the outcomes with scaled confidences."""
-        return Outcomes(np.array([scale(one) for one in self.confidence]), self.accuracy)
+    @classmethod
+    def of(cls, kind: Kind, lines: Iterable[JudgedLine], scale: Scale = PLAIN) -> Self:
+        """Return the scaled confidences of the characters, words or lines that have one, and which were right."""
+        pairs: list[tuple[float, float]] = []
+        for line in lines:
+            if not line.scored.scores:
+                continue
+            if kind == "character":
+                pairs += zip(character_confidences(line.scored, scale), map(float, line.characters), strict=True)
+            elif kind == "word":
+                words = words_of(line.scored, scale)
+                pairs += ((word.confidence, float(right)) for word, right in zip(words, line.words, strict=True))
+            elif (confidence := line_confidence(line.scored, scale)) is not None:
+                pairs.append((confidence, line.accuracy))
+        return cls.from_pairs(pairs)
 
     def bins(self) -> list[Bin]:
         """Return the non-empty bins of equal width in confidence."""
@@ -135,7 +145,7 @@ class Outcomes:
         variance = np.bincount(self._bin_numbers(), self.confidence * (1 - self.confidence), BINS)
         spread = np.sqrt(variance) / max(len(self.confidence), 1)
         bins = zip(np.abs(self._gaps()).tolist(), spread.tolist(), strict=True)
-        return float(sum(2 * gap - _folded_normal_mean(gap, sd) for gap, sd in bins))
+        return sum((2 * gap - _folded_normal_mean(gap, sd) for gap, sd in bins), 0.0)
 
     def chance_errors(self) -> Floats:
         """Return calibration errors that perfect confidences like these would show, over random outcomes."""
@@ -163,33 +173,14 @@ def _folded_normal_mean(mean: float, sd: float) -> float:
     return sd * math.sqrt(2 / math.pi) * math.exp(-(ratio**2) / 2) + mean * math.erf(ratio / math.sqrt(2))
 
 
-OUTCOMES: dict[str, Callable[[Sequence[JudgedLine], Scale], Outcomes]] = {
-    "character": lambda lines, scale: Outcomes.from_pairs(
-        pair
-        for line in lines
-        if line.scored.scores
-        for pair in zip(character_confidences(line.scored, scale), map(float, line.characters), strict=True)
-    ),
-    "word": lambda lines, scale: Outcomes.from_pairs(
-        (word.confidence, float(right))
-        for line in lines
-        for word, right in zip(words_of(line.scored, scale), line.words, strict=True)
-    ),
-    "line": lambda lines, scale: Outcomes.from_pairs(
-        (confidence, line.accuracy) for line in lines if (confidence := line_confidence(line.scored, scale)) is not None
-    ),
-}
-"""Outcomes of lines under a scale, by kind of confidence."""
-
-
 def fit_calibration(lines: Sequence[JudgedLine]) -> Calibration:
     """Fit a scale for each kind of confidence by maximum a posteriori, and keep the quantiles of line confidences."""
-    precision = {kind: _LINE_PRIOR_PRECISION if kind == "line" else _PRIOR_PRECISION for kind in OUTCOMES}
-    scales = {kind: fit_scale(outcomes(lines, PLAIN), precision[kind]) for kind, outcomes in OUTCOMES.items()}
-    parts = (part for line in lines for part in line.scored.lines())
-    confidences = [confidence for part in parts if (confidence := line_confidence(part)) is not None]
+    character, word = (fit_scale(Outcomes.of(kind, lines)) for kind in ("character", "word"))
+    line = fit_scale(Outcomes.of("line", lines), _LINE_PRIOR_PRECISION)
+    found = (line_confidence(part) for judged in lines for part in judged.scored.lines())
+    confidences = [confidence for confidence in found if confidence is not None]
     quantiles = np.quantile(confidences, np.linspace(0, 1, QUANTILES + 1)).tolist() if confidences else []
-    return Calibration(**scales, lines=len(lines), line_quantiles=tuple(quantiles))
+    return Calibration(character, word, line, lines=len(lines), line_quantiles=tuple(quantiles))
 
 
 def fit_scale(outcomes: Outcomes, precision: float = _PRIOR_PRECISION) -> Scale:
@@ -240,9 +231,9 @@ class Reliability:
     bins_after: list[Bin]
 
     @classmethod
-    def compute(cls, kind: str, lines: Sequence[JudgedLine], scale: Scale) -> Self:
+    def compute(cls, kind: Kind, lines: Sequence[JudgedLine], scale: Scale) -> Self:
         """Measure one kind of confidence with and without its scale."""
-        before, after = (OUTCOMES[kind](lines, one) for one in (PLAIN, scale))
+        before, after = (Outcomes.of(kind, lines, one) for one in (PLAIN, scale))
         chance = None if kind == "line" else after.chance_errors()
         return cls(
             count=len(after.confidence),
@@ -277,38 +268,32 @@ class CalibrationReport:
     @classmethod
     def compute(cls, calibration: Calibration, lines: Sequence[JudgedLine], *, dataset: str, split: Split) -> Self:
         """Measure a calibration on the lines of a dataset's split."""
-        scales = {"character": calibration.character, "word": calibration.word, "line": calibration.line}
+        kinds: dict[str, Reliability] = {}
+        for kind in get_args(Kind):
+            kinds[kind] = Reliability.compute(kind, lines, getattr(calibration, kind))
         confidences = [line_confidence(line.scored, calibration.line) for line in lines]
-        order = sorted(range(len(lines)), key=lambda place: _or_lowest(confidences[place]))
-        ideal = sorted(lines, key=lambda line: -line.errors / max(line.length, 1))
-        budget = _budget([lines[place] for place in order])
+        least_first = [-1.0 if confidence is None else confidence for confidence in confidences]
+        order = np.argsort(least_first, kind="stable").tolist()
+        worst_first = sorted(lines, key=lambda line: -line.errors / max(line.length, 1))
+        budget = checking_curve([(lines[place].errors, lines[place].length) for place in order])
         return cls(
             calibration,
             dataset,
             split,
             len(lines),
             cer=budget[0].rest,
-            kinds={kind: Reliability.compute(kind, lines, scale) for kind, scale in scales.items()},
+            kinds=kinds,
             budget=budget,
             estimated_budget=estimated_checking_curve(
                 (confidences[place], len(lines[place].scored.text)) for place in order
             ),
-            ideal_budget=_budget(ideal),
+            ideal_budget=checking_curve([(line.errors, line.length) for line in worst_first]),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report for JSON; rates are fractions."""
         sentences = {"summary": self.summary, "estimate_summary": self.estimate_summary}
         return asdict(self) | {"split": self.split.value, "bins": BINS} | sentences
-
-    @property
-    def origin(self) -> str:
-        """Which lines the calibration was fitted and measured on."""
-        measured = f"measured on {self.lines} lines of the {self.split} split of {self.dataset}"
-        if not self.calibration.lines:
-            return f"not calibrated, {measured}"
-        fitted = f"fitted on {self.calibration.lines} lines of the validation split, {measured}"
-        return f"{fitted}, so the result is optimistic" if self.split == Split.VALIDATION else fitted
 
     @property
     def summary(self) -> str:
@@ -333,11 +318,3 @@ class CalibrationReport:
             f"{estimate}, {point_at(self.estimated_budget, share).rest:.1%} for the rest after checking {share:.0%}, "
             f"and {tenth.found:.0%} of the errors are expected in the least confident {tenth.share:.0%}."
         )
-
-
-def _budget(lines: Sequence[JudgedLine]) -> list[CheckedShare]:
-    return checking_curve([(line.errors, line.length) for line in lines])
-
-
-def _or_lowest(confidence: float | None) -> float:
-    return -1.0 if confidence is None else confidence

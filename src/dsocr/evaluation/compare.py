@@ -15,12 +15,11 @@ from dsocr.document import PackedImage
 from dsocr.errors import DataError
 from dsocr.evaluation.metrics import ErrorRate, finite_or_none, format_difference, pool
 from dsocr.evaluation.scorecard import FAILURE_LABELS, align_columns, printable
-from dsocr.evaluation.scores import LineScore, Score
+from dsocr.evaluation.scores import LineScore, Score, align_readings
 from dsocr.evaluation.statistics import (
     MIN_CLUSTERS,
     Clusters,
     ClusterUnit,
-    Floats,
     Interval,
     PairedErrors,
     PermutationTest,
@@ -228,83 +227,51 @@ def compare(
     *,
     images: Mapping[str, Path | PackedImage] | None = None,
     about: Mapping[str, Any] | None = None,
-    seed: int = 0,
 ) -> Comparison:
     """Compare systems with the first of them.
 
     `about` is kept with the result, such as the dataset's hash. Raises DataError unless all scored the same lines
     against the same references.
     """
-    systems = _align_lines(systems)
-    clusters = clusters_of(systems[0].lines)
-    groups = _group(systems, clusters)
-    return Comparison(
-        systems=systems,
-        differences=[_difference(systems[0], system, clusters, seed) for system in systems[1:]],
-        groups=groups,
-        unit=clusters.unit,
-        clusters=clusters.count,
-        cautions=[*_cluster_cautions(systems[0].lines, clusters), *_dominant_line_cautions(systems)],
-        images=images or {},
-        about=about or {},
-    )
-
-
-def compare_pair(first: System, second: System, *, seed: int = 0) -> Difference:
-    """Compare two systems."""
-    first, second = _align_lines([first, second])
-    return _difference(first, second, clusters_of(first.lines), seed)
-
-
-def _align_lines(systems: Sequence[System]) -> list[System]:
-    """Check that all systems read the same lines, and put these in the order of the first."""
     if len(systems) < 2:
         hint = "give another one, such as an evaluated run, or --base to compare a run with its base"
         raise DataError("there is only one system, and nothing to compare it with", code="one-system", hint=hint)
     if twice := [name for name, count in Counter(system.name for system in systems).items() if count > 1]:
         message = f"two systems are called {twice[0]!r}"
         raise DataError(message, code="duplicate-name", hint="name one of them: NAME=PATH")
-    first = {line.id: line.reference for line in systems[0].lines}
-    if not first:
-        raise DataError("there are no lines to compare", code="no-lines")
-    for system in systems[1:]:
-        other = {line.id: line.reference for line in system.lines}
-        pair = f"{system.name} and {systems[0].name}"
-        if other.keys() != first.keys():
-            missing, extra = len(first.keys() - other.keys()), len(other.keys() - first.keys())
-            message = f"{pair} did not read the same lines: {missing} of {len(first)} are missing, {extra} are extra"
-            raise DataError(message, code="lines-differ")
-        if changed := [id_ for id_, reference in other.items() if reference != first[id_]]:
-            message = f"{pair} were scored against different references for {len(changed)} lines, such as {changed[0]}"
-            raise DataError(message, code="references-differ", hint="evaluate both on the same dataset")
-    places = {line.id: place for place, line in enumerate(systems[0].lines)}
-    return [
-        System(system.name, sorted(system.lines, key=lambda line: places[line.id]), system.notes) for system in systems
-    ]
+    aligned = align_readings({system.name: system.lines for system in systems})
+    systems = [System(system.name, aligned[system.name], system.notes) for system in systems]
+    first, clusters = systems[0], clusters_of(systems[0].lines)
+    return Comparison(
+        systems=systems,
+        differences=[_difference(first, system, clusters) for system in systems[1:]],
+        groups=_group(systems, clusters),
+        unit=clusters.unit,
+        clusters=clusters.count,
+        cautions=[*_cluster_cautions(first.lines, clusters), *_dominant_line_cautions(systems)],
+        images=images or {},
+        about=about or {},
+    )
 
 
-def _difference(first: System, second: System, clusters: Clusters, seed: int) -> Difference:
-    lengths = np.array([line.cer.length for line in first.lines], dtype=np.float64)
-    paired = PairedErrors(_errors(first), _errors(second), lengths, clusters)
-    changes, length = clusters.sums(paired.second - paired.first), clusters.sums(lengths)
+def _difference(first: System, second: System, clusters: Clusters) -> Difference:
+    pairs = [LineChange(*pair) for pair in zip(first.lines, second.lines, strict=True)]
+    counts = [(pair.first.cer.errors, pair.second.cer.errors, pair.first.cer.length) for pair in pairs]
+    paired = PairedErrors(*np.array(counts, dtype=np.float64).T, clusters)
+    changes, length = clusters.sums(paired.second - paired.first), clusters.sums(paired.lengths)
     better, worse, same = (int(np.sum(part)) for part in (changes < 0, changes > 0, changes == 0))
-    changed = [LineChange(*pair) for pair in zip(first.lines, second.lines, strict=True)]
-    changed.sort(key=lambda line: -abs(line.errors_saved))
+    changed = sorted(pairs, key=lambda pair: -abs(pair.errors_saved))
     return Difference(
         first=first,
         second=second,
         interval=difference_interval(paired),
-        permutation=permutation_test(paired, seed=seed),
+        permutation=permutation_test(paired),
         groups=(better, worse, same),
         typical=float(np.median(changes[length > 0] / length[length > 0])) if length.any() else None,
         sign_p=sign_test(better, worse),
-        improved=[line for line in changed if line.errors_saved > 0],
-        worsened=[line for line in changed if line.errors_saved < 0],
+        improved=[pair for pair in changed if pair.errors_saved > 0],
+        worsened=[pair for pair in changed if pair.errors_saved < 0],
     )
-
-
-def _errors(system: System) -> Floats:
-    return np.array([line.cer.errors for line in system.lines], dtype=np.float64)
 
 
 def _group(systems: Sequence[System], clusters: Clusters) -> list[ComparedGroup]:
@@ -352,7 +319,8 @@ def render_comparison(comparison: Comparison) -> str:
     if comparison.groups:
         blocks.append(align_columns(list(_group_table(comparison, names))))
     for difference in comparison.differences:
-        blocks += [*_changed_lines("better", difference), *_changed_lines("worse", difference)]
+        changes = {"better": difference.improved, "worse": difference.worsened}
+        blocks += [_changed_lines(kind, lines, difference) for kind, lines in changes.items() if lines]
     notes = [f"{system.name}: {'; '.join(system.notes)}" for system in comparison.systems if system.notes]
     return "\n\n".join([*blocks, "\n".join(notes)]).rstrip() + "\n"
 
@@ -361,17 +329,12 @@ def _score_table(systems: Sequence[System]) -> Iterator[tuple[str, ...]]:
     scores = [system.score for system in systems]
     for title, name in (("CER", "cer"), ("WER", "wer")):
         yield title, *(f"{getattr(score, name).rate:.2%}" for score in scores)
-        yield "  95 % CI", *(_format_bounds(score.intervals[name]) for score in scores)
+        bounds = [score.intervals[name].bounds for score in scores]
+        yield "  95 % CI", *(f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f} %" if ends else "none" for ends in bounds)
     yield "lines", *(str(score.lines) for score in scores)
     yield "exact", *(str(score.exact) for score in scores)
     for failure, label in FAILURE_LABELS.items():
         yield label, *(str(score.failures[failure]) for score in scores)
-
-
-def _format_bounds(interval: Interval) -> str:
-    if interval.bounds is None:
-        return "none"
-    return f"{100 * interval.bounds[0]:.1f} to {100 * interval.bounds[1]:.1f} %"
 
 
 def _group_table(comparison: Comparison, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -386,19 +349,13 @@ def _group_table(comparison: Comparison, names: Sequence[str]) -> Iterator[tuple
         yield printable(group.name, 40), str(group.lines), *cers
 
 
-def _changed_lines(kind: Literal["better", "worse"], difference: Difference) -> Iterator[str]:
-    changes = difference.improved if kind == "better" else difference.worsened
-    if not changes:
-        return
+def _changed_lines(kind: str, changes: Sequence[LineChange], difference: Difference) -> str:
     first, second = difference.first.name, difference.second.name
     lines = [f"Lines that {second} reads {kind} than {first}: {len(changes)}"]
     width = max(map(len, ("reference", first, second)))
     for change in changes[:_MAX_LINES_IN_TEXT]:
-        lines.append(f"  {change.first.id}: {change.first.cer.errors} -> {change.second.cer.errors} errors")
-        texts = {
-            "reference": change.first.reference,
-            first: change.first.prediction,
-            second: change.second.prediction,
-        }
-        lines += [f"    {name:<{width}}  {printable(text)}" for name, text in texts.items()]
-    yield "\n".join(lines)
+        one, other = change.first, change.second
+        lines.append(f"  {one.id}: {one.cer.errors} -> {other.cer.errors} errors")
+        texts = (("reference", one.reference), (first, one.prediction), (second, other.prediction))
+        lines += [f"    {name:<{width}}  {printable(text)}" for name, text in texts]
+    return "\n".join(lines)

@@ -6,17 +6,17 @@ Texts are compared as `text.comparable` normalises them: NFC, white space collap
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
-from pydantic import model_serializer, model_validator
+from pydantic import StrictInt, model_serializer, model_validator
 from rapidfuzz.distance import Levenshtein
 
 from dsocr.errors import DataError
-from dsocr.text import Marks, TextPolicy, comparable, is_blank, is_looping, remove_matches, struck_pattern
+from dsocr.text import Marks, TextPolicy, comparable, is_looping, remove_matches, struck_pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,8 @@ class ErrorRate:
     in published results. Nothing is clipped: a prediction much longer than its reference has a rate above 1.
     """
 
-    errors: int = 0
-    length: int = 0
-
-    def __post_init__(self) -> None:
-        if type(self.errors) is not int or type(self.length) is not int:
-            raise TypeError(f"errors and length must be integers, not {self.errors!r} and {self.length!r}")
+    errors: StrictInt = 0
+    length: StrictInt = 0
 
     def __add__(self, other: "ErrorRate") -> "ErrorRate":
         return ErrorRate(self.errors + other.errors, self.length + other.length)
@@ -57,6 +53,29 @@ def pool(rates: Iterable[ErrorRate]) -> ErrorRate:
 def finite_or_none(rate: float) -> float | None:
     """Return a rate as JSON stores it: None for infinity, the rate of insertions into empty references."""
     return rate if math.isfinite(rate) else None
+
+
+_JSON_COUNTS = {
+    "cer": ("characters", "character_errors"),
+    "wer": ("words", "word_errors"),
+    "wer_punctuation_apart": ("words_punctuation_apart", "word_errors_punctuation_apart"),
+}
+"""The keys of a rate's length and errors in JSON."""
+
+
+def rates_to_json(**rates: ErrorRate) -> dict[str, int | float | None]:
+    """Return rates for JSON, None over empty references, and the counts they are made of."""
+    values: dict[str, int | float | None] = {name: finite_or_none(rate.rate) for name, rate in rates.items()}
+    for name, rate in rates.items():
+        length, errors = _JSON_COUNTS[name]
+        values |= {length: rate.length, errors: rate.errors}
+    return values
+
+
+def rates_from_json(values: Mapping[str, Any]) -> dict[str, ErrorRate]:
+    """Rebuild the rates that `rates_to_json` returned from their counts."""
+    names = {name: counts for name, counts in _JSON_COUNTS.items() if name in values}
+    return {name: ErrorRate(values[errors], values[length]) for name, (length, errors) in names.items()}
 
 
 def cer(references: str | Sequence[str], predictions: str | Sequence[str]) -> float:
@@ -113,27 +132,12 @@ def separate_punctuation(text: str) -> str:
     return text
 
 
-def is_exact(reference: str, prediction: str) -> bool:
-    """Return whether both are the same text."""
-    return comparable(reference) == comparable(prediction)
-
-
-def is_empty(prediction: str) -> bool:
-    """Return whether the prediction has no visible character."""
-    return is_blank(prediction)
-
-
 def is_over_long(reference: str, prediction: str) -> bool:
     """Return whether the prediction is longer than twice the reference plus 20 characters.
 
     Such loops and hallucinations are rare and long, so a few of them can dominate a CER; they are counted separately.
     """
     return len(comparable(prediction)) > 2 * len(comparable(reference)) + 20
-
-
-def is_runaway(reference: str, prediction: str, truncated: bool) -> bool:
-    """Return whether generation was cut off or the prediction is over-long."""
-    return truncated or is_over_long(reference, prediction)
 
 
 def has_new_loop(reference: str, prediction: str) -> bool:
@@ -186,14 +190,12 @@ def align(reference: str, prediction: str) -> Iterator[Span]:
 
 def mark_differences(reference: str, prediction: str) -> str:
     """Return the reference with `[-deleted-]` and `{+inserted+}` marks, as wdiff prints them."""
-    return "".join(map(_mark, align(reference, prediction)))
-
-
-def _mark(span: Span) -> str:
-    if span.correct:
-        return span.reference
-    deleted = f"[-{span.reference}-]" if span.reference else ""
-    return deleted + (f"{{+{span.prediction}+}}" if span.prediction else "")
+    marked = []
+    for span in align(reference, prediction):
+        deleted = f"[-{span.reference}-]" if span.reference else ""
+        inserted = f"{{+{span.prediction}+}}" if span.prediction else ""
+        marked.append(span.reference if span.correct else deleted + inserted)
+    return "".join(marked)
 
 
 def format_difference(points: float, digits: int = 1) -> str:
@@ -209,33 +211,20 @@ def format_difference(points: float, digits: int = 1) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A text normalisation under which error rates are counted.
-
-    `normalize` takes comparable texts, one a line, and keeps the line breaks.
-    """
+    """A text normalisation under which error rates are counted; `normalize` takes comparable texts."""
 
     name: str
     description: str
     normalize: Callable[[str], str]
 
-    def apply(self, texts: Sequence[str]) -> list[str]:
-        """Normalise the texts, all at once because one long text is much faster than many short ones."""
-        if not texts:
-            return []
-        joined = "\n".join(texts)
-        normalized = self.normalize(joined)
-        if normalized == joined:
-            return list(texts)
-        # Removing a character can leave an accent after another letter.
-        spaced = _SPACES.sub(" ", unicodedata.normalize("NFC", normalized))
-        return _AROUND_BREAK.sub("\n", spaced).strip(" ").split("\n")
+    def apply(self, text: str) -> str:
+        """Normalise a comparable text, and make it comparable again: a removal can leave two spaces, or an accent."""
+        normalized = self.normalize(text)
+        return text if normalized == text else comparable(normalized)
 
 
-_SPACES = re.compile(" {2,}")
-_AROUND_BREAK = re.compile(r" ?\n ?")
-_NON_DIGITS = re.compile(r"[^\d\n]+")
-_YO = (("ё", "е"), ("Ё", "Е"))
-_PRE_REFORM = tuple(zip("ѣѢіІїЇѵѴѳѲ", "еЕиИиИиИфФ", strict=True))
+_NON_DIGITS = re.compile(r"\D+")
+_PRE_REFORM = str.maketrans("ѣѢіІїЇѵѴѳѲ", "еЕиИиИиИфФ")
 _FINAL_HARD_SIGN = re.compile(r"(?<=\w)[ъЪ](?!\w)")
 
 DEFAULT_STRUCK_MARKS = TextPolicy().struck_marks
@@ -250,10 +239,14 @@ def profiles(struck_marks: Marks = DEFAULT_STRUCK_MARKS) -> tuple[Profile, ...]:
         Profile(
             "without_punctuation",
             "all characters of Unicode's categories P* removed, in every script; как-то is one word",
-            _remove_punctuation,
+            lambda text: "".join(one for one in text if unicodedata.category(one)[0] != "P"),
         ),
-        Profile("yo_as_e", "ё read as е", lambda text: _replace_all(text, _YO)),
-        Profile("pre_reform", "ѣ read as е, і, ї and ѵ as и, ѳ as ф, and no ъ at the end of a word", _modernize),
+        Profile("yo_as_e", "ё read as е", lambda text: text.replace("ё", "е").replace("Ё", "Е")),
+        Profile(
+            "pre_reform",
+            "ѣ read as е, і, ї and ѵ as и, ѳ as ф, and no ъ at the end of a word",
+            lambda text: _FINAL_HARD_SIGN.sub("", text.translate(_PRE_REFORM)),
+        ),
         Profile(
             "digits_only",
             "only numbers: digits of every script (Nd), with one space between two numbers",
@@ -267,22 +260,6 @@ def profiles(struck_marks: Marks = DEFAULT_STRUCK_MARKS) -> tuple[Profile, ...]:
     )
 
 
-def _replace_all(text: str, pairs: Iterable[tuple[str, str]]) -> str:
-    # Faster than `str.translate`, which looks up every character.
-    for old, new in pairs:
-        text = text.replace(old, new)
-    return text
-
-
-def _remove_punctuation(text: str) -> str:
-    marks = (character for character in set(text) if unicodedata.category(character).startswith("P"))
-    return _replace_all(text, ((mark, "") for mark in marks))
-
-
-def _modernize(text: str) -> str:
-    return _FINAL_HARD_SIGN.sub("", _replace_all(text, _PRE_REFORM))
-
-
 @dataclass(frozen=True, slots=True)
 class ProfileRates:
     """Error rates under one profile: characters, words, and words with punctuation separated."""
@@ -294,75 +271,32 @@ class ProfileRates:
     @model_serializer
     def to_dict(self) -> dict[str, int | float | None]:
         """Return rates, None over empty references, and counts for JSON."""
-        return {
-            "cer": finite_or_none(self.cer.rate),
-            "wer": finite_or_none(self.wer.rate),
-            "wer_punctuation_apart": finite_or_none(self.wer_punctuation_apart.rate),
-            "characters": self.cer.length,
-            "character_errors": self.cer.errors,
-            "words": self.wer.length,
-            "word_errors": self.wer.errors,
-            "words_punctuation_apart": self.wer_punctuation_apart.length,
-            "word_errors_punctuation_apart": self.wer_punctuation_apart.errors,
-        }
+        return rates_to_json(cer=self.cer, wer=self.wer, wer_punctuation_apart=self.wer_punctuation_apart)
 
     @model_validator(mode="before")
     @classmethod
     def _from_counts(cls, values: Any) -> Any:
-        """Rebuild what `to_dict` returned from its counts."""
-        return {
-            "cer": ErrorRate(values["character_errors"], values["characters"]),
-            "wer": ErrorRate(values["word_errors"], values["words"]),
-            "wer_punctuation_apart": ErrorRate(
-                values["word_errors_punctuation_apart"], values["words_punctuation_apart"]
-            ),
-        }
-
-
-_Counts = tuple[int, int, int, int, int, int]
-"""Errors and length of one line in characters, words, and words with punctuation separated."""
+        return rates_from_json(values)
 
 
 def profile_rates(
     references: Sequence[str], predictions: Sequence[str], chosen: Sequence[Profile]
 ) -> dict[str, ProfileRates]:
-    """Return the pooled rates of the pairs under each profile, by profile name.
-
-    Only pairs that a profile changes are counted again for it.
-    """
-    raw_references, raw_predictions = [[comparable(text) for text in texts] for texts in (references, predictions)]
-    raw_counts = _count_all(raw_references, raw_predictions)
-    totals = [sum(column) for column in zip(*raw_counts, strict=True)] or [0] * 6
+    """Return the pooled rates of the pairs under each profile, by profile name."""
+    pairs = [(comparable(one), comparable(other)) for one, other in zip(references, predictions, strict=True)]
+    raw = [_count(*pair) for pair in pairs]
     rates = {}
     for profile in chosen:
-        ours, theirs = profile.apply(raw_references), profile.apply(raw_predictions)
-        texts = zip(ours, raw_references, theirs, raw_predictions, strict=True)
-        changed = [place for place, (a, b, c, d) in enumerate(texts) if a != b or c != d]
-        recounted = _count_all([ours[place] for place in changed], [theirs[place] for place in changed])
-        sums = list(totals)
-        for place, counts in zip(changed, recounted, strict=True):
-            for column in range(6):
-                sums[column] += counts[column] - raw_counts[place][column]
-        rates[profile.name] = ProfileRates(ErrorRate(*sums[0:2]), ErrorRate(*sums[2:4]), ErrorRate(*sums[4:6]))
+        normalized = [(profile.apply(one), profile.apply(other)) for one, other in pairs]
+        # Most profiles leave most pairs as they are.
+        counts = [
+            own if changed == pair else _count(*changed)
+            for pair, own, changed in zip(pairs, raw, normalized, strict=True)
+        ]
+        rates[profile.name] = ProfileRates(*(pool(column[place] for column in counts) for place in range(3)))
     return rates
 
 
-def _count_all(references: Sequence[str], predictions: Sequence[str]) -> list[_Counts]:
-    if not references:
-        return []
-    separated = (separate_punctuation("\n".join(texts)).split("\n") for texts in (references, predictions))
-    return [_count(*texts) for texts in zip(references, predictions, *separated, strict=True)]
-
-
-def _count(reference: str, prediction: str, separated: str, predicted_separated: str) -> _Counts:
-    words, separated_words = reference.split(), separated.split()
-    if reference == prediction:
-        return 0, len(reference), 0, len(words), 0, len(separated_words)
-    return (
-        Levenshtein.distance(reference, prediction),
-        len(reference),
-        Levenshtein.distance(words, prediction.split()),
-        len(words),
-        Levenshtein.distance(separated_words, predicted_separated.split()),
-        len(separated_words),
-    )
+def _count(reference: str, prediction: str) -> tuple[ErrorRate, ErrorRate, ErrorRate]:
+    separated = separate_punctuation(reference), separate_punctuation(prediction)
+    return character_errors(reference, prediction), word_errors(reference, prediction), word_errors(*separated)

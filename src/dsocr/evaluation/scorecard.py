@@ -4,29 +4,24 @@ import json
 import math
 import platform
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from html import escape
 from importlib.metadata import version
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
 from dsocr import __version__
-from dsocr.errors import DataError, RunError
+from dsocr.errors import RunError
 from dsocr.evaluation.breakdown import GROUP_KINDS, Averages, CharacterErrors, LineGroups
-from dsocr.evaluation.metrics import (
-    DEFAULT_STRUCK_MARKS,
-    ErrorRate,
-    ProfileRates,
-    profile_rates,
-    profiles,
-)
-from dsocr.evaluation.scores import LineScore, Score, Scores, WriterStatus
-from dsocr.evaluation.statistics import MIN_CLUSTERS, Interval
+from dsocr.evaluation.metrics import DEFAULT_STRUCK_MARKS, ErrorRate, ProfileRates, profile_rates, profiles
+from dsocr.evaluation.scores import LineScore, Score, Scores, WriterStatus, align_readings
+from dsocr.evaluation.statistics import LEVEL, MIN_CLUSTERS
 from dsocr.runs import to_json, write_atomically
 from dsocr.text import Marks, comparable
 
@@ -137,10 +132,10 @@ class Scorecard:
 
     def _repr_html_(self) -> str:
         """Return a small table for notebooks."""
-        models = {name: score for name, score in (("base", self.base), ("adapter", self.adapter)) if score}
-        columns = {name: _column(score) for name, score in models.items()}
+        scores = {"base": self.base, "adapter": self.adapter}
+        columns = {name: _column(score) for name, score in scores.items() if score}
         rows = [row for row in next(iter(columns.values())) if row != "seconds"]
-        head = "".join(f"<th>{cell}</th>" for cell in (f"{escape(self.split)} split", *models))
+        head = "".join(f"<th>{cell}</th>" for cell in (f"{escape(self.split)} split", *columns))
         cells = {row: "".join(f"<td>{column.get(row, '')}</td>" for column in columns.values()) for row in rows}
         body = "".join(f"<tr><th>{row.strip()}</th>{cells[row]}</tr>" for row in rows)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -219,8 +214,7 @@ def _upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of `scorecard.json`."""
-    text = files(__package__).joinpath("scorecard.schema.json").read_text(encoding="utf-8")
-    values: dict[str, Any] = json.loads(text)
+    values: dict[str, Any] = json.loads(files(__package__).joinpath("scorecard.schema.json").read_bytes())
     return values
 
 
@@ -239,7 +233,8 @@ def make_scorecard(
     `about` are further fields of the card: `dataset`, `settings`, `notes`, `guard`. Raises DataError if there are no
     lines, or not the same lines and references on both sides.
     """
-    lines = _match_sides(base, adapter)
+    given = {"base": base, "adapter": adapter}
+    lines = align_readings({model: read for model, read in given.items() if read is not None})
     seconds = {"base": base_seconds, "adapter": adapter_seconds}
     scores = Scores(**{model: Score.compute(read, seconds[model], intervals=True) for model, read in lines.items()})
     chosen = profiles(struck_marks)
@@ -247,7 +242,6 @@ def make_scorecard(
         model: profile_rates([line.reference for line in read], [line.prediction for line in read], chosen)
         for model, read in lines.items()
     }
-    final = next(reversed(lines.values()))
     by_status: dict[WriterStatus, Scores] = {}
     for status in get_args(WriterStatus):
         selected = {model: [line for line in read if line.writer_status == status] for model, read in lines.items()}
@@ -264,27 +258,9 @@ def make_scorecard(
         profile_definitions={profile.name: profile.description for profile in chosen},
         groups={kind: LineGroups.compute(kind, lines) for kind in GROUP_KINDS},
         characters={model: CharacterErrors.compute(read) for model, read in lines.items()},
-        worst=worst_lines(final),
+        worst=worst_lines(lines["adapter" if adapter else "base"]),
         **about,
     )
-
-
-def _match_sides(
-    base: Sequence[LineScore] | None, adapter: Sequence[LineScore] | None
-) -> dict[str, Sequence[LineScore]]:
-    """Return the lines of the models that were run, base first, in the same order."""
-    read = {model: lines for model, lines in (("base", base), ("adapter", adapter)) if lines is not None}
-    if not any(read.values()):
-        raise DataError("there are no lines to score", code="no-lines")
-    if base is None or adapter is None:
-        return read
-    by_id = {line.id: line for line in base}
-    if len(by_id) < len(base) or len(base) != len(adapter) or by_id.keys() != {line.id for line in adapter}:
-        raise DataError("base and adapter were scored on different lines", code="lines-differ")
-    if changed := [line.id for line in adapter if by_id[line.id].reference != line.reference]:
-        message = f"base and adapter were scored against different references for {len(changed)} lines: {changed[0]}"
-        raise DataError(message, code="references-differ")
-    return {"base": [by_id[line.id] for line in adapter], "adapter": adapter}
 
 
 def worst_lines(lines: Sequence[LineScore], count: int = 10) -> tuple[LineScore, ...]:
@@ -314,9 +290,6 @@ def _describe_uncertainty(score: Score) -> Iterator[str]:
         )
 
 
-_Row = tuple[str, str, str]
-
-
 def render_table(card: Scorecard) -> str:
     """Return the table of base and adapter, the notes, and the worst lines; ends with a newline."""
     sentences = (*card.notes, *card.uncertainty, card.definition)
@@ -327,50 +300,39 @@ def render_table(card: Scorecard) -> str:
 
 
 def _score_table(card: Scorecard) -> str:
-    only = next(iter(card.by_writer_status), None) if len(card.by_writer_status) == 1 else None
+    only = next(iter(card.by_writer_status)) if len(card.by_writer_status) == 1 else None
     title = f"{card.split} split" + (f", {WRITER_STATUS_LABELS[only]}" if only else "")
-    rows: list[_Row] = [(title, "base", "adapter"), *_score_rows("", card.scores)]
+    rows = [(title, "base", "adapter"), *_score_rows("", card.scores)]
     for status, scores in card.by_writer_status.items():
-        if only:  # it would repeat the whole
-            continue
-        rows += [("", "", ""), (WRITER_STATUS_LABELS[status], "", ""), *_score_rows("  ", scores)]
-    rows += [("", "", ""), ("CER by other counts", "", ""), *_other_rates(card)]
-    return align_columns(rows)
+        if not only:  # it would repeat the whole
+            rows += [("", "", ""), (WRITER_STATUS_LABELS[status], "", ""), *_score_rows("  ", scores)]
+    return align_columns([*rows, ("", "", ""), ("CER by other counts", "", ""), *_other_rates(card)])
 
 
-def _score_rows(indent: str, scores: Scores) -> Iterable[_Row]:
-    base, adapter = (_column(score) if score else {} for score in (scores.base, scores.adapter))
-    for name in dict.fromkeys([*base, *adapter]):
+def _score_rows(indent: str, scores: Scores) -> Iterator[tuple[str, str, str]]:
+    columns = [_column(score) if score else {} for score in (scores.base, scores.adapter)]
+    for name in dict.fromkeys(chain(*columns)):
         missing = "-" if name.endswith("interval") else "0"
-        yield (
-            f"{indent}{name}",
-            base.get(name, missing if base else "-"),
-            adapter.get(name, missing if adapter else "-"),
-        )
+        base, adapter = (column.get(name, missing if column else "-") for column in columns)
+        yield f"{indent}{name}", base, adapter
 
 
 def _column(score: Score) -> dict[str, str]:
-    optional = {name: str(score.failures[name]) for name in ("looping", "wrong_script") if score.failures[name]}
+    bounds, names = score.intervals["cer"].bounds if score.intervals else None, ("looping", "wrong_script")
     return {
         "CER": _percent(score.cer),
-        **_format_interval(score.intervals.get("cer")),
+        **({f"  {LEVEL:.0%} interval": f"{bounds[0]:.1%}-{bounds[1]:.1%}"} if bounds else {}),
         "WER": _percent(score.wer),
         "lines": str(score.lines),
         "exact": str(score.exact),
-        "empty": str(score.empty),
+        "empty": str(score.failures["empty"]),
         "runaway": str(score.runaway),
-        **optional,
+        **{name: str(score.failures[name]) for name in names if score.failures[name]},
         **({} if score.seconds is None else {"seconds": f"{score.seconds:.1f}"}),
     }
 
 
-def _format_interval(interval: Interval | None) -> dict[str, str]:
-    if interval is None or interval.low is None or interval.high is None:
-        return {}
-    return {f"  {interval.level:.0%} interval": f"{interval.low:.1%}-{interval.high:.1%}"}
-
-
-def _other_rates(card: Scorecard) -> Iterable[_Row]:
+def _other_rates(card: Scorecard) -> Iterator[tuple[str, str, str]]:
     """Yield the CER under each profile that changes it, and the macro average over lines."""
     raw = card.profiles.get("raw", {})
     for name, label in PROFILE_LABELS.items():

@@ -8,6 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self
 
+import numpy as np
 from pydantic import ConfigDict, StrictBool, TypeAdapter, model_serializer, model_validator
 
 from dsocr.data.splits import page_key
@@ -16,17 +17,17 @@ from dsocr.errors import DataError, RunError
 from dsocr.evaluation.metrics import (
     ErrorRate,
     character_errors,
-    finite_or_none,
     has_new_loop,
-    is_empty,
-    is_exact,
     is_in_wrong_script,
     is_over_long,
     pool,
+    rates_from_json,
+    rates_to_json,
     word_errors,
 )
 from dsocr.evaluation.statistics import Interval, clusters_of, interval_of
 from dsocr.runs import writing_whole
+from dsocr.text import is_blank
 
 MODELS = ("base", "adapter")
 
@@ -79,18 +80,20 @@ class LineScore:
     @classmethod
     def compute(cls, sample: Sample, prediction: TranscribedText, writer_status: WriterStatus = "unknown") -> Self:
         """Score the prediction for a sample."""
+        reference, text = sample.text, prediction.text
+        cer = character_errors(reference, text)
         return cls(
             id=sample.id,
-            reference=sample.text,
-            prediction=prediction.text,
-            cer=character_errors(sample.text, prediction.text),
-            wer=word_errors(sample.text, prediction.text),
-            exact=is_exact(sample.text, prediction.text),
-            empty=is_empty(prediction.text),
+            reference=reference,
+            prediction=text,
+            cer=cer,
+            wer=word_errors(reference, text),
+            exact=not cer.errors,
+            empty=is_blank(text),
             truncated=prediction.truncated,
-            looping=prediction.looping or has_new_loop(sample.text, prediction.text),
-            over_long=is_over_long(sample.text, prediction.text),
-            wrong_script=is_in_wrong_script(sample.text, prediction.text),
+            looping=prediction.looping or has_new_loop(reference, text),
+            over_long=is_over_long(reference, text),
+            wrong_script=is_in_wrong_script(reference, text),
             writer=sample.writer,
             page=page_key(sample.document, sample.page),
             source=sample.source,
@@ -112,9 +115,9 @@ class LineScore:
     def _check(cls, values: Any) -> Any:
         """Check that no field is missing, and read files of scorecard version 2, whose `writer_status` is `hand`."""
         values = {"writer_status" if name == "hand" else name: value for name, value in values.items()}
-        if missing := [one.name for one in fields(cls) if one.name not in values]:
-            raise ValueError(f"missing: {', '.join(missing)}")
-        return values | {name: ErrorRate(**values[name]) for name in ("cer", "wer")}
+        if missing := {one.name for one in fields(cls)} - values.keys():
+            raise ValueError(f"missing: {', '.join(sorted(missing))}")
+        return values
 
 
 _LINE = TypeAdapter(LineScore)
@@ -151,11 +154,6 @@ class Score:
             intervals=_intervals(lines) if intervals else {},
         )
 
-    @property
-    def empty(self) -> int:
-        """Number of empty predictions."""
-        return self.failures["empty"]
-
     @model_serializer
     def to_dict(self) -> dict[str, Any]:
         """Return the score for JSON.
@@ -165,12 +163,7 @@ class Score:
         """
         counts = {"exact": self.exact, **self.failures, "runaway": self.runaway}
         return {
-            "cer": finite_or_none(self.cer.rate),
-            "wer": finite_or_none(self.wer.rate),
-            "characters": self.cer.length,
-            "character_errors": self.cer.errors,
-            "words": self.wer.length,
-            "word_errors": self.wer.errors,
+            **rates_to_json(cer=self.cer, wer=self.wer),
             "lines": self.lines,
             **{f"{name}_lines": count for name, count in counts.items()},
             **{f"{name}_rate": round(count / self.lines, 6) for name, count in counts.items()},
@@ -181,17 +174,10 @@ class Score:
     @model_validator(mode="before")
     @classmethod
     def _from_counts(cls, values: Any) -> Any:
-        """Rebuild what `to_dict` returned from its counts."""
-        return {
-            "cer": ErrorRate(values["character_errors"], values["characters"]),
-            "wer": ErrorRate(values["word_errors"], values["words"]),
-            "lines": values["lines"],
-            "exact": values["exact_lines"],
-            "failures": {failure: values[f"{failure}_lines"] for failure in FAILURES},
-            "runaway": values["runaway_lines"],
-            "seconds": values["seconds"],
-            "intervals": values["intervals"],
-        }
+        counts = {"exact": values["exact_lines"], "runaway": values["runaway_lines"]}
+        failures = {failure: values[f"{failure}_lines"] for failure in FAILURES}
+        kept = {name: values[name] for name in ("lines", "seconds", "intervals")}
+        return {**rates_from_json(values), **counts, "failures": failures, **kept}
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,10 +202,12 @@ class Scores:
 
 def _intervals(lines: Sequence[LineScore]) -> dict[str, Interval]:
     clusters = clusters_of(lines)
+    counts = [(line.cer.errors, line.cer.length, line.wer.errors, line.wer.length, line.exact) for line in lines]
+    errors, characters, word_errors, words, exact = np.array(counts, dtype=np.float64).reshape(-1, 5).T
     return {
-        "cer": interval_of([line.cer for line in lines], clusters),
-        "wer": interval_of([line.wer for line in lines], clusters, of="words"),
-        "exact": interval_of([ErrorRate(int(line.exact), 1) for line in lines], clusters, of="lines"),
+        "cer": interval_of(errors, characters, clusters),
+        "wer": interval_of(word_errors, words, clusters, of="words"),
+        "exact": interval_of(exact, np.ones_like(exact), clusters, of="lines"),
     }
 
 
@@ -260,6 +248,28 @@ def score_lines(
         raise DataError(message, code="prediction-unmatched")
     known = statuses or {}
     return [LineScore.compute(one, predictions[one.id], known.get(one.writer, "unknown")) for one in samples]
+
+
+def align_readings(readings: Mapping[str, Sequence[LineScore]]) -> dict[str, list[LineScore]]:
+    """Return the readings by name, each with its lines in the order of the first.
+
+    Raises DataError unless all have the same lines, at least one, with the same references.
+    """
+    (name, first), *_ = readings.items()
+    references = {line.id: line.reference for line in first}
+    if not references:
+        raise DataError("there are no lines to score", code="no-lines")
+    for other, lines in readings.items():
+        found = {line.id: line.reference for line in lines}
+        if found.keys() != references.keys() or len(found) < len(lines):
+            missing, extra = len(references.keys() - found.keys()), len(found.keys() - references.keys())
+            message = f"{other} and {name} have different lines: {missing} of {len(first)} are missing, {extra} extra"
+            raise DataError(message, code="lines-differ")
+        if changed := [id_ for id_, reference in found.items() if reference != references[id_]]:
+            message = f"{other} and {name} have different references for {len(changed)} lines, such as {changed[0]}"
+            raise DataError(message, code="references-differ", hint="evaluate both on the same dataset")
+    places = {id_: place for place, id_ in enumerate(references)}
+    return {name: sorted(lines, key=lambda line: places[line.id]) for name, lines in readings.items()}
 
 
 def _first_few(names: Sequence[str]) -> str:

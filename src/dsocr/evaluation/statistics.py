@@ -17,47 +17,29 @@ bootstraps cover too little with fewer than about fifty writers.
 """
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dsocr.evaluation.metrics import ErrorRate
-
 ClusterUnit = Literal["writer", "page", "line"]
 Quantity = Literal["characters", "words", "lines"]
 """What a rate counts. Character error rates can exceed 1, word error rates hardly do, a share of lines cannot."""
 
 Floats = NDArray[np.float64]
-_Scale = Callable[[Any, Any], Any]
+
+LEVEL = 0.95
+"""Confidence level of all intervals."""
 
 MIN_CLUSTERS = 5
 """Clusters needed for an interval: with four, coverage drops to 91 % when writers differ a lot."""
 
 _MAX_REACH = math.log(100)
 """Intervals wider than a factor of a hundred either way are not reported."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prior:
-    """How much clusters usually differ, relative to the rate, and how many clusters this assumption is worth."""
-
-    between_writers: float
-    """Standard deviation between clusters of many lines. To it is added the chance of single lines, whose standard
-    deviation is taken to equal the rate and which averages out over the lines of a cluster."""
-    weight: float
-
-    def variance(self, clusters: "Clusters") -> float:
-        """Return the variance of one cluster's rate, relative to the rate squared."""
-        return self.between_writers**2 + clusters.count / clusters.of_line.size
-
-
-_RATE_PRIOR = Prior(between_writers=0.4, weight=1)
-_DIFFERENCE_PRIOR = Prior(between_writers=0.55, weight=0.5)
 
 _MIN_WORD_ROOM = 0.2
 """When most words are wrong, writers cannot differ by more than the rest of the words; loops still add some."""
@@ -68,6 +50,15 @@ _PAIR_CORRELATION = 0.9
 _ONE_CLUSTER_MARGIN = 1.02
 """Up to this multiple of `freedom_of_one_cluster`, a single cluster makes the whole spread: the squared contributions
 of all others add up to a hundredth of its own."""
+
+_MAX_SWAPPED_GROUPS = 1000
+"""Clusters that are swapped one by one; more are first merged at random into this many groups."""
+
+_MAX_EXACT_CLUSTERS = 16
+"""Clusters for which all swaps are enumerated: 65,536."""
+
+_SWAPS = 10_000
+_SWAPS_PER_BATCH = 1000
 
 
 class ClusteredLine(Protocol):
@@ -99,6 +90,22 @@ class Clusters:
         return f"{self.count} {self.unit}{'' if self.count == 1 else 's'}"
 
 
+def clusters_of(lines: Sequence[ClusteredLine]) -> Clusters:
+    """Cluster lines by writer if at least five are known, else by page, else each line by itself.
+
+    Lines without a writer, or page, form one cluster together: as several, they would make the interval too narrow.
+    """
+    units: tuple[tuple[ClusterUnit, list[str | None]], ...] = (
+        ("writer", [line.writer for line in lines]),
+        ("page", [line.page for line in lines]),
+    )
+    for unit, names in units:
+        if len(set(names) - {None}) >= MIN_CLUSTERS:
+            numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+            return Clusters(unit, np.array([numbers[name] for name in names], dtype=np.intp))
+    return Clusters("line", np.arange(len(lines)))
+
+
 @dataclass(frozen=True, slots=True)
 class Interval:
     """A confidence interval in fractions; `low` and `high` are None if there is none, for the `reason` given."""
@@ -121,80 +128,66 @@ class Interval:
         return f"{100 * self.level:.0f} % CI {100 * self.low:.1f} to {100 * self.high:.1f} %"
 
 
-def clusters_of(lines: Sequence[ClusteredLine]) -> Clusters:
-    """Cluster lines by writer if at least five are known, else by page, else each line by itself.
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """How much clusters usually differ, relative to the rate, and how many clusters this assumption is worth."""
 
-    Lines without a writer, or page, form one cluster together: as several, they would make the interval too narrow.
-    """
-    units: tuple[tuple[ClusterUnit, list[str | None]], ...] = (
-        ("writer", [line.writer for line in lines]),
-        ("page", [line.page for line in lines]),
-    )
-    for unit, names in units:
-        if len(set(names) - {None}) >= MIN_CLUSTERS:
-            return Clusters(unit, _enumerate_names(names))
-    return Clusters("line", np.arange(len(lines)))
+    between_writers: float
+    """Standard deviation between clusters of many lines. To it is added the chance of single lines, whose standard
+    deviation is taken to equal the rate and which averages out over the lines of a cluster."""
+    weight: float
 
-
-def _enumerate_names(names: Sequence[Hashable]) -> NDArray[np.intp]:
-    numbers: dict[Hashable, int] = {}
-    return np.fromiter((numbers.setdefault(name, len(numbers)) for name in names), np.intp, len(names))
+    def moderate(self, spread: float, freedom: float, clusters: Clusters, size: float, effective: float) -> float:
+        """Return a standard error shrunk towards the prior's, for a rate of this size (Smyth 2004, s tilde)."""
+        relative = self.between_writers**2 + clusters.count / clusters.of_line.size
+        variance = size**2 * relative / effective
+        return math.sqrt((freedom * spread**2 + self.weight * variance) / (freedom + self.weight))
 
 
-def interval_of(
-    rates: Sequence[ErrorRate], clusters: Clusters, *, level: float = 0.95, of: Quantity = "characters"
-) -> Interval:
-    """Return the interval of the pooled rate of some lines."""
-    errors = np.fromiter((rate.errors for rate in rates), float, len(rates))
-    lengths = np.fromiter((rate.length for rate in rates), float, len(rates))
-    return interval_of_sums(errors, lengths, clusters, level=level, of=of)
+_RATE_PRIOR = Prior(between_writers=0.4, weight=1)
+_DIFFERENCE_PRIOR = Prior(between_writers=0.55, weight=0.5)
 
 
-def interval_of_sums(
-    parts: Floats, wholes: Floats, clusters: Clusters, *, level: float = 0.95, of: Quantity = "characters"
-) -> Interval:
-    """Return the interval of sum(parts) / sum(wholes), both given per line; for a mean over lines, wholes are ones."""
-    part, whole = clusters.sums(parts), clusters.sums(wholes)
-
-    def no_interval(reason: str) -> Interval:
-        return Interval(None, None, level, clusters.unit, clusters.count, reason)
-
+def interval_of(errors: Floats, lengths: Floats, clusters: Clusters, of: Quantity = "characters") -> Interval:
+    """Return the interval of sum(errors) / sum(lengths), both given per line; for a share of lines, lengths are 1."""
+    interval = partial(Interval, level=LEVEL, unit=clusters.unit, clusters=clusters.count)
+    part, whole = clusters.sums(errors), clusters.sums(lengths)
     if clusters.count < MIN_CLUSTERS:
-        return no_interval(f"{clusters} {'is' if clusters.count == 1 else 'are'} too few for an interval")
+        return interval(None, None, reason=_too_few(clusters))
     if not whole.sum():
-        return no_interval("the references are empty")
+        return interval(None, None, reason="the references are empty")
     if not part.sum():
-        return no_interval("there are no errors to estimate a spread from")
+        return interval(None, None, reason="there are no errors to estimate a spread from")
     if of == "lines" and part.sum() >= whole.sum():
-        return no_interval("it holds for all lines, so there is no spread to estimate")
+        return interval(None, None, reason="it holds for all lines, so there is no spread to estimate")
     least = min(0.5, float(part[part > 0].min()) / 2)  # stands for zero in logarithms
-    scale, inverse = (_logit(least), special.expit) if of == "lines" else (_log(least), math.exp)
+
+    def scale(part: Any, whole: Any) -> Any:
+        """Return the logarithm of a rate, or the log odds of a share."""
+        return np.log(np.maximum(part, least) / (np.maximum(whole - part, least) if of == "lines" else whole))
+
     spread, freedom = jackknife(part, whole, scale)
     if not spread:
-        return no_interval(f"all {clusters} are alike, so there is no spread to estimate")
-    middle, effective, rate = float(scale(part.sum(), whole.sum())), effective_count(whole), part.sum() / whole.sum()
-    room = max(_MIN_WORD_ROOM, 1 - float(rate)) if of == "words" else 1.0
-    error = moderate(spread, freedom, room**2 * _RATE_PRIOR.variance(clusters) / effective, _RATE_PRIOR.weight)
+        return interval(None, None, reason=f"all {clusters} are alike, so there is no spread to estimate")
+    effective, rate = effective_count(whole), float(part.sum() / whole.sum())
+    room = max(_MIN_WORD_ROOM, 1 - rate) if of == "words" else 1.0
+    error = _RATE_PRIOR.moderate(spread, freedom, clusters, room, effective)
     degrees = (freedom if of == "characters" else _two_tailed(freedom, clusters)) + _RATE_PRIOR.weight
-    reach = student_quantile(level, degrees) * error
+    reach = student_quantile(degrees) * error
     if reach > _MAX_REACH and of != "lines":
-        return no_interval(f"the rate depends on one or two of {clusters}")
+        return interval(None, None, reason=f"the rate depends on one or two of {clusters}")
     # Characters have the long tail of loops and hard writers; shares have the binomial's skew, which the logit undoes.
-    skew = {"characters": 1.0, "words": max(-1.0, 1 - 2 * float(rate)), "lines": 0.0}[of]
-    middle += skew_shift(skew, effective, level) * error
-    low, high = float(inverse(middle - reach)), float(inverse(middle + reach))
-    return Interval(low, high, level, clusters.unit, clusters.count)
+    skew = {"characters": 1.0, "words": max(-1.0, 1 - 2 * rate), "lines": 0.0}[of]
+    middle = float(scale(part.sum(), whole.sum())) + skew_shift(skew, effective) * error
+    inverse = special.expit if of == "lines" else math.exp
+    return interval(float(inverse(middle - reach)), float(inverse(middle + reach)))
 
 
-def _log(least: float) -> _Scale:
-    return lambda part, whole: np.log(np.maximum(part, least) / whole)
+def _too_few(clusters: Clusters) -> str:
+    return f"{clusters} {'is' if clusters.count == 1 else 'are'} too few for an interval"
 
 
-def _logit(least: float) -> _Scale:
-    return lambda part, whole: np.log(np.maximum(part, least) / np.maximum(whole - part, least))
-
-
-def jackknife(part: Floats, whole: Floats, scale: _Scale) -> tuple[float, float]:
+def jackknife(part: Floats, whole: Floats, scale: Callable[[Any, Any], Any]) -> tuple[float, float]:
     """Return the standard error of a scaled ratio of sums, and its degrees of freedom, from each cluster's sums.
 
     The degrees of freedom are (sum of v)^2 / (sum of v^2), where v is a cluster's contribution to the variance: the
@@ -209,7 +202,7 @@ def jackknife(part: Floats, whole: Floats, scale: _Scale) -> tuple[float, float]
         return 0.0, 1.0
     count = len(contributions)
     spread = math.sqrt((count - 1) / count * contributions.sum())
-    return spread, float(contributions.sum() ** 2 / (contributions**2).sum())
+    return spread, effective_count(contributions)
 
 
 def freedom_of_one_cluster(count: int) -> float:
@@ -217,14 +210,9 @@ def freedom_of_one_cluster(count: int) -> float:
     return count * (count - 1) / (count**2 - 3 * count + 3)
 
 
-def effective_count(whole: Floats) -> float:
-    """Return how many clusters of equal size would weigh as much: (sum of w)^2 / (sum of w^2)."""
-    return float(whole.sum() ** 2 / (whole**2).sum())
-
-
-def moderate(spread: float, freedom: float, variance: float, weight: float) -> float:
-    """Return the standard error shrunk towards the prior's variance (Smyth 2004, equation for s tilde)."""
-    return math.sqrt((freedom * spread**2 + weight * variance) / (freedom + weight))
+def effective_count(weights: Floats) -> float:
+    """Return how many equal weights would count as much: (sum of w)^2 / (sum of w^2)."""
+    return float(weights.sum() ** 2 / (weights**2).sum())
 
 
 def _two_tailed(freedom: float, clusters: Clusters) -> float:
@@ -235,24 +223,15 @@ def _two_tailed(freedom: float, clusters: Clusters) -> float:
     return math.sqrt(freedom * (clusters.count - 1))
 
 
-def skew_shift(skew: float, count: float, level: float) -> float:
+def skew_shift(skew: float, count: float) -> float:
     """Return the shift of a mean's interval towards the long tail, in standard errors (Johnson 1978)."""
-    return skew * (1 + 2 * student_quantile(level, math.inf) ** 2) / (6 * math.sqrt(count))
+    return skew * (1 + 2 * student_quantile(math.inf) ** 2) / (6 * math.sqrt(count))
 
 
 @lru_cache(maxsize=4096)
-def student_quantile(level: float, freedom: float) -> float:
+def student_quantile(freedom: float) -> float:
     """Return the two-sided quantile of Student's t distribution; fractional degrees of freedom count as at least 1."""
-    return float(special.stdtrit(max(freedom, 1.0), (1 + level) / 2))
-
-
-_MAX_SWAPPED_GROUPS = 1000
-"""Clusters that are swapped one by one; more are first merged at random into this many groups."""
-
-_MAX_EXACT_CLUSTERS = 16
-"""Clusters for which all swaps are enumerated: 65,536."""
-
-_SWAPS_PER_BATCH = 1000
+    return float(special.stdtrit(max(freedom, 1.0), (1 + LEVEL) / 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,49 +256,44 @@ class PermutationTest:
     exact: bool
 
 
-def difference_interval(paired: PairedErrors, *, level: float = 0.95) -> Interval:
+def difference_interval(paired: PairedErrors) -> Interval:
     """Return the interval of the second system's pooled rate minus the first's; negative if the second is better."""
     clusters = paired.clusters
-
-    def no_interval(reason: str) -> Interval:
-        return Interval(None, None, level, clusters.unit, clusters.count, reason)
-
+    interval = partial(Interval, level=LEVEL, unit=clusters.unit, clusters=clusters.count)
     if clusters.count < MIN_CLUSTERS:
-        return no_interval(f"{clusters} {'is' if clusters.count == 1 else 'are'} too few for an interval")
+        return interval(None, None, reason=_too_few(clusters))
     change, length = clusters.sums(paired.second - paired.first), clusters.sums(paired.lengths)
     if not length.sum():
-        return no_interval("the references are empty")
+        return interval(None, None, reason="the references are empty")
     if not change.any():
-        return no_interval("both have the same number of errors everywhere")
-    spread, freedom = jackknife(change, length, lambda part, whole: part / whole)
+        return interval(None, None, reason="both have the same number of errors everywhere")
+    spread, freedom = jackknife(change, length, np.divide)
     if not spread:
-        return no_interval(f"all {clusters} differ alike, so there is no spread to estimate")
+        return interval(None, None, reason=f"all {clusters} differ alike, so there is no spread to estimate")
     first, second = paired.first.sum() / length.sum(), paired.second.sum() / length.sum()
     difference, effective = float(second - first), effective_count(length)
     one_makes_all = freedom < _ONE_CLUSTER_MARGIN * freedom_of_one_cluster(clusters.count)
     if one_makes_all and spread > abs(difference) / 2:
-        return no_interval(f"the size of the difference depends on one of {clusters}")
+        return interval(None, None, reason=f"the size of the difference depends on one of {clusters}")
     size = math.sqrt(difference**2 + 2 * (1 - _PAIR_CORRELATION) * first * second)
-    variance = size**2 * _DIFFERENCE_PRIOR.variance(clusters) / effective
-    error = moderate(spread, freedom, variance, _DIFFERENCE_PRIOR.weight)
-    reach = student_quantile(level, _two_tailed(freedom, clusters) + _DIFFERENCE_PRIOR.weight) * error
+    error = _DIFFERENCE_PRIOR.moderate(spread, freedom, clusters, size, effective)
+    reach = student_quantile(_two_tailed(freedom, clusters) + _DIFFERENCE_PRIOR.weight) * error
     # The harder the writer, the larger the gain.
-    middle = difference + skew_shift(difference / size, effective, level) * error
-    return Interval(middle - reach, middle + reach, level, clusters.unit, clusters.count)
+    middle = difference + skew_shift(difference / size, effective) * error
+    return interval(middle - reach, middle + reach)
 
 
-def permutation_test(paired: PairedErrors, *, seed: int = 0, repeats: int = 10_000) -> PermutationTest:
+def permutation_test(paired: PairedErrors) -> PermutationTest:
     """Test whether the systems differ, by swapping their predictions for whole clusters.
 
     If the systems were equally good, every swap would be as likely as the observed assignment. All swaps are enumerated
-    for few clusters; otherwise `repeats` random ones are drawn and the observed one counts as one more (Phipson and
+    for few clusters; otherwise 10,000 random ones are drawn and the observed one counts as one more (Phipson and
     Smyth 2010).
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     changes = paired.clusters.sums(paired.second - paired.first)
     if len(changes) > _MAX_SWAPPED_GROUPS:
-        groups = Clusters("line", random.permutation(len(changes)) % _MAX_SWAPPED_GROUPS)
-        changes = groups.sums(changes)
+        changes = np.bincount(random.permutation(len(changes)) % _MAX_SWAPPED_GROUPS, weights=changes)
     changes = changes[changes != 0]
     observed = abs(changes.sum()) * (1 - 1e-12)
     if len(changes) <= _MAX_EXACT_CLUSTERS:
@@ -327,10 +301,10 @@ def permutation_test(paired: PairedErrors, *, seed: int = 0, repeats: int = 10_0
         p = float(np.mean(np.abs(signs @ changes) >= observed))
         return PermutationTest(p, 2.0 ** (1 - max(len(changes), 1)), exact=True)
     extreme = 0
-    for start in range(0, repeats, _SWAPS_PER_BATCH):
-        signs = random.integers(0, 2, (min(_SWAPS_PER_BATCH, repeats - start), len(changes))) * 2 - 1
+    for _ in range(_SWAPS // _SWAPS_PER_BATCH):
+        signs = random.integers(0, 2, (_SWAPS_PER_BATCH, len(changes))) * 2 - 1
         extreme += int(np.sum(np.abs(signs @ changes) >= observed))
-    return PermutationTest((extreme + 1) / (repeats + 1), 1 / (repeats + 1), exact=False)
+    return PermutationTest((extreme + 1) / (_SWAPS + 1), 1 / (_SWAPS + 1), exact=False)
 
 
 def sign_test(better: int, worse: int) -> float:

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from dsocr.document import Sample
 from dsocr.evaluation.calibration import JudgedLine, fit_calibration
 from dsocr.evaluation.evaluate import GuardResult, GuardSet
-from dsocr.evaluation.metrics import ErrorRate, character_errors, is_empty, is_runaway, mark_differences
+from dsocr.evaluation.metrics import ErrorRate, character_errors, is_over_long, mark_differences
 from dsocr.images import open_image
 from dsocr.inference.confidence import Calibration, ScoredText, TokenScore
 from dsocr.inference.decoding import Decoded, cut_loop, decode
 from dsocr.inference.generation import Generation, batches
 from dsocr.models.batch import collate, drop_ignored_positions
 from dsocr.models.deepseek_ocr import Processor
-from dsocr.text import TextPolicy
+from dsocr.text import TextPolicy, is_blank
 from dsocr.training.callbacks import Callback
 from dsocr.training.checkpoint import save_best
 from dsocr.training.distributed import Distributed
@@ -243,8 +243,8 @@ class Validator(Callback):
             reference = self._samples[index].text
             scored[index] = reference, kept, scores
             pooled += character_errors(reference, text)
-            empty += is_empty(text)
-            runaway += is_runaway(reference, text, truncated)
+            empty += is_blank(text)
+            runaway += truncated or is_over_long(reference, text)
             if index < SHOWN_LINES and self._dist.is_main:
                 sample = self._samples[index]
                 # Encoded again: what is cached may be features instead of pixels.

@@ -8,7 +8,7 @@ from typing import Any
 
 from dsocr.document import Split
 from dsocr.errors import DsocrError, RunError, typed
-from dsocr.evaluation.compare import System, compare_pair
+from dsocr.evaluation.compare import System, compare
 from dsocr.evaluation.evaluate import open_scored_dataset
 from dsocr.evaluation.metrics import format_difference
 from dsocr.evaluation.report.lines import Chapter, Images, ReadLine, chapters_of, read_lines
@@ -70,8 +70,8 @@ class ReportContents:
         """The result, remarks on it, and how far to trust it."""
         compared = []
         if len(self.readings) > 1:
-            first, *_, last = (System(name, lines) for name, lines in self.readings.items())
-            compared.append(sentence(compare_pair(first, last).summary))
+            compared_systems = compare([System(name, lines) for name, lines in self.readings.items()])
+            compared.append(sentence(compared_systems.differences[-1].summary))
         return [*compared, *self.card.notes, *self.card.uncertainty]
 
 
