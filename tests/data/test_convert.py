@@ -17,7 +17,7 @@ from dsocr.document import Page, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats import TARGET_FORMATS, detect_format
 from dsocr.images import decode_image
-from tests.data.making import SQUARE, alto, alto_line, page_xml, pair, picture, write, write_pages
+from tests.data.making import SQUARE, alto, alto_line, page_line, page_xml, pair, picture, write, write_pages
 from tests.data.making_sources import SOURCES
 from tests.raising import raises_code
 
@@ -150,9 +150,14 @@ PAGE_WITH_STRUCTURE = page_xml(
     f'<SeparatorRegion id="s"><Coords points="{SQUARE}"/></SeparatorRegion>'
     f'<TextRegion id="alone"><Coords points="{SQUARE}"/><TextEquiv><Unicode>сам</Unicode></TextEquiv></TextRegion>'
 )
+NESTED_REGION = page_xml(
+    f'<TextRegion id="r"><Coords points="{SQUARE}"/><TextRegion id="s"><Coords points="{SQUARE}"/>'
+    f"{page_line('слово')}</TextRegion>{page_line('два')}</TextRegion>"
+)
 FROM_ALTO = [
     "1 region type (MainZone)",
     "2 line types (DefaultLine 1, LT3 DefaultLine 1)",
+    "3 tag definitions (DefaultLine 1, LT3 1, MainZone 1)",
     "2 word boxes",
     "1 glyph",
     "1 text region without lines",
@@ -174,7 +179,13 @@ FROM_PAGE = [
         pytest.param(ALTO_WITH_STRUCTURE, "page", FROM_ALTO, id="ALTO to PAGE"),
         pytest.param(ALTO_WITH_STRUCTURE, "alto", FROM_ALTO, id="ALTO to ALTO"),
         pytest.param(ALTO_WITH_STRUCTURE, "tsv", ["1 region id", "2 line ids", *FROM_ALTO], id="ALTO to a table"),
-        pytest.param(PAGE_WITH_STRUCTURE, "alto", FROM_PAGE, id="PAGE to ALTO"),
+        pytest.param(
+            PAGE_WITH_STRUCTURE,
+            "alto",
+            [*FROM_PAGE, "ids that were invalid or occurred twice, and were replaced: 1"],
+            id="PAGE to ALTO",
+        ),
+        pytest.param(NESTED_REGION, "page", ["1 nested text region"], id="nested regions"),
         pytest.param(PAGE_WITH_STRUCTURE, "tsv", ["3 region ids", "2 line ids", *FROM_PAGE], id="PAGE to a table"),
     ],
 )

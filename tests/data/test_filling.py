@@ -12,8 +12,8 @@ from lxml import etree
 
 from dsocr.document import Line, ProcessingStep
 from dsocr.errors import DataError
+from dsocr.formats import fill_xml, parse_xml_page
 from dsocr.formats.alto import fill_alto
-from dsocr.formats.filled import fill_xml, parse_xml_page
 
 STEP = ProcessingStep("dsocr", "1.2", "handwriting read", "run mine; unit line", "2026-01-02T03:04:05+00:00")
 

@@ -73,7 +73,7 @@ def test_a_conversation_is_read(tmp_path: Path, row: dict[str, Any], name: str, 
         pytest.param({**ROW, "messages": [SAID, SAID]}, SkipReason.BAD_SOURCE, "speaks 2 times", id="two answers"),
         pytest.param({**ROW, "messages": ["да"]}, SkipReason.BAD_SOURCE, "a message is not", id="a word for a message"),
         pytest.param({"images": []}, SkipReason.BAD_SOURCE, "no list of messages", id="no messages"),
-        pytest.param([1], SkipReason.BAD_SOURCE, "not a JSON object", id="a list"),
+        pytest.param([1], SkipReason.BAD_SOURCE, "no list of messages", id="a list"),
     ],
 )
 def test_unusable_entries_are_skipped(tmp_path: Path, row: Any, reason: SkipReason, message: str) -> None:

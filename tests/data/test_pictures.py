@@ -7,7 +7,7 @@ import pytest
 from dsocr.data.convert import convert
 from dsocr.data.prepare import prepare
 from dsocr.errors import DataError
-from dsocr.formats.image_finder import ImageFinder
+from dsocr.formats.format import ImageFinder
 from tests.data.making import write, write_pages
 
 

@@ -71,8 +71,8 @@ def test_the_two_versions_of_page_differ_in_their_name_alone(tmp_path: Path) -> 
 
 def test_page_coordinates_do_not_fall_below_zero(tmp_path: Path) -> None:
     outline = Outline.of_polygon(((-5, 3), (20, -1), (20, 30)), ((-5, 9),))
-    root, moved = page_document(page_of(Line("т", "p:1", outline)))
-    assert moved == 1
+    root, changes = page_document(page_of(Line("т", "p:1", outline)))
+    assert list(changes.values()) == [1]
     etree.XMLSchema(etree.parse(SCHEMAS / "page-2019-lines.xsd")).assertValid(root)
     (line,) = root.iter("{*}TextLine")
     assert [coords.get("points") for coords in line.iter("{*}Coords")] == ["0,3 20,0 20,30"]

@@ -16,8 +16,7 @@ from PIL import Image, ImageChops, ImageStat
 
 from dsocr.document import Line, Outline, Page, ProcessingStep, Region
 from dsocr.errors import DataError
-from dsocr.formats import OUTPUT_FORMATS, output_formats
-from dsocr.formats.filled import parse_xml_page
+from dsocr.formats import OUTPUT_FORMATS, output_formats, parse_xml_page
 from dsocr.formats.pdf import page_image
 from dsocr.images import decode_image
 from tests.data.making_pdf import image_object, scan, write_pdf

@@ -8,7 +8,7 @@ from PIL import Image
 
 from dsocr.data.prepare import prepare
 from dsocr.document import Split
-from dsocr.formats.image_finder import ImageFinder
+from dsocr.formats.format import ImageFinder
 from dsocr.images import open_image
 from dsocr.inference import inputs as finding
 from dsocr.inference.inputs import UniqueNames

@@ -148,7 +148,7 @@ def convert(
             raise DataError(f"no line is left{report.explain_empty()}", code="no-lines", where=source)
         if missing := report.missing_images(written_counts.images):
             report.note(missing)
-        moved = f"{written_counts.moved} outlines began outside their image and were moved to its edge"
+        changes = [f"{what}: {count}" for what, count in written_counts.changes.items() if count]
         card = Conversion(
             source=opened.name,
             source_format=format_name,
@@ -156,7 +156,7 @@ def convert(
             images=written_counts.images,
             lines=lines.total(),
             splits=dict(lines) if set(lines) != {""} else {},
-            left_behind=[*survey.left_behind(target, lost), *([moved] if written_counts.moved else [])],
+            left_behind=[*survey.left_behind(target, lost), *changes],
             skipped=report.skipped_card(),
             unmatched=report.unmatched_card(),
             notes=report.notes,
@@ -350,11 +350,11 @@ def _file_name(page: Page) -> str:
 
 @dataclass(slots=True)
 class _WrittenCounts:
-    """Images written, lines written by split (empty if unknown), and outlines moved into their image."""
+    """Images written, lines written by split (empty if unknown), and what had to be changed."""
 
     images: int = 0
     lines: Counter[str] = field(default_factory=Counter)
-    moved: int = 0
+    changes: Counter[str] = field(default_factory=Counter)
 
 
 def _write_pages(
@@ -373,7 +373,7 @@ def _write_pages(
         if added.lines:
             counts.images += 1
             counts.lines[page.split or ""] += added.lines
-        counts.moved += added.moved
+        counts.changes.update(added.changes)
         if progress:
             progress(done, survey.images)
     return counts

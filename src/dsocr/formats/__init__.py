@@ -3,14 +3,16 @@
 To add a format, write a module with `FORMATS` and list the module in `_MODULES`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from lxml import etree
+
+from dsocr.document import Line, Page, ProcessingStep
 from dsocr.errors import DataError
 from dsocr.formats import (
     alto,
     coco,
-    filled,
     hkr,
     hocr,
     iam,
@@ -25,15 +27,54 @@ from dsocr.formats import (
     text_files,
 )
 from dsocr.formats.format import Columns, Format
+from dsocr.formats.xml import XmlPage, parse_xml, parse_xml_bytes, predicted_lines
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.files import list_files
 
 _MODULES = (
     *(alto, page, tables, parquet, coco, hkr, iam, rimes, messages, label_studio, pdf, text_files),
-    *(hocr, tei, filled),
+    *(hocr, tei),
+)
+
+_PARSERS = {"alto": alto.parse_alto, "PcGts": page.parse_page}
+_FILLERS: dict[str, Callable[[bytes, Mapping[int, Line], ProcessingStep | None], bytes]]
+_FILLERS = {"alto": alto.fill_alto, "PcGts": page.fill_page}
+
+
+def parse_xml_page(path: Path, where: str = "") -> XmlPage:
+    """Parse an ALTO or PAGE file; `where` begins the place of each line."""
+    root = parse_xml(path)
+    name = etree.QName(root).localname
+    if name not in _PARSERS:
+        message = f"the XML is neither ALTO nor PAGE: its outermost element is {name!r}"
+        raise DataError(message, code="xml-format-unknown")
+    return _PARSERS[name](root, where)
+
+
+def fill_xml(raw: bytes, texts: Mapping[int, Line], step: ProcessingStep | None = None) -> bytes:
+    """Return an ALTO or PAGE file with new texts in the lines `texts`, by their index."""
+    return _FILLERS[etree.QName(parse_xml_bytes(raw)).localname](raw, texts, step)
+
+
+def _write_filled_files(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
+    for source in pages:
+        if source.xml is None:
+            message = "is no ALTO or PAGE file that could be filled"
+            hint = "give --format page or --format alto for images"
+            raise DataError(message, code="xml-missing", where=source.where, hint=hint)
+        path.write_bytes(fill_xml(source.xml.read_bytes(), predicted_lines(source), step))
+
+
+_FILLED = Format(
+    name="filled",
+    title="ALTO and PAGE files as they came, with their texts",
+    write_pages=_write_filled_files,
+    suffix=".xml",
+    one_page_per_file=True,
 )
 
 FORMATS: dict[str, Format] = {format_.name: format_ for module in _MODULES for format_ in module.FORMATS}
+FORMATS["filled"] = _FILLED
 """Every format by name."""
 
 SOURCE_FORMATS = {name: format_ for name, format_ in FORMATS.items() if format_.can_read}
@@ -54,24 +95,24 @@ def detect_format(source: Path, name: str | None, columns: Columns) -> Format:
     Raises DataError if the format is unknown, or the source has no format that can be read, or several.
     """
     tables.check_roles(columns)
-    if name is not None and name not in SOURCE_FORMATS:
-        raise DataError(
-            f"unknown source format {name!r}; the formats are: {', '.join(SOURCE_FORMATS)}", code="format-unknown"
-        )
+    if name is not None:
+        _require_known(name, SOURCE_FORMATS, "source")
     if not source.exists():
         raise DataError("the source does not exist", code="source-missing", where=source)
     if source.is_file() and source.suffix.lower() in IMAGE_SUFFIXES:
-        raise DataError(
-            "is an image, without a transcription",
-            code="source-is-image",
-            where=source,
-            hint="name the folder that it is in",
-        )
+        message, hint = "is an image, without a transcription", "name the folder that it is in"
+        raise DataError(message, code="source-is-image", where=source, hint=hint)
     if name is None and source.is_file():
         # Any file may be a table, so the others are asked first.
         others = (other for other in SOURCE_FORMATS.values() if other.name != "table")
         name = next((other.name for other in others if other.find(source, columns)), "table")
     return SOURCE_FORMATS[name] if name else _detect_in_folder(source, columns)
+
+
+def _require_known(name: str, formats: Mapping[str, Format], kind: str) -> None:
+    if name not in formats:
+        message = f"unknown {kind} format {name!r}; the formats are: {', '.join(formats)}"
+        raise DataError(message, code="format-unknown")
 
 
 def _detect_in_folder(source: Path, columns: Columns) -> Format:
@@ -91,21 +132,14 @@ def _detect_in_folder(source: Path, columns: Columns) -> Format:
         raise DataError(message, code="no-format-found", where=source, hint=hint)
     if len(found) > 1:
         listed = ", ".join(f"{counts[name]} {SOURCE_FORMATS[name].title} ({name})" for name in found)
-        raise DataError(
-            f"the folder holds more than one format: {listed}",
-            code="formats-mixed",
-            where=source,
-            hint="name one as the format",
-        )
+        message = f"the folder holds more than one format: {listed}"
+        raise DataError(message, code="formats-mixed", where=source, hint="name one as the format")
     return SOURCE_FORMATS[found[0]]
 
 
 def target_format(name: str) -> Format:
     """Return the format of this name that a dataset can be converted to."""
-    if name not in TARGET_FORMATS:
-        raise DataError(
-            f"unknown target format {name!r}; the formats are: {', '.join(TARGET_FORMATS)}", code="format-unknown"
-        )
+    _require_known(name, TARGET_FORMATS, "target")
     return TARGET_FORMATS[name]
 
 
@@ -117,32 +151,26 @@ def output_formats(out: Path, names: Sequence[str], *, all_xml: bool) -> tuple[l
     path without a known suffix, or one that exists.
     """
     for name in names:
-        if name not in OUTPUT_FORMATS:
-            raise DataError(
-                f"unknown output format {name!r}; the formats are: {', '.join(OUTPUT_FORMATS)}", code="format-unknown"
-            )
+        _require_known(name, OUTPUT_FORMATS, "output")
     suffix = out.suffix.lower()
     formats = [OUTPUT_FORMATS[name] for name in dict.fromkeys(names)]
-    if not formats and suffix in _OUTPUT_BY_SUFFIX:
-        formats = [_OUTPUT_BY_SUFFIX[suffix]]
-    if not formats and suffix in {"", ".xml"} and all_xml:
-        formats = [OUTPUT_FORMATS["filled"]]
-    if not formats and suffix == ".xml":
-        raise DataError(
-            "both PAGE and ALTO end in .xml",
-            code="output-ambiguous",
-            where=out,
-            hint="give --format page or --format alto",
-        )
-    if not formats and suffix:
-        endings = ", ".join(_OUTPUT_BY_SUFFIX)
-        raise DataError(
-            f"is no kind of output: give a folder, or a file ending in {endings}",
-            code="output-suffix-unknown",
-            where=out,
-        )
-    formats = formats or [OUTPUT_FORMATS["page"]]
+    if not formats:
+        formats = [_default_output(out, suffix, all_xml=all_xml)]
     is_folder = out.is_dir() or suffix not in {format_.suffix for format_ in formats}
     if not is_folder and len(formats) > 1:
         raise DataError("a file holds one format", code="output-not-folder", where=out, hint="name a folder")
     return formats, is_folder
+
+
+def _default_output(out: Path, suffix: str, *, all_xml: bool) -> Format:
+    if suffix in _OUTPUT_BY_SUFFIX:
+        return _OUTPUT_BY_SUFFIX[suffix]
+    if suffix in {"", ".xml"} and all_xml:
+        return _FILLED
+    if suffix == ".xml":
+        hint = "give --format page or --format alto"
+        raise DataError("both PAGE and ALTO end in .xml", code="output-ambiguous", where=out, hint=hint)
+    if suffix:
+        message = f"is no kind of output: give a folder, or a file ending in {', '.join(_OUTPUT_BY_SUFFIX)}"
+        raise DataError(message, code="output-suffix-unknown", where=out)
+    return OUTPUT_FORMATS["page"]

@@ -3,7 +3,8 @@
 Coordinates must be pixels. `SUBS_CONTENT`, the unhyphenated word, is not used: a line is transcribed as it is written.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -11,37 +12,17 @@ from lxml import etree
 
 from dsocr.document import Box, Line, Outline, Page, Point, ProcessingStep, Skipped, bounds, parse_points, word_boxes
 from dsocr.errors import DataError
-from dsocr.formats.format import Columns, Format
+from dsocr.formats import xml
+from dsocr.formats.format import Columns, Format, stated_size
 from dsocr.formats.xml import (
-    UNGROUPED_BLOCK,
+    ElementSpan,
+    XmlEditor,
     XmlPage,
     XmlWriter,
     add_element,
-    find_xml,
-    integer_attribute,
-    line_box,
-    material_to_fill,
-    name_elements,
-    only_page,
-    parse_region,
-    read_xml_pages,
-    region_outline,
-    source_line,
-    stated_size,
-)
-from dsocr.formats.xml_edit import (
-    FORBIDDEN,
-    Edit,
-    ElementSpan,
-    ScannedXml,
-    apply_edits,
-    attribute_spans,
     escape_attribute,
     escape_text,
-    indent_before,
-    insert,
-    scan_xml,
-    to_utf8,
+    integer_attribute,
 )
 
 NAMESPACE = "http://www.loc.gov/standards/alto/ns-v4#"
@@ -49,6 +30,7 @@ _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 _PREFIXES: dict[str, str] = {None: NAMESPACE, "xsi": _INSTANCE}  # type: ignore[dict-item]
 _LOCATION = f"{NAMESPACE} http://www.loc.gov/standards/alto/v4/alto-4-2.xsd"
 
+_BOX = ("HPOS", "VPOS", "WIDTH", "HEIGHT")
 _TEXT_ELEMENTS = frozenset({"String", "SP", "HYP"})
 _STALE_ATTRIBUTES = ("WC", "CC", "SUBS_TYPE", "SUBS_CONTENT")
 """Attributes of a `String` that describe its former text: confidences, and the whole of a hyphenated word."""
@@ -56,30 +38,28 @@ _STALE_ATTRIBUTES = ("WC", "CC", "SUBS_TYPE", "SUBS_CONTENT")
 
 def find_alto(source: Path, columns: Columns | None = None) -> list[Path]:
     """List the ALTO files of a folder."""
-    return find_xml(source, "alto")
+    return xml.find_xml(source, "alto")
 
 
 def read_alto(source: Path, columns: Columns | None = None) -> Iterator[Page | Skipped]:
     """Read the pages of a folder of ALTO files, lines in the order of the file."""
-    return read_xml_pages(source, find_alto(source), parse_alto)
+    return xml.read_xml_pages(source, find_alto(source), parse_alto)
 
 
 def parse_alto(root: etree._Element, where: str = "") -> XmlPage:
     """Parse an ALTO document; `where` begins the place of each line."""
     unit = root.findtext("{*}Description/{*}MeasurementUnit", "").strip()
     if unit != "pixel":
-        raise DataError(
-            f"MeasurementUnit is {unit!r}, where only 'pixel' tells which part of the image is meant",
-            code="alto-unit-not-pixel",
-        )
-    page = only_page(root)
+        message = f"MeasurementUnit is {unit!r}, where only 'pixel' tells which part of the image is meant"
+        raise DataError(message, code="alto-unit-not-pixel")
+    page = xml.only_page(root)
     image = root.findtext("{*}Description/{*}sourceImageInformation/{*}fileName", "").strip()
-    blocks = [block for block in page.iter("{*}TextBlock") if block.get("ID") != UNGROUPED_BLOCK]
-    regions = {block: parse_region(block, "ID", _parse_outline) for block in blocks}
+    blocks = [block for block in page.iter("{*}TextBlock") if block.get("ID") != xml.UNGROUPED_BLOCK]
+    regions = {block: xml.parse_region(block, "ID", _parse_outline) for block in blocks}
     lines = [
         Line(
             _parse_text(line),
-            f"{where}:{source_line(line)}",
+            f"{where}:{xml.source_line(line)}",
             _parse_outline(line),
             region=regions.get(cast("etree._Element", line.getparent())),
             index=index,
@@ -87,16 +67,16 @@ def parse_alto(root: etree._Element, where: str = "") -> XmlPage:
         )
         for index, line in enumerate(page.iter("{*}TextLine"))
     ]
-    return XmlPage(image or None, stated_size(page, "WIDTH", "HEIGHT"), lines)
+    size = stated_size(integer_attribute(page, "WIDTH"), integer_attribute(page, "HEIGHT"))
+    return XmlPage(image or None, size, lines)
 
 
 def _parse_text(line: etree._Element) -> str:
     """Join the words; if no space is marked at all, words are separated by one."""
-    parts = list(line.iter("{*}String", "{*}SP", "{*}HYP"))
-    kinds = [etree.QName(part).localname for part in parts]
-    gap = "" if "SP" in kinds else " "
+    gap = " " if line.find(".//{*}SP") is None else ""
     text = ""
-    for part, kind in zip(parts, kinds, strict=True):
+    for part in line.iter("{*}String", "{*}SP", "{*}HYP"):
+        kind = etree.QName(part).localname
         content = " " if kind == "SP" else part.get("CONTENT") or ""
         text += gap + content if kind == "String" and text else content
     return text
@@ -109,54 +89,44 @@ def _parse_outline(element: etree._Element) -> Outline | None:
     baseline = _parse_baseline(element)
     if len(polygon) >= 3:
         return Outline.of_polygon(polygon, baseline)
-    box = [integer_attribute(element, name) for name in ("HPOS", "VPOS", "WIDTH", "HEIGHT")]
-    if any(side is None for side in box):
+    left, top, width, height = (integer_attribute(element, name) for name in _BOX)
+    if left is None or top is None or width is None or height is None:
         return Outline(bounds(baseline), (), baseline) if len(baseline) >= 2 else None
-    left, top, width, height = (side or 0 for side in box)
     return Outline((left, top, left + width, top + height), (), baseline)
 
 
 def _parse_baseline(line: etree._Element) -> tuple[Point, ...]:
     """Version 4 has points; earlier ones a single height, which runs along the whole line."""
-    text = (line.get("BASELINE") or "").strip()
     height = integer_attribute(line, "BASELINE")
     if height is None:
-        return parse_points(text)
+        return parse_points(line.get("BASELINE"))
     left, width = integer_attribute(line, "HPOS") or 0, integer_attribute(line, "WIDTH") or 0
     return ((left, height), (left + width, height))
 
 
-def open_alto_writer(folder: Path, columns: Sequence[str] = ()) -> XmlWriter:
-    """Write ALTO files into the folder."""
-    return XmlWriter(folder, "alto", alto_document)
-
-
-def alto_document(page: Page) -> tuple[etree._Element, int]:
-    """Return the document of one page, and 0, as no outline has to be moved for ALTO."""
+def alto_document(page: Page) -> tuple[etree._Element, dict[str, int]]:
+    """Return the document of one page, and counts of what had to be changed for it."""
     root = etree.Element(f"{{{NAMESPACE}}}alto", nsmap=_PREFIXES)
     root.set(f"{{{_INSTANCE}}}schemaLocation", _LOCATION)
     description = add_element(root, "Description", {})
     add_element(description, "MeasurementUnit", {}, "pixel")
     add_element(add_element(description, "sourceImageInformation", {}), "fileName", {}, page.image.name)
     width, height = cast("tuple[int, int]", page.size)
-    number = {"ID": "page", "PHYSICAL_IMG_NR": 1}
-    layout = add_element(root, "Layout", {})
-    space = add_element(
-        add_element(layout, "Page", {**number, "WIDTH": width, "HEIGHT": height}),
-        "PrintSpace",
-        _box_attributes((0, 0, width, height)),
-    )
-    for id_, named_lines in name_elements(page.lines):
-        outline = region_outline([line for _, line in named_lines], page)
+    attributes = {"ID": "page", "PHYSICAL_IMG_NR": 1, "WIDTH": width, "HEIGHT": height}
+    element = add_element(add_element(root, "Layout", {}), "Page", attributes)
+    space = add_element(element, "PrintSpace", _box_attributes((0, 0, width, height)))
+    regions = xml.name_elements(page.lines)
+    for id_, named_lines in regions:
+        outline = xml.region_outline([line for _, line in named_lines], page)
         block = add_element(space, "TextBlock", {"ID": id_, **_box_attributes(outline.box)})
         _add_shape(block, outline)
         for line_id, line in named_lines:
             _add_line(block, line_id, line, page)
-    return root, 0
+    return root, xml.count_changed_ids(page, regions)
 
 
 def _add_line(block: etree._Element, id_: str, line: Line, page: Page) -> None:
-    box = _box_attributes(line_box(line, page))
+    box = _box_attributes(xml.line_box(line, page))
     outline = line.outline
     baseline = {"BASELINE": _format_points(outline.baseline)} if outline and outline.baseline else {}
     element = add_element(block, "TextLine", {"ID": id_, **baseline, **box})
@@ -172,7 +142,7 @@ def _add_shape(parent: etree._Element, outline: Outline) -> None:
 
 def _box_attributes(box: Box) -> dict[str, int]:
     left, top, right, bottom = box
-    return {"HPOS": left, "VPOS": top, "WIDTH": right - left, "HEIGHT": bottom - top}
+    return dict(zip(_BOX, (left, top, right - left, bottom - top), strict=True))
 
 
 def _format_points(points: tuple[Point, ...]) -> str:
@@ -182,7 +152,7 @@ def _format_points(points: tuple[Point, ...]) -> str:
 def write_alto_pages(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
     """Write a transcribed page as ALTO 4.2 with a `String` for each word; an ALTO file is filled in place."""
     for page in pages:
-        raw, texts, is_new = material_to_fill(page, path, "alto", alto_document)
+        raw, texts, is_new = xml.material_to_fill(page, path, "alto", alto_document)
         path.write_bytes(fill_alto(raw, texts, step, words=is_new))
 
 
@@ -192,58 +162,51 @@ def fill_alto(
     """Return an ALTO file with new texts in the lines `texts`, by their index; everything else stays as it is.
 
     A line with one `String` or none gets one, and a line with several gets one for each word, as all do with `words`.
-    The encoding stays; characters that it does not have become references. `step` is added where the version allows.
+    `step` is added where the version allows.
     """
-    data, to_original = to_utf8(raw)
-    scanned = scan_xml(data, {"TextLine", "Description"})
-    elements = [element for element in scanned.elements if element.name == "TextLine"]
-    edits = [
-        edit
-        for index, element in enumerate(elements)
-        if index in texts
-        for edit in _fill_line(data, element, texts[index], words=words)
-    ]
-    if step and edits:
-        edits += _add_step(data, scanned, step)
-    return to_original(apply_edits(data, edits))
+    file = XmlEditor(raw, {"TextLine", "Description"})
+    for index, element in enumerate(file.elements("TextLine")):
+        if index in texts:
+            _fill_line(file, element, texts[index], words=words)
+    if step and file.is_changed:
+        _add_step(file, step)
+    return file.result()
 
 
-def _fill_line(data: bytes, element: ElementSpan, line: Line, *, words: bool) -> list[Edit]:
+def _fill_line(file: XmlEditor, element: ElementSpan, line: Line, *, words: bool) -> None:
     former = [child for child in element.children if child.name in _TEXT_ELEMENTS]
     if not words and len(former) == 1 and former[0].name == "String" and not former[0].children:
-        return _change_string(data, former[0], line)
-    attributes, box = _line_place(data, element, line.outline.box if line.outline else None)
-    if words or sum(child.name == "String" for child in former) > 1:
-        indent = indent_before(data, former[0]).decode() if former else ""
-        new = _word_strings(element.prefix, line, attributes, box, indent)
+        _change_string(file, former[0], line)
+        return
+    place, box = _line_place(file, element, line.outline.box if line.outline else None)
+    if words or len(element.all("String")) > 1:
+        indent = file.indent_before(former[0]) if former else ""
+        new = _word_strings(element.prefix, line, place, box, indent)
     else:
-        new = _one_string(element.prefix, line, attributes)
+        new = _one_string(element.prefix, line, place)
     if former:
-        return [Edit(former[0].start, former[-1].end, new.encode())]
-    return [insert(data, element, [child for child in element.children if child.name == "Shape"], new)]
+        file.replace(former[0].start, former[-1].end, new)
+    else:
+        file.insert(element, element.all("Shape"), new)
 
 
-def _change_string(data: bytes, string: ElementSpan, line: Line) -> list[Edit]:
+def _change_string(file: XmlEditor, string: ElementSpan, line: Line) -> None:
     """Change the text and confidence of the only `String` of a line, and keep its other attributes."""
-    attributes = attribute_spans(data, string)
-    content = f'"{escape_attribute(line.text)}"'
-    edits = [Edit(*attributes["CONTENT"].value, content.encode())] if "CONTENT" in attributes else []
-    added = "" if edits else f" CONTENT={content}"
-    edits += [Edit(*attributes[name].whole, b"") for name in _STALE_ATTRIBUTES if name in attributes]
-    added += _confidence_attributes(line, line.confidence, 0, len(line.text))
-    return [*edits, Edit(string.name_end, string.name_end, added.encode())] if added else edits
+    content = escape_attribute(line.text)
+    added = "" if "CONTENT" in file.attributes(string) else f' CONTENT="{content}"'
+    file.set_attributes(string, {"CONTENT": content, **dict.fromkeys(_STALE_ATTRIBUTES)})
+    if added := added + _confidence_attributes(line, line.confidence, 0, len(line.text)):
+        file.replace(string.name_end, string.name_end, added)
 
 
-def _line_place(data: bytes, element: ElementSpan, box: Box | None) -> tuple[str, Box | None]:
-    """Return the box of a line as the file writes it and in whole pixels; else the box that is known."""
-    names = ("HPOS", "VPOS", "WIDTH", "HEIGHT")
-    found = attribute_spans(data, element)
-    if not all(name in found for name in names):
-        return _format_box(box), box
-    values = [data[slice(*found[name].value)].decode() for name in names]
-    written = "".join(f" {name}={value}" for name, value in zip(names, values, strict=True))
+def _line_place(file: XmlEditor, element: ElementSpan, known: Box | None) -> tuple[str, Box | None]:
+    """Return the box of a line as attributes and in whole pixels: the one in the file, else the one that is known."""
+    found = file.attributes(element)
+    if not all(name in found for name in _BOX):
+        return _format_box(known), known
+    written = "".join(f" {name}={found[name]}" for name in _BOX)
     try:
-        left, top, width, height = (round(float(value.strip("\"'"))) for value in values)
+        left, top, width, height = (round(float(found[name][1:-1])) for name in _BOX)
     except (ValueError, OverflowError):
         return written, None
     return written, (left, top, left + width, top + height)
@@ -260,19 +223,16 @@ def _word_strings(prefix: str, line: Line, place: str, box: Box | None, indent: 
     if not words or " ".join(word for word, _, _ in words) != line.text:
         return _one_string(prefix, line, place)
     known = line.word_confidences
-    parts = []
-    for index, (word, start, word_box) in enumerate(words):
-        if index:
-            parts.append(_space(prefix, words[index - 1][2], word_box))
+    parts: list[str] = []
+    before: Box | None = None
+    for word, start, word_box in words:
+        if parts:
+            gap = (before[2], before[1], word_box[0], before[3]) if before and word_box else None
+            parts.append(f"<{prefix}SP{_format_box(gap)}/>")
         confidence = _confidence_attributes(line, known.get(start, line.confidence), start, start + len(word))
         parts.append(f'<{prefix}String CONTENT="{escape_attribute(word)}"{_format_box(word_box)}{confidence}/>')
+        before = word_box
     return indent.join(parts)
-
-
-def _space(prefix: str, before: Box | None, after: Box | None) -> str:
-    if before is None or after is None:
-        return f"<{prefix}SP/>"
-    return f"<{prefix}SP{_format_box((before[2], before[1], after[0], before[3]))}/>"
 
 
 def _format_box(box: Box | None) -> str:
@@ -289,13 +249,13 @@ def _confidence_attributes(line: Line, confidence: float | None, start: int, end
     return attributes
 
 
-def _add_step(data: bytes, scanned: ScannedXml, step: ProcessingStep) -> list[Edit]:
-    description = next((element for element in scanned.elements if element.name == "Description"), None)
+def _add_step(file: XmlEditor, step: ProcessingStep) -> None:
+    description = next(iter(file.elements("Description")), None)
     if description is None:
-        return []
+        return
     prefix = description.prefix
     number, id_ = 1, "dsocr"
-    while f'"{id_}"'.encode() in data:
+    while f'"{id_}"'.encode() in file.data:
         number += 1
         id_ = f"dsocr-{number}"
 
@@ -310,13 +270,13 @@ def _add_step(data: bytes, scanned: ScannedXml, step: ProcessingStep) -> list[Ed
     inner = elements(**{name: value for name, value in described.items() if value})
     software = elements(softwareName=step.software, softwareVersion=step.version)
     inner += f"<{prefix}processingSoftware>{software}</{prefix}processingSoftware>"
-    if scanned.namespace.endswith(("ns-v4#", "ns-v5#")):
+    if file.namespace.endswith(("ns-v4#", "ns-v5#")):
         inner = elements(processingCategory="contentGeneration") + inner
         new = f'<{prefix}Processing ID="{id_}">{inner}</{prefix}Processing>'
     else:
         inner = f"<{prefix}ocrProcessingStep>{inner}</{prefix}ocrProcessingStep>"
         new = f'<{prefix}OCRProcessing ID="{id_}">{inner}</{prefix}OCRProcessing>'
-    return [insert(data, description, description.children, new)]
+    file.insert(description, description.children, new)
 
 
 FORMATS = (
@@ -326,8 +286,8 @@ FORMATS = (
         find=find_alto,
         read=read_alto,
         example=r"escriptorium -o data/mine --writer '(\w+?)_\d+'",
-        open_writer=open_alto_writer,
-        forbidden=FORBIDDEN,
+        open_writer=partial(XmlWriter, name="alto", document=alto_document),
+        forbidden=xml.FORBIDDEN,
         keeps_pages=True,
         keeps_writers=False,
         keeps_regions=True,

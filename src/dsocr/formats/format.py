@@ -1,12 +1,19 @@
-"""The declaration of a file format: how it is recognised, read and written."""
+"""What the formats share: the declaration of a format, the files and images of a source, and writing images."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import NoReturn, Protocol
+import unicodedata
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, NoReturn, Protocol
+from urllib.parse import unquote
 
-from dsocr.document import Item, Page, ProcessingStep, Skipped, Unit
+from dsocr.document import Item, Line, Page, ProcessingStep, Skipped, SkipReason, Split, Unit
+from dsocr.errors import DataError
+from dsocr.images import IMAGE_SUFFIXES, decode_image, read_bytes
+from dsocr.io.cropping import LineFile, crop_lines, cropped_outline, scale_line
+from dsocr.io.files import UniqueStems, inside, list_files, relative, split_of_folder, split_of_name
 
 Columns = Mapping[str, str]
 """Role (`image`, `text`, `writer`, ...) -> column name, for the roles that are not to be guessed."""
@@ -16,14 +23,23 @@ SURROGATES = "\ud800-\udfff"
 
 NOT_UTF8 = re.compile(f"[{SURROGATES}]")
 
+LARGEST_COORDINATE = 1_000_000
+"""Pixels; larger coordinates are on no image, and more than a drawing can take."""
+
+IMAGES = "images"
+"""The folder of the images beside a table or a file of conversations."""
+
+_IMAGE_FOLDERS = ("images", "image", "img", "imgs", "jpg", "jpeg", "png", "tif", "tiff", "scans", "pages")
+_SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "TIFF": ".tif", "WEBP": ".webp", "BMP": ".bmp", "GIF": ".gif"}
+
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The result of writing a page: the number of lines written, skipped items, and number of outlines moved."""
+    """The result of writing a page: the number of lines written, skipped items, and counts of what was changed."""
 
     lines: int
     skipped: Sequence[Skipped] = ()
-    moved: int = 0
+    changes: Mapping[str, int] = field(default_factory=dict)
 
 
 class DatasetWriter(Protocol):
@@ -99,3 +115,186 @@ class Format:
     def can_write_pages(self) -> bool:
         """True if transcribed pages can be written in this format."""
         return self.write_pages is not _unsupported
+
+
+class ImageFinder:
+    """Index of the images of a folder, to find them by name; never returns a file outside the folder."""
+
+    def __init__(self, source: Path) -> None:
+        self.source = source
+        self._by_stem: dict[str, list[Path]] = defaultdict(list)
+        for path in list_files(source, IMAGE_SUFFIXES):
+            self._by_stem[_fold(path.stem)].append(path)
+
+    def find(self, name: str, *, near: Path, folder: str = "") -> Path:
+        """Return the image called `name`, as seen from the folder `near`.
+
+        Folders of another machine are ignored, and the name may be percent-encoded. Prefers a file of exactly this name
+        over one that differs in case or suffix, one beside `near` over one farther away, and one in `folder` or a
+        folder with a usual name over any other. Raises DataError if there is none, or two equally good ones.
+        """
+        spellings = list(dict.fromkeys((_without_foreign_folders(name), _without_foreign_folders(unquote(name)))))
+        for spelling in spellings:
+            direct = inside(near, spelling)
+            if direct.is_file():
+                return direct
+        for spelling in spellings:
+            wanted = PurePosixPath(spelling.replace("\\", "/"))
+            ranked = sorted(self._rank(wanted, near, folder), key=lambda pair: pair[0])
+            if len(ranked) > 1 and ranked[0][0] == ranked[1][0]:
+                both = " and ".join(relative(path, self.source) for _, path in ranked[:2])
+                raise DataError(f"more than one image could be {name!r}: {both}", code="image-ambiguous")
+            if ranked:
+                return inside(self.source, relative(ranked[0][1], self.source))
+        message = f"no image {name!r} beside it, one level up or in a folder like images/"
+        raise DataError(message, code="image-not-found")
+
+    def _rank(self, wanted: PurePosixPath, near: Path, folder: str) -> Iterator[tuple[tuple[int, int, int], Path]]:
+        stem = wanted.stem if wanted.suffix.lower() in IMAGE_SUFFIXES else wanted.name
+        # Beside `near`, one level up, or in a folder below or beside; no farther away.
+        distances = {near: 0, near.parent: 1}
+        for path in self._by_stem.get(_fold(stem), ()):
+            parent = path.parent
+            distance = distances.get(parent, 2 if parent.parent in distances else None)
+            if distance is not None and _compose(wanted.parent.name) in {"", _compose(parent.name)}:
+                yield (_name_rank(path.name, wanted.name), distance, _folder_rank(parent.name.lower(), folder)), path
+
+
+def _without_foreign_folders(name: str) -> str:
+    """Return only the file name of an absolute path or a file address, which come from another machine."""
+    path = name.replace("\\", "/")
+    is_elsewhere = path.startswith(("/", "file:")) or re.match(r"[A-Za-z]:/", path)
+    return path.rpartition("/")[2] if is_elsewhere else name
+
+
+def _name_rank(found: str, wanted: str) -> int:
+    return 0 if _compose(found) == _compose(wanted) else 1 if _fold(found) == _fold(wanted) else 2
+
+
+def _folder_rank(name: str, folder: str) -> int:
+    return 0 if folder and name == folder.lower() else 1 if name in _IMAGE_FOLDERS else 2
+
+
+def _compose(name: str) -> str:
+    """A Mac writes й as two characters in file names, and other systems as one."""
+    return unicodedata.normalize("NFC", name)
+
+
+def _fold(name: str) -> str:
+    return _compose(name).casefold()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file of a source, whose root is the folder that the user named, and the images that it can name."""
+
+    path: Path
+    root: Path
+    images: ImageFinder
+
+    @property
+    def where(self) -> str:
+        """The file's place in the source."""
+        return relative(self.path, self.root)
+
+    @property
+    def split(self) -> Split | None:
+        """The split in the file's name, else in its folders'."""
+        return split_of_name(self.path.stem) or split_of_folder(self.path.relative_to(self.root).parent)
+
+    def find_page(
+        self, image: str, where: str, lines: Sequence[Line] = (), *, folder: str = "", **details: Any
+    ) -> Page | Skipped:
+        """Return the page of an image that the file names, as `ImageFinder` does; it is skipped if there is none."""
+        try:
+            path = self.images.find(image, near=self.path.parent, folder=folder)
+        except DataError as error:
+            return Skipped(SkipReason.NO_IMAGE, where, error.message)
+        return Page(path, relative(path.with_suffix(""), self.root), where, tuple(lines), **details)
+
+
+def source_files(source: Path, suffixes: Collection[str]) -> list[Path]:
+    """List the files with these suffixes in a folder, or the one file named."""
+    if source.is_file():
+        return [source] if source.suffix.lower() in suffixes else []
+    return list_files(source, suffixes)
+
+
+def read_files(source: Path, files: Iterable[Path], read: Callable[[SourceFile], Iterable[Item]]) -> Iterator[Item]:
+    """Read the files of a source; one that cannot be read is skipped."""
+    root = source.parent if source.is_file() else source
+    images = ImageFinder(root)
+    for path in files:
+        file = SourceFile(path, root, images)
+        try:
+            yield from read(file)
+        except DataError as error:
+            yield Skipped(SkipReason.BAD_SOURCE, file.where, error.message)
+
+
+def stated_size(width: object, height: object) -> tuple[int, int] | None:
+    """Return the image size that a source states; None if it is missing or impossible."""
+    sides = range(1, LARGEST_COORDINATE + 1)
+    if isinstance(width, int) and isinstance(height, int) and width in sides and height in sides:
+        return width, height
+    return None
+
+
+def image_bytes(page: Page) -> bytes:
+    """Return the content of a page's image file."""
+    return page.content() if page.content else read_bytes(page.image)
+
+
+def copy_page_image(page: Page, folder: Path, stem: str) -> Page | Skipped:
+    """Copy a page's image file unchanged and return the page with the copy, outlines in its pixels.
+
+    An image that cannot be read completely, or does not fit the outlines, is skipped.
+    """
+    try:
+        data = image_bytes(page)
+        decoded = decode_image(data, name=page.image)
+    except DataError as error:
+        return Skipped(SkipReason.BAD_IMAGE, page.where, error.message)
+    size = decoded.image.size
+    try:
+        lines = tuple(scale_line(line, page, size) for line in page.lines)
+    except DataError as error:
+        return Skipped(SkipReason.OTHER_SIZE, page.where, error.message)
+    copy = folder / (stem + (_SUFFIXES[decoded.format] if page.content else page.image.suffix.lower()))
+    folder.mkdir(parents=True, exist_ok=True)
+    copy.write_bytes(data)
+    return replace(page, image=copy, size=size, lines=lines)
+
+
+@dataclass(frozen=True, slots=True)
+class LineImage:
+    """A line image: its file name and content, and the line with the box that was cut out of its page, if any."""
+
+    file: str
+    content: bytes
+    line: Line
+
+
+class LineCutter:
+    """Cuts lines out of pages as `prepare` does, under unique file names."""
+
+    def __init__(self) -> None:
+        self._stems = UniqueStems()
+
+    def cut(self, page: Page, stem: str) -> tuple[list[LineImage], list[Skipped]]:
+        """Return the line images of a page and what could not be cut."""
+        try:
+            found = crop_lines(page, image_bytes(page))
+        except DataError as error:
+            return [], [Skipped(SkipReason.BAD_IMAGE, page.where, error.message)]
+        if not isinstance(found, tuple):
+            return [], [Skipped(found.reason, page.where, found.message)]
+        size, files = found
+        images, skipped = [], []
+        for number, (line, file) in enumerate(zip(page.lines, files, strict=True), start=1):
+            if isinstance(file, LineFile):
+                name = self._stems.take_stem(stem if file.is_whole_page else f"{stem}_{number:04d}") + file.suffix
+                images.append(LineImage(name, file.content, replace(line, outline=cropped_outline(line, page, size))))
+            else:
+                skipped.append(Skipped(file.reason, line.where, file.message))
+        return images, skipped

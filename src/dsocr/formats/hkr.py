@@ -6,62 +6,48 @@ test split. Its other splits share nearly all of their texts; `prepare` counts t
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-from dsocr.document import Line, Page, Skipped, SkipReason
+from dsocr.document import Item, Line
 from dsocr.errors import DataError
-from dsocr.formats.format import Columns, Format
-from dsocr.formats.image_finder import ImageFinder
+from dsocr.formats.format import Columns, Format, SourceFile, read_files
 from dsocr.io.encodings import head, read_json, read_text
-from dsocr.io.files import list_files, relative, split_of_folder, split_of_name
+from dsocr.io.files import list_files, split_of_folder, split_of_name
 
-_FOLDER = "ann"
 _KEYS = tuple(re.compile(rb'"' + key + rb'"\s*:') for key in (b"name", b"description"))
-_STAGES_HEADER = b"id,stage"
 
 
 def find_hkr(source: Path, columns: Columns | None = None) -> list[Path]:
     """List the annotations of a folder: JSON files in a folder `ann` that have a name and a description."""
-    files = (path for path in list_files(source, {".json"}) if path.parent.name.lower() == _FOLDER)
+    files = (path for path in list_files(source, {".json"}) if path.parent.name.lower() == "ann")
     return [path for path in files if _is_annotation(head(path))]
-
-
-def read_hkr(source: Path, columns: Columns | None = None) -> Iterator[Page | Skipped]:
-    """Read every annotation with its image."""
-    images = ImageFinder(source)
-    stages = _read_stages(source)
-    for path in find_hkr(source):
-        where = relative(path, source)
-        try:
-            name, text = _read_annotation(path)
-        except DataError as error:
-            yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
-            continue
-        try:
-            image = images.find(name, near=path.parent, folder="img")
-        except DataError as error:
-            yield Skipped(SkipReason.NO_IMAGE, where, error.message)
-            continue
-        split = split_of_name(stages.get(name, "")) if stages else split_of_folder(path.parent.relative_to(source))
-        yield Page(image, relative(image.with_suffix(""), source), where, (Line(text, where),), split=split)
 
 
 def _is_annotation(start: bytes) -> bool:
     return start.lstrip().startswith(b"{") and all(key.search(start) for key in _KEYS)
 
 
-def _read_annotation(path: Path) -> tuple[str, str]:
-    data = read_json(path)
+def read_hkr(source: Path, columns: Columns | None = None) -> Iterator[Item]:
+    """Read every annotation with its image."""
+    return read_files(source, find_hkr(source), partial(_read_annotation, stages=_read_stages(source)))
+
+
+def _read_annotation(file: SourceFile, stages: dict[str, str]) -> Iterator[Item]:
+    data = read_json(file.path)
     name, text = (data.get(key) if isinstance(data, dict) else None for key in ("name", "description"))
     if not isinstance(name, str) or not isinstance(text, str):
-        raise DataError("its name and description are not texts", code="annotation-incomplete", where=path)
-    return name, text
+        message = "its name and description are not texts"
+        raise DataError(message, code="annotation-incomplete", where=file.path)
+    in_folder = split_of_folder(file.path.parent.relative_to(file.root))
+    split = split_of_name(stages.get(name, "")) if stages else in_folder
+    yield file.find_page(name, file.where, [Line(text, file.where)], folder="img", split=split)
 
 
 def _read_stages(source: Path) -> dict[str, str]:
     """Return image name -> stage; empty if the folder has no table of stages."""
     for path in list_files(source, {".csv"}):
-        if head(path).splitlines()[:1] == [_STAGES_HEADER]:
+        if head(path).splitlines()[:1] == [b"id,stage"]:
             rows = (row.partition(",") for row in read_text(path).splitlines()[1:])
             return {name.strip(): stage.strip() for name, _, stage in rows}
     return {}

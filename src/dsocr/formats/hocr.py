@@ -11,8 +11,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from dsocr.document import Box, Line, Page, ProcessingStep, bounds_of_boxes, word_boxes
 from dsocr.formats.format import Format
-from dsocr.formats.xml import group_by_region
-from dsocr.formats.xml_edit import replace_forbidden
+from dsocr.formats.xml import group_by_region, replace_forbidden
 
 _HEAD = """<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Transitional//EN" "http://www.w3.org/TR/xhtml1/DTD/xhtml1-transitional.dtd">

@@ -8,7 +8,6 @@ published split in the folder give the splits; there are several, whose scores a
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from dsocr.document import Item, Line, Note, Page, Skipped, SkipReason, Split
@@ -40,60 +39,50 @@ _ROW = re.compile(r"(?P<line>(?P<form>[\w]+-\w+)-\w+) (?:ok|err) \d+(?: -?\d+){5
 _FIRST_ROW = re.compile(rb"(?m)^[\w]+-\w+-\w+ (?:ok|err) \d+(?: -?\d+){5} ")
 
 
-@dataclass(frozen=True, slots=True)
-class IamSplits:
-    """One published split: the name of a line or a form -> its split."""
-
-    description: str
-    names: dict[str, Split]
-
-
 def find_iam(source: Path, columns: Columns | None = None) -> list[Path]:
     """List the `lines.txt` of a folder whose rows are IAM's."""
     return [path for path in _text_files(source, "lines.txt") if _FIRST_ROW.search(head(path))]
 
 
+def _text_files(source: Path, name: str) -> list[Path]:
+    return [path for path in list_files(source, {".txt"}) if path.name.lower() == name]
+
+
 def read_iam(source: Path, columns: Columns | None = None) -> Iterator[Item]:
     """Read every row of `lines.txt` with its image; the page is its form."""
-    splits = read_splits(source)
-    if splits:
-        yield Note(f"the splits are those of {splits.description}")
+    description, splits = _read_splits(source)
+    if description:
+        yield Note(f"the splits are those of {description}")
     images: dict[str, list[Path]] = defaultdict(list)
     for path in list_files(source, IMAGE_SUFFIXES):
         images[path.stem].append(path)
     writers = _read_writers(source)
     for file in find_iam(source):
         for number, row in enumerate(read_text(file).split("\n"), start=1):
-            if row.strip() and not row.startswith("#"):
-                where = f"{relative(file, source)}:{number}"
-                yield _read_row(row.rstrip("\r"), where, source, images, writers, splits)
+            if not row.strip() or row.startswith("#"):
+                continue
+            where = f"{relative(file, source)}:{number}"
+            found = _ROW.fullmatch(row.rstrip("\r"))
+            if found is None:
+                yield Skipped(SkipReason.BAD_SOURCE, where, f"the row is not one of IAM's: {row[:60].rstrip()!r}")
+                continue
+            line, form = found["line"], found["form"]
+            split = splits.get(line) or splits.get(form)
+            if description and split is None:
+                yield Skipped(SkipReason.NO_SPLIT, where, f"{line} is in none of {description}")
+            elif len(paths := images.get(line, [])) != 1:
+                yield Skipped(SkipReason.NO_IMAGE, where, f"{len(paths)} images are called {line!r}, not one")
+            else:
+                name = relative(paths[0].with_suffix(""), source)
+                lines = (Line(found["text"].replace("|", " "), where),)
+                yield Page(paths[0], name, where, lines, writer=writers.get(form), page=form, split=split)
 
 
-def _read_row(
-    row: str,
-    where: str,
-    source: Path,
-    images: dict[str, list[Path]],
-    writers: dict[str, str],
-    splits: IamSplits | None,
-) -> Page | Skipped:
-    found = _ROW.fullmatch(row)
-    if not found:
-        return Skipped(SkipReason.BAD_SOURCE, where, f"the row is not one of IAM's: {row[:60]!r}")
-    line, form = found["line"], found["form"]
-    split = splits.names.get(line) or splits.names.get(form) if splits else None
-    if splits and split is None:
-        return Skipped(SkipReason.NO_SPLIT, where, f"{line} is in none of {splits.description}")
-    paths = images.get(line, [])
-    if len(paths) != 1:
-        return Skipped(SkipReason.NO_IMAGE, where, f"{len(paths)} images are called {line!r}, not one")
-    name = relative(paths[0].with_suffix(""), source)
-    text = found["text"].replace("|", " ")
-    return Page(paths[0], name, where, (Line(text, where),), writer=writers.get(form), page=form, split=split)
+def _read_splits(source: Path) -> tuple[str, dict[str, Split]]:
+    """Return the published split whose lists are in the folder, and the split of each line or form.
 
-
-def read_splits(source: Path) -> IamSplits | None:
-    """Read the published split whose lists are in the folder, None if there is none; several are an error."""
+    Both are empty if there is none; several are an error.
+    """
     found: dict[str, list[tuple[Path, Split]]] = defaultdict(list)
     for path in list_files(source, _SPLIT_SUFFIXES):
         for kind, names in _SPLIT_FILES.items():
@@ -104,9 +93,8 @@ def read_splits(source: Path) -> IamSplits | None:
         message = f"the folder holds the lists of more than one split: {kinds}"
         raise DataError(message, code="splits-ambiguous", where=source, hint="leave one of them in the folder")
     for kind, files in found.items():
-        paths = ", ".join(relative(path, source) for path, _ in files)
-        return IamSplits(f"{kind}: {paths}", _read_split_lists(files))
-    return None
+        return f"{kind}: {', '.join(relative(path, source) for path, _ in files)}", _read_split_lists(files)
+    return "", {}
 
 
 def _read_split_lists(files: list[tuple[Path, Split]]) -> dict[str, Split]:
@@ -127,10 +115,6 @@ def _read_writers(source: Path) -> dict[str, str]:
     """Return form -> writer, the first two words of each row; empty if there is no `forms.txt`."""
     rows = (row.split() for path in _text_files(source, "forms.txt") for row in read_text(path).split("\n"))
     return {row[0]: row[1] for row in rows if len(row) >= 2 and not row[0].startswith("#")}
-
-
-def _text_files(source: Path, name: str) -> list[Path]:
-    return [path for path in list_files(source, {".txt"}) if path.name.lower() == name]
 
 
 FORMATS = (Format(name="iam", title="IAM lists of lines", find=find_iam, read=read_iam, example="iam -o data/mine"),)

@@ -5,8 +5,8 @@ Texts are read first and images when they are cut, a few rows at a time, so a sh
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
@@ -15,29 +15,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dsocr.document import Line, Page, Skipped, SkipReason, format_points
+from dsocr.document import Item, Line, Page, format_points
 from dsocr.errors import DataError
-from dsocr.formats.format import Columns, Format, Written
-from dsocr.formats.image_export import LineCutter
-from dsocr.formats.image_finder import ImageFinder
-from dsocr.formats.tables import COLUMNS_HINT, guess_roles, missing_roles, parse_box
+from dsocr.formats.format import Columns, Format, LineCutter, SourceFile, Written, read_files, source_files
+from dsocr.formats.tables import guess_roles, parse_box, require_roles, row_details
 from dsocr.images import MAX_BYTES
-from dsocr.io.files import list_files, parse_split, relative, split_of_folder, split_of_name
+from dsocr.io.files import parse_split, relative
 
 _ROWS = 1024
 """Rows of texts read at once."""
 _IMAGES = 16
 """Rows of images read at once."""
-_BUFFER = 1 << 20
-
-_DAMAGE = (pa.ArrowException, OSError, ValueError)
 
 _COLUMNS = ("image", "text", "writer", "page", "document", "source", "bbox", "polygon", "baseline")
 _ORIGIN_COLUMNS = frozenset({"source", "bbox", "polygon", "baseline"})
 """Columns of a source of line images that say where the lines were cut."""
 _UNSPLIT = "unsplit"
 """File stem for lines without a split."""
-_FOLDER = "data"
 
 SHARD_BYTES = 300_000_000
 GROUP_BYTES = 1_000_000
@@ -46,81 +40,72 @@ GROUP_BYTES = 1_000_000
 _TYPES = {"bbox": pa.list_(pa.int32()), "fold": pa.int32()}
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """A Parquet file with its columns identified; `scalars` are those with one text or number in a row."""
+def _open(path: Path) -> pq.ParquetFile:
+    """Open a file to be read page by page: a row group may hold every image of a dataset."""
+    return pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
 
-    path: Path
-    roles: dict[str, str]
-    image: pa.DataType
-    scalars: list[str]
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Raise DataError if the file is damaged."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(f"the Parquet file cannot be read: {error}", code="parquet-unreadable", where=path) from error
 
 
 class ImageColumn:
     """The images inside a Parquet file. Reading forward is cheap; going back restarts the row group, not the file."""
 
     def __init__(self, path: Path, column: str) -> None:
+        """Open the file; `column` is the one with the bytes."""
         self.path = path
         self.column = column
-        self._file: pq.ParquetFile | None = None
-        self._ends: list[int] = []
-        self._seek(0)
+        with _reading(path):
+            self._file = _open(path)
+            groups = range(self._file.num_row_groups)
+            self._ends = list(accumulate(self._file.metadata.row_group(group).num_rows for group in groups))
+        self._group = -1
+        self._first = 0
+        self._values: Any = ()
+        self._batches: Iterator[pa.RecordBatch] = iter(())
         self._damage: dict[int, str] = {}
 
     def read(self, row: int) -> bytes:
         """Return the bytes of the image in a row; rows count from 0."""
-        value = self._value(row)
+        group = bisect_right(self._ends, row)
+        if group == len(self._ends):
+            raise DataError(f"the Parquet file has no row {row + 1}", code="parquet-row-missing", where=self.path)
+        if group in self._damage:
+            raise DataError(self._damage[group], code="parquet-unreadable", where=self.path)
+        try:
+            with _reading(self.path):
+                self._seek(group, row)
+        except DataError as error:
+            # Remembered, because each row after the damage would read everything before it again.
+            self._damage[group] = error.message
+            raise
+        value = self._values[row - self._first].as_py()
         content: bytes = (value.get("bytes") if isinstance(value, dict) else value) or b""
         if not content:
             raise DataError(f"row {row + 1} holds no bytes of an image", code="image-empty", where=self.path)
         if len(content) > MAX_BYTES:
-            raise DataError(
-                f"the image is larger than {MAX_BYTES // 2**20} MB", code="image-too-large", where=self.path
-            )
+            message = f"the image is larger than {MAX_BYTES // 2**20} MB"
+            raise DataError(message, code="image-too-large", where=self.path)
         return content
 
-    def _value(self, row: int) -> Any:
-        group = self._group_of(row)
-        if problem := self._damage.get(group):
-            raise DataError(problem, code="parquet-unreadable", where=self.path)
+    def _seek(self, group: int, row: int) -> None:
+        """Read batches up to the one with the row."""
         if group != self._group or row < self._first:
-            self._seek(group)
-        try:
-            while row >= self._first + len(self._values):
-                self._read_batch()
-        except (*_DAMAGE, StopIteration) as error:
-            # Remembered, because each row after the damage would read everything before it again.
-            self._damage[group] = f"the Parquet file cannot be read further: {error}"
-            raise DataError(self._damage[group], code="parquet-unreadable", where=self.path) from error
-        return self._values[row - self._first].as_py()
-
-    def _group_of(self, row: int) -> int:
-        try:
-            if self._file is None:
-                self._file = _open(self.path)
-                groups = range(self._file.num_row_groups)
-                self._ends = list(accumulate(self._file.metadata.row_group(group).num_rows for group in groups))
-        except _DAMAGE as error:
-            raise DataError(
-                f"the Parquet file cannot be read: {error}", code="parquet-unreadable", where=self.path
-            ) from error
-        if row >= (self._ends or [0])[-1]:
-            raise DataError(f"the Parquet file has no row {row + 1}", code="parquet-row-missing", where=self.path)
-        return bisect_right(self._ends, row)
-
-    def _seek(self, group: int) -> None:
-        self._group = group
-        self._batches: Iterator[pa.RecordBatch] | None = None
-        self._first = self._ends[group - 1] if group else 0
-        self._values: Any = ()
-
-    def _read_batch(self) -> None:
-        if self._batches is None:
-            assert self._file is not None
-            self._batches = self._file.iter_batches(_IMAGES, row_groups=[self._group], columns=[self.column])
-        batch = next(self._batches)
-        self._first += len(self._values)
-        self._values = batch.column(0)
+            self._group, self._values = group, ()
+            self._first = self._ends[group - 1] if group else 0
+            self._batches = self._file.iter_batches(_IMAGES, row_groups=[group], columns=[self.column])
+        while row >= self._first + len(self._values):
+            batch = next(self._batches, None)
+            if batch is None:
+                raise ValueError("a row group has fewer rows than stated")
+            self._first += len(self._values)
+            self._values = batch.column(0)
 
 
 @lru_cache(maxsize=1)
@@ -141,69 +126,38 @@ def close_columns() -> None:
 
 def find_parquet(source: Path, columns: Columns) -> list[Path]:
     """List the Parquet files with known columns, and those that cannot be read, so that they are reported."""
-    return [path for path in _files(source) if _is_understood(path, columns)]
-
-
-def read_parquet(source: Path, columns: Columns) -> Iterator[Page | Skipped]:
-    """Read the rows of all Parquet files of a folder, or of one file, each an image with its text."""
-    files = find_parquet(source, columns)
-    if not files:
-        # None is understood: the error about the first one says why.
-        for path in _files(source)[:1]:
-            open_shard(path, columns)
-    root = source.parent if source.is_file() else source
-    images = ImageFinder(root)
-    for path in files:
-        try:
-            yield from _read_shard(open_shard(path, columns), root, images)
-        except DataError as error:
-            yield Skipped(SkipReason.BAD_SOURCE, relative(path, root), error.message)
-
-
-def open_shard(path: Path, columns: Columns) -> Shard:
-    """Identify the image and text columns of a Parquet file; if there are none, an error lists its columns."""
-    kinds = {field.name: field.type for field in _schema(path)}
-    image_columns = [name for name, kind in kinds.items() if _holds_images(kind)]
-    scalars = [name for name, kind in kinds.items() if _is_scalar(kind)]
-    roles, packed = guess_roles(scalars, columns), guess_roles(image_columns, columns)
-    if len(image_columns) == 1 and "image" not in columns:
-        packed["image"] = image_columns[0]
-    roles |= {"image": packed["image"]} if "image" in packed else {}
-    if missing := missing_roles(roles, columns):
-        message = f"no column is known to hold: {', '.join(missing)}; the columns are: {', '.join(kinds)}"
-        raise DataError(message, code="columns-unknown", where=path, hint=COLUMNS_HINT)
-    return Shard(path, roles, kinds[roles["image"]], scalars)
-
-
-def _files(source: Path) -> list[Path]:
-    if source.is_file():
-        return [source] if source.suffix.lower() == ".parquet" else []
-    return list_files(source, {".parquet"})
+    return [path for path in source_files(source, {".parquet"}) if _is_understood(path, columns)]
 
 
 def _is_understood(path: Path, columns: Columns) -> bool:
     try:
-        _schema(path)
-    except DataError:
-        return True
-    try:
-        open_shard(path, columns)
-    except DataError:
-        return False
+        _identify_columns(path, columns)
+    except DataError as error:
+        return error.code != "columns-unknown"
     return True
 
 
-def _open(path: Path) -> pq.ParquetFile:
-    """Open a file to be read page by page: a row group may hold every image of a dataset."""
-    return pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False)
+def read_parquet(source: Path, columns: Columns) -> Iterator[Item]:
+    """Read the rows of all Parquet files of a folder, or of one file, each an image with its text."""
+    files = find_parquet(source, columns)
+    if not files:
+        # None is understood: the error about the first one says why.
+        for path in source_files(source, {".parquet"})[:1]:
+            _identify_columns(path, columns)
+    return read_files(source, files, partial(_read_file, columns=columns))
 
 
-def _schema(path: Path) -> pa.Schema:
-    try:
-        with _open(path) as file:
-            return file.schema_arrow
-    except _DAMAGE as error:
-        raise DataError(f"the Parquet file cannot be read: {error}", code="parquet-unreadable", where=path) from error
+def _identify_columns(path: Path, columns: Columns) -> tuple[dict[str, str], dict[str, pa.DataType]]:
+    """Return role -> column and the type of every column; without an image or a text, an error lists the columns."""
+    with _reading(path), _open(path) as file:
+        kinds = {field.name: field.type for field in file.schema_arrow}
+    image_columns = [name for name, kind in kinds.items() if _holds_images(kind)]
+    roles, packed = guess_roles(_scalars(kinds), columns), guess_roles(image_columns, columns)
+    if len(image_columns) == 1 and "image" not in columns:
+        packed["image"] = image_columns[0]
+    roles |= {"image": packed["image"]} if "image" in packed else {}
+    require_roles(roles, columns, kinds, path)
+    return roles, kinds
 
 
 def _holds_images(kind: pa.DataType) -> bool:
@@ -217,81 +171,42 @@ def _is_binary(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _is_scalar(kind: pa.DataType) -> bool:
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return bool(is_text or pa.types.is_integer(kind) or pa.types.is_floating(kind))
+def _scalars(kinds: Mapping[str, pa.DataType]) -> list[str]:
+    """List the columns with one text or number in a row."""
+    checks = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_floating)
+    plain = {name: kind.value_type if pa.types.is_dictionary(kind) else kind for name, kind in kinds.items()}
+    return [name for name, kind in plain.items() if any(check(kind) for check in checks)]
 
 
-def _read_shard(shard: Shard, root: Path, images: ImageFinder) -> Iterator[Page | Skipped]:
-    where = relative(shard.path, root)
-    column = shard.roles["image"]
-    packed = f"{column}.bytes" if pa.types.is_struct(shard.image) else column
-    for number, (cells, path) in enumerate(_rows(shard)):
-        place = f"{where}:{number + 1}"
-        if pa.types.is_struct(shard.image) or _is_binary(shard.image):
-            stem = PurePosixPath(path.replace("\\", "/")).stem or str(number + 1)
-            name = f"{relative(shard.path.with_suffix(''), root)}/{stem}"
-            content = partial(read_column_image, shard.path, packed, number)
-            yield _read_row(shard, cells, root, place, shard.path, name, content)
+def _read_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
+    roles, kinds = _identify_columns(file.path, columns)
+    column = roles["image"]
+    kind = kinds[column]
+    is_struct = pa.types.is_struct(kind)
+    has_path = is_struct and any(field.name == "path" for field in kind)
+    wanted = [*_scalars(kinds), *([f"{column}.path"] if has_path else [])]
+    for number, row in enumerate(_rows(file.path, wanted)):
+        where = f"{file.where}:{number + 1}"
+        image = row.pop(column, None) if is_struct else row.get(column)
+        name = str((image.get("path") if isinstance(image, dict) else image) or "")
+        cells = {key: "" if value is None else str(value) for key, value in row.items()}
+        values = {role: cells.get(of_role, "").strip() for role, of_role in roles.items()}
+        split = parse_split(values["split"]) if "split" in values else file.split
+        lines = (Line(cells.get(roles["text"], ""), where),)
+        details = {**row_details(values, cells), "split": split}
+        if not _holds_images(kind):
+            yield file.find_page(name, where, lines, **details)
             continue
-        try:
-            image = images.find(path, near=shard.path.parent)
-        except DataError as error:
-            yield Skipped(SkipReason.NO_IMAGE, place, error.message)
-            continue
-        yield _read_row(shard, cells, root, place, image, relative(image.with_suffix(""), root), None)
+        stem = PurePosixPath(name.replace("\\", "/")).stem or str(number + 1)
+        full_name = f"{relative(file.path.with_suffix(''), file.root)}/{stem}"
+        content = partial(read_column_image, file.path, f"{column}.bytes" if is_struct else column, number)
+        yield Page(file.path, full_name, where, lines, content=content, **details)
 
 
-def _read_row(
-    shard: Shard,
-    cells: Mapping[str, str],
-    root: Path,
-    place: str,
-    image: Path,
-    name: str,
-    content: Callable[[], bytes] | None,
-) -> Page:
-    values = {role: cells.get(column, "").strip() for role, column in shard.roles.items()}
-    if "split" in values:
-        split = parse_split(values["split"])
-    else:
-        split = split_of_name(shard.path.stem) or split_of_folder(shard.path.relative_to(root).parent)
-    return Page(
-        image=image,
-        name=name,
-        where=place,
-        lines=(Line(cells.get(shard.roles["text"], ""), place),),
-        writer=values.get("writer") or None,
-        page=values.get("page") or None,
-        document=values.get("document") or None,
-        split=split,
-        columns=cells,
-        content=content,
-    )
-
-
-def _rows(shard: Shard) -> Iterator[tuple[dict[str, str], str]]:
-    """Yield the cells of each row as texts, empty for null, and the path of its image."""
-    column = shard.roles["image"]
-    wanted = list(shard.scalars)
-    if pa.types.is_struct(shard.image) and any(field.name == "path" for field in shard.image):
-        wanted.append(f"{column}.path")
-    try:
-        with _open(shard.path) as file:
-            for batch in file.iter_batches(batch_size=_ROWS, columns=wanted):
-                yield from (_cells(row, column) for row in batch.to_pylist())
-    except _DAMAGE as error:
-        raise DataError(
-            f"the Parquet file cannot be read: {error}", code="parquet-unreadable", where=shard.path
-        ) from error
-
-
-def _cells(row: Mapping[str, Any], column: str) -> tuple[dict[str, str], str]:
-    cells = {name: "" if value is None else str(value) for name, value in row.items() if not isinstance(value, dict)}
-    image = row.get(column)
-    path = image.get("path") if isinstance(image, dict) else image
-    return cells, path if isinstance(path, str) else ""
+def _rows(path: Path, columns: list[str]) -> Iterator[dict[str, Any]]:
+    with _reading(path), _open(path) as file:
+        for batch in file.iter_batches(batch_size=_ROWS, columns=columns):
+            yield from batch.to_pylist()
 
 
 def _shard_schema(columns: Sequence[str]) -> pa.Schema:
@@ -356,18 +271,18 @@ class ParquetWriter:
     """Writes line images into shards; `columns` are the source's own, which follow ours."""
 
     def __init__(self, folder: Path, columns: Sequence[str]) -> None:
-        self.folder = folder
+        self.folder = folder / "data"
         self.columns = columns
         self._shards: dict[str, ShardWriter] = {}
         self._cutter = LineCutter()
-        (folder / _FOLDER).mkdir()
+        self.folder.mkdir()
 
     def add(self, page: Page, stem: str) -> Written:
         """Add a page's lines to the shards of its split."""
         images, skipped = self._cutter.cut(page, stem)
         name = page.split or _UNSPLIT
         if name not in self._shards:
-            self._shards[name] = ShardWriter(self.folder / _FOLDER, name, [*_COLUMNS[1:], *self.columns])
+            self._shards[name] = ShardWriter(self.folder, name, [*_COLUMNS[1:], *self.columns])
         for image in images:
             self._shards[name].add(image.file, image.content, self._row(page, image.line))
         return Written(len(images), skipped)

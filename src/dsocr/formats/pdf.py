@@ -25,10 +25,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from dsocr.document import Line, Page, ProcessingStep, Skipped, SkipReason
+from dsocr.document import Item, Line, Page, ProcessingStep, Skipped, SkipReason
 from dsocr.errors import DataError
-from dsocr.formats.format import Columns, Format
-from dsocr.formats.image_export import image_bytes
+from dsocr.formats.format import Columns, Format, SourceFile, image_bytes, read_files
 from dsocr.images import MAX_PIXELS, decode_image
 from dsocr.io.cropping import encode_image
 from dsocr.io.encodings import read_text
@@ -79,20 +78,11 @@ def find_pdf(source: Path, columns: Columns | None = None) -> list[Path]:
     return [path for path, texts in _pair(source).items() if texts]
 
 
-def read_pdf(source: Path, columns: Columns | None = None) -> Iterator[Page | Skipped]:
+def read_pdf(source: Path, columns: Columns | None = None) -> Iterator[Item]:
     """Read every page of every PDF with its text; a file without texts, and a text without a page, is skipped."""
-    root = source.parent if source.is_file() else source
-    for path, texts in _pair(root).items():
-        if source.is_file() and path != source:
-            continue
-        where = relative(path, root)
-        if not texts:
-            yield Skipped(SkipReason.NO_TRANSCRIPTION, where, "no text file has its name")
-            continue
-        try:
-            yield from _read_pages(path, texts, root)
-        except DataError as error:
-            yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
+    pairs = _pair(source.parent if source.is_file() else source)
+    files = [source] if source.is_file() else pairs
+    return read_files(source, files, lambda file: _read_pages(file, pairs.get(file.path, [])))
 
 
 def _pair(root: Path) -> dict[Path, list[Path]]:
@@ -107,70 +97,56 @@ def _pair(root: Path) -> dict[Path, list[Path]]:
     return pairs
 
 
-def _read_pages(path: Path, texts: list[Path], root: Path) -> Iterator[Page | Skipped]:
-    count = count_pages(path)
-    found = _page_texts(path, texts, count, root)
-    split = split_of_folder(path.parent.relative_to(root))
-    for page in range(1, count + 1):
-        name = f"{relative(path.with_suffix(''), root)}_{page:04d}"
-        if page not in found:
-            yield Skipped(SkipReason.NO_TRANSCRIPTION, f"{relative(path, root)}#{page}", "the page has no text file")
+def _read_pages(file: SourceFile, texts: list[Path]) -> Iterator[Item]:
+    if not texts:
+        yield Skipped(SkipReason.NO_TRANSCRIPTION, file.where, "no text file has its name")
+        return
+    count = count_pages(file.path)
+    found = _page_texts(file, texts, count)
+    split = split_of_folder(file.path.parent.relative_to(file.root))
+    for number in range(1, count + 1):
+        if number not in found:
+            yield Skipped(SkipReason.NO_TRANSCRIPTION, f"{file.where}#{number}", "the page has no text file")
             continue
-        text, where = found.pop(page)
-        content = partial(page_image, path, page)
-        yield Page(path, name, where, (Line(text, where),), page=name, split=split, content=content, number=page)
+        text, where = found.pop(number)
+        name = f"{relative(file.path.with_suffix(''), file.root)}_{number:04d}"
+        content = partial(page_image, file.path, number)
+        yield Page(file.path, name, where, (Line(text, where),), page=name, split=split, content=content, number=number)
     for _, where in found.values():
         yield Skipped(SkipReason.NO_IMAGE, where, f"the PDF has {count} pages")
 
 
-def _page_texts(path: Path, texts: list[Path], count: int, root: Path) -> dict[int, tuple[str, str]]:
+def _page_texts(file: SourceFile, texts: list[Path], count: int) -> dict[int, tuple[str, str]]:
     """Return page number -> text and its place."""
-    whole = [text for text in texts if text.stem == path.stem]
+    whole = [text for text in texts if text.stem == file.path.stem]
     if whole and len(texts) > 1:
-        raise DataError(
-            f"it has one text for all pages and others for single ones: {texts[-1].name}", code="pdf-texts-ambiguous"
-        )
+        message = f"it has one text for all pages and others for single ones: {texts[-1].name}"
+        raise DataError(message, code="pdf-texts-ambiguous")
     if whole:
-        return _split_text(whole[0], count, relative(whole[0], root))
-    pages: dict[int, tuple[str, str]] = {}
-    for text in texts:
-        number = int(_NUMBERED.fullmatch(text.stem)["page"])  # type: ignore[index]
-        if number in pages:
-            raise DataError(
-                f"two texts are called page {number}: {pages[number][1]} and {relative(text, root)}",
-                code="pdf-texts-ambiguous",
-            )
-        pages[number] = (read_text(text), relative(text, root))
-    return pages
-
-
-def _split_text(path: Path, count: int, where: str) -> dict[int, tuple[str, str]]:
-    pages = read_text(path).split("\f")
-    if len(pages) == count + 1 and not pages[-1].strip():
-        # pdftotext ends every page with a form feed, the last one too.
-        del pages[-1]
-    if len(pages) != count:
-        raise DataError(
-            f"the PDF has {count} pages, and its text {len(pages)}, parted by form feeds", code="pdf-text-page-count"
-        )
-    return {number: (text, f"{where}#{number}") for number, text in enumerate(pages, start=1)}
+        pages = read_text(whole[0]).split("\f")
+        if len(pages) == count + 1 and not pages[-1].strip():
+            # pdftotext ends every page with a form feed, the last one too.
+            del pages[-1]
+        if len(pages) != count:
+            message = f"the PDF has {count} pages, and its text {len(pages)}, parted by form feeds"
+            raise DataError(message, code="pdf-text-page-count")
+        where = relative(whole[0], file.root)
+        return {number: (text, f"{where}#{number}") for number, text in enumerate(pages, start=1)}
+    found: dict[int, tuple[str, str]] = {}
+    for path in texts:
+        where = relative(path, file.root)
+        number = int(path.stem[len(file.path.stem) + 1 :])
+        if number in found:
+            message = f"two texts are called page {number}: {found[number][1]} and {where}"
+            raise DataError(message, code="pdf-texts-ambiguous")
+        found[number] = (read_text(path), where)
+    return found
 
 
 def count_pages(path: Path) -> int:
     """Return the number of pages of a PDF; DataError if it is encrypted, damaged or empty."""
     with _open(path) as pdf:
         return len(pdf)
-
-
-def page_size(path: Path, number: int) -> tuple[float, float]:
-    """Return width and height of a page in points as it is shown; pages count from 1."""
-    with _open(path) as pdf:
-        page = pdf[number - 1]
-        try:
-            width, height = page.get_size()
-        finally:
-            page.close()
-    return float(width), float(height)
 
 
 def page_image(path: Path, number: int) -> bytes:
@@ -199,13 +175,10 @@ def _open(path: Path) -> "Iterator[pypdfium2.PdfDocument]":
         except pypdfium2.PdfiumError as error:
             # PDFium keeps the error code of an earlier file if a file has no pages.
             if error.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD and b"/Encrypt" in path.read_bytes():
-                raise DataError(
-                    "the PDF is encrypted", code="pdf-encrypted", where=path, hint="save it without a password"
-                ) from error
-            message = f"the PDF is damaged or has no pages: {error}"
-            raise DataError(
-                message, code="pdf-damaged", where=path, hint="was it copied or downloaded whole?"
-            ) from error
+                hint = "save it without a password"
+                raise DataError("the PDF is encrypted", code="pdf-encrypted", where=path, hint=hint) from error
+            message, hint = f"the PDF is damaged or has no pages: {error}", "was it copied or downloaded whole?"
+            raise DataError(message, code="pdf-damaged", where=path, hint=hint) from error
 
 
 def _render(page: "pypdfium2.PdfPage", where: str) -> bytes:
@@ -214,17 +187,13 @@ def _render(page: "pypdfium2.PdfPage", where: str) -> bytes:
     for scan in page.get_objects(filter=[pypdfium2.raw.FPDF_PAGEOBJ_IMAGE]):
         across, down = scan.get_px_size()
         if across * down > _MAX_SCAN_PIXELS:
-            raise DataError(
-                f"an image on the page is {across}x{down} pixels, which is no scan",
-                code="pdf-image-too-large",
-                where=where,
-            )
+            message = f"an image on the page is {across}x{down} pixels, which is no scan"
+            raise DataError(message, code="pdf-image-too-large", where=where)
     width, height = (round(side / POINTS_PER_INCH * DPI) for side in page.get_size())
     if width * height > MAX_PIXELS:
         message = f"the page has no scan of its own, and would be {width}x{height} pixels at {DPI} dpi"
-        raise DataError(
-            f"{message}; {MAX_PIXELS // 10**6} million are the most", code="pdf-page-too-large", where=where
-        )
+        limit = f"{MAX_PIXELS // 10**6} million are the most"
+        raise DataError(f"{message}; {limit}", code="pdf-page-too-large", where=where)
     return _encode_png(_bitmap_image(page.render(scale=DPI / POINTS_PER_INCH)))
 
 
@@ -506,7 +475,12 @@ def _unicode_map() -> str:
 
 def _points_per_pixel(page: Page, image: Image.Image) -> float:
     if page.number and page.image.suffix.lower() in PDF_SUFFIXES:
-        return page_size(page.image, page.number)[0] / image.width
+        with _open(page.image) as pdf:
+            shown = pdf[page.number - 1]
+            try:
+                return float(shown.get_width()) / image.width
+            finally:
+                shown.close()
     dpi = image.info.get("dpi")
     stated = round(float(dpi[0])) if isinstance(dpi, tuple) and dpi and math.isfinite(float(dpi[0])) else 0
     return POINTS_PER_INCH / (stated if stated in _PLAUSIBLE_DPI else DPI)

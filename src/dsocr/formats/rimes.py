@@ -4,16 +4,15 @@ The evaluation is the test split; a validation split was never published, so pap
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from lxml import etree
 
-from dsocr.document import Line, Outline, Page, Region, Skipped, SkipReason, Split
-from dsocr.errors import DataError
-from dsocr.formats.format import Columns, Format
-from dsocr.formats.image_finder import ImageFinder
-from dsocr.formats.xml import LARGEST_COORDINATE, find_xml, integer_attribute, parse_xml, source_line
-from dsocr.io.files import relative, split_of_name
+from dsocr.document import Item, Line, Outline, Region, Skipped, SkipReason, Split
+from dsocr.formats.format import LARGEST_COORDINATE, Columns, Format, SourceFile, read_files
+from dsocr.formats.xml import find_xml, integer_attribute, parse_xml, source_line
+from dsocr.io.files import split_of_name
 
 
 def find_rimes(source: Path, columns: Columns | None = None) -> list[Path]:
@@ -22,42 +21,34 @@ def find_rimes(source: Path, columns: Columns | None = None) -> list[Path]:
     return [path for path in files if source in (path, *path.parents)]
 
 
-def read_rimes(source: Path, columns: Columns | None = None) -> Iterator[Page | Skipped]:
+def read_rimes(source: Path, columns: Columns | None = None) -> Iterator[Item]:
     """Read every page with its lines; the paragraphs are the regions."""
-    root = source.parent if source.is_file() else source
-    images = ImageFinder(root)
-    for path in find_rimes(source):
-        try:
-            pages = list(parse_xml(path).iter("{*}SinglePage"))
-        except DataError as error:
-            yield Skipped(SkipReason.BAD_SOURCE, relative(path, root), error.message)
+    return read_files(source, find_rimes(source), _read_file)
+
+
+def _read_file(file: SourceFile) -> Iterator[Item]:
+    split = Split.TEST if "eval" in file.path.stem.lower() else split_of_name(file.path.stem)
+    for element in list(parse_xml(file.path).iter("{*}SinglePage")):
+        page = file.find_page(element.get("FileName") or "", f"{file.where}:{source_line(element)}", split=split)
+        if isinstance(page, Skipped):
+            yield page
             continue
-        for page in pages:
-            yield from _read_page(page, path, root, images)
-
-
-def _read_page(page: etree._Element, path: Path, root: Path, images: ImageFinder) -> Iterator[Page | Skipped]:
-    file = relative(path, root)
-    where = f"{file}:{source_line(page)}"
-    try:
-        image = images.find(page.get("FileName") or "", near=path.parent)
-    except DataError as error:
-        yield Skipped(SkipReason.NO_IMAGE, where, error.message)
-        return
-    lines, skipped = [], []
-    for number, paragraph in enumerate(page.iter("{*}Paragraph"), start=1):
-        region = Region(str(number), _outline(paragraph))
-        for element in paragraph.iter("{*}Line"):
-            text = (element.get("Value") or "").strip()
-            line = Line(text, f"{file}:{source_line(element)}", _outline(element), region)
+        lines, skipped = [], []
+        for line in _lines(element, file):
             if line.outline is None and line.text:
                 yield Skipped(SkipReason.NO_OUTLINE, line.where, "the line has no box on an image")
                 skipped.append(line)
             else:
                 lines.append(line)
-    name = relative(image.with_suffix(""), root)
-    split = Split.TEST if "eval" in path.stem.lower() else split_of_name(path.stem)
-    yield Page(image, name, where, tuple(lines), page=name, split=split, skipped=tuple(skipped))
+        yield replace(page, lines=tuple(lines), page=page.name, skipped=tuple(skipped))
+
+
+def _lines(page: etree._Element, file: SourceFile) -> Iterator[Line]:
+    for number, paragraph in enumerate(page.iter("{*}Paragraph"), start=1):
+        region = Region(str(number), _outline(paragraph))
+        for line in paragraph.iter("{*}Line"):
+            text = (line.get("Value") or "").strip()
+            yield Line(text, f"{file.where}:{source_line(line)}", _outline(line), region)
 
 
 def _outline(element: etree._Element) -> Outline | None:

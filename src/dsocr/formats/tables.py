@@ -13,17 +13,26 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from dsocr.document import Box, Item, Line, Note, Outline, Page, Skipped, SkipReason, Split, format_points, parse_points
+from dsocr.document import Box, Item, Line, Note, Outline, Page, Skipped, SkipReason, format_points, parse_points
 from dsocr.errors import DataError
-from dsocr.formats.format import SURROGATES, Columns, Format, Written
-from dsocr.formats.image_export import IMAGES, copy_page_image
-from dsocr.formats.image_finder import ImageFinder
+from dsocr.formats.format import (
+    IMAGES,
+    SURROGATES,
+    Columns,
+    Format,
+    SourceFile,
+    Written,
+    copy_page_image,
+    read_files,
+)
 from dsocr.formats.messages import is_messages
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import read_text
-from dsocr.io.files import list_files, parse_split, relative, split_of_folder
+from dsocr.io.files import list_files, parse_split, split_of_folder
 
 OUTLINE_ROLES = ("bbox", "polygon", "baseline")
 
@@ -39,9 +48,7 @@ USUAL_NAMES = {
 """Role -> usual column names, the most usual first."""
 
 COLUMNS_HINT = "say which is which, e.g. --column image=scan --column text=words"
-TABLE = "lines.tsv"
 
-_SUFFIXES = frozenset({".tsv", ".csv", ".jsonl"})
 _TSV_COLUMNS = ("image", "text", "writer", "page", "document", "split", "bbox", "polygon", "baseline")
 _QUOTED_LINE = re.compile(r'"(?:[^"]|"")*"(?:\t"(?:[^"]|"")*")+\r?(?:\n|\Z)')
 _POINT = r"-?\d{1,7},-?\d{1,7}"
@@ -57,9 +64,8 @@ Row = tuple[int, dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table file with its columns identified: `roles` maps image, text, ... to column names."""
+    """A table with its columns identified: `roles` maps image, text, ... to column names."""
 
-    path: Path
     roles: dict[str, str]
     rows: list[Row]
 
@@ -77,33 +83,21 @@ def read_tables(source: Path, columns: Columns) -> Iterator[Item]:
         files = _table_files(source)[:1]
         for path in files:
             open_table(path, columns)
-    root = source.parent if source.is_file() else source
-    images = ImageFinder(root)
-    for path in files:
-        try:
-            table = open_table(path, columns)
-        except DataError as error:
-            yield Skipped(SkipReason.BAD_SOURCE, relative(path, root), error.message)
-            continue
-        if (split := table.roles.get("split")) and split not in {*columns.values(), *USUAL_NAMES["split"]}:
-            yield Note(f"the column {split!r} of {relative(path, root)} is read as the split")
-        line_columns = [column for role, column in table.roles.items() if role in {"text", *OUTLINE_ROLES}]
-        yield from _join_pages((_read_row(table, row, root, images) for row in table.rows), line_columns)
+    return read_files(source, files, partial(_read_file, columns=columns))
 
 
 def explain_unknown_table(folder: Path) -> str | None:
     """Return the name of the first table that is not understood, and why; None if there is none."""
-    for path in _table_files(folder):
-        if path.suffix.lower() in (".tsv", ".csv"):
-            try:
-                open_table(path, {})
-            except DataError as error:
-                return f"{path.name}: {error.message}"
+    for path in list_files(folder, {".tsv", ".csv"}):
+        try:
+            open_table(path, {})
+        except DataError as error:
+            return f"{path.name}: {error.message}"
     return None
 
 
 def _table_files(source: Path) -> list[Path]:
-    return [source] if source.is_file() else list_files(source, _SUFFIXES)
+    return [source] if source.is_file() else list_files(source, {".tsv", ".csv", ".jsonl"})
 
 
 def _is_understood(path: Path, columns: Columns) -> bool:
@@ -118,12 +112,10 @@ def open_table(path: Path, columns: Columns) -> Table:
     """Read a table and identify its image and text columns; if there are none, an error lists its columns."""
     header, rows = read_rows(path, columns)
     roles = guess_roles(header, columns)
-    if missing := missing_roles(roles, columns):
-        message = f"no column is known to hold: {', '.join(missing)}; the columns are: {', '.join(header)}"
-        raise DataError(message, code="columns-unknown", where=path, hint=COLUMNS_HINT)
+    require_roles(roles, columns, header, path)
     if "split" not in roles and (column := _find_split_column(header, rows, set(roles.values()))):
         roles["split"] = column
-    return Table(path, _readable_roles(path, roles, [cells for _, cells in rows], columns), rows)
+    return Table(_drop_other_outlines(path, roles, [cells for _, cells in rows], columns), rows)
 
 
 def _find_split_column(header: list[str], rows: list[Row], taken: Container[str]) -> str | None:
@@ -148,22 +140,23 @@ def guess_roles(header: list[str], columns: Columns) -> dict[str, str]:
     return roles if header[:1] != ["1"] else {"image": "1", "text": "2"} | roles
 
 
-def missing_roles(roles: Mapping[str, str], columns: Columns) -> list[str]:
-    """List the roles without a column: image and text, and those that were named."""
+def require_roles(roles: Mapping[str, str], columns: Columns, header: Iterable[str], path: Path) -> None:
+    """Raise DataError if there is no column for the image, the text or a role that was named."""
     missing = [role for role in ("image", "text") if role not in roles]
-    return missing + [f"{role} ({columns[role]!r})" for role in columns if role not in roles and role not in missing]
+    missing += [f"{role} ({columns[role]!r})" for role in columns if role not in roles and role not in missing]
+    if missing:
+        message = f"no column is known to hold: {', '.join(missing)}; the columns are: {', '.join(header)}"
+        raise DataError(message, code="columns-unknown", where=path, hint=COLUMNS_HINT)
 
 
 def check_roles(columns: Columns) -> None:
     """Raise DataError for a role that does not exist."""
-    unknown = sorted(set(columns) - set(USUAL_NAMES))
-    if unknown:
-        raise DataError(
-            f"unknown column role {unknown[0]!r}; the roles are: {', '.join(USUAL_NAMES)}", code="column-role-unknown"
-        )
+    if unknown := sorted(set(columns) - set(USUAL_NAMES)):
+        message = f"unknown column role {unknown[0]!r}; the roles are: {', '.join(USUAL_NAMES)}"
+        raise DataError(message, code="column-role-unknown")
 
 
-def _readable_roles(
+def _drop_other_outlines(
     path: Path, roles: Mapping[str, str], cells: Sequence[Mapping[str, str]], columns: Columns
 ) -> dict[str, str]:
     """Drop guessed outline columns that have another meaning: in another notation, or in an imagefolder.
@@ -180,42 +173,51 @@ def _readable_roles(
     return kept
 
 
-def _read_row(table: Table, row: Row, root: Path, images: ImageFinder) -> Page | Skipped:
+def _read_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
+    """Read the rows of a table; those with an outline on the same image are one page, if they agree otherwise."""
+    table = open_table(file.path, columns)
+    if (split := table.roles.get("split")) and split not in {*columns.values(), *USUAL_NAMES["split"]}:
+        yield Note(f"the column {split!r} of {file.where} is read as the split")
+    line_columns = {column for role, column in table.roles.items() if role in {"text", *OUTLINE_ROLES}}
+    found: list[Item] = []
+    places: dict[object, int] = {}
+    for row in table.rows:
+        item = _read_row(file, table.roles, row)
+        if isinstance(item, Page) and item.lines[0].outline is not None:
+            shared = tuple((name, cell) for name, cell in item.columns.items() if name not in line_columns)
+            place = places.setdefault((item.image, shared), len(found))
+            if place < len(found) and isinstance(page := found[place], Page):
+                found[place] = replace(page, lines=(*page.lines, *item.lines))
+                continue
+        found.append(item)
+    yield from found
+
+
+def _read_row(file: SourceFile, roles: Mapping[str, str], row: Row) -> Page | Skipped:
     number, cells = row
-    where = f"{relative(table.path, root)}:{number}"
-    if not cells and table.path.suffix.lower() != ".jsonl":
+    where = f"{file.where}:{number}"
+    if not cells and file.path.suffix.lower() != ".jsonl":
         message = "the row has more cells than there are columns; quote cells that contain the delimiter"
         return Skipped(SkipReason.BAD_SOURCE, where, message)
-    values = {role: cells.get(column, "").strip() for role, column in table.roles.items() if role != "text"}
-    try:
-        image = images.find(values["image"], near=table.path.parent, folder=table.path.stem)
-    except DataError as error:
-        return Skipped(SkipReason.NO_IMAGE, where, error.message)
+    values = {role: cells.get(column, "").strip() for role, column in roles.items()}
+    page = file.find_page(values["image"], where, folder=file.path.stem, **row_details(values, cells))
+    if isinstance(page, Skipped):
+        return page
     try:
         outline = _parse_outline(values)
     except DataError as error:
         return Skipped(SkipReason.BAD_SOURCE, where, error.message)
-    return Page(
-        image=image,
-        name=relative(image.with_suffix(""), root),
-        where=where,
-        lines=(Line(cells.get(table.roles["text"], ""), where, outline),),
-        writer=values.get("writer") or None,
-        page=values.get("page") or None,
-        document=values.get("document") or None,
-        split=_split(table, values, image, root),
-        columns=cells,
-    )
-
-
-def _split(table: Table, values: Mapping[str, str], image: Path, root: Path) -> Split | None:
-    """Return the split by the row, else the table's name (`train.tsv`), else a folder's."""
     if "split" in values:
-        return parse_split(values["split"])
-    place = table.path.relative_to(root)
-    return (
-        parse_split(table.path.stem) or split_of_folder(place.parent) or split_of_folder(image.relative_to(root).parent)
-    )
+        split = parse_split(values["split"])
+    else:
+        in_folders = (split_of_folder(path.relative_to(file.root).parent) for path in (file.path, page.image))
+        split = parse_split(file.path.stem) or next(filter(None, in_folders), None)
+    return replace(page, lines=(Line(cells.get(roles["text"], ""), where, outline),), split=split)
+
+
+def row_details(values: Mapping[str, str], cells: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a row says about its page, by the attributes of `Page`."""
+    return {name: values.get(name) or None for name in ("writer", "page", "document")} | {"columns": cells}
 
 
 def _parse_outline(values: Mapping[str, str]) -> Outline | None:
@@ -238,40 +240,27 @@ def parse_box(cell: str) -> Box | None:
     return left, top, right, bottom
 
 
-def _join_pages(items: Iterable[Page | Skipped], line_columns: Iterable[str]) -> list[Page | Skipped]:
-    """Join rows with an outline on the same image to one page, if they agree in all but `line_columns`."""
-    own = set(line_columns)
-    found: list[Page | Skipped] = []
-    places: dict[object, int] = {}
-    for item in items:
-        if isinstance(item, Skipped) or item.lines[0].outline is None:
-            found.append(item)
-            continue
-        shared = tuple((name, cell) for name, cell in item.columns.items() if name not in own)
-        place = places.setdefault((item.image, shared), len(found))
-        if place == len(found):
-            found.append(item)
-        else:
-            first = found[place]
-            assert isinstance(first, Page)
-            found[place] = replace(first, lines=(*first.lines, *item.lines))
-    return found
-
-
 def read_rows(path: Path, columns: Columns) -> tuple[list[str], list[Row]]:
     """Return the column names, and the line number and cells of every row that is not blank."""
     text = read_text(path)
     if path.suffix.lower() == ".jsonl":
-        return _json_rows(path, text)
-    lines = _tab_lines(path, text, columns) if path.suffix.lower() == ".tsv" else _csv_lines(path, text)
-    if not lines:
-        raise DataError("the table is empty", code="table-empty", where=path)
-    header = lines[0][1]
+        lines = enumerate(text.split("\n"), start=1)
+        rows = [(number, _json_cells(line, number, path)) for number, line in lines if line.strip()]
+        _require_rows(rows, path)
+        return list(rows[0][1]), rows
+    split = _tab_lines(path, text, columns) if path.suffix.lower() == ".tsv" else _csv_lines(path, text)
+    _require_rows(split, path)
+    header = split[0][1]
     if _is_header(header, columns):
-        lines = lines[1:]
+        split = split[1:]
     else:
         header = [str(place) for place in range(1, len(header) + 1)]
-    return header, [(number, _cells(header, cells)) for number, cells in lines]
+    return header, [(number, _cells(header, cells)) for number, cells in split]
+
+
+def _require_rows(rows: Sequence[object], path: Path) -> None:
+    if not rows:
+        raise DataError("the table is empty", code="table-empty", where=path)
 
 
 def _is_header(cells: list[str], columns: Columns) -> bool:
@@ -291,8 +280,7 @@ def _cells(header: list[str], cells: list[str]) -> dict[str, str]:
 def _tab_lines(path: Path, text: str, columns: Columns) -> list[tuple[int, list[str]]]:
     if _QUOTED_LINE.match(text) or _is_minimally_quoted(text):
         return _csv_lines(path, text, "\t")
-    lines = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1)]
-    lines = [(number, line) for number, line in lines if line.strip()]
+    lines = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not lines:
         return []
     tabs = Counter(line.count("\t") for _, line in lines)
@@ -330,20 +318,8 @@ def _csv_lines(path: Path, text: str, delimiter: str = "") -> list[tuple[int, li
     try:
         return [(reader.line_num, cells) for cells in reader if any(cells)]
     except csv.Error as error:
-        raise DataError(
-            f"line {reader.line_num} cannot be read: {error}", code="table-unreadable", where=path
-        ) from error
-
-
-def _json_rows(path: Path, text: str) -> tuple[list[str], list[Row]]:
-    rows = [
-        (number, _json_cells(line, number, path))
-        for number, line in enumerate(text.split("\n"), start=1)
-        if line.strip()
-    ]
-    if not rows:
-        raise DataError("the table is empty", code="table-empty", where=path)
-    return list(rows[0][1]), rows
+        message = f"line {reader.line_num} cannot be read: {error}"
+        raise DataError(message, code="table-unreadable", where=path) from error
 
 
 def _json_cells(line: str, number: int, path: Path) -> dict[str, str]:
@@ -363,7 +339,7 @@ class TsvWriter:
     def __init__(self, folder: Path, columns: Sequence[str]) -> None:
         self.folder = folder
         self.columns = columns
-        self._file = (folder / TABLE).open("w", encoding="utf-8", newline="")
+        self._file = (folder / "lines.tsv").open("w", encoding="utf-8", newline="")
         self._table = csv.writer(self._file, "excel-tab", quoting=csv.QUOTE_ALL, lineterminator="\n")
         self._table.writerow([*_TSV_COLUMNS, *columns])
 

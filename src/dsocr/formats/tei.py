@@ -7,8 +7,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from dsocr.document import Outline, Page, ProcessingStep, format_points
 from dsocr.formats.format import Format
-from dsocr.formats.xml import group_by_region
-from dsocr.formats.xml_edit import replace_forbidden
+from dsocr.formats.xml import group_by_region, replace_forbidden
 
 _HEAD = """<?xml version="1.0" encoding="UTF-8"?>
 <TEI xmlns="http://www.tei-c.org/ns/1.0">

@@ -1,33 +1,34 @@
-"""Shared by the XML formats: safe parsing, pages that name their image, and writing.
+"""Read, write and edit the XML of ALTO and PAGE.
 
-Element names are matched without their namespace, as ALTO and PAGE have had many.
+Element names are matched without their namespace, as both have had many. Files are edited as bytes instead of a tree
+that is written anew, so that white space, the order of attributes, prefixes and unknown elements are kept.
 """
 
+import codecs
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import cast
+from xml.parsers import expat
 
 from lxml import etree
 
 from dsocr.document import Box, Line, Outline, Page, Region, Skipped, SkipReason, bounds_of_boxes
 from dsocr.errors import DataError
-from dsocr.formats.format import Written
-from dsocr.formats.image_export import copy_page_image
-from dsocr.formats.image_finder import ImageFinder
+from dsocr.formats.format import ImageFinder, Written, copy_page_image
 from dsocr.images import decode_image
 from dsocr.io.encodings import head
 from dsocr.io.files import list_files, relative, split_of_folder
 
 MAX_XML_BYTES = 32 * 1024 * 1024
 
-_NUMBER = re.compile(r"[-+]?\d{1,9}(?:\.\d+)?(?:[eE][-+]?\d)?")
+FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML forbids, unpaired surrogates included."""
 
-LARGEST_COORDINATE = 1_000_000
-"""Pixels; larger coordinates are on no image, and more than a drawing can take."""
+_NUMBER = re.compile(r"[-+]?\d{1,9}(?:\.\d+)?(?:[eE][-+]?\d)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +88,11 @@ def read_xml_pages(
                 message = "the text of the region is not divided into lines with outlines"
                 yield Skipped(SkipReason.NO_OUTLINE, line.where, message)
                 skipped.append(line)
+        # The stem is ambiguous if two folders have it.
+        name = relative(file.with_suffix(""), source) if stems[file.stem] > 1 else file.stem
         yield Page(
             image=image,
-            # The stem is ambiguous if two folders have it.
-            name=(name := relative(file.with_suffix(""), source) if stems[file.stem] > 1 else file.stem),
+            name=name,
             where=where,
             lines=tuple(lines),
             size=xml_page.size,
@@ -118,9 +120,8 @@ def parse_xml(path: Path) -> etree._Element:
     """Parse a file and return the root; entities are not resolved, nothing else is opened, and the size is limited."""
     try:
         if path.stat().st_size > MAX_XML_BYTES:
-            raise DataError(
-                f"the XML file is larger than {MAX_XML_BYTES // 2**20} MB", code="xml-too-large", where=path
-            )
+            message = f"the XML file is larger than {MAX_XML_BYTES // 2**20} MB"
+            raise DataError(message, code="xml-too-large", where=path)
         raw = path.read_bytes()
     except OSError as error:
         raise DataError(f"the XML cannot be read: {error}", code="xml-invalid", where=path) from error
@@ -136,78 +137,9 @@ def parse_xml_bytes(raw: bytes, *, where: Path | None = None) -> etree._Element:
     except (ValueError, etree.XMLSyntaxError) as error:
         raise DataError(f"the XML cannot be read: {error}", code="xml-invalid", where=where) from error
     if root.getroottree().docinfo.internalDTD is not None:
-        raise DataError(
-            "the XML declares a document type, which neither ALTO nor PAGE does", code="xml-doctype", where=where
-        )
+        message = "the XML declares a document type, which neither ALTO nor PAGE does"
+        raise DataError(message, code="xml-doctype", where=where)
     return root
-
-
-STRUCTURE = {
-    "region id": "region ids",
-    "line id": "line ids",
-    "region type": "region types",
-    "line type": "line types",
-    "tag in texts": "tags in texts",
-    "word box": "word boxes",
-    "glyph": "glyphs",
-    "table": "tables",
-    "text region without lines": "text regions without lines",
-    "other region": "other regions",
-}
-"""What ALTO and PAGE say besides texts and outlines: singular and plural."""
-KEPT_IDS = frozenset({"region id", "line id"})
-"""The part of it that is written to ALTO and PAGE."""
-
-UNGROUPED_BLOCK = "eSc_dummyblock_"
-"""The block in which eScriptorium puts lines without a region."""
-
-_CUSTOM_TAG = re.compile(r"([\w-]+)\s*\{([^}]*)\}")
-_CUSTOM_TYPE = re.compile(r"structure\s*\{[^}]*?\btype\s*:\s*([^;}]*)")
-_OTHER_BLOCKS = frozenset({"ComposedBlock", "Illustration", "GraphicalElement"})
-
-
-def count_structure(root: etree._Element) -> Counter[tuple[str, str]]:
-    """Count what an ALTO or PAGE document says besides texts and outlines, by kind (as in `STRUCTURE`) and type."""
-    labels = {tag.get("ID"): tag.get("LABEL") or tag.get("ID") for tag in root.iterfind("{*}Tags/{*}*")}
-    counts: Counter[tuple[str, str]] = Counter()
-    for element in root.iter("{*}*"):
-        name = etree.QName(element).localname
-        if name in {"TextRegion", "TableCell", "TextBlock", "TextLine"}:
-            counts.update(_describe(element, name, labels))
-        elif name == "Word" or (name == "String" and element.get("HPOS") and _has_several_strings(element)):
-            counts["word box", ""] += 1
-        elif name == "Glyph":
-            counts["glyph", ""] += 1
-        elif name == "TableRegion":
-            counts["table", ""] += 1
-        elif name.endswith("Region") or name in _OTHER_BLOCKS:
-            counts["other region", name] += 1
-    return counts
-
-
-def _describe(element: etree._Element, name: str, labels: Mapping[str | None, str | None]) -> Iterator[tuple[str, str]]:
-    """Yield what a region or a line says about itself."""
-    kind = "line" if name == "TextLine" else "region"
-    id_ = element.get("id") or element.get("ID")
-    if id_ == UNGROUPED_BLOCK:
-        return
-    is_text = kind == "line" or element.find("{*}TextLine") is not None or element.find("{*}TextEquiv") is not None
-    if not is_text and element.find(".//{*}TextLine") is None:
-        yield "text region without lines", ""
-    elif id_ and is_text:
-        yield f"{kind} id", ""
-    custom = element.get("custom") or ""
-    structure = _CUSTOM_TYPE.search(custom)
-    tags = " ".join(labels.get(tag) or tag for tag in (element.get("TAGREFS") or "").split())
-    if type_ := element.get("type") or (structure[1].strip() if structure else tags):
-        yield f"{kind} type", type_
-    if kind == "line":
-        yield from (("tag in texts", tag) for tag, values in _CUSTOM_TAG.findall(custom) if "offset" in values)
-
-
-def _has_several_strings(string: etree._Element) -> bool:
-    line = string.getparent()
-    return line is not None and sum(1 for _ in line.iterchildren("{*}String")) > 1
 
 
 def source_line(element: etree._Element) -> int:
@@ -233,12 +165,6 @@ def parse_region(
     return Region(element.get(id_name) or f"line {source_line(element)}", outline)
 
 
-def stated_size(page: etree._Element, width_name: str, height_name: str) -> tuple[int, int] | None:
-    """Return the image size in two attributes, None if they are missing or not positive."""
-    width, height = integer_attribute(page, width_name), integer_attribute(page, height_name)
-    return (width, height) if width and height and width > 0 and height > 0 else None
-
-
 def only_page(root: etree._Element) -> etree._Element:
     """Return the `Page` element of a file that must have exactly one."""
     pages = list(root.iter("{*}Page"))
@@ -247,14 +173,87 @@ def only_page(root: etree._Element) -> etree._Element:
     return pages[0]
 
 
-Document = Callable[[Page], tuple[etree._Element, int]]
-"""Makes the XML of a page, and counts the outlines that had to be moved for it."""
+STRUCTURE = {
+    "region id": "region ids",
+    "line id": "line ids",
+    "region type": "region types",
+    "line type": "line types",
+    "tag definition": "tag definitions",
+    "tag in texts": "tags in texts",
+    "word box": "word boxes",
+    "glyph": "glyphs",
+    "table": "tables",
+    "nested text region": "nested text regions",
+    "text region without lines": "text regions without lines",
+    "other region": "other regions",
+}
+"""What ALTO and PAGE say besides texts and outlines: singular and plural."""
+KEPT_IDS = frozenset({"region id", "line id"})
+"""The part of it that is written to ALTO and PAGE."""
+
+UNGROUPED_BLOCK = "eSc_dummyblock_"
+"""The block in which eScriptorium puts lines without a region."""
+
+_CUSTOM_TAG = re.compile(r"([\w-]+)\s*\{([^}]*)\}")
+_CUSTOM_TYPE = re.compile(r"structure\s*\{[^}]*?\btype\s*:\s*([^;}]*)")
+_OTHER_BLOCKS = frozenset({"ComposedBlock", "Illustration", "GraphicalElement"})
+
+
+def count_structure(root: etree._Element) -> Counter[tuple[str, str]]:
+    """Count what an ALTO or PAGE document says besides texts and outlines, by kind (as in `STRUCTURE`) and type."""
+    tags = [(tag.get("ID"), tag.get("LABEL") or tag.get("ID") or "") for tag in root.iterfind("{*}Tags/{*}*")]
+    labels = dict(tags)
+    counts = Counter(("tag definition", label) for _, label in tags)
+    for element in root.iter("{*}*"):
+        name = etree.QName(element).localname
+        if name in {"TextRegion", "TableCell", "TextBlock", "TextLine"}:
+            counts.update(_describe(element, name, labels))
+        elif name == "Word" or (name == "String" and element.get("HPOS") and _has_several_strings(element)):
+            counts["word box", ""] += 1
+        elif name == "Glyph":
+            counts["glyph", ""] += 1
+        elif name == "TableRegion":
+            counts["table", ""] += 1
+        elif name.endswith("Region") or name in _OTHER_BLOCKS:
+            counts["other region", name] += 1
+    return counts
+
+
+def _describe(element: etree._Element, name: str, labels: Mapping[str | None, str]) -> Iterator[tuple[str, str]]:
+    """Yield what a region or a line says about itself."""
+    kind = "line" if name == "TextLine" else "region"
+    id_ = element.get("id") or element.get("ID")
+    if id_ == UNGROUPED_BLOCK:
+        return
+    is_text = kind == "line" or element.find("{*}TextLine") is not None or element.find("{*}TextEquiv") is not None
+    if not is_text and element.find(".//{*}TextLine") is None:
+        yield "text region without lines", ""
+    elif id_ and is_text:
+        yield f"{kind} id", ""
+    if name == "TextRegion" and next(element.iterancestors("{*}TextRegion"), None) is not None:
+        yield "nested text region", ""
+    custom = element.get("custom") or ""
+    structure = _CUSTOM_TYPE.search(custom)
+    tags = " ".join(labels.get(tag) or tag for tag in (element.get("TAGREFS") or "").split())
+    if type_ := element.get("type") or (structure[1].strip() if structure else tags):
+        yield f"{kind} type", type_
+    if kind == "line":
+        yield from (("tag in texts", tag) for tag, values in _CUSTOM_TAG.findall(custom) if "offset" in values)
+
+
+def _has_several_strings(string: etree._Element) -> bool:
+    line = string.getparent()
+    return line is not None and sum(1 for _ in line.iterchildren("{*}String")) > 1
+
+
+Document = Callable[[Page], tuple[etree._Element, dict[str, int]]]
+"""Makes the XML of a page, and counts what had to be changed for it."""
 
 
 class XmlWriter:
     """Writes an XML file for each image in the folder `name`, images one level up; splits have folders of their own."""
 
-    def __init__(self, folder: Path, name: str, document: Document) -> None:
+    def __init__(self, folder: Path, columns: Sequence[str], *, name: str, document: Document) -> None:
         self.folder = folder
         self.name = name
         self.document = document
@@ -265,10 +264,10 @@ class XmlWriter:
         copy = copy_page_image(page, folder, stem)
         if isinstance(copy, Skipped):
             return Written(0, [copy])
-        root, moved = self.document(copy)
+        root, changes = self.document(copy)
         (folder / self.name).mkdir(exist_ok=True)
         (folder / self.name / f"{stem}.xml").write_bytes(serialize(root))
-        return Written(len(copy.lines), moved=moved)
+        return Written(len(copy.lines), changes=changes)
 
     def close(self) -> None:
         """Do nothing: each file is complete when it is written."""
@@ -307,13 +306,21 @@ def serialize(root: etree._Element) -> bytes:
     return etree.tostring(root, encoding="UTF-8", xml_declaration=True, pretty_print=True)
 
 
+def add_element(parent: etree._Element, name: str, attributes: Mapping[str, object], text: str = "") -> etree._Element:
+    """Add a child in the parent's namespace; attributes keep their order."""
+    namespace = etree.QName(parent).namespace
+    child = etree.SubElement(parent, f"{{{namespace}}}{name}", {key: str(value) for key, value in attributes.items()})
+    child.text = text or None
+    return child
+
+
 _ID = re.compile(
     "[A-Z_a-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff]"
     "[-.0-9A-Z_a-z\u00b7\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u037d\u037f-\u1fff]*"
 )
 """An XML name without a colon, as far as scripts of living languages go."""
-
-
+_PLACE = re.compile(r"line \d+")
+"""What `parse_region` calls a region without an id."""
 _TAKEN_IDS = frozenset({"page", "order"})
 """Ids of other elements of the documents written here."""
 
@@ -342,6 +349,20 @@ def name_elements(lines: Iterable[Line]) -> list[tuple[str, list[tuple[str, Line
     ]
 
 
+def count_changed_ids(page: Page, regions: Iterable[tuple[str, list[tuple[str, Line]]]]) -> dict[str, int]:
+    """Count the ids of the page's ALTO or PAGE file that `name_elements` did not keep."""
+    if page.xml is None:
+        return {}
+    ids = [(id_, line.id) for _, lines in regions for id_, line in lines]
+    # A region without an id is called by its place.
+    ids += [
+        (id_, region.id) for id_, lines in regions if (region := lines[0][1].region) and not _PLACE.fullmatch(region.id)
+    ]
+    return {
+        "ids that were invalid or occurred twice, and were replaced": sum(1 for id_, own in ids if own and id_ != own)
+    }
+
+
 def group_by_region(lines: Iterable[Line]) -> list[list[Line]]:
     """Group consecutive lines of the same region."""
     return [list(group) for _, group in groupby(lines, key=lambda line: line.region)]
@@ -360,9 +381,184 @@ def region_outline(lines: list[Line], page: Page) -> Outline:
     return Outline(bounds_of_boxes(line_box(line, page) for line in lines))
 
 
-def add_element(parent: etree._Element, name: str, attributes: Mapping[str, object], text: str = "") -> etree._Element:
-    """Add a child in the parent's namespace; attributes keep their order."""
-    namespace = etree.QName(parent).namespace
-    child = etree.SubElement(parent, f"{{{namespace}}}{name}", {key: str(value) for key, value in attributes.items()})
-    child.text = text or None
-    return child
+_TAG = re.compile(rb"""<([^\s/>"'=]+)(?:[^>"']|"[^"]*"|'[^']*')*>""")
+_ATTRIBUTE = re.compile(rb"""\s+([^\s=/>"']+)\s*=\s*("[^"]*"|'[^']*')""")
+_DECLARED = re.compile(rb"""^<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
+_BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"}
+_QUOTED = {**_ESCAPES, '"': "&quot;", "\n": "&#10;", "\t": "&#9;"}
+
+
+@dataclass(slots=True)
+class ElementSpan:
+    """The position of an element in a file: its name without prefix, the offsets of its parts, and its children.
+
+    `start` and `end` enclose all of it, its attributes begin at `name_end` and its content at `tag_end`. `is_empty` is
+    an element written `<name/>`. A child has the names of its own children only.
+    """
+
+    name: str
+    prefix: str
+    start: int
+    name_end: int
+    tag_end: int
+    is_empty: bool
+    end: int = 0
+    children: list["ElementSpan"] = field(default_factory=list)
+
+    def all(self, name: str) -> list["ElementSpan"]:
+        """Return the children of this name."""
+        return [child for child in self.children if child.name == name]
+
+
+class XmlEditor:
+    """Edits an XML file in place: every byte that is not edited stays as it is. Edits must not overlap.
+
+    `root` and `namespace` are those of the outermost element, and `data` is the file in UTF-8. Only elements whose
+    names were asked for are located. The encoding stays; characters that it does not have become references.
+    """
+
+    def __init__(self, raw: bytes, names: Collection[str]) -> None:
+        """Locate the elements of these names in a file; a document type declaration is an error."""
+        self.data, self._encoding = _to_utf8(raw)
+        self.root = self.namespace = ""
+        self._names = frozenset(names)
+        self._elements: list[ElementSpan] = []
+        self._edits: list[tuple[int, int, bytes]] = []
+        self._scan()
+
+    def elements(self, *names: str) -> list[ElementSpan]:
+        """Return the elements of these names in the file's order."""
+        return [element for element in self._elements if element.name in names]
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there are edits."""
+        return bool(self._edits)
+
+    def attributes(self, element: ElementSpan) -> dict[str, str]:
+        """Return the attributes of an element as they are written, in their quotes."""
+        return {name: quoted for name, _, _, quoted in self._attribute_spans(element)}
+
+    def set_attributes(self, element: ElementSpan, values: Mapping[str, str | None]) -> None:
+        """Change attributes that the element has, to values that are escaped already; None and "" remove one."""
+        for name, start, end, quoted in self._attribute_spans(element):
+            if value := values.get(name):
+                mark = '"' if quoted[0] in value else quoted[0]
+                self.replace(end - len(quoted.encode()), end, f"{mark}{value}{mark}")
+            elif name in values:
+                self.replace(start, end, "")
+
+    def _attribute_spans(self, element: ElementSpan) -> Iterator[tuple[str, int, int, str]]:
+        """Yield the name of each attribute, where it begins (with the space before it) and ends, and its value."""
+        for match in _ATTRIBUTE.finditer(self.data, element.name_end, element.tag_end):
+            yield match[1].decode(), match.start(), match.end(), match[2].decode()
+
+    def indent_before(self, element: ElementSpan) -> str:
+        """Return the white space before an element that begins a line of the file, else nothing."""
+        begin = element.start
+        while self.data[begin - 1 : begin].isspace():
+            begin -= 1
+        space = self.data[begin : element.start].decode()
+        return space if "\n" in space else ""
+
+    def replace(self, start: int, end: int, new: str) -> None:
+        """Replace the bytes from `start` to `end`."""
+        self._edits.append((start, end, new.encode()))
+
+    def remove(self, element: ElementSpan) -> None:
+        """Remove an element, with its indent if it begins a line of the file."""
+        self.replace(element.start - len(self.indent_before(element)), element.end, "")
+
+    def insert(self, parent: ElementSpan, after: Sequence[ElementSpan], new: str) -> None:
+        """Insert a child after the last of the children `after`, else as the first, indented like its neighbours."""
+        if parent.is_empty:
+            self.replace(parent.tag_end - 2, parent.tag_end, f">{new}</{parent.prefix}{parent.name}>")
+            return
+        offset = after[-1].end if after else parent.tag_end
+        model = after[-1] if after else parent.children[0] if parent.children else None
+        self.replace(offset, offset, (self.indent_before(model) if model else "") + new)
+
+    def result(self) -> bytes:
+        """Return the file with all edits made."""
+        pieces, offset = [], 0
+        for start, end, new in sorted(self._edits, key=lambda edit: edit[:2]):
+            pieces += [self.data[offset:start], new]
+            offset = end
+        return b"".join([*pieces, self.data[offset:]]).decode("utf-8").encode(self._encoding, "xmlcharrefreplace")
+
+    def _scan(self) -> None:
+        # The encoding is given because the file may declare the one it had before.
+        parser = expat.ParserCreate("utf-8", " ")
+        path: list[ElementSpan] = []
+
+        def on_start(full: str, _: dict[str, str]) -> None:
+            namespace, name = full.rpartition(" ")[::2]
+            element = _element_span(self.data, parser.CurrentByteIndex, name)
+            if name in self._names:
+                self._elements.append(element)
+            if path:
+                path[-1].children.append(element)
+            else:
+                self.root, self.namespace = name, namespace
+            path.append(element)
+
+        def on_end(_: str) -> None:
+            element = path.pop()
+            offset = parser.CurrentByteIndex
+            element.end = element.tag_end if element.is_empty else self.data.index(b">", offset) + 1
+            # Only elements asked for are kept whole, so a page with a description of each letter stays small.
+            if element.name not in self._names:
+                for child in element.children:
+                    if child.name not in self._names:
+                        child.children = []
+
+        def on_doctype(*_: object) -> None:
+            raise DataError("the XML declares a document type, which neither ALTO nor PAGE does", code="xml-doctype")
+
+        parser.StartElementHandler, parser.EndElementHandler = on_start, on_end
+        parser.StartDoctypeDeclHandler = on_doctype
+        try:
+            parser.Parse(self.data, True)
+        except expat.ExpatError as error:
+            raise DataError(f"the XML cannot be read: {error}", code="xml-invalid") from error
+
+
+def _to_utf8(raw: bytes) -> tuple[bytes, str]:
+    """Return a file's bytes in UTF-8, and the encoding of the file."""
+    encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if raw.startswith(mark)), None)
+    if encoding is None:
+        declared = _DECLARED.search(raw[:200])
+        encoding = declared[1].decode("ascii") if declared else "utf-8"
+    try:
+        text = raw.decode(encoding)
+        if text.encode(encoding) != raw:
+            message = f"the file is not plain {encoding}, so it cannot be filled in without changing more"
+            raise DataError(message, code="xml-encoding")
+    except (LookupError, UnicodeError) as error:
+        message = f"the file is not in the encoding that it states, {encoding}: {error}"
+        raise DataError(message, code="xml-encoding") from error
+    return text.encode("utf-8"), encoding
+
+
+def _element_span(data: bytes, start: int, name: str) -> ElementSpan:
+    tag = _TAG.match(data, start)
+    if tag is None:  # the parser accepted the tag, so the pattern above is wrong
+        raise DataError("the XML cannot be read: a tag is written in an unknown way", code="xml-invalid")
+    prefix = tag[1][: len(tag[1]) - len(name.encode("utf-8"))].decode("utf-8")
+    return ElementSpan(name, prefix, start, tag.end(1), tag.end(), data[tag.end() - 2 : tag.end()] == b"/>")
+
+
+def replace_forbidden(text: str) -> str:
+    """Replace each character that no XML document may contain by U+FFFD."""
+    return FORBIDDEN.sub("\ufffd", text)
+
+
+def escape_text(text: str) -> str:
+    """Escape a text for an element's content."""
+    return "".join(_ESCAPES.get(letter, letter) for letter in replace_forbidden(text))
+
+
+def escape_attribute(text: str) -> str:
+    """Escape a text for an attribute's value in double quotes."""
+    return "".join(_QUOTED.get(letter, letter) for letter in replace_forbidden(text))

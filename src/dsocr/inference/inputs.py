@@ -18,9 +18,9 @@ from dsocr.data.sources import open_source
 from dsocr.data.units import enclosing_outline, group_by_region
 from dsocr.document import Line, Outline, Page, Skipped, Unit
 from dsocr.errors import DataError
+from dsocr.formats import parse_xml_page
 from dsocr.formats.alto import find_alto, parse_alto
-from dsocr.formats.filled import parse_xml_page
-from dsocr.formats.image_finder import ImageFinder
+from dsocr.formats.format import ImageFinder
 from dsocr.formats.page import find_page
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
 from dsocr.formats.xml import parse_xml

@@ -25,7 +25,7 @@ from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import UntranscribedSource, open_source
 from dsocr.document import Sample, Skipped, SkipReason
 from dsocr.errors import DataError
-from dsocr.formats.page import open_page_writer
+from dsocr.formats import target_format
 from dsocr.formats.xml import name_elements
 from dsocr.images import open_image, read_bytes
 from dsocr.io.atomic import writing_folder
@@ -334,7 +334,7 @@ def _write_pages(
     folder: Path, untranscribed: UntranscribedSource, chosen: set[str], notes: SourceReport
 ) -> dict[str, _Place]:
     """The images of the chosen lines, each with a PAGE file that has these lines alone; where each line stands."""
-    writing, stems = open_page_writer(folder), UniqueStems()
+    writing, stems = target_format("page").open_writer(folder, ()), UniqueStems()
     placed: dict[str, _Place] = {}
     for number, image in enumerate(untranscribed.pages(SourceReport(strict=False))):
         wanted = [place for place in range(len(image.lines)) if _id(number, place) in chosen]

@@ -20,20 +20,9 @@ from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import NamePatterns
 from dsocr.document import Line, Outline, Page, ProcessingStep, Skipped, SkipReason, format_points
 from dsocr.errors import DataError
-from dsocr.formats import target_format
-from dsocr.formats.filled import fill_xml, parse_xml_page
+from dsocr.formats import fill_xml, parse_xml_page, target_format
 from dsocr.formats.format import Format
-from dsocr.formats.xml import parse_xml
-from dsocr.formats.xml_edit import (
-    Edit,
-    ElementSpan,
-    apply_edits,
-    attribute_spans,
-    indent_before,
-    remove,
-    scan_xml,
-    to_utf8,
-)
+from dsocr.formats.xml import ElementSpan, XmlEditor, parse_xml
 from dsocr.io.atomic import writing_folder
 from dsocr.io.files import UniqueStems, inside
 from dsocr.workbench.archive import Archive
@@ -247,14 +236,11 @@ class _SourceFile:
 
     def _restructure(self, lines: Sequence[StoredLine]) -> tuple[bytes, dict[int, int]]:
         """The file with joined lines removed, split ones added and new outlines, and the place of each line in it."""
-        data, restore = to_utf8(self.raw)
-        found = scan_xml(data, {"TextLine", "Shape", "Polygon"})
-        elements = [element for element in found.elements if element.name == "TextLine"]
-        is_alto = found.root == "alto"
-        edits: list[Edit] = []
+        file = XmlEditor(self.raw, {"TextLine", "Shape", "Polygon"})
+        elements = file.elements("TextLine")
         gone: set[int] = set()
         owners: dict[int, list[int]] = {}
-        anchor = 0
+        anchor = added = 0
         for line in lines:
             outline = line.outline.scaled(*self.scale)
             if line.elements:
@@ -262,13 +248,15 @@ class _SourceFile:
                 gone.update(line.elements[1:])
                 owners.setdefault(anchor, []).insert(0, line.number)
                 if line.outline != self.outlines[anchor]:
-                    edits += _reshape(data, elements[anchor], outline, is_alto=is_alto)
+                    _reshape(file, elements[anchor], outline)
             else:
                 model = elements[anchor]
-                new = _new_line(data, model, outline, len(edits), is_alto=is_alto)
-                edits.append(Edit(model.end, model.end, indent_before(data, model) + new.encode()))
+                new = _new_line(file, model, outline, added)
+                file.replace(model.end, model.end, file.indent_before(model) + new)
+                added += 1
                 owners.setdefault(anchor, []).append(line.number)
-        edits += [remove(data, elements[place]) for place in gone]
+        for place in gone:
+            file.remove(elements[place])
         places: dict[int, int] = {}
         at = 0
         for place in range(len(elements)):
@@ -276,48 +264,49 @@ class _SourceFile:
                 places[number] = at
                 at += 1
             at += place not in owners and place not in gone
-        return restore(apply_edits(data, edits)), places
+        return file.result(), places
 
 
-def _reshape(data: bytes, line: ElementSpan, outline: Outline, *, is_alto: bool) -> list[Edit]:
-    """A text line with another outline; what the file does not state of it is not added."""
-    if not is_alto:
-        points = {"Coords": outline.polygon or _corners(outline), "Baseline": outline.baseline}
-        edits = []
-        for part in line.children:
-            if stated := points.get(part.name):
-                edits += _set(data, part, {"points": format_points(stated)})
-            elif part.name in points:
-                edits.append(remove(data, part))
-        return edits
+def _reshape(file: XmlEditor, line: ElementSpan, outline: Outline) -> None:
+    """Give a text line another outline; what the file does not state of it is not added."""
+    polygon = format_points(outline.polygon or _corners(outline))
+    if file.root != "alto":
+        for child in line.all("Coords"):
+            file.set_attributes(child, {"points": polygon})
+        for child in line.all("Baseline"):
+            if outline.baseline:
+                file.set_attributes(child, {"points": format_points(outline.baseline)})
+            else:
+                file.remove(child)
+        return
     box = _alto_box(outline)
-    edits = _set(data, line, {**box, "BASELINE": _alto_baseline(data, line, outline)})
-    for child in line.children:
-        if child.name == "String":
-            edits += _set(data, child, box)
-        for polygon in child.children if child.name == "Shape" else ():
-            edits += _set(data, polygon, {"POINTS": format_points(outline.polygon or _corners(outline))})
-    return edits
+    file.set_attributes(line, {**box, "BASELINE": _alto_baseline(file, line, outline)})
+    for string in line.all("String"):
+        file.set_attributes(string, box)
+    for shape in line.all("Shape"):
+        for child in shape.children:
+            file.set_attributes(child, {"POINTS": polygon})
 
 
-def _new_line(data: bytes, model: ElementSpan, outline: Outline, number: int, *, is_alto: bool) -> str:
-    """An empty text line of the same type as the `model`, which it follows."""
+def _new_line(file: XmlEditor, model: ElementSpan, outline: Outline, number: int) -> str:
+    """Return an empty text line of the same type as the `model`, which it follows."""
+    is_alto = file.root == "alto"
     prefix, name = model.prefix, "ID" if is_alto else "id"
-    known = {key: _value(data, model, key) for key in (name, "TAGREFS", "custom")}
-    id_ = f"{known[name] or 'line'}_{number}"
-    while id_.encode() in data:
+    known = file.attributes(model)
+    id_ = f"{known.get(name, '')[1:-1] or 'line'}_{number}"
+    while id_.encode() in file.data:
         id_ += "_"
     polygon = format_points(outline.polygon or _corners(outline))
     if is_alto:
-        attributes = {name: id_, "TAGREFS": known["TAGREFS"], **_alto_box(outline)}
-        attributes["BASELINE"] = _alto_baseline(data, model, outline)
+        attributes = {**_alto_box(outline), "BASELINE": _alto_baseline(file, model, outline)}
         inner = f'<{prefix}Shape><{prefix}Polygon POINTS="{polygon}"/></{prefix}Shape>'
     else:
-        attributes = {name: id_, "custom": known["custom"]}
+        attributes = {}
         baseline = f'<{prefix}Baseline points="{format_points(outline.baseline)}"/>' if outline.baseline else ""
         inner = f'<{prefix}Coords points="{polygon}"/>{baseline}'
-    stated = "".join(f' {key}="{value}"' for key, value in attributes.items() if value)
-    return f"<{prefix}TextLine{stated}>{inner}</{prefix}TextLine>"
+    kept = "".join(f" {key}={known[key]}" for key in ("TAGREFS", "custom") if key in known)
+    stated = kept + "".join(f' {key}="{value}"' for key, value in attributes.items() if value)
+    return f'<{prefix}TextLine {name}="{id_}"{stated}>{inner}</{prefix}TextLine>'
 
 
 def _alto_box(outline: Outline) -> dict[str, str]:
@@ -325,30 +314,14 @@ def _alto_box(outline: Outline) -> dict[str, str]:
     return {"HPOS": str(left), "VPOS": str(top), "WIDTH": str(right - left), "HEIGHT": str(bottom - top)}
 
 
-def _alto_baseline(data: bytes, line: ElementSpan, outline: Outline) -> str:
+def _alto_baseline(file: XmlEditor, line: ElementSpan, outline: Outline) -> str:
     """Points, or the one height that files before version 4 have; empty if neither the file nor the line has any."""
-    stated = _value(data, line, "BASELINE")
+    stated = file.attributes(line).get("BASELINE", "")[1:-1]
     if not stated or not outline.baseline:
         return ""
     if len(stated.replace(",", " ").split()) == 1:
         return str(round(sum(y for _, y in outline.baseline) / len(outline.baseline)))
     return format_points(outline.baseline)
-
-
-def _value(data: bytes, element: ElementSpan, name: str) -> str:
-    """An attribute as it is written, without its quotes."""
-    found = attribute_spans(data, element).get(name)
-    return str(data[found.value[0] + 1 : found.value[1] - 1], "utf-8") if found else ""
-
-
-def _set(data: bytes, element: ElementSpan, values: Mapping[str, str]) -> list[Edit]:
-    """New values for the attributes that the element has; an empty value removes one."""
-    known = attribute_spans(data, element)
-    return [
-        Edit(*known[name].value, f'"{value}"'.encode()) if value else Edit(*known[name].whole, b"")
-        for name, value in values.items()
-        if name in known
-    ]
 
 
 def _corners(outline: Outline) -> tuple[tuple[int, int], ...]:
