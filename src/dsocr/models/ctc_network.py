@@ -1,0 +1,300 @@
+"""The PP-OCRv6 small line recogniser: conversion from ONNX, line images, its head, CTC loss and greedy decoding.
+
+The network is `PPOCRV6SmallRecForTextRecognition` of transformers: a convolutional trunk (PP-LCNetV4), two transformer
+layers, and a linear head with one class for each character. Class 0 is the CTC blank; class `i + 1` is
+`characters[i]`. A line of height 48 and width W becomes about W / 8 steps.
+
+A checkpoint folder holds `config.json` and `model.safetensors`, which transformers loads as they are, and `vocab.json`,
+the list of the characters. In memory the batch normalisations are folded into their convolutions: as published they
+are the identity, and updating their statistics in training would destroy what the network knows.
+"""
+
+import json
+import unicodedata
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PPOCRV6SmallRecForTextRecognition
+from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec import PPOCRV6SmallRecConfig
+
+from dsocr.errors import ModelError
+
+HEIGHT = 48
+"""Height of a line image in pixels."""
+
+PIXELS_PER_STEP = 8
+"""Width in pixels of one step of the output."""
+
+Network: TypeAlias = Any
+"""`PPOCRV6SmallRecForTextRecognition`, whose parts have no useful static types."""
+
+
+class CtcText(NamedTuple):
+    """A decoded line: its text and, for each character, a probability and a position along the line in 0..1."""
+
+    text: str
+    probabilities: list[float]
+    positions: list[float]
+
+
+def prepare_line(image: Image.Image, stretch: float = 1.0) -> NDArray[Any]:
+    """Scale a line image to height 48, and its width by `stretch` in addition; return uint8 BGR `(48, W, 3)`."""
+    width = max(PIXELS_PER_STEP, round(image.width * HEIGHT / image.height * stretch))
+    resized = image.convert("RGB").resize((width, HEIGHT), Image.Resampling.BILINEAR)
+    return np.ascontiguousarray(np.asarray(resized)[:, :, ::-1])
+
+
+def collate_lines(lines: Sequence[NDArray[Any]], multiple: int = PIXELS_PER_STEP) -> tuple[Tensor, Tensor]:
+    """Stack prepared lines, padded right with zeros to a multiple of pixels.
+
+    Returns float32 `(B, 3, 48, W)` in -1..1 and the number of steps of each line, int64 `(B,)`.
+    """
+    width = -(-max(line.shape[1] for line in lines) // multiple) * multiple
+    batch = np.zeros((len(lines), 3, HEIGHT, width), dtype=np.float32)
+    for row, line in zip(batch, lines, strict=True):
+        row[:, :, : line.shape[1]] = line.transpose(2, 0, 1) / np.float32(127.5) - 1
+    steps = [-(-line.shape[1] // PIXELS_PER_STEP) for line in lines]
+    return torch.from_numpy(batch), torch.tensor(steps)
+
+
+def compute_logits(network: Network, pixels: Tensor) -> Tensor:
+    """Return logits `(B, T, classes)` for images `(B, 3, 48, W)`; the class's own forward returns probabilities."""
+    features = network.head.encoder(network.model(pixels).last_hidden_state).last_hidden_state
+    logits: Tensor = network.head.head(features)
+    return logits
+
+
+def compute_loss(logits: Tensor, steps: Tensor, texts: Sequence[str], characters: Sequence[str]) -> Tensor:
+    """Return the CTC loss of each line, divided by the length of its text; 0 where the text cannot fit its steps.
+
+    Every character of the texts must be among `characters`.
+    """
+    classes = {character: index for index, character in enumerate(characters, start=1)}
+    targets = torch.tensor([classes[character] for text in texts for character in text], device=logits.device)
+    lengths = torch.tensor([len(text) for text in texts], device=logits.device)
+    log_probabilities = functional.log_softmax(logits.float(), dim=-1).transpose(0, 1)
+    losses = functional.ctc_loss(
+        log_probabilities, targets, steps.to(logits.device), lengths, reduction="none", zero_infinity=True
+    )
+    return losses / lengths.clamp(min=1)
+
+
+def count_steps(text: str) -> int:
+    """Return the fewest steps that CTC can write a text in: repeated characters need a blank between them."""
+    return len(text) + sum(first == second for first, second in pairwise(text))
+
+
+def decode_greedy(logits: Tensor, steps: Tensor, characters: Sequence[str]) -> list[CtcText]:
+    """Decode each line by its best class at every step, repeats merged and blanks dropped.
+
+    A character's probability is the highest of its run of steps, its position the centre of that step.
+    """
+    best, classes = logits.float().softmax(dim=-1).max(dim=-1)
+    decoded = []
+    for row_best, row_classes, length in zip(best.tolist(), classes.tolist(), steps.tolist(), strict=True):
+        text: list[str] = []
+        probabilities: list[float] = []
+        positions: list[float] = []
+        previous = 0
+        for step, (probability, index) in enumerate(zip(row_best[:length], row_classes[:length], strict=True)):
+            if index and index != previous:
+                text.append(characters[index - 1])
+                probabilities.append(0.0)
+                positions.append(0.0)
+            if index and probability > probabilities[-1]:
+                probabilities[-1], positions[-1] = probability, (step + 0.5) / length
+            previous = index
+        decoded.append(CtcText("".join(text), probabilities, positions))
+    return decoded
+
+
+def replace_head(network: Network, characters: Sequence[str], wanted: Sequence[str]) -> None:
+    """Replace the head, which knows `characters`, by one for the `wanted` characters, in place.
+
+    Known characters keep their rows; a new one starts from its letter without marks (`e` for `ѐ` or `ê`) if that is
+    known, otherwise from the mean of all rows, and a little less likely than what it starts from.
+    """
+    old: nn.Linear = network.head.head
+    rows = {character: index for index, character in enumerate(characters, start=1)}
+    new = nn.Linear(old.in_features, len(wanted) + 1).to(old.weight)
+    with torch.no_grad():
+        new.weight[0], new.bias[0] = old.weight[0], old.bias[0]
+        for index, character in enumerate(wanted, start=1):
+            row = rows.get(character)
+            if row is not None:
+                new.weight[index], new.bias[index] = old.weight[row], old.bias[row]
+                continue
+            row = rows.get(unicodedata.normalize("NFD", character)[0])
+            start = (old.weight[1:].mean(0), old.bias[1:].mean()) if row is None else (old.weight[row], old.bias[row])
+            new.weight[index], new.bias[index] = start[0], start[1] - 1
+    network.head.head = new
+    network.config.head_out_channels = len(wanted) + 1
+
+
+def fold_normalization(network: Network) -> None:
+    """Fold every batch normalisation into the bias and weight of its convolution, in place."""
+    for module in network.modules():
+        normalization = getattr(module, "normalization", None)
+        if isinstance(normalization, nn.BatchNorm2d):
+            convolution = cast(nn.Conv2d, module.convolution)
+            module.convolution = torch.nn.utils.fuse_conv_bn_eval(convolution.eval(), normalization.eval())
+            module.normalization = nn.Identity()
+
+
+def create_network(characters: Sequence[str], config: PPOCRV6SmallRecConfig | None = None) -> Network:
+    """Create a network with random weights for the given characters; `config` sets other sizes than the published."""
+    config = config or PPOCRV6SmallRecConfig()
+    config.head_out_channels = len(characters) + 1
+    network = PPOCRV6SmallRecForTextRecognition(config)
+    fold_normalization(network)
+    return network
+
+
+def save_network(network: Network, characters: Sequence[str], folder: Path, dtype: torch.dtype | None = None) -> None:
+    """Write a checkpoint folder, its tensors in `dtype` if given, with the names that transformers loads."""
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in network.state_dict().items():
+        value = tensor.detach().cpu().to(dtype or tensor.dtype).contiguous()
+        if name.endswith(".convolution.bias"):
+            prefix = name.removesuffix("convolution.bias") + "normalization."
+            ones = torch.ones_like(value)
+            # A variance of exactly 1 would be divided by the square root of 1 + epsilon.
+            variance = torch.full_like(value, 1 - nn.BatchNorm2d(1).eps, dtype=torch.float32)
+            tensors |= {prefix + "weight": ones, prefix + "bias": value}
+            tensors |= {prefix + "running_mean": torch.zeros_like(value), prefix + "running_var": variance}
+        else:
+            tensors[name] = value
+    folder.mkdir(parents=True, exist_ok=True)
+    config = network.config.to_dict() | {"architectures": [PPOCRV6SmallRecForTextRecognition.__name__]}
+    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    vocabulary = json.dumps(list(characters), ensure_ascii=False)
+    (folder / "vocab.json").write_text(vocabulary + "\n", encoding="utf-8")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def load_network(folder: Path) -> tuple[Network, list[str]]:
+    """Load a checkpoint folder as float32, normalisations folded; return the network and its characters.
+
+    Raises ModelError if a file is absent or does not belong to this network.
+    """
+    for name in ("config.json", "model.safetensors", "vocab.json"):
+        if not (folder / name).is_file():
+            raise ModelError(f"Checkpoint has no {name}", code="checkpoint-incomplete", where=folder)
+    config = PPOCRV6SmallRecConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    characters: list[str] = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    if config.head_out_channels != len(characters) + 1:
+        message = f"Head has {config.head_out_channels} classes, but vocab.json has {len(characters)} characters"
+        raise ModelError(message, code="checkpoint-mismatch", where=folder)
+    network = PPOCRV6SmallRecForTextRecognition(config)
+    tensors = {name: tensor.float() for name, tensor in load_file(folder / "model.safetensors").items()}
+    try:
+        missing, unexpected = network.load_state_dict(tensors, strict=False)
+    except RuntimeError as error:
+        raise ModelError(str(error), code="checkpoint-mismatch", where=folder) from None
+    missing = [name for name in missing if not name.endswith("num_batches_tracked")]
+    if missing or unexpected:
+        message = f"Tensors do not match the network: missing {missing[:3]}, unexpected {unexpected[:3]}"
+        raise ModelError(message, code="checkpoint-mismatch", where=folder)
+    fold_normalization(network)
+    return network.eval(), characters
+
+
+def convert_onnx(file: Path, folder: Path) -> None:
+    """Convert `PP-OCRv6_rec_small.onnx` of the package rapidocr (Apache-2.0) to a checkpoint folder.
+
+    The file's parameters are in the order of the network's layers, each kind of layer for itself, with the
+    normalisation of the trunk already folded into its convolutions. Raises ModelError for any other ONNX file.
+    """
+    tensors, metadata = _read_onnx(file)
+    characters = [*metadata.get("character", "").split("\n"), " "]
+    network = create_network(characters, PPOCRV6SmallRecConfig(layer_norm_eps=1e-5))
+    convolutions: list[NDArray[Any]] = []
+    normalizations: list[NDArray[Any]] = []
+    layer_norms: list[NDArray[Any]] = []
+    linears: list[NDArray[Any]] = []
+    for name, tensor in tensors.items():
+        if tensor.ndim == 4:
+            convolutions.append(tensor.reshape(-1) if tensor.shape[0] == 1 else tensor)
+        elif name.startswith("batch_norm"):  # follows the weight of one of the last three convolutions
+            normalizations.append(tensor)
+            if len(normalizations) == 4:
+                weight, bias, mean, variance = normalizations
+                scale = weight / np.sqrt(variance + nn.BatchNorm2d(1).eps)
+                convolutions[-1] = convolutions[-1] * scale[:, None, None, None]
+                convolutions.append(bias - mean * scale)
+                normalizations.clear()
+        elif name.startswith("helper.reshape"):
+            layer_norms.append(tensor)
+        elif name.startswith("linear"):
+            linears.append(tensor.T)
+    parameters = []
+    for kind, values in ((nn.Conv2d, convolutions), (nn.LayerNorm, layer_norms), (nn.Linear, linears)):
+        layers = [module for module in network.modules() if isinstance(module, kind)]
+        own: list[Any] = [parameter for layer in layers for parameter in (layer.weight, layer.bias)]
+        if [tuple(parameter.shape) for parameter in own] != [value.shape for value in values]:
+            raise ModelError("ONNX file is not the PP-OCRv6 small recogniser", code="onnx-unknown", where=file)
+        parameters += list(zip(own, values, strict=True))
+    with torch.no_grad():
+        for parameter, value in parameters:
+            parameter.copy_(torch.from_numpy(value.copy()))
+    save_network(network, characters, folder)
+
+
+def _read_onnx(file: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Read the float32 initializers and the metadata of an ONNX file, which is a protobuf message `ModelProto`."""
+    tensors: dict[str, NDArray[Any]] = {}
+    metadata: dict[str, str] = {}
+    try:
+        for field, value in _read_protobuf(memoryview(file.read_bytes())):
+            if field == 14:  # metadata_props: key, value
+                entry = dict(_read_protobuf(value))
+                metadata[bytes(entry[1]).decode()] = bytes(entry[2]).decode()
+            elif field == 7:  # graph
+                for part, initializer in _read_protobuf(value):
+                    if part != 5:
+                        continue
+                    fields = list(_read_protobuf(initializer))
+                    content = dict(fields)
+                    if content.get(2) == 1 and 9 in content:  # data_type float32, raw_data
+                        shape = [item for number, item in fields if number == 1]  # dims
+                        tensors[bytes(content[8]).decode()] = np.frombuffer(content[9], "<f4").reshape(shape)
+    except (ValueError, IndexError, KeyError, TypeError) as error:
+        raise ModelError(f"File cannot be read as ONNX: {error}", code="onnx-unreadable", where=file) from None
+    return tensors, metadata
+
+
+def _read_protobuf(data: memoryview) -> Iterator[tuple[int, Any]]:
+    """Yield the number and the value of each field of a protobuf message: an int or the field's bytes."""
+    position = 0
+
+    def read_varint() -> int:
+        nonlocal position
+        value = shift = 0
+        while True:
+            byte = data[position]
+            position += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while position < len(data):
+        number, wire_type = divmod(read_varint(), 8)
+        if wire_type == 0:
+            yield number, read_varint()
+            continue
+        size = {1: 8, 2: 0, 5: 4}.get(wire_type)
+        if size is None:
+            raise ValueError(f"wire type {wire_type}")
+        size = size or read_varint()
+        yield number, data[position : position + size]
+        position += size

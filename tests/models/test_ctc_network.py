@@ -1,0 +1,223 @@
+"""The PP-OCRv6 line recogniser: conversion, checkpoint, line images, head, loss and decoding."""
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from transformers import PPOCRV6SmallRecForTextRecognition
+from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec import PPOCRV6SmallRecConfig
+
+from dsocr.errors import ModelError
+from dsocr.models import ctc_network
+from dsocr.models.ctc_network import collate_lines, compute_logits, create_network, load_network, prepare_line
+
+CHARACTERS = ["a", "b", "e", " "]
+
+
+def small_config() -> PPOCRV6SmallRecConfig:
+    blocks = [[[3, 8, 8, 1, True]], [[3, 8, 8, 1, False]], [[3, 8, 12, [2, 1], False]], [[3, 12, 16, [2, 1], False]]]
+    backbone = {"model_type": "pp_lcnet_v4", "block_configs": blocks, "stem_channels": [3, 4, 8]}
+    return PPOCRV6SmallRecConfig(backbone_config=backbone, hidden_size=16, num_attention_heads=2)
+
+
+def small_network(characters: list[str] = CHARACTERS) -> Any:
+    torch.manual_seed(5)
+    network = create_network(characters, small_config())
+    for parameter in network.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return network.eval()
+
+
+def pixels(width: int = 80) -> torch.Tensor:
+    noise = np.random.default_rng(2).integers(0, 255, (30, width, 3), dtype=np.uint8)
+    return collate_lines([prepare_line(Image.fromarray(noise))])[0]
+
+
+def test_checkpoint_is_what_transformers_loads(tmp_path: Path) -> None:
+    network = small_network()
+    ctc_network.save_network(network, CHARACTERS, tmp_path)
+    native = PPOCRV6SmallRecForTextRecognition.from_pretrained(tmp_path).eval()
+    loaded, characters = load_network(tmp_path)
+    assert characters == CHARACTERS
+    with torch.inference_mode():
+        expected = compute_logits(network, pixels())
+        torch.testing.assert_close(native(pixels()).last_hidden_state, expected.softmax(-1), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(compute_logits(loaded, pixels()), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_half_precision_checkpoint(tmp_path: Path) -> None:
+    network = small_network()
+    ctc_network.save_network(network, CHARACTERS, tmp_path, torch.float16)
+    loaded, _ = load_network(tmp_path)
+    assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
+    with torch.inference_mode():
+        difference = compute_logits(loaded, pixels()).softmax(-1) - compute_logits(network, pixels()).softmax(-1)
+    assert difference.abs().max() < 0.01
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "vocab.json"])
+def test_incomplete_checkpoint(tmp_path: Path, name: str) -> None:
+    ctc_network.save_network(small_network(), CHARACTERS, tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(ModelError) as error:
+        load_network(tmp_path)
+    assert error.value.code == "checkpoint-incomplete"
+
+
+def test_checkpoint_of_another_network(tmp_path: Path) -> None:
+    ctc_network.save_network(small_network(), CHARACTERS, tmp_path / "one")
+    ctc_network.save_network(small_network(["a"]), ["a"], tmp_path / "other")
+    (tmp_path / "other" / "model.safetensors").replace(tmp_path / "one" / "model.safetensors")
+    with pytest.raises(ModelError) as error:
+        load_network(tmp_path / "one")
+    assert error.value.code == "checkpoint-mismatch"
+
+
+def test_folded_network_computes_the_same_in_training() -> None:
+    network = PPOCRV6SmallRecForTextRecognition(small_config()).eval()
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.running_mean)
+            nn.init.uniform_(module.running_var, 0.5, 2)
+            nn.init.uniform_(module.weight, 0.5, 2)
+    with torch.inference_mode():
+        expected = network(pixels()).last_hidden_state
+        ctc_network.fold_normalization(network)
+        actual = compute_logits(network.train(), pixels()).softmax(-1)
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
+
+
+def varint(value: int) -> bytes:
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
+
+
+def field(number: int, value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        return varint(number * 8) + varint(value)
+    return varint(number * 8 + 2) + varint(len(value)) + value
+
+
+def tensor_proto(name: str, tensor: torch.Tensor) -> bytes:
+    dims = b"".join(field(1, size) for size in tensor.shape)
+    content = dims + field(2, 1) + field(8, name.encode()) + field(9, tensor.detach().numpy().tobytes())
+    return field(5, content)
+
+
+def onnx_file(network: Any, characters: list[str]) -> bytes:
+    """The network as an ONNX file in the layout of PP-OCRv6_rec_small.onnx, without the graph's nodes."""
+    layers = list(network.modules())
+    convolutions = [layer for layer in layers if isinstance(layer, nn.Conv2d)]
+    graph = b""
+    for index, layer in enumerate(convolutions):
+        if index < len(convolutions) - 3:
+            graph += tensor_proto(f"conv2d_{index}.w_0", layer.weight)
+            graph += tensor_proto(f"p2o.pd_op.reshape.{index}.0", layer.bias[None, :, None, None])
+            continue
+        weight, mean, variance = (torch.rand_like(layer.bias) + 0.5 for _ in range(3))
+        scale = weight / (variance + 1e-5).sqrt()
+        graph += tensor_proto(f"conv2d_{index}.w_0", layer.weight / scale[:, None, None, None])
+        values = {"w_0": weight, "b_0": layer.bias + mean * scale, "w_1": mean, "w_2": variance}
+        graph += b"".join(tensor_proto(f"batch_norm2d_{index}.{key}", value) for key, value in values.items())
+    for index, layer in enumerate(layer for layer in layers if isinstance(layer, nn.LayerNorm)):
+        graph += tensor_proto(f"helper.reshape.{2 * index}", layer.weight)
+        graph += tensor_proto(f"helper.reshape.{2 * index + 1}", layer.bias)
+    for index, layer in enumerate(layer for layer in layers if isinstance(layer, nn.Linear)):
+        graph += tensor_proto(f"linear_{index}.w_0", layer.weight.T.contiguous())
+        graph += tensor_proto(f"linear_{index}.b_0", layer.bias)
+    metadata = field(1, b"character") + field(2, "\n".join(characters[:-1]).encode())
+    return field(1, 8) + field(7, graph) + field(14, metadata)
+
+
+def test_convert_onnx(tmp_path: Path) -> None:
+    torch.manual_seed(6)
+    network = create_network(CHARACTERS, PPOCRV6SmallRecConfig(layer_norm_eps=1e-5)).eval()
+    for parameter in network.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    (tmp_path / "rec.onnx").write_bytes(onnx_file(network, CHARACTERS))
+    ctc_network.convert_onnx(tmp_path / "rec.onnx", tmp_path / "converted")
+    converted, characters = load_network(tmp_path / "converted")
+    assert characters == CHARACTERS
+    with torch.inference_mode():
+        actual, expected = compute_logits(converted, pixels()), compute_logits(network, pixels())
+    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"\x00\xff not protobuf", "onnx-unreadable"),
+        (field(7, tensor_proto("conv2d_0.w_0", torch.zeros(2, 3, 3, 3))), "onnx-unknown"),
+    ],
+)
+def test_other_files_are_not_converted(tmp_path: Path, content: bytes, code: str) -> None:
+    (tmp_path / "other.onnx").write_bytes(content)
+    with pytest.raises(ModelError) as error:
+        ctc_network.convert_onnx(tmp_path / "other.onnx", tmp_path / "converted")
+    assert error.value.code == code
+
+
+def test_line_images() -> None:
+    red = Image.new("RGB", (100, 24), (255, 0, 0))
+    line = prepare_line(red, stretch=1.5)
+    assert line.shape == (48, 300, 3)
+    assert line[0, 0].tolist() == [0, 0, 255]
+    batch, steps = collate_lines([line, prepare_line(red.convert("L"))], multiple=64)
+    assert batch.shape == (2, 3, 48, 320)
+    assert steps.tolist() == [38, 25]
+    assert batch[0, :, 0, 0].tolist() == [-1, -1, 1]
+    assert not batch[1, :, :, 200:].any()
+
+
+def test_steps_match_the_network() -> None:
+    for width in (8, 20, 64):
+        image = Image.new("L", (width, 48))
+        batch, steps = collate_lines([prepare_line(image)])
+        assert compute_logits(small_network(), batch).shape[1] == steps.item()
+
+
+def test_loss_is_the_probability_of_all_paths() -> None:
+    torch.manual_seed(1)
+    logits = torch.randn(1, 4, 3)
+    probabilities = logits[0].softmax(-1).tolist()
+    total = 0.0
+    for path in itertools.product(range(3), repeat=4):
+        if [index for index, _ in itertools.groupby(path) if index] == [1, 2, 2]:
+            total += math.prod(step[index] for step, index in zip(probabilities, path, strict=True))
+    loss = ctc_network.compute_loss(logits, torch.tensor([4]), ["abb"], ["a", "b"])
+    assert loss.item() == pytest.approx(-math.log(total) / 3, rel=1e-5)
+    assert ctc_network.count_steps("abb") == 4
+    assert ctc_network.compute_loss(logits, torch.tensor([3]), ["abb"], ["a", "b"]).item() == 0
+
+
+def test_greedy_decoding() -> None:
+    path = [0, 1, 1, 0, 1, 2, 0, 0, 0, 1]
+    probabilities = torch.full((10, 3), 0.1)
+    for step, (index, probability) in enumerate(
+        zip(path, [0.5, 0.6, 0.8, 0.5, 0.7, 0.9, 0.5, 0.5, 0.5, 0.9], strict=True)
+    ):
+        probabilities[step, index] = probability
+    normalized = probabilities / probabilities.sum(-1, keepdim=True)
+    decoded = ctc_network.decode_greedy(normalized.log()[None], torch.tensor([9]), ["a", "b"])[0]
+    assert decoded.text == "aab"
+    assert decoded.probabilities == pytest.approx([8 / 10, 7 / 9, 9 / 11])
+    assert decoded.positions == pytest.approx([2.5 / 9, 4.5 / 9, 5.5 / 9])
+    blank = torch.tensor([[[1.0, 0, 0]] * 3])
+    assert ctc_network.decode_greedy(blank, torch.tensor([3]), ["a", "b"])[0] == ("", [], [])
+
+
+def test_replaced_head_keeps_the_rows_of_known_letters() -> None:
+    network = small_network()
+    with torch.inference_mode():
+        before = compute_logits(network, pixels())
+        ctc_network.replace_head(network, CHARACTERS, ["e", "ê", "a", "ѣ"])
+        after = compute_logits(network, pixels())
+    assert network.config.head_out_channels == 5
+    torch.testing.assert_close(after[..., [0, 1, 3]], before[..., [0, 3, 1]])
+    torch.testing.assert_close(after[..., 2], before[..., 3] - 1)
+    torch.testing.assert_close(after[..., 4], before[..., 1:].mean(-1) - 1)
