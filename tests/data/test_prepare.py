@@ -312,7 +312,7 @@ def test_pipes_are_not_read(pages: Path, tmp_path: Path) -> None:
 
 def test_unknown_writers_are_noted_with_patterns_that_find_them(pages: Path, tmp_path: Path) -> None:
     note = next(note for note in prepare(pages, tmp_path / "out").card.notes if "writers are unknown" in note)
-    pattern = re.findall(r"--writer '([^ ]+)' would find 4", note)[0]
+    pattern = re.findall(r"--writer '([^ ]+)' would find 4: boris, gleb, vera, ", note)[0]
     dataset = prepare(pages, tmp_path / "out", writer=pattern, overwrite=True)
     assert not any("writers are unknown" in note for note in dataset.card.notes)
     assert dataset.report.names["writer"] == {"анна": 2, "boris": 2, "vera": 2, "gleb": 2}

@@ -8,19 +8,15 @@ import sqlite3
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dsocr.data import journal as work
 from dsocr.data.dataset import Dataset
-from dsocr.data.journal import CropResult, Journal
-from dsocr.data.prepare import Recorder, prepare
-from dsocr.data.source_report import SourceReport
-from dsocr.document import Line, Outline, Page
+from dsocr.data.journal import Journal
+from dsocr.data.prepare import prepare
 from dsocr.io import processes
-from dsocr.io.cropping import CroppedLine, CroppedPage
 from tests.data.making import picture, write, write_pages
 from tests.raising import raises_code
 
@@ -201,14 +197,11 @@ def test_the_same_image_twice_is_stored_twice(tmp_path: Path) -> None:
 
 
 def test_a_line_and_an_image_of_the_same_name_stay_apart(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.sqlite")
-    recorder = Recorder(journal, SourceReport(strict=True))
-    line = Line("т", "t.tsv:1", Outline((0, 0, 10, 10)))
-    for name, part in (("a", line), ("a_0001", replace(line, outline=None))):
-        image = Page(Path(f"{name}.png"), name, "t.tsv", (part,))
-        recorder.add(CropResult(image, CroppedPage((20, 20), (CroppedLine(f"{name}.png", "00"),)), tmp_path))
-    assert [sample.name for sample in journal.samples()] == ["a_0001.png", "a_0001-2.png"]
-    journal.close()
+    for name in ("a", "a_0001"):
+        picture(tmp_path / f"s/{name}.png")
+    write(tmp_path / "s/t.tsv", "image\ttext\tbbox\na.png\tline\t10,10 61,31\na_0001.png\twhole\t\n")
+    dataset = prepare(tmp_path / "s", tmp_path / "out", split="1/0/0")
+    assert {sample.text: Path(sample.id).name for sample in dataset} == {"line": "a_0001.png", "whole": "a_0001-2.png"}
 
 
 def test_workers_make_the_same_bytes(pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from dsocr.data.dataset import read_card
 from dsocr.data.prepare import normalise_texts, prepare
 from dsocr.data.source_report import SourceReport
-from dsocr.data.units import UnitGrouper
+from dsocr.data.sources import UnitGrouper
 from dsocr.document import Line, Page, SkipReason
 from dsocr.formats.page import read_page
 from dsocr.text import TextPolicy

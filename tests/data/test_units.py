@@ -8,7 +8,7 @@ import pytest
 from dsocr.data.dataset import Card, Dataset, read_card
 from dsocr.data.prepare import prepare
 from dsocr.data.source_report import SourceReport
-from dsocr.data.units import UnitGrouper
+from dsocr.data.sources import UnitGrouper
 from dsocr.document import Line, Outline, Page, Region, Sample, Skipped, SkipReason, Split, Unit
 from dsocr.formats.alto import read_alto
 from dsocr.formats.page import read_page

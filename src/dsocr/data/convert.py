@@ -16,8 +16,7 @@ from typing import Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from dsocr import __version__
-from dsocr.data.dataset import Dataset
-from dsocr.data.dataset_writer import check_output_folder, is_system_file
+from dsocr.data.dataset import Dataset, check_output_folder
 from dsocr.data.source_report import CountCard, SourceReport
 from dsocr.data.sources import NamePatterns, OpenedSource, open_source
 from dsocr.document import Item, Line, Outline, Page, Sample, Skipped, SkipReason, Split, format_points
@@ -28,7 +27,7 @@ from dsocr.formats.tables import OUTLINE_ROLES, USUAL_NAMES, guess_roles
 from dsocr.formats.xml import KEPT_IDS, STRUCTURE, count_structure, parse_xml
 from dsocr.io.atomic import writing_folder
 from dsocr.io.encodings import text_encoding, writable
-from dsocr.io.files import UniqueStems, is_dataset
+from dsocr.io.files import UniqueStems, is_dataset, is_system_file
 from dsocr.io.packed import read_packed
 from dsocr.io.processes import ProgressCallback
 from dsocr.text import is_blank
@@ -83,7 +82,9 @@ def check_conversion_folder(output: Path, source: Path, *, overwrite: bool, kind
         hint = f"{hint}, or add --overwrite"
         raise DataError(f"the output is an existing {kind}", code="output-exists", where=output, hint=hint)
     known = {CONVERSION_FILE, *card.files}
-    if foreign := [name for name in converted_files(output) if name not in known and not is_system_file(Path(name))]:
+    if foreign := [
+        name for name in converted_files(output) if name not in known and not is_system_file(name.rpartition("/")[2])
+    ]:
         message = f"the output folder has files that are not part of the {kind}: {', '.join(foreign[:5])}"
         raise DataError(message, code="output-foreign-files", where=output, hint=hint)
 

@@ -1,4 +1,4 @@
-"""A dataset folder: its card, and its samples by split, without access to anything outside the folder."""
+"""A dataset folder: its card, and reading and writing its samples, without access to anything outside the folder."""
 
 import hashlib
 import json
@@ -13,18 +13,21 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from dsocr.config import RunConfig, problems_in
-from dsocr.data.source_report import CountCard, SourceReport
-from dsocr.data.splits import split_of_fold
+from dsocr.data.source_report import SKIPPED_FILE, CountCard, SourceReport
+from dsocr.data.splits import page_key, split_of_fold
 from dsocr.document import PackedImage, Sample, Split, Unit, parse_points
 from dsocr.errors import DataError
-from dsocr.io.files import CARD_FILE, inside
-from dsocr.io.packed import packed_images
+from dsocr.io.files import CARD_FILE, FIXES_FILE, inside, is_dataset, is_system_file, link_or_copy
+from dsocr.io.packed import SHARDS_FOLDER, packed_images
 from dsocr.text import TextPolicy
 
 if TYPE_CHECKING:
     from dsocr.data.check import Findings
+    from dsocr.formats.parquet import ShardWriter
 
 METADATA_FILE = "metadata.jsonl"
+SOURCES_FILE = "sources.jsonl"
+IMAGES_FOLDER = "images"
 FORMAT_VERSION = 1
 
 Store = Literal["files", "parquet"]
@@ -132,32 +135,9 @@ def read_card(folder: Path) -> Card:
         raise DataError(f"the card is invalid: {problems_in(error)[0]}", code="bad-card", where=path) from error
 
 
-class SplitHash:
-    """SHA-256 over a split's `metadata.jsonl`, followed by the SHA-256 of each of its images in order."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.sha256()
-        self._images = bytearray()
-
-    def add(self, metadata: bytes, image_sha256: str = "") -> None:
-        """Add the next bytes of the metadata and the next image."""
-        self._hash.update(metadata)
-        self._images += bytes.fromhex(image_sha256)
-
-    def hexdigest(self) -> str:
-        """The hash of everything added so far."""
-        total = self._hash.copy()
-        total.update(self._images)
-        return total.hexdigest()
-
-
 def split_hash(metadata: bytes, image_hashes: Iterable[str]) -> str:
-    """Compute a SplitHash at once."""
-    total = SplitHash()
-    total.add(metadata)
-    for sha256 in image_hashes:
-        total.add(b"", sha256)
-    return total.hexdigest()
+    """SHA-256 over a split's `metadata.jsonl`, followed by the SHA-256 of each of its images in order."""
+    return hashlib.sha256(metadata + bytes.fromhex("".join(image_hashes))).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +290,91 @@ def _parse_row(line: str, where: str) -> _MetadataRow:
         return _MetadataRow.model_validate_json(line)
     except ValidationError as error:
         raise DataError(problems_in(error)[0], code="bad-metadata", where=where) from error
+
+
+class SplitWriter:
+    """Writes the images and metadata of a split, one sample at a time."""
+
+    def __init__(self, dataset: Path, split: Split, store: Store = "files") -> None:
+        self._dataset, self._split = dataset, split
+        self._is_packed = store == "parquet"
+        self._shards: ShardWriter | None = None
+        images = dataset / SHARDS_FOLDER if self._is_packed else dataset / split / IMAGES_FOLDER
+        (dataset / split).mkdir()
+        images.mkdir(exist_ok=True)
+        self._metadata = (dataset / split / METADATA_FILE).open("wb")
+        self._image_hashes: list[str] = []
+        self._characters = 0
+        self._writers, self._pages, self._documents = set[str](), set[str](), set[str]()
+
+    def add(self, row: Mapping[str, Any], image: Path | bytes, sha256: str) -> None:
+        """Write a row of the metadata and its image; a file becomes a hard link where possible."""
+        target = self._dataset / self._split / row["file_name"]
+        if self._is_packed:
+            self._pack(row, image.read_bytes() if isinstance(image, Path) else image)
+        elif isinstance(image, Path):
+            link_or_copy(image, target)
+        else:
+            target.write_bytes(image)
+        self._metadata.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+        self._image_hashes.append(sha256)
+        self._characters += len(row["text"])
+        self._writers.add(row["writer"])
+        self._pages.add(page_key(row["document"], row["page"]) or "")
+        self._documents.add(row["document"])
+
+    def _pack(self, row: Mapping[str, Any], content: bytes) -> None:
+        from dsocr.formats.parquet import ShardWriter
+
+        others = {name: value for name, value in row.items() if name != "file_name"}
+        self._shards = self._shards or ShardWriter(self._dataset / SHARDS_FOLDER, self._split, list(others))
+        self._shards.add(row["file_name"], content, others)
+
+    def close(self) -> None:
+        """Finish the files."""
+        self._metadata.close()
+        if self._shards:
+            self._shards.close()
+
+    def card(self) -> SplitCard:
+        """The counts and the hash of a split whose files are closed."""
+        return SplitCard(
+            samples=len(self._image_hashes),
+            writers=len(self._writers - {""}),
+            pages=len(self._pages - {""}),
+            documents=len(self._documents - {""}),
+            characters=self._characters,
+            sha256=split_hash((self._dataset / self._split / METADATA_FILE).read_bytes(), self._image_hashes),
+        )
+
+
+def check_output_folder(output: Path, source: Path, *, overwrite: bool) -> None:
+    """Raise DataError if writing a dataset to `output` would destroy something else."""
+    if source.resolve().is_relative_to(output.resolve()):
+        hint = "choose a folder beside the source"
+        raise DataError("the source is inside the output folder", code="output-holds-source", where=output, hint=hint)
+    if not output.exists():
+        return
+    hint = "choose another folder"
+    if not output.is_dir():
+        raise DataError("the output is an existing file", code="output-is-file", where=output, hint=hint)
+    if not any(output.iterdir()):
+        return
+    if not is_dataset(output):
+        message = "the output folder is not empty and not a dataset"
+        raise DataError(message, code="output-not-empty", where=output, hint=hint)
+    if not overwrite:
+        hint = f"{hint}, or add --overwrite"
+        raise DataError("the output is an existing dataset", code="output-exists", where=output, hint=hint)
+    if foreign := sorted({path.name for path in output.iterdir() if not _belongs_to_dataset(path)}):
+        message = f"the dataset folder has other files too: {', '.join(foreign[:5])}"
+        raise DataError(message, code="output-foreign-files", where=output, hint=hint)
+
+
+def _belongs_to_dataset(path: Path) -> bool:
+    if path.name == SHARDS_FOLDER:
+        return all(file.suffix == ".parquet" for file in path.iterdir())
+    return path.name in {CARD_FILE, SOURCES_FILE, SKIPPED_FILE, FIXES_FILE, *Split} or is_system_file(path.name)
 
 
 MIN_WHOLE_WRITERS = 8

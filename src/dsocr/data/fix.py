@@ -10,8 +10,10 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -26,16 +28,15 @@ from dsocr.data.check.text_checks import (
     find_invisible,
     lone_latin_words,
 )
-from dsocr.data.dataset import Dataset
-from dsocr.data.dataset_writer import IMAGES_FOLDER, check_output_folder, write_split
-from dsocr.data.journal import StoredSample
-from dsocr.data.source_report import MAX_EXAMPLES, CountCard
+from dsocr.data.dataset import IMAGES_FOLDER, Dataset, SplitCard, SplitWriter, Store, check_output_folder
+from dsocr.data.source_report import CountCard, count_example
 from dsocr.data.splits import SplitCandidate, count_crossing
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
 from dsocr.images import read_bytes
 from dsocr.io.atomic import writing_folder
-from dsocr.io.files import FIXES_FILE
+from dsocr.io.files import FIXES_FILE, current_time
+from dsocr.io.processes import ProgressCallback
 from dsocr.text import TextChange, comparable, is_blank
 
 _HYPHEN_AT_LINE_END = re.compile("\u00ad+[^\\S\n]*(?=\n|$)")
@@ -53,10 +54,6 @@ def fix_text(text: str) -> list[TextChange]:
             changes.append(TextChange(code, text, after))
             text = after
     return changes
-
-
-def _compose(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
 
 
 def _remove_invisible(text: str) -> str:
@@ -99,7 +96,7 @@ def _to_one_script(word: str, lone: set[str]) -> str:
 
 
 _REPAIRS: dict[str, Callable[[str], str]] = {
-    "decomposed-characters": _compose,
+    "decomposed-characters": partial(unicodedata.normalize, "NFC"),
     "invisible-characters": _remove_invisible,
     "look-alikes": _replace_look_alikes,
 }
@@ -160,7 +157,7 @@ class _StoredRow:
 
 
 def fix_dataset(
-    dataset: Dataset, out: Path, *, overwrite: bool = False, progress: Callable[[int, int], None] | None = None
+    dataset: Dataset, out: Path, *, overwrite: bool = False, progress: ProgressCallback | None = None
 ) -> FixReport:
     """Write a repaired copy of a dataset to `out`, atomically, with a list of all repairs in `fixes.jsonl`.
 
@@ -169,16 +166,11 @@ def fix_dataset(
     """
     check_output_folder(out, dataset.folder, overwrite=overwrite)
     if out.resolve().is_relative_to(dataset.folder.resolve()):
-        hint = "choose a folder beside it"
-        raise DataError(
-            "output folder is inside the dataset that it is made from",
-            where=out,
-            hint=hint,
-            code="output-inside-dataset",
-        )
+        message, hint = "the output folder is inside the dataset that it is made from", "choose a folder beside it"
+        raise DataError(message, code="output-inside-dataset", where=out, hint=hint)
     splits = {split: list(_read_rows(dataset, split)) for split in Split}
     fixes = []
-    for row in (row for rows in splits.values() for row in rows):
+    for row in chain.from_iterable(splits.values()):
         for change in fix_text(row.text):
             row.columns["text"] = change.after
             fixes.append(Fix(row.sample.id, change.rule, change.before, change.after))
@@ -189,7 +181,17 @@ def fix_dataset(
     if not fixes:
         return FixReport(None, [], duplicates_left)
     with writing_folder(out) as folder:
-        _write(dataset, folder, splits, fixes, progress)
+        # Inside the dataset, so that the list of changes goes where the dataset goes.
+        lines = (json.dumps(fix.to_dict(), ensure_ascii=False) + "\n" for fix in fixes)
+        (folder / FIXES_FILE).write_text("".join(lines), encoding="utf-8", newline="\n")
+        changes = {
+            "dsocr_version": __version__,
+            "created": current_time().isoformat(timespec="seconds"),
+            "splits": _write_samples(folder, splits, dataset.card.store, progress),
+            "crossing": {**dataset.card.crossing, **_count_crossing(splits)},
+            "repaired": _count_repairs(dataset.card.repaired, fixes),
+        }
+        dataset.card.model_copy(update=changes).write(folder)
     return FixReport(out, fixes, duplicates_left)
 
 
@@ -215,66 +217,47 @@ def _drop_duplicates(train: list[_StoredRow], evaluated: list[_StoredRow]) -> tu
     return kept, dropped
 
 
-def _write(
-    dataset: Dataset,
-    folder: Path,
-    splits: dict[Split, list[_StoredRow]],
-    fixes: list[Fix],
-    progress: Callable[[int, int], None] | None,
-) -> None:
-    total = sum(map(len, splits.values()))
-    done = 0
-
-    def stored(rows: list[_StoredRow]) -> Iterator[StoredSample]:
-        nonlocal done
-        for row in rows:
-            name = str(row.columns["file_name"])
-            if PurePosixPath(name).parent != PurePosixPath(IMAGES_FOLDER):
-                raise DataError(
-                    f"image {name!r} is not in {IMAGES_FOLDER}/", where=row.sample.id, code="image-misplaced"
-                )
-            # `datasets` requires the same columns in every row, but old rows may lack some.
-            columns = {"writer": "", "page": "", "document": "", **row.columns}
-            yield StoredSample(_read_unchanged(row), row.digest, name, columns, "")
-            done += 1
-            if progress:
-                progress(done, total)
-
-    store = dataset.card.store
-    cards = {split: write_split(folder, split, stored(rows), store) for split, rows in splits.items() if rows}
-    # Inside the dataset, so that the list of changes goes where the dataset goes.
-    lines = (json.dumps(fix.to_dict(), ensure_ascii=False) + "\n" for fix in fixes)
-    (folder / FIXES_FILE).write_text("".join(lines), encoding="utf-8", newline="\n")
-    placed = [
-        (SplitCandidate(sample.id, sample.id, row.text, sample.writer, sample.document, sample.page), split)
-        for split, rows in splits.items()
-        for row in rows
-        for sample in (row.sample,)
-    ]
-    crossing = count_crossing([facts for facts, _ in placed], [split for _, split in placed])
-    changes = {
-        "dsocr_version": __version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "splits": cards,
-        "crossing": {**dataset.card.crossing, **crossing},
-        "repaired": _count_repairs(dataset.card.repaired, fixes),
-    }
-    dataset.card.model_copy(update=changes).write(folder)
+def _write_samples(
+    folder: Path, splits: dict[Split, list[_StoredRow]], store: Store, progress: ProgressCallback | None
+) -> dict[Split, SplitCard]:
+    total, done, cards = sum(map(len, splits.values())), 0, {}
+    for split, rows in splits.items():
+        if not rows:
+            continue
+        with closing(SplitWriter(folder, split, store)) as writer:
+            for row in rows:
+                # `datasets` requires the same columns in every row, but old rows may lack some.
+                writer.add({"writer": "", "page": "", "document": "", **row.columns}, _read_image(row), row.digest)
+                done += 1
+                if progress:
+                    progress(done, total)
+        cards[split] = writer.card()
+    return cards
 
 
-def _read_unchanged(row: _StoredRow) -> bytes:
+def _read_image(row: _StoredRow) -> bytes:
     """The image file byte by byte, so that the card's hashes stay comparable."""
+    name = row.columns["file_name"]
+    if PurePosixPath(name).parent != PurePosixPath(IMAGES_FOLDER):
+        raise DataError(f"image {name!r} is not in {IMAGES_FOLDER}/", where=row.sample.id, code="image-misplaced")
     data = read_bytes(row.sample.image)
     if hashlib.sha256(data).hexdigest() != row.digest:
         raise DataError("image changed while the dataset was copied", where=row.sample.image, code="image-changed")
     return data
 
 
+def _count_crossing(splits: dict[Split, list[_StoredRow]]) -> dict[str, int]:
+    candidates, placed = [], []
+    for split, rows in splits.items():
+        for one in (replace(row.sample, text=row.text) for row in rows):
+            candidates.append(SplitCandidate(one.id, one.id, one.text, one.writer, one.document, one.page))
+            placed.append(split)
+    return count_crossing(candidates, placed)
+
+
 def _count_repairs(before: dict[str, CountCard], fixes: list[Fix]) -> dict[str, CountCard]:
     """Number of repairs by code with examples, those of an earlier fix included."""
-    repaired = dict(before)
+    repaired = {code: card.model_copy(deep=True) for code, card in before.items()}
     for fix in fixes:
-        card = repaired.get(fix.code) or CountCard(count=0, examples=[])
-        examples = [*card.examples, str(fix)] if len(card.examples) < MAX_EXAMPLES else card.examples
-        repaired[fix.code] = CountCard(count=card.count + 1, examples=examples)
+        count_example(repaired, fix.code, str(fix))
     return repaired

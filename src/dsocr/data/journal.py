@@ -1,7 +1,4 @@
-"""The work folder of `prepare`: crops and samples recorded in a database, so that a killed run can resume.
-
-The database keeps memory use flat, however many samples there are.
-"""
+"""The work folder of `prepare`: crops are recorded in a database, so that a killed or repeated run can reuse them."""
 
 import hashlib
 import json
@@ -16,6 +13,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from dsocr.data.dataset import SOURCES_FILE
 from dsocr.document import Page, SkipReason, Split
 from dsocr.errors import DataError
 from dsocr.images import MAX_PIXELS, pixel_count, read_bytes
@@ -29,36 +27,11 @@ MIN_SECONDS_KEPT = 5.0
 """An interrupted run that took less time leaves no work folder behind."""
 
 _COMMIT_SECONDS = 0.5
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS cut (key TEXT PRIMARY KEY, result TEXT NOT NULL);
-DROP TABLE IF EXISTS sample;
-DROP TABLE IF EXISTS source;
-CREATE TABLE sample (
-  number INTEGER PRIMARY KEY, stored TEXT NOT NULL, digest TEXT NOT NULL, name TEXT NOT NULL, row TEXT NOT NULL,
-  image TEXT NOT NULL, given TEXT, split TEXT, fold INTEGER
-);
-CREATE TABLE source (number INTEGER PRIMARY KEY, row TEXT NOT NULL);
-CREATE INDEX sample_split ON sample (split);
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredSample:
-    """A sample whose image is stored as a file or as bytes, with its SHA-256 and its row of metadata.
-
-    `page` is the name of the page image in the source, `split` the split that the source gives.
-    """
-
-    stored: Path | bytes
-    sha256: str
-    name: str
-    row: Mapping[str, Any]
-    page: str
-    split: Split | None = None
+_SCHEMA = "CREATE TABLE IF NOT EXISTS cut (key TEXT PRIMARY KEY, result TEXT NOT NULL);"
 
 
 class Journal:
-    """The database of a run. Only one process can open it; the crops stay from run to run, samples do not."""
+    """The crops of pages by their crop key, in a database that only one process can open."""
 
     def __init__(self, path: Path) -> None:
         self._connection = open_database(path, _SCHEMA, "another `dsocr prepare` is writing this dataset")
@@ -71,99 +44,69 @@ class Journal:
 
     def add_crops(self, key: str, crops: CroppedPage) -> None:
         """Record the crops of a page; their files must already be written."""
-        values = key, json.dumps(crops_to_json(crops), ensure_ascii=False)
-        self._insert("INSERT OR REPLACE INTO cut VALUES (?, ?)", *values)
+        self._connection.execute("INSERT OR REPLACE INTO cut VALUES (?, ?)", (key, json.dumps(crops_to_json(crops))))
+        if time.monotonic() - self._committed > _COMMIT_SECONDS:
+            self._connection.commit()
+            self._committed = time.monotonic()
 
-    def add_earlier_crops(self, crops: Iterable[tuple[str, CroppedPage]]) -> None:
-        """Record the crops of an existing dataset unless there are newer ones."""
-        rows = ((key, json.dumps(crops_to_json(page), ensure_ascii=False)) for key, page in crops)
-        self._connection.executemany("INSERT OR IGNORE INTO cut VALUES (?, ?)", rows)
+    def add_earlier_crops(self, dataset: Path) -> None:
+        """Record the crops of an existing dataset, with files relative to it, unless there are newer ones."""
+        statement = "INSERT OR IGNORE INTO cut VALUES (?, ?)"
+        self._connection.executemany(statement, ((key, json.dumps(cut)) for key, cut in _read_earlier_crops(dataset)))
         self._connection.commit()
 
     def find_crops(self, key: str) -> CroppedPage | None:
         """The recorded crops of a page."""
         found = self._connection.execute("SELECT result FROM cut WHERE key = ?", (key,)).fetchone()
-        crops = crops_from_json(json.loads(found[0])) if found else None
-        return crops if isinstance(crops, CroppedPage) else None
+        return crops_from_json(json.loads(found[0])) if found else None
 
     @property
     def is_empty(self) -> bool:
         """True if no crops are recorded."""
         return self._connection.execute("SELECT 1 FROM cut LIMIT 1").fetchone() is None
 
-    def add(self, sample: StoredSample) -> None:
-        """Record the next sample."""
-        row = json.dumps(sample.row, ensure_ascii=False)
-        values = (str(sample.stored), sample.sha256, sample.name, row, sample.page, sample.split)
-        self._insert("INSERT INTO sample (stored, digest, name, row, image, given) VALUES (?, ?, ?, ?, ?, ?)", *values)
 
-    def add_page(self, row: Mapping[str, Any]) -> None:
-        """Record the next page as a row of `sources.jsonl`."""
-        self._insert("INSERT INTO source (row) VALUES (?)", json.dumps(row, ensure_ascii=False))
-
-    def assign(self, splits: Iterable[Split | None], folds: Iterable[int | None]) -> None:
-        """Record the split and fold of each sample, in order; None skips it."""
-        values = (
-            (split, fold, number) for number, (split, fold) in enumerate(zip(splits, folds, strict=True), start=1)
-        )
-        self._connection.executemany("UPDATE sample SET split = ?, fold = ? WHERE number = ?", values)
-
-    def samples(self, split: Split | None = None) -> Iterator[StoredSample]:
-        """All samples in order, or those of one split; the row contains the fold, if any."""
-        where, values = ("WHERE split = ?", (split,)) if split else ("", ())
-        query = f"SELECT stored, digest, name, row, fold, image, given FROM sample {where} ORDER BY number"  # noqa: S608 - ours
-        for stored, sha256, name, row, fold, page, given in self._connection.execute(query, values):
-            full_row = json.loads(row) | ({"fold": fold} if fold else {})
-            yield StoredSample(Path(stored), sha256, name, full_row, page, Split(given) if given else None)
-
-    def pages(self) -> Iterator[dict[str, Any]]:
-        """The rows given to `add_page`, in order."""
-        for (row,) in self._connection.execute("SELECT row FROM source ORDER BY number"):
-            yield json.loads(row)
-
-    def splits(self) -> Iterator[Split | None]:
-        """The split of each sample, in order."""
-        for (split,) in self._connection.execute("SELECT split FROM sample ORDER BY number"):
-            yield Split(split) if split else None
-
-    def _insert(self, statement: str, *values: object) -> None:
-        self._connection.execute(statement, values)
-        if time.monotonic() - self._committed > _COMMIT_SECONDS:
-            self._connection.commit()
-            self._committed = time.monotonic()
+def _read_earlier_crops(dataset: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    try:
+        with (dataset / SOURCES_FILE).open(encoding="utf-8") as file:
+            for line in file:
+                row = json.loads(line)
+                if crops_from_json(row["cut"]) is not None:
+                    yield row["key"], row["cut"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return  # Without it, pages are cropped again, with the same result.
 
 
 def crops_to_json(crops: CroppedPage | CropFailure) -> dict[str, Any]:
     """Crops as stored in the journal and in `sources.jsonl`."""
     if isinstance(crops, CropFailure):
         return {"refused": [crops.reason, crops.message]}
-    lines = [
-        [line.file, line.sha256] if isinstance(line, CroppedLine) else {"refused": [line.reason, line.message]}
-        for line in crops.lines
-    ]
+    lines = [[line.file, line.sha256] if isinstance(line, CroppedLine) else crops_to_json(line) for line in crops.lines]
     return {"size": crops.size, "lines": lines}
 
 
-def crops_from_json(content: Mapping[str, Any]) -> CroppedPage | CropFailure:
-    """The inverse of `crops_to_json`."""
-
-    def failure(entry: Mapping[str, Any]) -> CropFailure:
-        reason, message = entry["refused"]
-        return CropFailure(SkipReason(reason), message)
-
+def crops_from_json(content: Mapping[str, Any]) -> CroppedPage | None:
+    """The inverse of `crops_to_json`; None for a page that could not be cropped."""
     if "refused" in content:
-        return failure(content)
-    lines = (failure(line) if isinstance(line, dict) else CroppedLine(*line) for line in content["lines"])
-    return CroppedPage((content["size"][0], content["size"][1]), tuple(lines))
+        return None
+    width, height = content["size"]
+    lines = (
+        CropFailure(SkipReason(line["refused"][0]), line["refused"][1])
+        if isinstance(line, dict)
+        else CroppedLine(*line)
+        for line in content["lines"]
+    )
+    return CroppedPage((width, height), tuple(lines))
 
 
 @dataclass(frozen=True, slots=True)
 class WorkFolder:
-    """The journal of a run and the folders it works in; `draft` becomes the dataset."""
+    """The journal of a run and the paths it works in; `draft` becomes the dataset, `pages` lists what was cropped."""
 
     journal: Journal
     crops: Path
     unpacked: Path
+    pages: Path
     draft: Path
 
 
@@ -178,7 +121,7 @@ def open_work_folder(output: Path) -> Iterator[WorkFolder]:
     with explain_disk_errors(folder.parent):
         folder.mkdir(parents=True, exist_ok=True)
         journal = Journal(folder / "journal.sqlite")
-        work = WorkFolder(journal, folder / "cut", folder / "unpacked", folder / "draft")
+        work = WorkFolder(journal, *(folder / name for name in ("cut", "unpacked", "pages.jsonl", "draft")))
         succeeded = False
         try:
             for unfinished in (work.unpacked, work.draft):
@@ -226,11 +169,10 @@ class CropResult:
 
 
 class Cropper:
-    """Crops pages into `folder`, reusing the journal's crops, whose files may also be in the dataset `earlier`."""
+    """Crops pages into a work folder, reusing recorded crops, whose files may also be in the dataset `earlier`."""
 
-    def __init__(self, journal: Journal, folder: Path, earlier: Path, workers: Workers) -> None:
-        self._journal = journal
-        self._folder = folder
+    def __init__(self, work: WorkFolder, earlier: Path, workers: Workers) -> None:
+        self._journal, self._folder = work.journal, work.crops
         self._earlier = earlier
         self._workers = workers
         self._packed: dict[str, dict[str, Any]] = {}
@@ -254,26 +196,20 @@ class Cropper:
         if found := self._find_reusable(key):
             return partial(CropResult, page, *found, key, is_reused=True)
         # 256 folders, because a single one with very many files is slow.
-        folder = self._folder / key[:2]
-        folder.mkdir(exist_ok=True)
+        (self._folder / key[:2]).mkdir(exist_ok=True)
         # Columns are not needed, and the content function could not be sent to another process.
-        plain_page = replace(page, content=None, columns={})
+        arguments = replace(page, content=None, columns={}), data, self._folder, f"{key[:2]}/{key[:40]}"
         if _is_large(data):
             # One at a time and in this process: several at once would not fit into memory.
             result: Future[CroppedPage | CropFailure] = Future()
-            result.set_result(crop_page(plain_page, data, folder, key[:40]))
+            result.set_result(crop_page(*arguments))
         else:
-            result = self._workers.submit(crop_page, plain_page, data, folder, key[:40])
+            result = self._workers.submit(crop_page, *arguments)
         return partial(self._finish, page, key, result)
 
     def _finish(self, page: Page, key: str, result: "Future[CroppedPage | CropFailure]") -> CropResult:
         crops = self._workers.result(result)
         if isinstance(crops, CroppedPage):
-            lines = (
-                replace(line, file=f"{key[:2]}/{line.file}") if isinstance(line, CroppedLine) else line
-                for line in crops.lines
-            )
-            crops = CroppedPage(crops.size, tuple(lines))
             self._journal.add_crops(key, crops)
         return CropResult(page, crops, self._folder, key)
 
@@ -290,15 +226,14 @@ class Cropper:
 
     def _unpack(self, key: str, crops: CroppedPage) -> tuple[CroppedPage, Path] | None:
         """Recorded crops that are in the Parquet files of the earlier dataset, written to files."""
-        folder = self._folder / key[:2]
+        (self._folder / key[:2]).mkdir(exist_ok=True)
         lines: list[CroppedLine | CropFailure] = []
         for line in crops.lines:
             if isinstance(line, CroppedLine):
                 content = self._read_packed(line.file)
                 if hashlib.sha256(content).hexdigest() != line.sha256:
                     return None
-                folder.mkdir(exist_ok=True)
-                line = CroppedLine(f"{folder.name}/{key[:40]}_{PurePosixPath(line.file).name}", line.sha256)
+                line = CroppedLine(f"{key[:2]}/{key[:40]}_{PurePosixPath(line.file).name}", line.sha256)
                 (self._folder / line.file).write_bytes(content)
             lines.append(line)
         unpacked = CroppedPage(crops.size, tuple(lines))

@@ -1,28 +1,30 @@
 """Turn scans and transcriptions into a dataset folder: read, name, crop, split, write."""
 
-import re
+import json
 import unicodedata
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from dsocr import __version__
-from dsocr.data.dataset import Card, Dataset, FixedListCard, SplitCard, Store, read_card
-from dsocr.data.dataset_writer import check_output_folder, read_earlier_crops, sample_row, write_sources, write_split
-from dsocr.data.journal import (
-    Cropper,
-    CropResult,
-    Journal,
-    StoredSample,
-    WorkFolder,
-    crops_to_json,
-    open_work_folder,
-    recover_output,
+from dsocr.data.dataset import (
+    IMAGES_FOLDER,
+    SOURCES_FILE,
+    Card,
+    Dataset,
+    FixedListCard,
+    SplitCard,
+    SplitWriter,
+    Store,
+    check_output_folder,
+    read_card,
 )
-from dsocr.data.source_report import SourceReport
-from dsocr.data.sources import NamePatterns, OpenedSource, open_source
+from dsocr.data.journal import Cropper, CropResult, WorkFolder, crops_to_json, open_work_folder, recover_output
+from dsocr.data.source_report import SourceReport, count_example
+from dsocr.data.sources import NamePatterns, OpenedSource, UnitGrouper, choose_unit, open_source
 from dsocr.data.split_plan import (
     EarlierDataset,
     SplitAssignment,
@@ -32,13 +34,12 @@ from dsocr.data.split_plan import (
     read_fixed_list,
 )
 from dsocr.data.splits import GIVEN, SplitCandidate, count_crossing, parse_fractions
-from dsocr.data.units import UnitGrouper, choose_unit
-from dsocr.document import Line, Page, Skipped, SkipReason, Split, Unit
+from dsocr.document import Line, Page, Skipped, SkipReason, Split, Unit, format_points
 from dsocr.errors import DataError
 from dsocr.formats import detect_format
-from dsocr.formats.format import Format
+from dsocr.formats.format import NOT_UTF8, Format
 from dsocr.io.cropping import CropFailure, CroppedLine, CroppedPage, cropped_outline
-from dsocr.io.encodings import text_encoding, writable
+from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, current_time, is_dataset
 from dsocr.io.processes import ProgressCallback, worker_processes
 from dsocr.outlines import outline_by_baselines
@@ -121,16 +122,14 @@ def prepare(
             opened, chosen, columns or {}, NamePatterns(patterns), UnitGrouper(sample_unit), text_policy
         )
         total = reader.count()
-        work.journal.add_earlier_crops(read_earlier_crops(output))
-        recorder = Recorder(work.journal, report)
-        with worker_processes(workers) as pool:
-            cropper = Cropper(work.journal, work.crops, output, pool)
-            for result in cropper.crop_all(reader.pages(report)):
+        work.journal.add_earlier_crops(output)
+        with worker_processes(workers) as pool, closing(_Recorder(work.pages, report)) as recorder:
+            for result in Cropper(work, output, pool).crop_all(reader.pages(report)):
                 recorder.add(result)
                 if progress:
                     progress(report.pages, total)
         report.note_outlines()
-        candidates = [_candidate(sample) for sample in work.journal.samples()]
+        candidates = recorder.candidates
         if not candidates:
             raise _no_samples(source, report)
         missing = report.missing_images(report.pages)
@@ -142,7 +141,7 @@ def prepare(
             raise DataError(message, code=error.code, where=error.where, hint=error.hint) from error
         if missing:
             report.note(missing)
-        work.journal.assign(assignment.splits, assignment.folds)
+        is_drawn = assignment.unit != GIVEN
         card = Card(
             dsocr_version=__version__,
             created=current_time().isoformat(timespec="seconds"),
@@ -153,16 +152,22 @@ def prepare(
             page=page,
             document=document,
             text_policy=text_policy.as_dict(),
-            splits=_write_splits(work, assignment, store),
+            split_by=assignment.unit,
+            fractions=plan.target_fractions() if is_drawn else None,
+            seed=seed if is_drawn else None,
+            stratified=is_drawn and stratify,
+            folds=folds,
+            fixed=fixed_list
+            and FixedListCard(file=fixed_list.file, sha256=fixed_list.sha256, names=len(fixed_list.entries)),
+            like=plan.earlier.name if plan.earlier and is_drawn else None,
+            splits=_write_samples(work, assignment, store),
             store=store,
             crossing=count_crossing(candidates, assignment.splits),
-            **_split_settings(plan, assignment),
-            text_changes=report.changes_card(),
+            text_changes=report.text_changes,
             skipped=report.skipped_card(),
             unmatched=report.unmatched_card(),
             notes=report.notes,
         )
-        write_sources(work.draft, work.journal)
         report.write_skipped(work.draft)
         card.write(work.draft)
     return Dataset(output, card, report=report)
@@ -180,7 +185,7 @@ class _PageReader:
     text_policy: TextPolicy
 
     def pages(self, report: SourceReport, *, counting: bool = False) -> Iterator[Page]:
-        """The pages that have samples with a text; for counting, their outlines may be wrong."""
+        """The pages that have samples with a text; for counting, their outlines are not compared with baselines."""
         for page in report.filter_pages(chain(self.source.items, self.format.read(self.source.path, self.columns))):
             if not counting:
                 page, repaired = outline_by_baselines(page)
@@ -188,7 +193,7 @@ class _PageReader:
             # Group before the text policy, which drops lines: a page must not lose a line unnoticed.
             grouped = self.grouper.apply(self.names.apply(page, report), report)
             if (normalised := normalise_texts(grouped, report, self.text_policy)).lines:
-                yield _with_writable_names(normalised)
+                yield normalised
 
     def count(self) -> int:
         """The number of pages. Raises DataError for patterns and units that match none, before any work is done."""
@@ -198,21 +203,6 @@ class _PageReader:
         return count
 
 
-def _with_writable_names(page: Page) -> Page:
-    """Escape bytes of file names that are not UTF-8."""
-    return replace(
-        page,
-        name=writable(page.name),
-        where=writable(page.where),
-        lines=tuple(replace(line, where=writable(line.where)) for line in page.lines),
-        writer=page.writer and writable(page.writer),
-        page=page.page and writable(page.page),
-        document=page.document and writable(page.document),
-    )
-
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
-"""Characters that JSON can contain and UTF-8 cannot."""
 _DROPPED = {
     "struck": (SkipReason.STRUCK, "the transcription has struck-out text, which the policy drops"),
     "unclear": (SkipReason.UNCLEAR, "the transcription has an unclear place, which the policy drops"),
@@ -224,23 +214,21 @@ def normalise_texts(page: Page, report: SourceReport, policy: TextPolicy) -> Pag
     lines = []
     for line in page.lines:
         revision = policy.revise(line.text, line.struck)
-        if skipped := _text_problem(line, revision.text, revision.dropped):
-            report.skip(skipped)
-            continue
-        for rule in dict.fromkeys(change.rule for change in revision.changes):
-            first = next(change for change in revision.changes if change.rule == rule)
-            report.add_change(rule, line.where, _describe_change(first))
-        lines.append(replace(line, text=revision.text))
+        if is_blank(revision.text):
+            left = "the transcription is empty" if is_blank(line.text) else "nothing is left of the transcription"
+            report.skip(Skipped(SkipReason.NO_TEXT, line.where, left))
+        elif NOT_UTF8.search(revision.text):
+            message = "the transcription has half of a surrogate pair"
+            report.skip(Skipped(SkipReason.BAD_SOURCE, line.where, message))
+        elif revision.dropped:
+            reason, message = _DROPPED[revision.dropped]
+            report.skip(Skipped(reason, line.where, message))
+        else:
+            lines.append(replace(line, text=revision.text))
+            for rule in dict.fromkeys(change.rule for change in revision.changes):
+                first = next(change for change in revision.changes if change.rule == rule)
+                count_example(report.text_changes, rule, f"{line.where}: {_describe_change(first)}")
     return replace(page, lines=tuple(lines))
-
-
-def _text_problem(line: Line, text: str, dropped: str | None) -> Skipped | None:
-    if is_blank(text):
-        left = "nothing is left of the transcription" if not is_blank(line.text) else "the transcription is empty"
-        return Skipped(SkipReason.NO_TEXT, line.where, left)
-    if _SURROGATE.search(text):
-        return Skipped(SkipReason.BAD_SOURCE, line.where, "the transcription has half of a surrogate pair")
-    return Skipped(_DROPPED[dropped][0], line.where, _DROPPED[dropped][1]) if dropped else None
 
 
 _CONTEXT = 20
@@ -268,55 +256,95 @@ def _visible(character: str) -> str:
     return character
 
 
-class Recorder:
-    """Names the samples, and records pages and samples in the journal and failures in the report."""
+class _Recorder:
+    """Names the samples of cropped pages and lists them in a file, and records failures in the report."""
 
-    def __init__(self, journal: Journal, report: SourceReport) -> None:
-        self._journal = journal
+    def __init__(self, path: Path, report: SourceReport) -> None:
+        self._file = path.open("w", encoding="utf-8")
         self._report = report
         self._stems = UniqueStems()
+        self.candidates: list[SplitCandidate] = []
 
     def add(self, result: CropResult) -> None:
         """Record the next page."""
         self._report.pages += 1
         self._report.reused += result.is_reused
-        page, crops = result.page, result.crops
+        page, crops, samples = result.page, result.crops, []
         if isinstance(crops, CropFailure):
             for line in page.lines:
                 self._report.skip(Skipped(crops.reason, line.where, crops.message))
         else:
-            crops = CroppedPage(crops.size, tuple(self._add_samples(result, crops)))
+            samples, lines = self._name_samples(result, crops)
+            crops = CroppedPage(crops.size, lines)
         row = {"source": page.where, "image": page.name, "key": result.key, "cut": crops_to_json(crops)}
-        self._journal.add_page(row)
+        self._file.write(json.dumps({"row": row, "samples": samples}) + "\n")
 
-    def _add_samples(self, result: CropResult, crops: CroppedPage) -> Iterator[CroppedLine | CropFailure]:
-        """The crops of a page under the names of their samples."""
+    def _name_samples(
+        self, result: CropResult, crops: CroppedPage
+    ) -> tuple[list[tuple[str, dict[str, Any]]], tuple[CroppedLine | CropFailure, ...]]:
+        """The file and the metadata of each sample of a page, and its crops under the names of their samples."""
         page, stem = result.page, self._stems.take(result.page.name)
+        samples: list[tuple[str, dict[str, Any]]] = []
+        lines: list[CroppedLine | CropFailure] = []
         for number, (line, crop) in enumerate(zip(page.lines, crops.lines, strict=True), start=1):
             if isinstance(crop, CropFailure):
                 self._report.skip(Skipped(crop.reason, line.where, crop.message))
-                yield crop
+                lines.append(crop)
                 continue
             is_whole_page = line.outline is None and number == 1
             name = stem if is_whole_page else self._stems.take_stem(f"{stem}_{number:04d}")
             name += Path(crop.file).suffix
-            row = sample_row(name, replace(line, outline=cropped_outline(line, page, crops.size)), page)
-            stored = result.folder / crop.file
-            self._journal.add(StoredSample(stored, crop.sha256, name, row, page.name, page.split))
-            yield replace(crop, file=name)
+            row = _sample_row(name, replace(line, outline=cropped_outline(line, page, crops.size)), page)
+            samples.append((str(result.folder / crop.file), row))
+            lines.append(replace(crop, file=name))
+            given = (page.writer or None, page.document or None, page.page or None, page.split)
+            self.candidates.append(SplitCandidate(page.name, line.where, line.text, *given))
+        return samples, tuple(lines)
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._file.close()
 
 
-def _candidate(sample: StoredSample) -> SplitCandidate:
-    row = sample.row
-    return SplitCandidate(
-        name=sample.page,
-        where=row["source"],
-        text=row["text"],
-        writer=row["writer"] or None,
-        document=row["document"] or None,
-        page=row["page"] or None,
-        split=sample.split,
-    )
+def _sample_row(name: str, line: Line, page: Page) -> dict[str, Any]:
+    """A sample's row of metadata.
+
+    All rows have the same columns and types, since the `datasets` library rejects a column that is null in all of one
+    split and text in another; unknown values are empty strings. `bbox` is null only if no sample of a source has one.
+    """
+    outline = line.outline
+    return {
+        "file_name": f"{IMAGES_FOLDER}/{name}",
+        "text": line.text,
+        "writer": page.writer or "",
+        "page": page.page or "",
+        "document": page.document or "",
+        "source": line.where,
+        "bbox": list(outline.box) if outline else None,
+        "polygon": format_points(outline.polygon) if outline else "",
+        "baseline": format_points(outline.baseline) if outline else "",
+    }
+
+
+def _write_samples(work: WorkFolder, assignment: SplitAssignment, store: Store) -> dict[Split, SplitCard]:
+    """Write the images and metadata of all splits, and `sources.jsonl` with the crops that the next run can reuse."""
+    assigned = zip(assignment.splits, assignment.folds, strict=True)
+    used = [split for split in Split if split in assignment.splits]
+    with (
+        work.pages.open(encoding="utf-8") as pages,
+        (work.draft / SOURCES_FILE).open("w", encoding="utf-8", newline="\n") as sources,
+        ExitStack() as stack,
+    ):
+        writers = {split: stack.enter_context(closing(SplitWriter(work.draft, split, store))) for split in used}
+        for page in map(json.loads, pages):
+            crops = (line for line in page["row"]["cut"].get("lines", ()) if isinstance(line, list))
+            for crop, (image, row) in zip(crops, page["samples"], strict=True):
+                split, fold = next(assigned)
+                if split:
+                    writers[split].add(row | ({"fold": fold} if fold else {}), Path(image), crop[1])
+                    crop[0] = f"{split}/{row['file_name']}"
+            sources.write(json.dumps(page["row"], ensure_ascii=False) + "\n")
+    return {split: writer.card() for split, writer in writers.items()}
 
 
 def _no_samples(source: Path, report: SourceReport) -> DataError:
@@ -328,25 +356,6 @@ def _no_samples(source: Path, report: SourceReport) -> DataError:
         )
         return DataError(message, code="not-transcribed", where=source, hint=hint)
     return DataError(message, code="no-samples", where=source)
-
-
-def _write_splits(work: WorkFolder, assignment: SplitAssignment, store: Store) -> dict[Split, SplitCard]:
-    used = [split for split in Split if split in assignment.splits]
-    return {split: write_split(work.draft, split, work.journal.samples(split), store) for split in used}
-
-
-def _split_settings(plan: SplitPlan, assignment: SplitAssignment) -> dict[str, Any]:
-    """The fields of the card that say how the splits were made."""
-    is_drawn, fixed = assignment.unit != GIVEN, plan.fixed
-    return {
-        "split_by": assignment.unit,
-        "fractions": plan.target_fractions() if is_drawn else None,
-        "seed": plan.seed if is_drawn else None,
-        "stratified": is_drawn and plan.stratify,
-        "folds": plan.folds,
-        "fixed": FixedListCard(file=fixed.file, sha256=fixed.sha256, names=len(fixed.entries)) if fixed else None,
-        "like": plan.earlier.name if plan.earlier and is_drawn else None,
-    }
 
 
 def _read_overwritten(

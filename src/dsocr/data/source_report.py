@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from dsocr.document import Item, Note, Page, Skipped, SkipReason
 from dsocr.errors import DataError
@@ -21,27 +21,25 @@ MAX_EXAMPLES = 10
 class CountCard(BaseModel):
     """A count and the first examples, as cards store them."""
 
-    model_config = ConfigDict(frozen=True)
-
     count: int
     examples: list[str]
 
 
-@dataclass
-class TextChanges:
-    """Number of texts that a rule changed, and the first of the changes."""
-
-    count: int = 0
-    examples: list[str] = field(default_factory=list)
+def count_example(cards: dict[str, CountCard], kind: str, example: str) -> None:
+    """Count one more of a kind; the first examples are kept."""
+    card = cards.setdefault(kind, CountCard(count=0, examples=[]))
+    card.count += 1
+    if len(card.examples) < MAX_EXAMPLES:
+        card.examples.append(example)
 
 
 @dataclass
 class SourceReport:
     """What happened while a source was read: items skipped, names unmatched, texts changed, notes for the user.
 
-    `names` counts the images of each writer, page and document that a pattern found. `pages` counts the pages read,
-    `reused` those whose crops of an earlier run were used again. With `strict` the first fault is raised as a DataError
-    instead.
+    `names` counts the images of each writer, page and document that a pattern found, `text_changes` the texts that each
+    rule of the text policy changed. `pages` counts the pages read, `reused` those whose crops of an earlier run were
+    used again. With `strict` the first fault is raised as a DataError instead.
     """
 
     strict: bool = False
@@ -50,7 +48,7 @@ class SourceReport:
     notes: list[str] = field(default_factory=list)
     outlined_by_baselines: list[str] = field(default_factory=list)
     names: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    text_changes: dict[str, TextChanges] = field(default_factory=lambda: defaultdict(TextChanges))
+    text_changes: dict[str, CountCard] = field(default_factory=dict)
     pages: int = 0
     reused: int = 0
 
@@ -84,13 +82,6 @@ class SourceReport:
             raise DataError(f"the {kind} pattern {pattern} does not match", code="pattern-unmatched", where=name)
         self.unmatched[kind].append(name)
 
-    def add_change(self, rule: str, where: str, change: str) -> None:
-        """Record that a rule of the text policy changed a text."""
-        changes = self.text_changes[rule]
-        changes.count += 1
-        if len(changes.examples) < MAX_EXAMPLES:
-            changes.examples.append(f"{where}: {change}")
-
     def filter_pages(self, items: Iterable[Item]) -> Iterator[Page]:
         """The pages among what a source yields; the rest is recorded."""
         for item in items:
@@ -103,15 +94,16 @@ class SourceReport:
 
     def skipped_card(self) -> dict[str, CountCard]:
         """Skipped items by reason, as cards store them."""
-        return count_examples((item.reason, f"{item.where}: {item.message}") for item in self.skipped)
+        cards: dict[str, CountCard] = {}
+        for item in self.skipped:
+            count_example(cards, str(item.reason), f"{item.where}: {item.message}")
+        return cards
 
     def unmatched_card(self) -> dict[str, CountCard]:
         """Unmatched names by kind of pattern, as cards store them."""
-        return count_examples((kind, name) for kind, names in self.unmatched.items() for name in names)
-
-    def changes_card(self) -> dict[str, CountCard]:
-        """Changed texts by rule, as cards store them."""
-        return {rule: CountCard(count=part.count, examples=part.examples) for rule, part in self.text_changes.items()}
+        return {
+            kind: CountCard(count=len(names), examples=names[:MAX_EXAMPLES]) for kind, names in self.unmatched.items()
+        }
 
     def write_skipped(self, folder: Path) -> None:
         """Write all skipped items to `skipped.jsonl`, if there are any; the card has only the first of each kind."""
@@ -127,11 +119,3 @@ class SourceReport:
         reasons = "".join(f"\n  {count} x {reason}" for reason, count in counts.most_common())
         first = self.skipped[0]
         return f"; skipped:{reasons}\n  first: {first.where}: {first.message}"
-
-
-def count_examples(items: Iterable[tuple[str, str]]) -> dict[str, CountCard]:
-    """Count (kind, example) pairs by kind, with the first examples."""
-    by_kind: dict[str, list[str]] = defaultdict(list)
-    for kind, example in items:
-        by_kind[str(kind)].append(example)
-    return {kind: CountCard(count=len(found), examples=found[:MAX_EXAMPLES]) for kind, found in by_kind.items()}

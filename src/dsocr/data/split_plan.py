@@ -259,7 +259,7 @@ def _unknown_writers(candidates: Sequence[SplitCandidate], unit: str) -> str:
     """Explain that the split may leak writers, and suggest patterns that may find them."""
     kept = "only lines with the same text" if unit == "text" else f"the lines of a {unit}"
     message = f"writers are unknown: {kept} stay together, and one writer's lines may be in train and test"
-    suggested = suggest_patterns({one.name for one in candidates})[:2]
+    suggested = suggest_patterns(dict.fromkeys(one.name for one in candidates))[:2]
     return message + "".join(
         f"; --writer '{pattern}' would find {len(groups)}: {', '.join(list(groups)[:3])}, ..."
         for pattern, groups in suggested

@@ -16,8 +16,7 @@ import numpy as np
 from PIL import Image
 
 from dsocr.data.augment import Augmentation, augment
-from dsocr.data.dataset import Dataset
-from dsocr.data.dataset_writer import check_output_folder
+from dsocr.data.dataset import Dataset, check_output_folder
 from dsocr.data.prepare import prepare
 from dsocr.data.render import Face, FontFolder, find_fonts, random_style, render_line
 from dsocr.data.splits import assign_groups, parse_fractions

@@ -14,8 +14,7 @@ from typing import Literal
 from PIL import Image
 
 from dsocr.data.segment import segment
-from dsocr.data.sources import open_source
-from dsocr.data.units import enclosing_outline, group_by_region
+from dsocr.data.sources import enclosing_outline, group_by_region, open_source
 from dsocr.document import Line, Outline, Page, Skipped, Unit
 from dsocr.errors import DataError
 from dsocr.formats import parse_xml_page

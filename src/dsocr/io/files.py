@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import shutil
 import unicodedata
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -90,6 +91,22 @@ def is_dataset(folder: Path) -> bool:
 def is_hidden(name: str) -> bool:
     """True for names that are skipped when a folder is searched."""
     return name.startswith(".") or name == "__MACOSX"
+
+
+_SYSTEM_FILES = frozenset({".ds_store", "thumbs.db", "desktop.ini"})
+
+
+def is_system_file(name: str) -> bool:
+    """True for files that file managers create in every folder."""
+    return name.lower() in _SYSTEM_FILES
+
+
+def link_or_copy(path: Path, target: Path) -> None:
+    """Make `target` a hard link to a file where possible, else a copy."""
+    try:
+        os.link(path, target)
+    except OSError:
+        shutil.copyfile(path, target)
 
 
 def relative(path: Path, root: Path) -> str:
