@@ -1,11 +1,15 @@
 """The command line, called in the process of the tests."""
 
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from dsocr.cli import app, main
 from dsocr.errors import DsocrError
+
+Call = Callable[..., tuple[int, str, str]]
+Fail = Callable[..., DsocrError]
 
 
 def call(

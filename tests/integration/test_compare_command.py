@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.evaluation.making_runs import make_evaluated_run, misread, read_better
-from tests.integration.calling import call
-
-Texts = pytest.CaptureFixture[str]
+from tests.integration.calling import Call
 
 
 @pytest.fixture
@@ -16,53 +14,41 @@ def run(small_dataset: Path, tmp_path: Path) -> Path:
     return make_evaluated_run(tmp_path / "run", small_dataset, {"base": misread, "adapter": read_better}).path
 
 
-def test_a_run_is_printed_as_a_sentence_a_table_and_the_lines_that_changed(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
-) -> None:
-    code, out, _ = call(monkeypatch, capsys, "compare", run)
+def test_a_run_is_printed_as_a_sentence_a_table_and_the_lines_that_changed(run: Path, call: Call) -> None:
+    code, out, _ = call("compare", run)
     assert code == 0
     assert out.startswith("too few lines to decide: adapter is better on ")
     assert "Lines that adapter reads better than base: " in out
     assert "<script>alert('1')</script>" in out
+    assert json.loads(call("compare", run, "--json")[1])["differences"][0]["verdict"] == "too few"
 
 
-def test_json_is_the_whole_result_and_nothing_else(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts) -> None:
-    code, out, _ = call(monkeypatch, capsys, "compare", run, "--json")
-    assert (code, json.loads(out)["differences"][0]["verdict"]) == (0, "too few")
-
-
-def test_a_folder_is_written_and_only_replaced_when_asked(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
-) -> None:
+def test_a_folder_is_written_and_only_replaced_when_asked(run: Path, tmp_path: Path, call: Call) -> None:
     out = tmp_path / "found"
-    assert call(monkeypatch, capsys, "compare", run, "-o", out)[0] == 0
+    assert call("compare", run, "-o", out)[0] == 0
     rows = [json.loads(line) for line in (out / "changes.jsonl").read_text(encoding="utf-8").splitlines()]
     assert {row["systems"]["second"] for row in rows} == {"adapter"}
     assert json.loads((out / "comparison.json").read_text(encoding="utf-8"))["about"]["split"] == "test"
     assert "adapter compared with base" in (out / "comparison.html").read_text(encoding="utf-8")
-    code, _, err = call(monkeypatch, capsys, "compare", run, "-o", out)
+    code, _, err = call("compare", run, "-o", out)
     assert (code, "already exists" in err) == (2, True)
-    assert call(monkeypatch, capsys, "compare", run, "-o", out, "--overwrite")[0] == 0
-    code, _, err = call(monkeypatch, capsys, "compare", run, "-o", run, "--overwrite")
+    assert call("compare", run, "-o", out, "--overwrite")[0] == 0
+    code, _, err = call("compare", run, "-o", run, "--overwrite")
     assert (code, "no comparison wrote" in err) == (2, True)
 
 
-def test_a_page_alone_can_be_asked_for(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
-) -> None:
-    code, out, _ = call(monkeypatch, capsys, "compare", run, "-o", tmp_path / "found.html")
+def test_a_page_alone_can_be_asked_for(run: Path, tmp_path: Path, call: Call) -> None:
+    code, out, _ = call("compare", run, "-o", tmp_path / "found.html")
     assert (code, out.strip().splitlines()[-1]) == (0, f"page: {tmp_path / 'found.html'}")
     page = (tmp_path / "found.html").read_text(encoding="utf-8")
     assert "Too few lines to decide: adapter is better on " in page
     assert "<script>alert" not in page
 
 
-def test_predictions_that_lack_lines_are_refused_until_it_is_said_what_they_are(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Texts
-) -> None:
+def test_missing_predictions_are_an_error_until_they_count_as_empty(run: Path, tmp_path: Path, call: Call) -> None:
     table = tmp_path / "trocr.tsv"
     table.write_text("id\ttext\ntest-0\tПривет, мир\n", encoding="utf-8")
-    code, _, err = call(monkeypatch, capsys, "compare", run, table)
+    code, _, err = call("compare", run, table)
     assert (code, "3 of 4 lines have no prediction" in err, "--missing empty" in err) == (2, True, True)
-    code, out, _ = call(monkeypatch, capsys, "compare", run, table, "--missing", "empty")
+    code, out, _ = call("compare", run, table, "--missing", "empty")
     assert (code, "3 lines have no prediction and count as empty" in out) == (0, True)

@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from dsocr import __version__
 from dsocr.console import Printer, make_output_utf8
-from dsocr.errors import ConfigError, DsocrError
+from dsocr.errors import ConfigError, DsocrError, Interrupted
 
 GROUPS = ("Data", "Train", "Judge", "Read", "Share", "Setup")
 """Groups of commands, in the order in which `dsocr --help` lists them."""
@@ -28,7 +28,6 @@ RENAMED_COMMANDS = {
 }
 """Commands of earlier versions and what replaces them."""
 
-_AGAIN = "nothing half-made is left; run the same command again to start over"
 _RESUME = "run the same command, without --overwrite, to resume"
 _AFTER_INTERRUPT = {
     "train": f"checkpoints are kept; {_RESUME} from the last one",
@@ -37,7 +36,7 @@ _AFTER_INTERRUPT = {
     "serve": "the server has stopped; run the same command to start it again",
     "workbench": "the workbench has stopped; corrections are kept, run the same command to continue",
 }
-"""What an interrupted command leaves and how to continue, where it is more than `_AGAIN`."""
+"""What an interrupted command leaves and how to continue, where it leaves anything."""
 
 _JOURNALS = {"prepare": "prepared images are kept", "transcribe": "transcribed pages are kept"}
 """Commands that keep a journal beside their output, and what is in it."""
@@ -78,12 +77,13 @@ class Command(TyperCommand):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; after Ctrl-C say what is kept and exit with 130."""
+        """Run the command; after Ctrl-C or a signal say what is kept, and exit with 128 plus the signal's number."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            Printer().complain(f"interrupted: {_after_interrupt(self.name or '', ctx.params)}")
-            raise typer.Exit(130) from None
+        except KeyboardInterrupt as interrupt:
+            for line in _after_interrupt(interrupt, self.name or "", ctx.params):
+                Printer().complain(line)
+            raise typer.Exit(interrupt.exit_code if isinstance(interrupt, Interrupted) else 130) from None
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the examples, one a line."""
@@ -105,12 +105,21 @@ def _explain(error: typer.BadParameter) -> str:
     return problems_in(cause)[0] if isinstance(cause, ValidationError) else error.message
 
 
-def _after_interrupt(name: str, options: Mapping[str, Any]) -> str:
+def _after_interrupt(interrupt: KeyboardInterrupt, name: str, options: Mapping[str, Any]) -> list[str]:
+    """What the command leaves and how to continue; of several processes only the first one says it."""
     from dsocr.io.atomic import work_path
+    from dsocr.io.processes import rank_and_count
 
+    rank, processes = rank_and_count()
+    if isinstance(interrupt, Interrupted):
+        launcher = "" if processes == 1 else f"torchrun --nproc-per-node {processes} -m "
+        resume = _RESUME if name == "forecast" else f"{launcher}{interrupt.resume}"
+        lines = [f"interrupted; a checkpoint of step {interrupt.step} is written", f"resume:  {resume}"]
+        return lines if rank == 0 else []
     if name in _JOURNALS and work_path(Path(options["output"])).exists():
-        return f"{_JOURNALS[name]}; run the same command to resume"
-    return _AFTER_INTERRUPT.get(name, _AGAIN)
+        return [f"interrupted: {_JOURNALS[name]}; run the same command to resume"]
+    again = "nothing half-made is left; run the same command again to start over"
+    return [f"interrupted: {_AFTER_INTERRUPT.get(name, again)}"]
 
 
 app = typer.Typer(
@@ -179,14 +188,6 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an ea
 Workers = Annotated[int | None, typer.Option(min=1, help="Number of processes; one per core if not given.")]
 
 
-def require_choice(option: str, value: str | None, *choices: str) -> None:
-    """Raise ConfigError unless the value is None or one of the choices."""
-    if value is not None and value not in choices:
-        raise ConfigError(
-            f"{option} must be {', '.join(choices[:-1])} or {choices[-1]}, not {value!r}", code="option-invalid"
-        )
-
-
 def parse_columns(pairs: Sequence[str] | None) -> dict[str, str]:
     """Parse `--column role=NAME` options."""
     pairs = pairs or []
@@ -195,16 +196,6 @@ def parse_columns(pairs: Sequence[str] | None) -> dict[str, str]:
             f"--column {bad[0]!r} has no =", hint="write role=NAME, for example text=label", code="option-invalid"
         )
     return dict(pair.split("=", 1) for pair in pairs)
-
-
-def parse_augmentation(text: str) -> float | str:
-    """Parse `--augmentation`: a preset or a number."""
-    from dsocr.config import read_augmentation
-
-    try:
-        return read_augmentation(text)
-    except ValueError as error:
-        raise ConfigError(f"--augmentation {error}", code="option-invalid") from error
 
 
 def print_json(printer: Printer, value: object) -> None:

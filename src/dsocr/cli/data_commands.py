@@ -1,9 +1,9 @@
 """Commands that make, check and show datasets."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,18 +21,17 @@ from dsocr.cli.app import (
     Workers,
     Writer,
     command,
-    parse_augmentation,
     parse_columns,
     print_json,
-    require_choice,
 )
 from dsocr.console import Printer
+from dsocr.document import Unit
 from dsocr.errors import ConfigError, typed
 
 if TYPE_CHECKING:
     from dsocr.config import RunConfig
     from dsocr.data.check import Finding
-    from dsocr.data.dataset import Card, Dataset
+    from dsocr.data.dataset import Dataset
     from dsocr.data.leaks import LeakReport
     from dsocr.data.source_report import CountCard
     from dsocr.data.synthesize import SynthesisReport
@@ -46,22 +45,14 @@ def _print_formats(wanted: bool) -> None:
         return
     from dsocr.formats import SOURCE_FORMATS
 
-    printer = Printer()
     for format_ in SOURCE_FORMATS.values():
-        printer.result(f"{format_.name:<14}{format_.title}")
-        printer.result(f"{'':<14}dsocr prepare {format_.example}")
-    printer.result(
-        "A zip archive of any of these works too, and so does hf:owner/name, a dataset of the Hugging Face Hub."
-    )
-    printer.result("The format is detected; --format NAME decides where a folder holds several.")
+        typer.echo(f"{format_.name:<14}{format_.title}\n{'':<14}dsocr prepare {format_.example}")
+    typer.echo("A zip archive of any of these works too, and so does hf:owner/name, a dataset of the Hugging Face Hub.")
+    typer.echo("The format is detected; --format NAME decides where a folder holds several.")
     raise typer.Exit
 
 
-@command(
-    "Data",
-    "dsocr prepare scans -o data/mine",
-    r"dsocr prepare export.zip -o data/mine --writer '(\w+?)_\d+'",
-)
+@command("Data", "dsocr prepare scans -o data/mine", r"dsocr prepare export.zip -o data/mine --writer '(\w+?)_\d+'")
 def prepare(
     source: Annotated[
         Path, typer.Argument(help="Folder of scans with transcriptions, a zip archive, a table, or hf:owner/name.")
@@ -77,13 +68,9 @@ def prepare(
     split: Annotated[str, typer.Option(help="Fractions of train/validation/test.")] = "0.8/0.1/0.1",
     split_by: Annotated[
         str | None,
-        typer.Option(
-            help="Unit that splits never share: writer, document, page, text, writer+text, ...; chosen if not given."
-        ),
+        typer.Option(help="What splits never share: writer, document, page, text, writer+text; chosen if not given."),
     ] = None,
-    unit: Annotated[
-        str | None, typer.Option(help="What a sample is: line, region or page; as transcribed if not given.")
-    ] = None,
+    unit: Annotated[Unit | None, typer.Option(help="What a sample is; as transcribed if not given.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 17,
     stratify: Annotated[bool, typer.Option(help="Make splits alike in lengths and scripts.")] = True,
     folds: Annotated[
@@ -97,11 +84,11 @@ def prepare(
         Path | None, typer.Option(help="Earlier dataset whose samples keep their splits; only new ones are placed.")
     ] = None,
     column: Columns = None,
-    store: Annotated[str, typer.Option(help="How to store images: files, or parquet for very many.")] = "files",
+    store: Annotated[
+        Literal["files", "parquet"], typer.Option(help="How to store images; parquet is for very many.")
+    ] = "files",
     workers: Workers = None,
-    text_policy: Annotated[
-        Path | None, typer.Option(help="YAML file that says how to normalize transcriptions.")
-    ] = None,
+    text_policy: Annotated[Path | None, typer.Option(help="YAML file on how to normalize transcriptions.")] = None,
     struck: Annotated[str | None, typer.Option(help="Struck-out text: keep, strip or drop-line.")] = None,
     unclear: Annotated[str | None, typer.Option(help="Marks of unclear text: keep, strip or drop-line.")] = None,
     mojibake: Annotated[str | None, typer.Option(help="Text decoded with a wrong encoding: keep or repair.")] = None,
@@ -115,8 +102,6 @@ def prepare(
     from dsocr.config import read_policy
     from dsocr.data.prepare import prepare
 
-    require_choice("--unit", unit, "line", "region", "page")
-    require_choice("--store", store, "files", "parquet")
     policy = {"struck": struck, "unclear": unclear, "mojibake": mojibake, "line_end_hyphens": line_end_hyphens}
     printer = Printer(quiet=quiet)
     with printer.progress("preparing", "images") as progress:
@@ -129,14 +114,14 @@ def prepare(
             document=document,
             split=split,
             split_by=split_by,
-            unit=unit,  # type: ignore[arg-type]
+            unit=unit,
             seed=seed,
             stratify=stratify,
             folds=folds,
             fixed=fixed,
             like=like,
             columns=parse_columns(column),
-            store=store,  # type: ignore[arg-type]
+            store=store,
             workers=workers,
             text_policy=read_policy(text_policy, policy),
             encoding=encoding,
@@ -148,17 +133,17 @@ def prepare(
 
 
 def _print_prepared(printer: Printer, dataset: "Dataset") -> None:
-    card = dataset.card
+    card, report = dataset.card, dataset.report
     printer.message(f"{'split':<12}{'samples':>9}{'writers':>9}{'pages':>8}{'characters':>12}")
     for split, part in card.splits.items():
-        row = f"{split:<12}{part.samples:>9}{part.writers:>9}{part.pages:>8}{part.characters:>12}"
-        printer.message(row)
-    printer.message(f"read as {card.source_format}, {card.unit} by {card.unit}; split by {card.split_by}{_folds(card)}")
-    if dataset.report.reused:
-        printer.message(f"of {dataset.report.pages} images, {dataset.report.reused} had been cropped before")
+        printer.message(f"{split:<12}{part.samples:>9}{part.writers:>9}{part.pages:>8}{part.characters:>12}")
+    folds = f" into {card.folds} folds, the table shows fold 1" if card.folds else ""
+    printer.message(f"read as {card.source_format}, {card.unit} by {card.unit}; split by {card.split_by}{folds}")
+    if report.reused:
+        printer.message(f"of {report.pages} images, {report.reused} had been cropped before")
     for rule, changes in card.text_changes.items():
         printer.message(f"text policy, texts changed by {rule}: {changes.count}, e.g. {changes.examples[0]}")
-    for kind, names in dataset.report.names.items():
+    for kind, names in report.names.items():
         shown = ", ".join(f"{name} ({count})" for name, count in names.most_common(5))
         printer.message(f"{len(names)} {kind}s, with their images: {shown}{', ...' if len(names) > 5 else ''}")
     _print_skipped(printer, card.skipped, card.unmatched)
@@ -171,15 +156,17 @@ def _print_prepared(printer: Printer, dataset: "Dataset") -> None:
 def _print_skipped(printer: Printer, skipped: Mapping[str, "CountCard"], unmatched: Mapping[str, "CountCard"]) -> None:
     """Print what of a source was skipped, and the names that a pattern did not match."""
     for reason, part in skipped.items():
-        printer.message(f"skipped, {reason}: {part.count}")
-        for example in part.examples[:3]:
-            printer.message(f"  {example}")
+        _list(printer, f"skipped, {reason}: {part.count}", part.examples[:3])
     for kind, part in unmatched.items():
         printer.message(f"no {kind} found in the name of {part.count}, e.g. {part.examples[0]}")
 
 
-def _folds(card: "Card") -> str:
-    return f" into {card.folds} folds, the table shows fold 1" if card.folds else ""
+def _list(printer: Printer, title: str, lines: Sequence[str]) -> None:
+    printer.message(title)
+    for line in lines[:_LISTED]:
+        printer.message(f"  {line}")
+    if len(lines) > _LISTED:
+        printer.message("  ...")
 
 
 @command("Data", "dsocr check data/mine --html check.html", "dsocr check data/mine --fix -o data/fixed")
@@ -206,7 +193,12 @@ def check(
     from dsocr.config import load_config
     from dsocr.data.dataset import Dataset
 
-    _validate_check_options({"--html": html, "--csv": csv, "--markdown": markdown}, fix, output)
+    for option, file in {"--html": html, "--csv": csv, "--markdown": markdown}.items():
+        if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
+            raise ConfigError(f"{option} {file}", hint="name a file in an existing folder", code="option-invalid")
+    if fix != (output is not None):
+        code = "option-missing" if fix else "option-invalid"
+        raise ConfigError("--fix and --output go together", hint="give --fix -o NEW, or neither", code=code)
     resolution, prompt, revision, folder = None, "free_ocr", None, dataset
     if dataset.suffix in (".yaml", ".yml"):
         config = load_config(dataset)
@@ -215,7 +207,7 @@ def check(
         fold = config.fold if fold is None else fold
     opened = Dataset.open(folder, fold=fold)
     printer = Printer(quiet=quiet or json)
-    if fix and output is not None:
+    if output is not None:
         opened = _fix(printer, opened, output, overwrite)
     # Slow, and not needed to say that there is no dataset.
     from dsocr.data.check import check_for_base
@@ -242,23 +234,11 @@ def check(
         for finding in findings:
             print_finding(printer, finding)
         printer.result(f"{opened.folder}: {findings.summary()}")
-        for page in filter(None, (html, markdown, csv)):
-            printer.result(f"page: {page}")
+        for file in filter(None, (html, markdown, csv)):
+            printer.result(f"page: {file}")
         if not findings.of("error"):
             printer.message("next: dsocr train CONFIG (configs/ holds recipes to copy)")
     sys.exit(1 if findings.of("error") else 0)
-
-
-def _validate_check_options(pages: dict[str, Path | None], fix: bool, output: Path | None) -> None:
-    for option, page in pages.items():
-        if page is not None and not page.absolute().parent.is_dir():
-            raise ConfigError(f"{option}: no folder {page.parent}", hint="create it", code="option-invalid")
-        if page is not None and page.is_dir():
-            raise ConfigError(f"{option}: {page} is a folder", hint="name a file in it", code="option-invalid")
-    if fix and output is None:
-        raise ConfigError("--fix needs a folder for the new dataset", hint="add -o NEW", code="option-missing")
-    if output is not None and not fix:
-        raise ConfigError("--output goes with --fix", hint="add --fix, or leave it out", code="option-invalid")
 
 
 def _fix(printer: Printer, dataset: "Dataset", output: Path, overwrite: bool) -> "Dataset":
@@ -331,10 +311,10 @@ def preview(
     processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     rows = list(preview(config, processor, samples=samples, epochs=epochs, as_model=as_model))
     how = f"augmentation {config.training.augmentation}, seed {config.seed}"
-    seen = f", as {config.base} sees it at {processor.resolution.name}" if as_model else ""
-    write(f"{config.dataset.resolve().name}: {how}{seen}", rows)
+    how += f", as {config.base} sees it at {processor.resolution.name}" if as_model else ""
+    write(f"{config.dataset.resolve().name}: {how}", rows)
     printer = Printer(quiet=quiet)
-    printer.message(f"{len(rows)} samples in {epochs} epochs, {how}{seen}")
+    printer.message(f"{len(rows)} samples in {epochs} epochs, {how}")
     printer.result(f"page: {output}")
     if config.training.augmentation in (0, "none") and not as_model:
         printer.message("next: nothing is augmented; --augmentation medium shows what that would do")
@@ -344,19 +324,16 @@ def preview(
 
 def _preview_config(path: Path, augmentation: str | None, seed: int | None) -> "RunConfig":
     """The configuration at `path`, or the default one for a dataset folder with augmentation `medium`."""
-    from dsocr.config import RunConfig, load_config
+    from dsocr.config import load_config
     from dsocr.data.dataset import Dataset
 
-    if path.suffix in (".yaml", ".yml"):
-        config = load_config(path)
-    else:
-        config = RunConfig(dataset=path, output=path)
-        augmentation = augmentation or "medium"
+    changes: dict[str, object] = {} if seed is None else {"seed": seed}
+    is_config = path.suffix in (".yaml", ".yml")
+    if augmentation is not None or not is_config:
+        changes["training.augmentation"] = augmentation or "medium"
+    config = load_config(path if is_config else {"dataset": path, "output": path}, changes=changes)
     Dataset.open(config.dataset)
-    if augmentation is not None:
-        training = config.training.model_copy(update={"augmentation": parse_augmentation(augmentation)})
-        config = config.model_copy(update={"training": training})
-    return config if seed is None else config.model_copy(update={"seed": seed})
+    return config
 
 
 @command(
@@ -382,8 +359,13 @@ def synthesize(
     quiet: Quiet = False,
 ) -> None:
     """Draw the lines of a text in your fonts, as a dataset."""
+    from dsocr.config import read_augmentation
     from dsocr.data.synthesize import synthesize
 
+    try:
+        strength: Any = read_augmentation(augmentation)
+    except ValueError as error:
+        raise ConfigError(f"--augmentation {error}", code="option-invalid") from error
     printer = Printer(quiet=quiet)
     with printer.progress("drawing", "lines") as progress:
         report = synthesize(
@@ -392,41 +374,35 @@ def synthesize(
             output,
             count=count,
             seed=seed,
-            augmentation=parse_augmentation(augmentation),
+            augmentation=strength,
             split=split,
             height=height,
             strict=strict,
             overwrite=overwrite,
             progress=progress,
         )
-    _print_problems(printer, report)
+    _print_not_drawn(printer, report)
     _print_prepared(printer, report.prepared)
 
 
-def _print_problems(printer: Printer, report: "SynthesisReport") -> None:
+def _print_not_drawn(printer: Printer, report: "SynthesisReport") -> None:
     """Print the files, fonts and lines that were not used."""
     from dsocr.data.synthesize import shorten_letters
 
-    _list(printer, "not read", [f"{name}: {reason}" for name, reason in report.broken.items()])
-    lines = [
+    lacking = [
         f"{name} lacks {shorten_letters(letters)}: "
         f"{'draws nothing' if name in report.unused else f'{count} lines not drawn in it'}"
         for name, (count, letters) in report.missing.items()
     ]
-    _list(printer, "fonts that lack letters", lines)
-    _list(printer, "lines that no font of their split can draw", report.undrawn)
+    for title, lines in (
+        ("not read", [f"{name}: {reason}" for name, reason in report.broken.items()]),
+        ("fonts that lack letters", lacking),
+        ("lines that no font of their split can draw", report.undrawn),
+    ):
+        if lines:
+            _list(printer, f"{title}: {len(lines)}", lines)
     for what, count in report.skipped.items():
         printer.message(f"skipped: {count} {what}")
-
-
-def _list(printer: Printer, title: str, lines: list[str]) -> None:
-    if not lines:
-        return
-    printer.message(f"{title}: {len(lines)}")
-    for line in lines[:_LISTED]:
-        printer.message(f"  {line}")
-    if len(lines) > _LISTED:
-        printer.message("  ...")
 
 
 @command("Data", "dsocr convert data/mine -o pages --to page", "dsocr convert scans -o table --to tsv")

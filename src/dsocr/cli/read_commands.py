@@ -22,10 +22,10 @@ from dsocr.cli.app import (
     command,
     print_json,
     quiet_libraries,
-    require_choice,
 )
 from dsocr.cli.share_commands import listen
 from dsocr.console import Printer
+from dsocr.document import Unit
 from dsocr.errors import ConfigError, DataError, RunError
 
 if TYPE_CHECKING:
@@ -50,11 +50,10 @@ def transcribe(
     formats: Annotated[
         list[str] | None, typer.Option("--format", help="Format in a folder: text, jsonl, page, ...; repeatable.")
     ] = None,
-    unit: Annotated[
-        str | None, typer.Option(help="What the model is shown: line, region or page; as trained if not given.")
-    ] = None,
+    unit: Annotated[Unit | None, typer.Option(help="What the model is shown; as trained if not given.")] = None,
     shows: Annotated[
-        str | None, typer.Option("--images", help="What images show: line or page; judged by shape if not given.")
+        Literal["line", "page"] | None,
+        typer.Option("--images", help="What images show; judged by shape if not given."),
     ] = None,
     segmenter: Annotated[
         str, typer.Option(help="Line segmentation of page images: builtin, or kraken if installed.")
@@ -80,8 +79,6 @@ def transcribe(
     quiet: Quiet = False,
 ) -> None:
     """Transcribe scans. Resumes a transcription that was interrupted."""
-    require_choice("--unit", unit, "line", "region", "page")
-    require_choice("--images", shows, "line", "page")
     share = _parse_shard(shard)
     if engine == "ray" and workers is not None:
         raise ConfigError(
@@ -99,8 +96,8 @@ def transcribe(
             inputs,
             output,
             formats=formats or [],
-            unit=unit,  # type: ignore[arg-type]
-            shows=shows,  # type: ignore[arg-type]
+            unit=unit,
+            shows=shows,
             segmenter=segmenter,
             replace_texts=replace,
             shard=share,

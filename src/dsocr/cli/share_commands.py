@@ -30,49 +30,29 @@ def export(
     merged: Annotated[Path | None, typer.Option(help="Folder for the base with the adapter merged in.")] = None,
     adapter: Annotated[Path | None, typer.Option(help="Folder for the adapter alone.")] = None,
     for_: Annotated[
-        str | None, typer.Option("--for", help="Program that loads the adapter: peft or vllm; peft if not given.")
+        Literal["peft", "vllm"] | None,
+        typer.Option("--for", help="Program that loads the adapter; peft if not given."),
     ] = None,
     scale: Annotated[float, typer.Option(min=0, max=1, help="Strength of the adapter in the export, up to 1.")] = 1.0,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
     """Export an adapter, or the base with the adapter merged in."""
-    from dsocr.models.base_folder import require_readable_adapter
-    from dsocr.models.export_target import require_free_target, require_separate
-    from dsocr.runs import RunFolder
+    from dsocr.api import export
 
-    out = _export_target(merged, adapter, for_)
-    folder = RunFolder.open(run)
-    require_free_target(out, overwrite=overwrite)
-    require_separate(out, [folder.adapter])
-    if merged is not None:
-        require_readable_adapter(folder.adapter)
-    from dsocr.evaluation.scorecard import Scorecard
-    from dsocr.models.export import export_adapter, export_merged
-
-    quiet_libraries()
-    printer = Printer(quiet=quiet)
-    scores = Scorecard.load(folder.scorecard).to_dict() if folder.scorecard.is_file() else None
-    if adapter is None:
-        with printer.progress("writing", "tensors") as progress:
-            exported = export_merged(folder, out, scores=scores, scale=scale, overwrite=overwrite, progress=progress)
-    else:
-        form: Literal["peft", "vllm"] = "vllm" if for_ == "vllm" else "peft"
-        exported = export_adapter(folder, out, form, scores=scores, scale=scale, overwrite=overwrite)
-    printer.result(f"{'adapter' if adapter else 'merged model'}: {out}")
-    printer.message(f"card:    {out / 'README.md'}, with the prompt and settings to read with")
-    printer.message(f"next:    {exported.serve_command(out) or 'the card says how to load it'}")
-
-
-def _export_target(merged: Path | None, adapter: Path | None, form: str | None) -> Path:
     out = merged or adapter
     if out is None or (merged and adapter):
         raise ConfigError("give either --merged FOLDER or --adapter FOLDER", code="option-missing")
-    if form is not None and adapter is None:
+    if for_ is not None and adapter is None:
         raise ConfigError("--for goes with --adapter", code="option-invalid")
-    if form not in (None, "peft", "vllm"):
-        raise ConfigError(f"--for must be peft or vllm, not {form!r}", code="option-invalid")
-    return out
+    quiet_libraries()
+    printer = Printer(quiet=quiet)
+    with printer.progress("writing", "tensors") as progress:
+        form = "merged" if merged else for_ or "peft"
+        exported = export(run, out, form=form, scale=scale, overwrite=overwrite, progress=progress)
+    printer.result(f"{'adapter' if adapter else 'merged model'}: {out}")
+    printer.message(f"card:    {out / 'README.md'}, with the prompt and settings to read with")
+    printer.message(f"next:    {exported.serve_command(out) or 'the card says how to load it'}")
 
 
 @command("Share", "dsocr serve runs/mine", "dsocr serve runs/mine runs/other --port 8001 --deadline 30")

@@ -13,13 +13,10 @@ from dsocr.cli.app import Json, Overwrite, Quiet, Settings, command, print_json,
 from dsocr.cli.data_commands import print_finding
 from dsocr.console import Printer, format_duration, training_progress
 from dsocr.document import Split
-from dsocr.errors import DsocrError, Interrupted, RunError, typed
+from dsocr.errors import DsocrError, RunError, typed
 
 if TYPE_CHECKING:
-    from dsocr.config import RunConfig
     from dsocr.evaluation.learning_curve import CurvePoint
-    from dsocr.runs import RunFolder
-    from dsocr.training.learning_checks import Check
     from dsocr.training.plan import Plan
     from dsocr.training.train import TrainResult
 
@@ -52,7 +49,7 @@ def train(
     overrides = set_ or []
     if dry_run:
         sys.exit(_dry_run(Printer(quiet=quiet or json), config, overrides, preflight=preflight, json=json))
-    rank, processes = rank_and_count()
+    rank, _ = rank_and_count()
     printer = Printer(quiet=quiet or rank > 0)
     try:
         settings = load_config(config, overrides)
@@ -82,11 +79,6 @@ def train(
                 on_warning=lambda finding: print_finding(printer, finding),
                 on_message=printer.complain,
             )
-    except Interrupted as interrupted:
-        if rank == 0:
-            launcher = "" if processes == 1 else f"torchrun --nproc-per-node {processes} -m "
-            _print_interrupted(printer, interrupted, f"{launcher}{interrupted.resume}")
-        raise SystemExit(interrupted.exit_code) from None
     except PeerFailedError:
         if rank == 0:
             raise
@@ -100,11 +92,6 @@ def _leave_quietly() -> NoReturn:
     """Exit after the first process: when one process exits, the launcher ends the others, whatever they print."""
     time.sleep(_SECONDS_TO_SPEAK)
     raise SystemExit(2)
-
-
-def _print_interrupted(printer: Printer, interrupted: Interrupted, resume: str) -> None:
-    printer.complain(f"interrupted; a checkpoint of step {interrupted.step} is written")
-    printer.complain(f"resume:  {resume}")
 
 
 def _print_trained(printer: Printer, result: "TrainResult") -> None:
@@ -140,7 +127,11 @@ def _dry_run(printer: Printer, path: Path, overrides: Sequence[str], *, prefligh
         print_json(printer, result.to_dict())
         return 0 if result.is_ready else 1
     for check in result.checks:
-        _print_check(printer, check)
+        printer.result(f"{check.verdict:<8} {check.name}: {check.message}")
+        if check.fix:
+            printer.result(f"{'':<9}-> {check.fix}")
+        for line in check.details:
+            printer.result(f"{'':<11}{line}")
     if result.plan is not None:
         _print_plan(printer, result.plan)
     if not result.is_ready:
@@ -149,14 +140,6 @@ def _dry_run(printer: Printer, path: Path, overrides: Sequence[str], *, prefligh
     settings = "".join(f" --set {typed(text)}" for text in overrides)
     printer.message(f"next: dsocr train {typed(path.as_posix())}{settings}")
     return 0
-
-
-def _print_check(printer: Printer, check: "Check") -> None:
-    printer.result(f"{check.verdict:<8} {check.name}: {check.message}")
-    if check.fix:
-        printer.result(f"{'':<9}-> {check.fix}")
-    for line in check.details:
-        printer.result(f"{'':<11}{line}")
 
 
 def _print_plan(printer: Printer, plan: "Plan") -> None:
@@ -187,11 +170,7 @@ def _print_plan(printer: Printer, plan: "Plan") -> None:
         printer.result(f"warning: {warning}")
 
 
-@command(
-    "Train",
-    "dsocr forecast mine.yaml --more 500 --more 1000",
-    "dsocr forecast mine.yaml --target 0.05",
-)
+@command("Train", "dsocr forecast mine.yaml --more 500 --more 1000", "dsocr forecast mine.yaml --target 0.05")
 def forecast(
     config: Annotated[Path, typer.Argument(help="YAML file (configs/ holds recipes), or a dataset folder.")],
     set_: Settings = None,
@@ -229,22 +208,18 @@ def forecast(
     def on_point(point: "CurvePoint") -> None:
         printer.message(f"{point.samples} lines, {point.steps} steps: CER {point.cer:.2%}")
 
-    try:
-        with printer.progress("training", "steps") as progress:
-            result = forecast(
-                settings,
-                sizes=sizes or SIZES,
-                split=split,
-                more=more or [],
-                targets=target or [],
-                overwrite=overwrite,
-                progress=progress,
-                on_point=on_point,
-                on_message=printer.complain,
-            )
-    except Interrupted as interrupted:
-        _print_interrupted(printer, interrupted, "run the same command, without --overwrite")
-        raise SystemExit(interrupted.exit_code) from None
+    with printer.progress("training", "steps") as progress:
+        result = forecast(
+            settings,
+            sizes=sizes or SIZES,
+            split=split,
+            more=more or [],
+            targets=target or [],
+            overwrite=overwrite,
+            progress=progress,
+            on_point=on_point,
+            on_message=printer.complain,
+        )
     if json:
         print_json(printer, result.to_dict())
         return
@@ -263,7 +238,7 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Train on the shipped handwriting and score it. Takes a few minutes without a GPU."""
-    from dsocr.config import load_config
+    from dsocr.config import load_config, load_run_config
     from dsocr.io.files import shipped_path
     from dsocr.runs import RunFolder
     from dsocr.training.requirements import require_trainable
@@ -271,7 +246,10 @@ def demo(
     settings = {"output": output, "dataset": shipped_path("examples/handwriting")}
     config = load_config(shipped_path("configs/demo.yaml"), changes=settings)
     require_trainable(RunFolder(output), overwrite=True, hint=_OTHER_FOLDER)
-    _require_demo_run(RunFolder(output), config)
+    if RunFolder(output).config.is_file():  # a demo's, perhaps of another installation
+        existing = load_run_config(RunFolder(output).config)
+        if (existing.base, existing.dataset.parts[-2:]) != (config.base, config.dataset.parts[-2:]):
+            raise RunError("holds a run other than the demo's", where=output, hint=_OTHER_FOLDER, code="run-other")
     printer = Printer(quiet=quiet)
     printer.message("The demo trains a small DeepSeek-OCR network (`nano`) on 330 shipped lines by three writers.")
     # Slow, and not needed to say that another run is there.
@@ -280,12 +258,8 @@ def demo(
     from dsocr.training.train import train
 
     quiet_libraries()
-    try:
-        with training_progress(printer) as (on_progress, on_stage):
-            trained = train(config, overwrite=True, on_progress=on_progress, on_stage=on_stage)
-    except Interrupted as interrupted:
-        _print_interrupted(printer, interrupted, interrupted.resume)
-        raise SystemExit(interrupted.exit_code) from None
+    with training_progress(printer) as (on_progress, on_stage):
+        trained = train(config, overwrite=True, on_progress=on_progress, on_stage=on_stage)
     _print_trained(printer, trained)
     with printer.progress("reading", "lines") as progress:
         card = evaluate(trained.run, progress=progress)
@@ -294,18 +268,6 @@ def demo(
     print_guard(printer, card.guard)
     printer.message(f"scorecard: {trained.run.scorecard}")
     printer.message(f"report:    {page}   (open it in a browser)")
-    printer.message(
-        f"next:      dsocr transcribe {typed(output)} examples/handwriting/test -o {typed(output / 'texts.txt')}"
-    )
+    texts = typed(output / "texts.txt")
+    printer.message(f"next:      dsocr transcribe {typed(output)} examples/handwriting/test -o {texts}")
     printer.message("           dsocr prepare YOUR_SCANS -o data/yours   (the README has the whole way)")
-
-
-def _require_demo_run(run: "RunFolder", config: "RunConfig") -> None:
-    """Raise RunError if the folder holds another run than a demo's, which may have been installed elsewhere."""
-    from dsocr.config import load_run_config
-
-    if not run.config.is_file():
-        return
-    existing = load_run_config(run.config)
-    if (existing.base, existing.dataset.parts[-2:]) != (config.base, config.dataset.parts[-2:]):
-        raise RunError("holds a run other than the demo's", where=run.path, hint=_OTHER_FOLDER, code="run-other")

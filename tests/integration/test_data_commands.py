@@ -1,0 +1,216 @@
+"""`dsocr prepare`, `check`, `preview`, `synthesize` and `convert` as users type them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageFont
+
+from tests.data.making import pair, write
+from tests.integration.calling import Call, Fail
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Six writers of two lines each, one of them in cp1251, one with struck-out text."""
+    for number, writer in enumerate("abcdef"):
+        for line in (1, 2):
+            pair(tmp_path / "s", f"{writer}_{line}", f"текст {writer} {line}", colour=(number, line, 0))
+    write(tmp_path / "s/a_1.txt", "дом >стол< стоит")
+    write(tmp_path / "s/b_1.txt", "Съешь ещё этих булок", encoding="cp1251")
+    return tmp_path / "s"
+
+
+def test_an_unknown_encoding_is_named_with_the_option_that_reads_it(source: Path, tmp_path: Path, call: Call) -> None:
+    code, out, _ = call("prepare", source, "-o", tmp_path / "out", "--writer", "(.)_")
+    assert code == 0
+    assert "skipped, source cannot be read: 1" in out
+    assert "it looks like cp1251, which --encoding cp1251 reads" in out
+
+
+def test_every_choice_together_and_the_report(source: Path, tmp_path: Path, call: Call) -> None:
+    data, policy = tmp_path / "out", write(tmp_path / "archive.yaml", "struck: drop-line\n")
+    names = write(tmp_path / "published.txt", "a\ttrain\n")
+    options: list[object] = ["--writer", "(.)_", "--split-by", "writer+text", "--split", "0.6/0.2/0.2", "--no-stratify"]
+    options += ["--encoding", "cp1251", "--text-policy", policy, "--struck", "strip", "--fixed", names]
+    code, out, err = call("prepare", source, "-o", data, *options)
+    assert code == 0, err
+    assert "text policy, texts changed by struck: 1, e.g. a_1.txt: 'дом >стол< стоит' -> 'дом стоит'" in out
+    card = json.loads((data / "dataset.json").read_text(encoding="utf-8"))
+    assert (card["split_by"], card["stratified"], card["fixed"]["names"]) == ("writer+text", False, 1)
+    assert card["text_policy"]["struck"] == "strip"
+
+    code, out, _ = call("check", data, "--markdown", tmp_path / "splits.md")
+    assert code == 0
+    assert "to quote:\nThe 12 samples of out were split by writer and text (seed 17): " in out
+    assert (tmp_path / "splits.md").read_text(encoding="utf-8").startswith("# The splits of out\n\nThe 12 samples")
+    assert json.loads(call("check", data, "--json")[1])["splits"]["crossing"]["writers"]["count"] == 0
+
+    options[options.index("--fixed") :] = ["--like", data]
+    code, out, err = call("prepare", source, "-o", tmp_path / "again", *options)
+    assert code == 0, err
+    assert json.loads((tmp_path / "again" / "dataset.json").read_text(encoding="utf-8"))["like"] == "out"
+
+
+def test_the_fold_to_check_is_given_or_named_by_the_configuration(
+    source: Path, tmp_path: Path, call: Call, fail: Fail
+) -> None:
+    data = tmp_path / "out"
+    call("prepare", source, "-o", data, "--writer", "(.)_", "--folds", 3)
+    splits = json.loads(call("check", data, "--fold", 2, "--json")[1])["splits"]
+    assert (splits["folds"], splits["fold"]) == (3, 2)
+    config = write(tmp_path / "run.yaml", f"dataset: {data.as_posix()}\noutput: run\nfold: 3\n")
+    found = json.loads(call("check", config, "--json")[1])
+    assert found["splits"]["fold"] == 3
+    assert not {finding["code"] for finding in found["findings"]} & {"writer-crosses", "hash-differs"}
+    write(config, config.read_text(encoding="utf-8").replace("fold: 3", "fold: 4"))
+    assert fail("check", config).code == "bad-fold"
+
+
+def test_check_exits_with_1_on_errors_and_lists_every_place(call: Call, small_dataset: Path, tmp_path: Path) -> None:
+    pages = ("--html", tmp_path / "page.html", "--csv", tmp_path / "findings.csv")
+    code, out, _ = call("check", small_dataset, "--max-text-tokens", 3, *pages)
+    assert code == 1
+    assert f"page: {tmp_path / 'page.html'}" in out
+    assert "    fix: Cut the image into lines" in out
+    assert "long-text" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert (tmp_path / "findings.csv").read_text(encoding="utf-8").count("\nlong-text,") == 24
+    code, out, _ = call("check", small_dataset, "--max-text-tokens", 3, "--json")
+    assert code == 1
+    finding = json.loads(out)["findings"][0]
+    assert (finding["severity"], finding["code"]) == ("error", "long-text")
+    assert finding["where"].startswith("train/metadata.jsonl:")
+    assert len(finding["examples"]) == finding["count"]
+
+
+def test_check_fixes_into_a_new_dataset_and_checks_that(call: Call, small_dataset: Path, tmp_path: Path) -> None:
+    data, new = tmp_path / "data", tmp_path / "new"
+    shutil.copytree(small_dataset, data)
+    metadata = data / "test" / "metadata.jsonl"
+    metadata.write_text(metadata.read_text(encoding="utf-8").replace("ё", "е\u0308"), encoding="utf-8")
+    assert "[decomposed-characters]" in call("check", data, "--workers", 1)[1]
+    code, out, err = call("check", data, "--fix", "-o", new)
+    assert code == 0, err
+    assert "fixed in test: 1 [decomposed-characters]" in out
+    assert f"{new}: 0 errors" in out
+    assert "hash-differs" not in out
+    assert "nothing to fix" in call("check", new, "--fix", "-o", tmp_path / "newer")[1]
+
+
+@pytest.fixture
+def fonts(tmp_path: Path) -> Path:
+    data = ImageFont.load_default(20).path.getvalue()  # type: ignore[union-attr]
+    (tmp_path / "fonts").mkdir()
+    for family in ("Aileron", "Bileron", "Cileron"):
+        renamed = data
+        for encoding in ("ascii", "utf-16-be"):
+            renamed = renamed.replace("Aileron".encode(encoding), family.encode(encoding))
+        (tmp_path / "fonts" / f"{family}.ttf").write_bytes(renamed)
+    return tmp_path / "fonts"
+
+
+def test_from_fonts_to_a_dataset_that_check_reads(call: Call, fonts: Path, tmp_path: Path) -> None:
+    (fonts / "broken.ttf").write_bytes(b"no font")
+    text = write(tmp_path / "words.txt", "\n".join(f"line number {number}" for number in range(30)) + "\nмир\n")
+    arguments = ["synthesize", "--fonts", fonts, "--text", text, "-o", tmp_path / "drawn", "--count", 31]
+    code, out, err = call(*arguments)
+    assert code == 0, err
+    assert "not read: 1\n  broken.ttf: " in out
+    assert "Aileron Regular lacks имр: 1 lines not drawn in it" in out
+    assert "lines that no font of their split can draw: 1\n  мир" in out
+    assert f"next:    dsocr check {tmp_path / 'drawn'}" in out
+    assert call("check", tmp_path / "drawn")[0] == 0
+    assert call(*arguments)[0] == 2
+    assert call(*arguments, "--overwrite", "--quiet")[0] == 0
+    code, _, err = call(*arguments, "--overwrite", "--strict")
+    assert code == 2
+    assert "broken.ttf" in err
+
+
+@pytest.mark.parametrize("name", ["sheet.html", "sheet.png"])
+def test_a_dataset_and_a_configuration_show_the_same(
+    name: str, call: Call, small_dataset: Path, tmp_path: Path
+) -> None:
+    text = f"dataset: {small_dataset.as_posix()}\noutput: {tmp_path.as_posix()}\ntraining: {{augmentation: medium}}\n"
+    written = []
+    for source in (small_dataset, write(tmp_path / "c.yaml", text)):
+        code, out, err = call("preview", source, "-o", tmp_path / name, "--samples", 2, "--epochs", 2)
+        assert code == 0, err
+        assert "2 samples in 2 epochs, augmentation medium, seed 17" in out
+        assert f"page: {tmp_path / name}" in out
+        written.append((tmp_path / name).read_bytes())
+    assert written[0] == written[1]
+
+
+def test_a_preview_of_a_training_that_varies_nothing_says_so(call: Call, small_dataset: Path, tmp_path: Path) -> None:
+    config = write(tmp_path / "c.yaml", f"dataset: {small_dataset.as_posix()}\noutput: {tmp_path.as_posix()}\n")
+    shown = ["preview", config, "-o", tmp_path / "sheet.html", "--samples", 1, "--epochs", 1]
+    assert "--augmentation medium" in call(*shown)[1]
+    code, out, _ = call(*shown, "--augmentation", "light", "--seed", 3)
+    assert (code, "augmentation light, seed 3" in out, "too much" in out) == (0, True, True)
+
+
+def test_preview_shows_what_the_model_sees(call: Call, small_dataset: Path, tmp_path: Path) -> None:
+    sheet = tmp_path / "s.png"
+    code, out, _ = call("preview", small_dataset, "-o", sheet, "--samples", 1, "--epochs", 1, "--as-model")
+    assert code == 0
+    assert "as nano sees it at " in out
+    with Image.open(sheet) as image:
+        assert image.size == (2 * (256 + 8) + 8, 256 + 16)
+
+
+def test_a_conversion_counts_what_it_wrote_and_is_not_replaced_unasked(
+    call: Call, source: Path, small_dataset: Path, tmp_path: Path
+) -> None:
+    code, out, _ = call("convert", source, "-o", tmp_path / "table", "--to", "tsv", "--writer", "(.)_")
+    assert code == 0
+    assert "written as tsv: 11 images, 11 lines" in out
+    assert "skipped, source cannot be read: 1" in out
+    assert f"written: {tmp_path / 'table'}" in out
+    code, _, err = call("convert", source, "-o", tmp_path / "table", "--to", "tsv")
+    assert (code, "--overwrite" in err) == (2, True)
+
+
+DRAW = "synthesize --fonts fonts --text t.txt -o o"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        pytest.param("check nowhere", "not-a-dataset", id="no dataset"),
+        pytest.param("check data --html s", "option-invalid", id="a folder as page"),
+        pytest.param("check data --csv nowhere/a.csv", "option-invalid", id="no folder for the table"),
+        pytest.param("check data --fix", "option-missing", id="no folder for what is fixed"),
+        pytest.param("check data -o o", "option-invalid", id="a folder for nothing"),
+        pytest.param("prepare nowhere -o o", "source-missing", id="no source"),
+        pytest.param("prepare s -o s", "output-holds-source", id="a source as output"),
+        pytest.param("prepare s -o o --split-by font", "unknown-unit", id="split by"),
+        pytest.param("prepare s -o o --column text", "option-invalid", id="column"),
+        pytest.param("prepare s -o o --struck erase", "config-invalid", id="policy"),
+        pytest.param("prepare s -o o --text-policy no.yaml", "config-missing", id="policy file"),
+        pytest.param("prepare s -o o --encoding cp9", "unknown-encoding", id="encoding"),
+        pytest.param("prepare s -o o --folds 2", "too-few-folds", id="folds"),
+        pytest.param("prepare s -o o --fixed no.txt", "file-unreadable", id="list"),
+        pytest.param("prepare s -o o --like s", "not-a-dataset", id="earlier dataset"),
+        pytest.param("preview nowhere", "not-a-dataset", id="no dataset to preview"),
+        pytest.param("preview nowhere.yaml", "config-missing", id="no configuration"),
+        pytest.param("preview . -o x.gif", "sheet-format", id="another kind of sheet"),
+        pytest.param("preview data --augmentation wild", "config-invalid", id="no such preset"),
+        pytest.param(f"{DRAW} --augmentation wild", "option-invalid", id="no such preset to draw with"),
+        pytest.param(DRAW, "fonts-missing", id="no fonts"),
+    ],
+)
+def test_a_mistake_is_an_error_and_writes_nothing(
+    arguments: str,
+    code: str,
+    source: Path,
+    small_dataset: Path,
+    tmp_path: Path,
+    fail: Fail,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").symlink_to(small_dataset, target_is_directory=True)
+    assert fail(*arguments.split()).code == code
+    assert not (tmp_path / "o").exists()

@@ -1,0 +1,194 @@
+"""Wrong uses: each has a code, a place and a hint, and none waits for torch, which takes seconds to load."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dsocr.cli.share_commands import listen
+from dsocr.inference.generation import Generation
+from dsocr.runs import ReadingSettings, RunFolder
+from dsocr.text import TextPolicy
+from tests.data.making import picture, write
+from tests.integration.calling import Call, Fail
+from tests.raising import raises_code
+from tests.workbench.fakes import make_pages
+
+ERRORS = [
+    ("check lines", "not-a-dataset", "lines"),
+    ("check lines/a.png", "not-a-dataset", "lines/a.png"),
+    ("compare nowhere", "no-such-file", "nowhere"),
+    ("compare a=nowhere", "no-such-file", "nowhere"),
+    ("demo -o scans", "not-a-run", "scans"),
+    ("demo -o run", "run-other", "run"),
+    ("demo -o there.txt", "run-is-file", "there.txt"),
+    ("evaluate empty", "not-a-run", "empty"),
+    ("evaluate lines/a.png", "run-not-found", "lines/a.png"),
+    ("evaluate run/adapter", "not-a-run", "run/adapter"),
+    ("evaluate nowhere", "run-not-found", "nowhere"),
+    ("evaluate nowhere --calibrate", "run-not-found", "nowhere"),
+    ("evaluate moved", "base-not-found", None),
+    ("evaluate moved --calibrate", "base-not-found", None),
+    ("evaluate lost", "not-a-dataset", "nowhere"),
+    ("evaluate run --dataset empty", "not-a-dataset", "empty"),
+    ("evaluate run --split validation --dataset tested", "split-missing", "tested"),
+    ("evaluate run --calibrate --dataset tested", "split-missing", "tested"),
+    ("export nowhere --merged out", "run-not-found", "nowhere"),
+    ("export run --merged scans", "target-occupied", "scans"),
+    ("export run --adapter run/adapter/inside", "target-overlaps-source", "run/adapter/inside"),
+    ("export moved --merged new", "base-not-found", None),
+    ("forecast nowhere.yaml", "config-missing", "nowhere.yaml"),
+    ("forecast lost/config.yaml", "not-a-dataset", "nowhere"),
+    ("forecast config.yaml --set dataset=tested", "split-missing", "tested"),
+    ("prepare lines -o new", "no-format-found", "lines"),
+    ("prepare lines/a.png -o new", "source-is-image", "lines/a.png"),
+    ("prepare pictures -o new", "no-format-found", "pictures"),
+    ("report nowhere", "run-not-found", "nowhere"),
+    ("report nowhere --curves", "run-not-found", "nowhere"),
+    ("report lines", "not-a-run", "lines"),
+    ("report run -o run.pdf", "report-suffix", "run.pdf"),
+    ("serve nowhere", "run-not-found", "nowhere"),
+    ("serve run nowhere", "run-not-found", "nowhere"),
+    ("serve moved", "base-not-found", None),
+    ("serve run --port PORT", "port-unavailable", None),
+    ("suggest nowhere scans -o new", "run-not-found", "nowhere"),
+    ("suggest run nowhere -o new", "source-missing", "nowhere"),
+    ("suggest run data -o there.txt", "output-is-file", "there.txt"),
+    ("suggest run data -o queue", "nothing-untranscribed", "data"),
+    ("suggest moved scans -o queue", "base-not-found", None),
+    ("train nowhere.yaml", "config-missing", "nowhere.yaml"),
+    ("train nowhere.yaml --dry-run", "config-missing", "nowhere.yaml"),
+    ("train lines", "config-unreadable", "lines"),
+    ("train run", "config-unreadable", "run"),
+    ("train run/config.yaml", "run-finished", "run"),
+    ("train lost/config.yaml --set output=new", "not-a-dataset", "nowhere"),
+    ("train config.yaml --set base=./gone/base", "base-not-found", None),
+    ("train config.yaml --set input.resolution=gundam", "resolution-unknown", None),
+    ("train config.yaml --set guard.dataset=empty", "not-a-dataset", "empty"),
+    ("train config.yaml --dry-run --set input.prompt=read", "prompt-unknown", None),
+    ("train config.yaml --dry-run --set dataset=nowhere", "not-a-dataset", "nowhere"),
+    ("train config.yaml --dry-run --set base=./gone/base", "base-not-found", None),
+    ("transcribe nowhere scans -o new.jsonl", "run-not-found", "nowhere"),
+    ("transcribe run nowhere -o new.jsonl", "input-missing", "nowhere"),
+    ("transcribe run scans -o there.txt", "output-exists", "there.txt"),
+    ("transcribe run scans -o new.xml", "output-ambiguous", "new.xml"),
+    ("transcribe run scans -o new --segmenter other", "segmenter-unknown", None),
+    ("transcribe run scans -o new.txt --engine other", "engine-address", None),
+    ("transcribe run scans -o new --engine ray --workers 2", "option-invalid", None),
+    ("transcribe run scans -o new --shard 3/2", "option-invalid", None),
+    ("transcribe run empty -o new.txt", "input-empty", "empty"),
+    ("transcribe run there .txt -o new.txt", "input-missing", "there"),
+    ("transcribe moved scans -o new.txt", "base-not-found", None),
+    ("workbench nowhere", "file-missing", "nowhere"),
+    ("workbench . --run nowhere", "run-not-found", "nowhere"),
+    ("workbench . --config nowhere", "config-missing", "nowhere"),
+    ("workbench scans --run moved --no-show", "base-not-found", None),
+]
+"""Commands, the code of the error and its place."""
+SAY_IT_ALL = {"file-missing", "input-missing", "segmenter-unknown", "source-missing"}
+"""Errors without a hint."""
+
+
+@pytest.fixture
+def place(small_dataset: Path, tmp_path: Path) -> Path:
+    """A folder with scans, datasets, and runs whose files are all there but the weights."""
+    shutil.copytree(small_dataset, tmp_path / "data")
+    shutil.copytree(small_dataset / "test", tmp_path / "tested" / "test")
+    card = json.loads((small_dataset / "dataset.json").read_text(encoding="utf-8"))
+    card["splits"] = {"test": card["splits"]["test"]}
+    write(tmp_path / "tested" / "dataset.json", json.dumps(card))
+    shutil.copytree(small_dataset.parent / "source", tmp_path / "scans")
+    (tmp_path / "empty").mkdir()
+    for name in ("there.txt", "there .txt"):
+        (tmp_path / name).touch()
+    write(tmp_path / "config.yaml", "dataset: data\noutput: new\n")
+    picture(tmp_path / "lines" / "a.png")
+    picture(tmp_path / "pictures" / "a.png")
+    write(tmp_path / "lines" / "letters.tsv", "scan\twords\na.png\tмир\n")
+    for name, base, dataset in (("run", "nano", "data"), ("moved", "./gone/base", "data"), ("lost", "nano", "nowhere")):
+        run = RunFolder(tmp_path / name)
+        run.adapter.mkdir(parents=True)
+        write(run.config, f"dataset: {dataset}\noutput: {name}\nbase: {base}\n")
+        settings = ReadingSettings(base, None, "<image>\nFree OCR.", "wrap", TextPolicy(), Generation().as_dict())
+        settings.save(run.adapter)
+    return tmp_path
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port at which another program listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+SLOW = {"torch", "transformers", "nicegui", "fastapi"}
+
+
+def test_every_mistake_is_found_before_anything_slow_is_loaded(place: Path, taken: int) -> None:
+    commands = [command.replace("PORT", str(taken)) for command, *_ in ERRORS]
+    script = f"""import json, sys
+from dsocr.cli import app
+from dsocr.errors import DsocrError
+for command in {commands}:
+    sys.argv = ['dsocr', *command.split()]
+    try: app()
+    except DsocrError as error: print(json.dumps([command, error.code, error.where, bool(error.hint)]))
+    assert not {SLOW} & set(sys.modules), command
+"""
+    found = [json.loads(line) for line in run_python(script, place).splitlines()]
+    expected = [[command, code, where] for command, (_, code, where) in zip(commands, ERRORS, strict=True)]
+    assert [row for *row, _ in found if row not in expected] == []
+    assert len(found) == len(expected)
+    assert {code for _, code, _, has_hint in found if not has_hint} == SAY_IT_ALL
+    assert not [name for name in ("new", "new.txt", "new.jsonl", "queue", "out") if (place / name).exists()]
+
+
+def test_what_needs_no_network_loads_no_torch(place: Path) -> None:
+    """Checking, previewing, reading by a server, and opening a workbench."""
+    script = """import sys, dsocr.inference.transcribe, dsocr.inference.remote
+import dsocr.workbench.archive, dsocr.workbench.background
+from dsocr.cli import app
+for command in ['check config.yaml --workers 1', 'preview config.yaml --as-model -o sheet.html']:
+    sys.argv = ['dsocr', *command.split()]
+    try: app()
+    except SystemExit as ended: assert not ended.code
+assert 'torch' not in sys.modules
+"""
+    assert "data: 0 errors" in run_python(script, place)
+    assert (place / "sheet.html").is_file()
+
+
+def run_python(script: str, folder: Path) -> str:
+    """What a new Python prints."""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "a..b"])
+def test_an_address_that_cannot_be_used_is_named(host: str, taken: int) -> None:
+    with raises_code("port-unavailable") as caught:
+        listen(host, taken)
+    assert host in caught.value.message
+
+
+def test_a_workbench_says_that_its_port_is_taken_before_it_reads_a_page(taken: int, tmp_path: Path, call: Call) -> None:
+    code, _, err = call("workbench", make_pages(tmp_path / "box"), "--port", taken, "--no-show")
+    assert code == 2
+    assert f"cannot listen on 127.0.0.1:{taken}: " in err
+    assert err.count("127.0.0.1") == 1
+    assert not (tmp_path / "box.workbench").exists()
+
+
+def test_a_workbench_does_not_take_the_folder_of_a_file_for_the_file(tmp_path: Path, fail: Fail) -> None:
+    page = make_pages(tmp_path / "box") / "page" / "scan-1.xml"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        free = listener.getsockname()[1]
+    error = fail("workbench", page, "--port", free, "--no-show", "--work", tmp_path / "work")
+    assert "single file" in error.message
