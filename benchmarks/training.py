@@ -37,8 +37,10 @@ from dsocr.inference.generation import Generation
 from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
 from dsocr.models.deepseek_ocr import Processor
 from dsocr.models.loading import load_base
+from dsocr.training.features import cache_features
 from dsocr.training.samples import EncodedSamples
-from dsocr.training.setup import Setup, cache_features, compile_layers, fresh_adapter, make_sampler
+from dsocr.training.setup import compile_layers
+from dsocr.training.train import Setup, fresh_adapter, make_sampler
 from measuring import describe, machine, table_line, versions
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -191,7 +193,7 @@ def read(training: Training, lines: Sequence[Sample], encoder: Processor) -> flo
     encoded, pooled = EncodedSamples(lines, encoder), ErrorRate()
     for start in range(0, len(lines), 32):
         some = lines[start : start + 32]
-        shown = [encoder.encode(encoded.augmented_image(start + place)) for place in range(len(some))]
+        shown = [encoder.encode(encoded.image(start + place, 0)) for place in range(len(some))]
         readings = decode(training.model, encoder, shown, Generation(max_new_tokens=80))
         for sample, reading in zip(some, readings, strict=True):
             pooled += character_errors(sample.text, reading.text)

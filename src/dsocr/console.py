@@ -22,7 +22,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from dsocr.training.callbacks import TrainingProgress
-    from dsocr.training.setup import StageProgress
+    from dsocr.training.train import StageProgress
     from dsocr.training.validation import ValidationResult
 
 _WIDE = 1000

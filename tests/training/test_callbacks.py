@@ -15,7 +15,7 @@ from dsocr.config import RunConfig
 from dsocr.evaluation.evaluate import GuardResult
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.runs import RunFolder
-from dsocr.training.callbacks import SIGNALS, SignalHandler, TensorBoardTracker, make_trackers
+from dsocr.training.callbacks import SIGNALS, SignalHandler, Tracker, require_trackers
 from dsocr.training.train import train
 from dsocr.training.validation import ValidationLine, ValidationResult
 from tests.conftest import PATIENCE
@@ -79,7 +79,7 @@ def test_tensorboard_has_the_curves_of_the_metrics_and_the_same_lines_at_every_v
 
 
 def test_a_guard_set_is_a_curve_beside_the_base_and_a_warning(tmp_path: Path) -> None:
-    tracker = TensorBoardTracker(RunFolder(tmp_path))
+    tracker = Tracker("tensorboard", RunFolder(tmp_path), {})
     tracker.start(0)
     line = ValidationLine("a", "Милая", "Мила", np.full((3, 8, 8), 200, dtype=np.uint8))
     for step, errors in ((1, 30), (2, 90)):
@@ -128,7 +128,7 @@ def test_other_trackers_get_the_curves_through_accelerate(
     assert not RunFolder(small_config.output).tensorboard.exists()
 
 
-def test_a_tracker_that_is_not_installed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with raises_code("tracker-not-installed"):
-        make_trackers(["trackio"], RunFolder(tmp_path), {})
+        require_trackers(["trackio"])

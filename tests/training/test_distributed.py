@@ -19,7 +19,7 @@ from dsocr.models.adapters import WEIGHTS
 from dsocr.runs import RunFolder
 from dsocr.training.checkpoint import checkpoint_path, step_of
 from dsocr.training.distributed import Distributed, connect
-from dsocr.training.setup import fit_to_world_size
+from dsocr.training.samples import fit_to_world_size
 from dsocr.training.train import train
 from tests.conftest import PATIENCE
 from tests.raising import raises_code

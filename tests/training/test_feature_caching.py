@@ -16,9 +16,9 @@ from dsocr.models.adapters import WEIGHTS
 from dsocr.models.feature_cache import FeatureCache, FeatureStore
 from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
+from dsocr.training.features import cache_features
 from dsocr.training.samples import EncodedSamples
-from dsocr.training.setup import Setup, cache_features, fresh_adapter, make_trainer
-from dsocr.training.train import train
+from dsocr.training.train import Setup, fresh_adapter, make_trainer, train
 from dsocr.training.trainer import Trainer
 from tests.raising import raises_code
 from tests.training.test_train import PowerCutError, changed, cut_at_step_five, metrics
@@ -152,7 +152,7 @@ def test_variations_come_back_after_as_many_epochs(frozen: RunConfig, cache: Pat
 def test_it_is_used_where(
     training: dict[str, Any], kept: bool, frozen: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsocr.training.setup._WORTH_CACHING", 4)
+    monkeypatch.setattr("dsocr.training.features._WORTH_CACHING", 4)
     config = changed(frozen, training={"max_steps": 99, **training})
     assert Cached(config, lines(frozen)).is_cached is kept
 

@@ -15,7 +15,8 @@ from dsocr.document import Sample, Split
 from dsocr.errors import Interrupted
 from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.training.forecast import forecast
-from dsocr.training.train import TrainResult, is_trained, train
+from dsocr.training.lifecycle import is_trained
+from dsocr.training.train import TrainResult, train
 from tests.raising import raises_code
 
 SIZES = (0.25, 0.5, 0.75, 1.0)

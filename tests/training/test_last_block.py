@@ -11,7 +11,8 @@ from PIL import Image
 from dsocr.config import RunConfig
 from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
 from dsocr.models.loading import BaseModel, load_base
-from dsocr.training.setup import SparseLastBlock, fresh_adapter
+from dsocr.training.setup import SparseLastBlock
+from dsocr.training.train import fresh_adapter
 from tests.making_models import write_first, write_second
 from tests.training.test_train import changed
 

@@ -1,8 +1,6 @@
-"""What a dry run refuses, each with its reason, and that it leaves no trace."""
+"""Checks before a training: what each refuses, and that the network is left as it was."""
 
-import json
 import random
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,42 +19,27 @@ from dsocr.inference.generation import Generation
 from dsocr.models.batch import IGNORED, collate
 from dsocr.models.deepseek_ocr import Processor
 from dsocr.models.family import load_processor
-from dsocr.training.learning_checks import (
+from dsocr.training.preflight import (
     Check,
     OverfitResult,
     PairLosses,
     check_first_loss,
     check_image_matters,
-    check_overfit,
-    check_pairs,
-    overfit,
-)
-from dsocr.training.preflight import (
     check_image_slots,
     check_labels,
+    check_overfit,
+    check_pairs,
     check_prompt,
     check_same_input,
     check_setup,
-    dry_run,
+    overfit,
 )
 from dsocr.training.samples import Collator
-from dsocr.training.setup import Setup, set_up
-from dsocr.training.train import train
+from dsocr.training.train import Setup, set_up, train
 from tests.making_models import write_first, write_second
 from tests.raising import raises_code
+from tests.training.test_dry_run import with_rows
 from tests.training.test_train import changed
-
-Rewrite = Callable[[list[dict[str, Any]]], None]
-
-
-def with_rows(config: RunConfig, folder: Path, rewrite: Rewrite) -> RunConfig:
-    """The configuration on a copy of its dataset whose rows of the train split are rewritten."""
-    dataset = Path(shutil.copytree(config.dataset, folder / "other"))
-    table = dataset / "train" / "metadata.jsonl"
-    rows = [json.loads(line) for line in table.read_text(encoding="utf-8").splitlines()]
-    rewrite(rows)
-    table.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return changed(config, dataset=dataset)
 
 
 def shift(rows: list[dict[str, Any]]) -> None:
@@ -208,49 +191,6 @@ def test_the_result_of_overfitting_is_judged(result: OverfitResult, verdict: str
     assert check_overfit(result, 5).verdict == verdict
 
 
-def foreign(rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        row["text"] = "漢字"
-
-
-@pytest.mark.parametrize(
-    ("rewrite", "settings", "name"),
-    [
-        pytest.param(lambda rows: rows[0].update(text=""), {}, "dataset", id="an empty text"),
-        pytest.param(lambda rows: None, {"training": {"max_text_tokens": 5}}, "dataset", id="texts over budget"),
-        pytest.param(foreign, {}, "characters", id="another script"),
-        pytest.param(lambda rows: None, {"input": {"resolution": "gundam"}}, "configuration", id="no such resolution"),
-        pytest.param(lambda rows: None, {"base": "nowhere"}, "base", id="no such base"),
-    ],
-)
-def test_a_dry_run_names_the_check_that_fails(
-    rewrite: Rewrite, settings: dict[str, Any], name: str, small_config: RunConfig, tmp_path: Path
-) -> None:
-    found = dry_run(changed(with_rows(small_config, tmp_path, rewrite), **settings))
-    assert [check.name for check in found.errors] == [name] == found.to_dict()["errors"]
-    assert found.errors[0].fix
-    assert found.plan is None
-
-
-def test_a_dry_run_of_a_sound_training_has_a_plan_and_writes_nothing(small_config: RunConfig) -> None:
-    found = dry_run(small_config)
-    assert found.errors == []
-    assert found.plan is not None
-    assert found.plan.seconds
-    names = [check.name for check in found.checks]
-    assert names[:5] == ["base", "run", "dataset", "text budget", "gradients"]
-    assert names[-1] == "memory"
-    assert not small_config.output.exists()
-    assert json.loads(json.dumps(found.to_dict()))["plan"]["schedule"]["steps"] == 8
-
-
-def test_a_run_folder_of_another_base_is_refused(small_config: RunConfig, tmp_path: Path) -> None:
-    small_config.output.mkdir()
-    (small_config.output / "config.yaml").write_text(small_config.to_yaml(), encoding="utf-8")
-    other = write_first(tmp_path / "first")
-    assert "run" in [check.name for check in dry_run(changed(small_config, base=str(other))).errors]
-
-
 def test_a_training_after_a_preflight_is_the_same_to_the_bit(small_config: RunConfig, tmp_path: Path) -> None:
     config = changed(small_config, training={"max_steps": 2, "augmentation": 1.0}, validation={"max_samples": 1})
     other = changed(config, output=tmp_path / "tried")
@@ -296,21 +236,6 @@ def test_one_sample_alone_is_not_taken_for_an_image_that_does_not_matter() -> No
     losses = PairLosses([0.4], [0.4])
     assert check_image_matters(losses).verdict == "warning"
     assert check_pairs(losses, []).verdict == "warning"
-
-
-@pytest.mark.parametrize(
-    ("function", "name"),
-    [("dsocr.training.plan.measure_training", "memory"), ("dsocr.training.preflight.check_setup", "run")],
-)
-def test_running_out_of_memory_is_an_error_with_settings(
-    function: str, name: str, small_config: RunConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def end(*arguments: object, **options: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(function, end)
-    errors = {check.name: check for check in dry_run(small_config).errors}
-    assert "--set training.micro_batch_size=1" in errors[name].fix
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from dsocr.document import Split
 from dsocr.models.deepseek_images import show
 from dsocr.models.deepseek_ocr import Processor
 from dsocr.models.family import load_processor
-from dsocr.training.preview import preview
-from dsocr.training.samples import EncodedSamples
+from dsocr.training.samples import EncodedSamples, preview
 
 
 @pytest.fixture

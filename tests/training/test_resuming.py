@@ -76,7 +76,7 @@ def configured(dataset: Path, output: Path, every_steps: int = 3) -> RunConfig:
 @pytest.fixture(autouse=True, scope="module")
 def _rare_logs() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dsocr.training.setup.log_interval", lambda steps: 5)
+        patch.setattr("dsocr.training.train.log_interval", lambda steps: 5)
         yield
 
 

@@ -65,7 +65,7 @@ def test_an_image_is_prepared_once_while_memory_allows(
     samples = encoded(small_dataset, nano)
     assert samples[0] is samples[0]
     assert len(opened) == 1
-    monkeypatch.setattr("dsocr.training.preview.VariedImages.takes", lambda images, size: False)
+    monkeypatch.setattr("dsocr.training.samples.EncodedSamples._takes", lambda images, size: False)
     assert samples[1] is not samples[1]
     assert len(opened) == 3
 
@@ -127,6 +127,6 @@ def test_a_large_image_is_shrunk_only_to_be_varied(
     with Image.open(tmp_path / "line.png") as image:
         image.resize((3200, 200)).save(tmp_path / "line.png")
     sample = Sample("line.png", tmp_path / "line.png", "a", Split.TRAIN)
-    monkeypatch.setattr("dsocr.training.preview.augment", lambda image, *_: image)
+    monkeypatch.setattr("dsocr.training.samples.augment", lambda image, *_: image)
     samples = EncodedSamples([sample], nano.processor(None, "free_ocr"), augmentation=augmentation)
-    assert samples.augmented_image(0).size == size
+    assert samples.image(0, 0).size == size

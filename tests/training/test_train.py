@@ -20,8 +20,7 @@ from dsocr.models.loading import load_base
 from dsocr.runs import CALIBRATION, ReadingSettings, RunFolder
 from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.checkpoint import latest_checkpoint
-from dsocr.training.setup import fresh_adapter
-from dsocr.training.train import train
+from dsocr.training.train import fresh_adapter, train
 from tests.raising import raises_code
 
 

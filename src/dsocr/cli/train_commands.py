@@ -17,7 +17,7 @@ from dsocr.errors import DsocrError, RunError, typed
 
 if TYPE_CHECKING:
     from dsocr.evaluation.learning_curve import CurvePoint
-    from dsocr.training.plan import Plan
+    from dsocr.training.dry_run import Plan
     from dsocr.training.train import TrainResult
 
 _SECONDS_TO_SPEAK = 3
@@ -44,7 +44,7 @@ def train(
     from dsocr.config import load_config
     from dsocr.io.processes import rank_and_count
     from dsocr.runs import RunFolder
-    from dsocr.training.requirements import require_sources, require_trainable
+    from dsocr.training.lifecycle import require_sources, require_trainable
 
     overrides = set_ or []
     if dry_run:
@@ -114,18 +114,18 @@ def _print_trained(printer: Printer, result: "TrainResult") -> None:
 def _dry_run(printer: Printer, path: Path, overrides: Sequence[str], *, preflight: bool, json: bool) -> int:
     """Check and measure a training without running it; 1 if a check fails or memory is too small, else 0."""
     from dsocr.config import load_config
-    from dsocr.training.requirements import require_sources
+    from dsocr.training.lifecycle import require_sources
 
     config = load_config(path, overrides)
     require_sources(config)
-    from dsocr.training.preflight import dry_run
+    from dsocr.training.dry_run import dry_run
 
     quiet_libraries()
     with printer.progress("overfitting five samples", "steps") as progress:
         result = dry_run(config, preflight=preflight, progress=progress)
     if json:
         print_json(printer, result.to_dict())
-        return 0 if result.is_ready else 1
+        return 1 if result.errors else 0
     for check in result.checks:
         printer.result(f"{check.verdict:<8} {check.name}: {check.message}")
         if check.fix:
@@ -134,7 +134,7 @@ def _dry_run(printer: Printer, path: Path, overrides: Sequence[str], *, prefligh
             printer.result(f"{'':<11}{line}")
     if result.plan is not None:
         _print_plan(printer, result.plan)
-    if not result.is_ready:
+    if result.errors:
         printer.result(f"would not train: {', '.join(check.name for check in result.errors)}")
         return 1
     settings = "".join(f" --set {typed(text)}" for text in overrides)
@@ -143,7 +143,7 @@ def _dry_run(printer: Printer, path: Path, overrides: Sequence[str], *, prefligh
 
 
 def _print_plan(printer: Printer, plan: "Plan") -> None:
-    from dsocr.training.plan import format_bytes
+    from dsocr.training.dry_run import format_bytes
 
     spreads = {name: getattr(plan.tokens, name) for name in ("vision", "text", "sequence")}
     rows = [([name, *map(str, asdict(spread).values())], "") for name, spread in spreads.items()]
@@ -193,7 +193,7 @@ def forecast(
     """Forecast what more lines would bring. Trains on growing parts of the data and follows the learning curve."""
     from dsocr.config import load_config
     from dsocr.evaluation.evaluate import require_samples
-    from dsocr.training.requirements import require_sources
+    from dsocr.training.lifecycle import require_sources
 
     settings = load_config(config, set_ or [])
     require_samples(require_sources(settings), split)
@@ -241,7 +241,7 @@ def demo(
     from dsocr.config import load_config, load_run_config
     from dsocr.io.files import shipped_path
     from dsocr.runs import RunFolder
-    from dsocr.training.requirements import require_trainable
+    from dsocr.training.lifecycle import require_trainable
 
     settings = {"output": output, "dataset": shipped_path("examples/handwriting")}
     config = load_config(shipped_path("configs/demo.yaml"), changes=settings)

@@ -85,16 +85,17 @@ class MetricsWriter(Callback):
     def __init__(
         self,
         run: RunFolder,
+        log: logging.Logger,
         *,
         batch_size: int,
-        trackers: Sequence["ExperimentTracker"] = (),
+        trackers: Sequence["Tracker"] = (),
         on_progress: Callable[[TrainingProgress], None] | None = None,
     ) -> None:
         self._run = run
         self._batch_size = batch_size
         self._trackers = trackers
         self._on_progress = on_progress
-        self._log = run_logger(run)
+        self._log = log
         self._started, self._first_step, self._first_tokens = 0.0, 0, 0
         self._elapsed_before = 0.0
         self._loss: float | None = None
@@ -183,89 +184,26 @@ class MetricsWriter(Callback):
         )
 
 
-class ExperimentTracker:
-    """Curves, and texts and images where the tracker shows them; a subclass says where they go."""
+class Tracker:
+    """An experiment tracker: TensorBoard, or another one through accelerate.
 
-    def start(self, first_step: int) -> None:
-        """Open the tracker; steps from `first_step` on replace earlier ones where that is possible."""
-
-    def log_scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Add a point to each curve."""
-
-    def log_text(self, name: str, text: str, step: int) -> None:
-        """Show a Markdown text."""
-
-    def log_image(self, name: str, image: Any, step: int) -> None:
-        """Show an image, (3, H, W) bytes."""
-
-    def finish(self) -> None:
-        """Flush and close."""
-
-    def log(self, group: str, values: Mapping[str, float | None], step: int) -> None:
-        """Add a point to each curve `group/name`; a value that is not known or not finite draws none."""
-        known = {f"{group}/{name}": value for name, value in values.items() if value is not None}
-        self.log_scalars({name: value for name, value in known.items() if math.isfinite(value)}, step)
-
-    def log_validation(self, result: "ValidationResult") -> None:
-        """Add the curves of a validation, and the first lines with what was read."""
-        from dsocr.training.validation import escape_markdown, lines_table
-
-        self.log(
-            "validation", {"loss": result.loss, "cer": result.cer, "runaway_rate": result.runaway_rate}, result.step
-        )
-        if result.lines:
-            self.log_text("validation/lines", lines_table(result.lines), result.step)
-        for place, line in enumerate(result.lines, 1):
-            self.log_image(f"validation_lines/{place:02d}", line.image, result.step)
-        if result.guard is not None:
-            self.log("guard", {"cer": result.guard.adapter.rate, "base_cer": result.guard.base.rate}, result.step)
-            if result.guard.exceeds_margin:
-                self.log_text("guard/warning", escape_markdown(result.guard.message, 1000), result.step)
-
-
-class TensorBoardTracker(ExperimentTracker):
-    """Writes TensorBoard event files into a folder."""
-
-    def __init__(self, run: RunFolder) -> None:
-        self._folder = run.tensorboard
-        self._writer: Any = None
-
-    def start(self, first_step: int) -> None:
-        """Open an event file."""
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._writer = SummaryWriter(str(self._folder), purge_step=first_step)
-
-    def log_scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Add a point to each curve."""
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
-
-    def log_text(self, name: str, text: str, step: int) -> None:
-        """Show a Markdown text."""
-        self._writer.add_text(name, text, step)
-
-    def log_image(self, name: str, image: Any, step: int) -> None:
-        """Show an image."""
-        self._writer.add_image(name, image, step)
-
-    def finish(self) -> None:
-        """Flush and close the file."""
-        if self._writer is not None:
-            self._writer.close()
-
-
-class AccelerateTracker(ExperimentTracker):
-    """Curves in MLflow, Weights & Biases or Trackio, through accelerate's tracker of that name."""
+    All get curves. TensorBoard also shows warnings, and the first validation lines with their images.
+    """
 
     def __init__(self, name: str, run: RunFolder, settings: Mapping[str, Any]) -> None:
         self._name = name
         self._run = run
         self._settings = settings
+        self._board: Any = None
         self._tracker: Any = None
 
     def start(self, first_step: int) -> None:
-        """Open a run of the tracker, with the settings of the training."""
+        """Open the tracker; in TensorBoard, steps from `first_step` on replace earlier ones."""
+        if self._name == "tensorboard":
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._board = SummaryWriter(str(self._run.tensorboard), purge_step=first_step)
+            return
         from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
         tracker = LOGGER_TYPE_TO_CLASS[self._name]
@@ -274,12 +212,35 @@ class AccelerateTracker(ExperimentTracker):
         self._tracker.start()
         self._tracker.store_init_configuration(dict(self._settings))
 
-    def log_scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Add a point to each curve."""
-        self._tracker.log(dict(values), step=step)
+    def log(self, group: str, values: Mapping[str, float | None], step: int) -> None:
+        """Add a point to each curve `group/name`, except for values that are unknown or not finite."""
+        points = {f"{group}/{name}": x for name, x in values.items() if x is not None and math.isfinite(x)}
+        if self._tracker is not None:
+            self._tracker.log(points, step=step)
+        for name, value in points.items() if self._board is not None else ():
+            self._board.add_scalar(name, value, step)
+
+    def log_validation(self, result: "ValidationResult") -> None:
+        """Add the curves of a validation, and show the first lines with their predictions."""
+        step, guard = result.step, result.guard
+        self.log("validation", {"loss": result.loss, "cer": result.cer, "runaway_rate": result.runaway_rate}, step)
+        if guard is not None:
+            self.log("guard", {"cer": guard.adapter.rate, "base_cer": guard.base.rate}, step)
+        if self._board is None:
+            return
+        from dsocr.training.validation import escape_markdown, lines_table
+
+        if result.lines:
+            self._board.add_text("validation/lines", lines_table(result.lines), step)
+        for place, line in enumerate(result.lines, 1):
+            self._board.add_image(f"validation_lines/{place:02d}", line.image, step)
+        if guard is not None and guard.exceeds_margin:
+            self._board.add_text("guard/warning", escape_markdown(guard.message, 1000), step)
 
     def finish(self) -> None:
-        """End the tracker's run."""
+        """Flush and close."""
+        if self._board is not None:
+            self._board.close()
         if self._tracker is not None:
             self._tracker.finish()
 
@@ -294,14 +255,6 @@ def require_trackers(names: Sequence[str]) -> None:
                 code="tracker-not-installed",
                 hint=f"pip install {package}, or leave it out of training.report_to",
             )
-
-
-def make_trackers(names: Sequence[str], run: RunFolder, settings: Mapping[str, Any]) -> list[ExperimentTracker]:
-    """Make the trackers of these names. Raises ConfigError if a package is not installed."""
-    require_trackers(names)
-    return [
-        TensorBoardTracker(run) if name == "tensorboard" else AccelerateTracker(name, run, settings) for name in names
-    ]
 
 
 class SignalHandler(Callback):
@@ -363,33 +316,20 @@ def _default_next_time(number: int, frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_DFL)
 
 
-def run_logger(run: RunFolder) -> logging.Logger:
-    """Return the logger of a run, which appends to its log file with time stamps."""
+@contextmanager
+def run_logger(run: RunFolder, *, enabled: bool = True) -> Iterator[logging.Logger]:
+    """Yield a logger that appends to the log file of a run, made at its first message, or to nothing."""
     logger = logging.getLogger(f"dsocr.run.{run.path.resolve().as_posix()}")
-    if not logger.handlers:
-        logger.setLevel(logging.INFO)
-        logger.propagate = False
-        handler = logging.FileHandler(run.log, encoding="utf-8")
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        logger.addHandler(handler)
-    return logger
-
-
-def null_logger() -> logging.Logger:
-    """Return a logger without output, for ranks other than 0."""
-    logger = logging.getLogger("dsocr.run")
+    logger.setLevel(logging.INFO)
     logger.propagate = False
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())
-    return logger
-
-
-def close_run_logger(run: RunFolder) -> None:
-    """Close the run's log file."""
-    logger = logging.getLogger(f"dsocr.run.{run.path.resolve().as_posix()}")
-    for handler in list(logger.handlers):
-        logger.removeHandler(handler)
-        handler.close()
+    file = logging.FileHandler(run.log, encoding="utf-8", delay=True) if enabled else logging.NullHandler()
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger.addHandler(file)
+    try:
+        yield logger
+    finally:
+        logger.removeHandler(file)
+        file.close()
 
 
 def _memory_in_use(device: str) -> int:

@@ -25,8 +25,9 @@ from dsocr.inference.reader import LocalReader
 from dsocr.io.processes import rank_and_count
 from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.training.callbacks import TrainingProgress
-from dsocr.training.setup import total_steps
-from dsocr.training.train import TrainResult, is_trained, train
+from dsocr.training.lifecycle import is_trained
+from dsocr.training.samples import total_steps
+from dsocr.training.train import TrainResult, train
 
 SIZES = (0.125, 0.25, 0.5, 1.0)
 _MIN_SAMPLES = 4

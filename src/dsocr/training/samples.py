@@ -1,9 +1,10 @@
-"""Training samples: encoded as model inputs, their order in an epoch, and their batches.
+"""Training samples: lengths, augmented images, encoded inputs and batches, and the order and number of steps.
 
 Dataloader workers import this module, so it imports no networks.
 """
 
 import hashlib
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,22 +13,84 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Sampler
 
-from dsocr.data.augment import Augmentation, changes
-from dsocr.document import Sample
-from dsocr.images import open_image, read_bytes
+from dsocr.config import RunConfig
+from dsocr.data.augment import Augmentation, augment, changes, generator
+from dsocr.data.contact_sheet import SheetRow
+from dsocr.data.dataset import Dataset
+from dsocr.document import Sample, Split
+from dsocr.errors import ConfigError, DataError
+from dsocr.images import open_image, read_bytes, upright_size
 from dsocr.models.batch import IGNORED, collate, drop_ignored_positions
-from dsocr.models.deepseek_images import Views
+from dsocr.models.deepseek_images import UNTILED, Grid, Views, shrink
 from dsocr.models.deepseek_ocr import Encoded, Processor
 from dsocr.models.feature_cache import FeatureCache, Features
-from dsocr.training.preview import VariedImages
+
+REMEMBERED_BYTES = 1 << 30
+"""Memory for opened images, so that they are opened once and not in every epoch: 1 GiB."""
 
 _NO_VIEWS = Views(np.empty((3, 0, 0), dtype=np.uint8))
 
 
-class EncodedSamples(Dataset[Encoded]):
-    """The samples of a split as model inputs, augmented by draws from (seed, epoch, index)."""
+@dataclass(frozen=True, slots=True)
+class SampleLength:
+    """Tokens of a sample (image, text with the end token, whole sequence), and the grid of its tiles."""
+
+    id: str
+    grid: Grid
+    vision: int
+    text: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Order statistics; each is one of the values."""
+
+    min: int
+    median: int
+    percentile_95: int
+    max: int
+
+
+def within_budget(samples: Sequence[Sample], processor: Processor, config: RunConfig) -> tuple[list[Sample], int]:
+    """Return the samples whose transcription fits, and the number of others. Raises DataError if none fits."""
+    budget = config.training.max_text_tokens
+    fitting = [sample for sample in samples if len(processor.text_ids(sample.text)) <= budget]
+    if not fitting:
+        message = "no training sample fits max_text_tokens"
+        raise DataError(message, code="text-too-long", where=config.dataset, hint="see `dsocr check`")
+    return fitting, len(samples) - len(fitting)
+
+
+def measure_lengths(samples: Sequence[Sample], processor: Processor) -> list[SampleLength]:
+    """Measure the length of each sample as `processor` would encode it. Raises DataError for unreadable images."""
+    words = len(processor.prompt_ids()) - processor.resolution.slots()
+    lengths = []
+    for sample in samples:
+        tiled = processor.resolution.tiling is not None
+        grid = processor.resolution.grid(*upright_size(sample.image)) if tiled else UNTILED
+        vision, text = processor.resolution.slots(grid), len(processor.answer_ids(sample.text))
+        lengths.append(SampleLength(sample.id, grid, vision, text, words + vision + text))
+    return lengths
+
+
+def spread(values: Sequence[int]) -> Spread:
+    """Return the order statistics of at least one value."""
+    ordered = sorted(values)
+
+    def percentile(percent: int) -> int:
+        return ordered[-(-len(ordered) * percent // 100) - 1]
+
+    return Spread(ordered[0], percentile(50), percentile(95), ordered[-1])
+
+
+class EncodedSamples(torch.utils.data.Dataset[Encoded]):
+    """The samples of a split as model inputs, augmented by draws from (seed, epoch, index).
+
+    Opened images, or encoded samples if nothing is augmented, are remembered up to `REMEMBERED_BYTES`.
+    """
 
     def __init__(
         self, samples: Sequence[Sample], processor: Processor, *, augmentation: Augmentation = 0.0, seed: int = 0
@@ -39,8 +102,9 @@ class EncodedSamples(Dataset[Encoded]):
         # In shared memory, so that persistent worker processes see the epoch change.
         self._epoch = torch.zeros((), dtype=torch.int64)
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
-        self._images = VariedImages(samples, processor.resolution, augmentation=augmentation, seed=seed)
+        self._opened: dict[int, Image.Image] = {}
         self._encoded: dict[int, Encoded] = {}
+        self._room = REMEMBERED_BYTES
         self._cache: FeatureCache | None = None
         self._views = 0
         self._hashes: dict[int, str] = {}
@@ -49,50 +113,60 @@ class EncodedSamples(Dataset[Encoded]):
         return len(self.samples)
 
     def __getitem__(self, index: int) -> Encoded:
+        view = int(self._epoch) % self._views if self._views else int(self._epoch)
         if self._cache is not None:
-            return self._with_features(self._cache, index)
+            return self._with_features(self._cache, index, view)
         if changes(self._augmentation):
-            return self.processor.encode(self.augmented_image(index), self.samples[index].text)
-        return self._unchanged(index)
-
-    def augmented_image(self, index: int) -> Image.Image:
-        """Return the image of a sample as augmented in this epoch, before it is encoded."""
-        return self._images.varied(index, self._view)
+            return self.encode_view(index, view)
+        if index not in self._encoded:
+            encoded = self.encode_view(index, view)
+            if not self._takes(encoded.views.nbytes):
+                return encoded
+            self._encoded[index] = encoded
+        return self._encoded[index]
 
     def set_epoch(self, epoch: int) -> None:
         """Augment as in this epoch, counted from 0."""
         self._epoch.fill_(epoch)
 
+    def image(self, index: int, view: int) -> Image.Image:
+        """Return the image of a sample as augmented for a view, which without a cache is an epoch.
+
+        Images far larger than the resolution are shrunk before they are augmented.
+        """
+        if not changes(self._augmentation):
+            return open_image(self.samples[index].image)
+        image = self._opened.get(index)
+        if image is None:
+            image = shrink(open_image(self.samples[index].image), self.processor.resolution)
+            if self._takes(image.width * image.height * len(image.getbands())):
+                self._opened[index] = image
+        return augment(image, generator(self._seed, view, index), self._augmentation)
+
+    def encode_view(self, index: int, view: int) -> Encoded:
+        """Encode one view of a sample, with pixels."""
+        return self.processor.encode(self.image(index, view), self.samples[index].text)
+
     def use_cache(self, cache: FeatureCache, views: int) -> None:
         """Take image features from a cache; epoch e shows the augmented view e modulo `views`."""
         self._cache = cache
-        self._views = views if changes(self._augmentation) else 1
+        self._views = views
 
     def cache_keys(self, index: int) -> list[str]:
         """Return the keys of all views of a sample's image in the cache."""
         assert self._cache is not None
         return [self._cache.key(self._pixels_id(index, view)) for view in range(self._views)]
 
-    def encode_view(self, index: int, view: int) -> Encoded:
-        """Encode one view of a sample from its file, with pixels."""
-        image = (
-            self._images.varied(index, view) if changes(self._augmentation) else open_image(self.samples[index].image)
-        )
-        return self.processor.encode(image, self.samples[index].text)
-
     def forget(self) -> None:
         """Free the memory of opened and encoded images."""
-        self._images.forget()
+        self._opened.clear()
         self._encoded.clear()
+        self._room = REMEMBERED_BYTES
 
-    @property
-    def _view(self) -> int:
-        return int(self._epoch) % self._views if self._views else int(self._epoch)
-
-    def _with_features(self, cache: FeatureCache, index: int) -> Encoded:
+    def _with_features(self, cache: FeatureCache, index: int, view: int) -> Encoded:
         """Encode a sample with features instead of pixels; those that the cache lost are computed again."""
-        key = cache.key(self._pixels_id(index, self._view))
-        features: Features = cache.get(key) or cache.fill({key: self.encode_view(index, self._view)})[key]
+        key = cache.key(self._pixels_id(index, view))
+        features: Features = cache.get(key) or cache.fill({key: self.encode_view(index, view)})[key]
         prompt, answer = self.processor.prompt_ids(features.grid), self.processor.answer_ids(self.samples[index].text)
         return Encoded(prompt, answer, _NO_VIEWS, self.processor.resolution.row_ends, features.tokens)
 
@@ -103,13 +177,11 @@ class EncodedSamples(Dataset[Encoded]):
         augmented = f" {self._augmentation} {self._seed} {index} {view}" if changes(self._augmentation) else ""
         return self._hashes[index] + augmented
 
-    def _unchanged(self, index: int) -> Encoded:
-        if index in self._encoded:
-            return self._encoded[index]
-        encoded = self.processor.encode(open_image(self.samples[index].image), self.samples[index].text)
-        if self._images.takes(encoded.views.nbytes):
-            self._encoded[index] = encoded
-        return encoded
+    def _takes(self, size: int) -> bool:
+        """Reserve memory for an image; False if there is too little left."""
+        fits = size <= self._room
+        self._room -= size if fits else 0
+        return fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +191,7 @@ class Filler:
     sample: Encoded
 
 
-class SamplesWithFillers(Dataset[Encoded | Filler]):
+class SamplesWithFillers(torch.utils.data.Dataset[Encoded | Filler]):
     """The samples, followed by each of them as a filler, for several ranks: see `LengthGroupedSampler`."""
 
     def __init__(self, samples: EncodedSamples) -> None:
@@ -218,3 +290,88 @@ class LengthGroupedSampler(Sampler[list[int]]):
         micro_batches = [full[start : start + size] for start in range(0, len(full), size)]
         rng.shuffle(micro_batches)
         return [index for batch in [*micro_batches, rest] for index in batch]
+
+
+def fit_to_world_size(config: RunConfig, world_size: int) -> RunConfig:
+    """Lower `micro_batch_size`, if need be, so that every rank has equally many micro-batches a step.
+
+    Raises ConfigError if the samples of a step cannot be shared evenly.
+    """
+    training = config.training
+    if training.batch_size % world_size:
+        message = f"training.batch_size: {training.batch_size} samples cannot be shared by {world_size} processes"
+        raise ConfigError(message, code="batch-size-indivisible", hint=f"set it to a multiple of {world_size}")
+    share = training.batch_size // world_size
+    micro_batch_size = max(n for n in range(1, training.micro_batch_size + 1) if share % n == 0)
+    return config.model_copy(update={"training": training.model_copy(update={"micro_batch_size": micro_batch_size})})
+
+
+def total_steps(config: RunConfig, samples: int, world_size: int = 1) -> int:
+    """Return the optimizer steps of the training; the last, smaller step of an epoch counts."""
+    if config.training.max_steps is not None:
+        return config.training.max_steps
+    assert config.training.epochs is not None
+    return max(1, math.ceil(config.training.epochs * steps_per_epoch(config, samples, world_size)))
+
+
+def steps_per_epoch(config: RunConfig, samples: int, world_size: int = 1) -> int:
+    """Return the optimizer steps in which every sample is seen once."""
+    return math.ceil(micro_batches_per_epoch(config, samples, world_size) / micro_batches_per_step(config, world_size))
+
+
+def micro_batches_per_epoch(config: RunConfig, samples: int, world_size: int = 1) -> int:
+    """Return the micro-batches of each rank in which every sample is seen once."""
+    return math.ceil(samples / (config.training.micro_batch_size * world_size))
+
+
+def micro_batches_per_step(config: RunConfig, world_size: int = 1) -> int:
+    """Return the micro-batches of each rank that make an optimizer step."""
+    return max(1, config.training.batch_size // (config.training.micro_batch_size * world_size))
+
+
+def preview(
+    config: RunConfig, processor: Processor, *, samples: int, epochs: int, as_model: bool
+) -> Iterator[SheetRow]:
+    """Yield a row for each of `samples` training samples: the original image, then that of each of the first epochs.
+
+    The samples are spread evenly over the split. With `as_model` the images are what the processor makes of them, the
+    tiles of a view below the whole.
+    """
+    dataset = Dataset.open(config.dataset)
+    split = dataset.samples(Split.TRAIN)
+    if not split:
+        raise DataError("dataset has no train split to preview", where=dataset.folder, code="train-missing")
+    training, _ = within_budget(split, processor, config)
+    encoded = EncodedSamples(training, processor, augmentation=config.training.augmentation, seed=config.seed)
+    for index in sorted({round(place) for place in np.linspace(0, len(training) - 1, min(samples, len(training)))}):
+        sample = training[index]
+        # Epochs count from 0 in the random draws and from 1 on the sheet.
+        images = [("original", open_image(sample.image))]
+        images += [(f"epoch {epoch + 1}", encoded.image(index, epoch)) for epoch in range(epochs)]
+        details = f"{sample.id}, writer {sample.writer}" if sample.writer else sample.id
+        yield SheetRow(sample.text, details, [_captioned(*image, processor, as_model) for image in images])
+
+
+def _captioned(name: str, image: Image.Image, processor: Processor, as_model: bool) -> tuple[str, Image.Image]:
+    if not as_model:
+        return f"{name}, {image.width} x {image.height}", image
+    views = processor.encode(image).views
+    return f"{name}, {processor.resolution.slots(views.grid)} vision tokens", _as_image(views)
+
+
+def _as_image(views: Views) -> Image.Image:
+    """Return the whole image and, below it, the tiles in their grid with a gap between them."""
+    whole = Image.fromarray(views.whole.transpose(1, 2, 0))
+    if views.tiles is None:
+        return whole
+    columns, rows = views.grid
+    side = views.tiles.shape[-1]
+    gap = side // 40
+    width = max(whole.width, columns * (side + gap))
+    image = Image.new("RGB", (width, whole.height + gap + rows * (side + gap)), "white")
+    image.paste(whole)
+    for place, tile in enumerate(views.tiles):
+        row, column = divmod(place, columns)
+        corner = (column * (side + gap), whole.height + gap + row * (side + gap))
+        image.paste(Image.fromarray(tile.transpose(1, 2, 0)), corner)
+    return image

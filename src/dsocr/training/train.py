@@ -1,46 +1,50 @@
-"""Train an adapter: from a configuration to a run folder with the best adapter in it."""
+"""Train an adapter: set up, check, fit and validate, finish. The result is a run folder with the best adapter in it."""
 
-import json
 import logging
-import platform
-import shutil
-import sys
+import math
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
+import torch
+from peft import PeftModel
 from safetensors.torch import load_file
+from torch.utils.data import DataLoader
+from transformers import PreTrainedModel, set_seed
 
-from dsocr import __version__
-from dsocr.config import RunConfig, load_run_config
+from dsocr.config import RunConfig, TrainingSection, load_run_config
 from dsocr.data.check import Finding, check_for_base
 from dsocr.data.dataset import Dataset, training_samples
-from dsocr.document import Split
-from dsocr.errors import DataError, Interrupted, RunError, typed
+from dsocr.document import Sample, Split
+from dsocr.errors import ConfigError, DataError, Interrupted, RunError, typed
 from dsocr.evaluation.evaluate import NO_GUARD_SET, GuardResult, GuardSet
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.generation import Generation
 from dsocr.io.atomic import explain_disk_errors, find_damage, write_folder
-from dsocr.models.adapters import CONFIG, WEIGHTS, adapter_files, load_tensors
-from dsocr.models.base_folder import find_base
+from dsocr.models.adapters import (
+    CONFIG,
+    WEIGHTS,
+    adapter_files,
+    attach_adapter,
+    layers_without_gradient,
+    load_tensors,
+    vision_parameters,
+)
 from dsocr.models.deepseek_ocr import Processor
 from dsocr.models.family import load_processor
-from dsocr.models.loading import choose_device
-from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, cut_back, to_json, write_atomically
+from dsocr.models.loading import choose_device, choose_dtype, is_out_of_memory, load_base
+from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, write_atomically
 from dsocr.training.callbacks import (
     Callback,
     MetricsWriter,
     SignalHandler,
+    Tracker,
     TrainingProgress,
-    close_run_logger,
-    make_trackers,
-    null_logger,
+    ignore_signals_in_worker,
+    require_trackers,
     run_logger,
 )
 from dsocr.training.checkpoint import (
@@ -49,19 +53,48 @@ from dsocr.training.checkpoint import (
     latest_checkpoint,
     load_checkpoint,
     read_state,
-    remove_unfinished,
     rotate_checkpoints,
     save_checkpoint,
     step_of,
 )
 from dsocr.training.distributed import Distributed, connect, exclude_frozen_from_ddp
-from dsocr.training.plan import explain_out_of_memory
+from dsocr.training.features import cache_features
+from dsocr.training.lifecycle import (
+    RunLock,
+    begin_run,
+    clear_run,
+    pin_base,
+    require_same_settings,
+    require_trainable,
+    rewind_run,
+)
 from dsocr.training.preflight import check_setup, require_learning
-from dsocr.training.preview import within_budget
-from dsocr.training.requirements import RunLock, kept_names, require_same_settings, require_trainable
-from dsocr.training.setup import Setup, StageProgress, cache_features, fit_to_world_size, make_trainer, set_up
-from dsocr.training.trainer import Trainer
+from dsocr.training.samples import (
+    Collator,
+    EncodedSamples,
+    LengthGroupedSampler,
+    SamplesWithFillers,
+    fit_to_world_size,
+    measure_lengths,
+    micro_batches_per_step,
+    total_steps,
+    within_budget,
+)
+from dsocr.training.setup import (
+    SparseLastBlock,
+    causal_loss,
+    checkpoint_activations,
+    compile_layers,
+    forward_backward,
+    prepare_batch,
+)
+from dsocr.training.trainer import Precision, Trainer, build_optimizer, build_scheduler
 from dsocr.training.validation import Validator, draw_samples
+
+StageProgress = Callable[[str, str, int, int], None]
+"""Called during long work before the first step with what is done, the unit, and how many are done of how many."""
+
+PRECISIONS: dict[torch.dtype, Precision] = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,26 +114,6 @@ class TrainResult:
     resumed_from: int
     guard: GuardResult | None = None
     calibrated_on: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Listeners:
-    """Who hears what of a training; ranks other than 0 are silent."""
-
-    on_progress: Callable[[TrainingProgress], None] | None = None
-    on_warning: Callable[[Finding], None] | None = None
-    on_message: Callable[[str], None] = lambda message: None
-    on_stage: StageProgress | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Sources:
-    """What the configuration names, opened; the base is pinned to a commit in `config`."""
-
-    config: RunConfig
-    dataset: Dataset
-    processor: Processor
-    guard: GuardSet | None
 
 
 def train(
@@ -125,42 +138,92 @@ def train(
     """
     started = time.monotonic()
     run = RunFolder(config.output)
-    with connect() as dist, explain_disk_errors(run.path), ExitStack() as stack:
-        say = on_message or _Listeners().on_message
-        listeners = _Listeners(on_progress, on_warning, say, on_stage) if dist.is_main else _Listeners()
+    with connect() as dist, explain_disk_errors(run.path), explain_out_of_memory(config), ExitStack() as stack:
+        if not dist.is_main:
+            on_progress = on_warning = on_message = on_stage = None
+        say = on_message or (lambda message: None)
         lock = RunLock(run)
-        found = dist.broadcast(lambda: _lock_and_find_checkpoint(run, lock, stack, listeners, overwrite=overwrite))
-        checkpoint = None if found is None else Path(found)
+
+        def find_checkpoint() -> str | None:
+            require_trainable(run, overwrite=overwrite)
+            stack.enter_context(lock)
+            require_trainable(run, overwrite=overwrite)  # another process may have finished it meanwhile
+            found = None if overwrite else latest_checkpoint(run.checkpoints, say)
+            if found is not None:
+                read_state(found)  # refuses the checkpoints of other releases
+            return found and str(found)
+
+        found = dist.broadcast(find_checkpoint)
+        checkpoint = Path(found) if found else None
+        log = stack.enter_context(run_logger(run, enabled=dist.is_main))
 
         # Setup. Settings of a run without a checkpoint may still be changed.
-        recorded = None if checkpoint is None else load_run_config(run.config)
-        sources = dist.main_first(lambda: _open_sources(run, config, recorded, dist, listeners))
-        config, dataset, processor = sources.config, sources.dataset, sources.processor
+        recorded = load_run_config(run.config) if checkpoint else None
+        config, dataset, processor, guard = dist.main_first(lambda: open_sources(config, recorded, dist, on_warning))
         samples, excluded = dist.main_first(lambda: within_budget(training_samples(dataset, config), processor, config))
-        with explain_out_of_memory(config):
-            setup = dist.main_first(lambda: set_up(config, samples))
+        setup = dist.main_first(lambda: set_up(config, samples))
 
         # Checks, then the run folder. A resumed run has been checked.
         def begin() -> None:
-            thorough = None if checkpoint else preflight
-            _check_and_begin(run, lock, sources, setup, dist, listeners, thorough=thorough, overwrite=overwrite)
+            progress = None if on_stage is None else lambda done, total: on_stage("overfitting", "steps", done, total)
+            checks = [] if checkpoint else check_setup(setup, config, thorough=preflight, progress=progress)
+            require_learning(checks, run.path)
+            lock.acquire()
+            if overwrite:
+                clear_run(run)
+            write_atomically(run.config, config.to_yaml())
+            if checkpoint is None:
+                begin_run(run, config, dataset, device=str(setup.device), world_size=dist.world_size)
+            for check in checks:
+                log.info("preflight: %s, %s: %s", check.verdict, check.name, check.message)
+            if guard is None and config.guard.lines:
+                log.info(NO_GUARD_SET)
+                say(NO_GUARD_SET)
 
         dist.broadcast(begin)
-        stack.callback(close_run_logger, run)
-        log = run_logger(run) if dist.is_main else null_logger()
         log.info("%d training samples, %d excluded as too long", len(samples), excluded)
 
-        # Training
-        validator = _make_validator(run, sources, dist, log)
-        signals = SignalHandler(listeners.on_message, dist)
-        trainer = _make_trainer(run, sources, setup, validator, signals, dist, log, listeners)
-        with signals.installed(), explain_out_of_memory(config):
-            fit(trainer, run, checkpoint, validator, dist, listeners.on_message)
+        # Fit
+        validator = make_validator(run, config, dataset, processor, guard, dist)
+        callbacks: list[Callback] = [validator] if validator else []
+        if validator is None:
+            log.warning("there is no validation split: the last weights are kept, not the best")
+        if dist.is_main:
+            require_trackers(config.training.report_to)
+            trackers = [Tracker(name, run, config.model_dump(mode="json")) for name in config.training.report_to]
+            batch_size = config.training.batch_size
+            writer = MetricsWriter(run, log, batch_size=batch_size, trackers=trackers, on_progress=on_progress)
+            callbacks.append(writer)  # after the validator: progress shows the validation of the same step
+            if validator is not None:
+                validator.on_result = writer.write_validation
+        signals = SignalHandler(say, dist)
+        encoded = None if validator is None else validator.encoded
+        cached = cache_features(config, setup, encoded, on_message=log.info, on_stage=on_stage, dist=dist)
+
+        def save(trainer: Trainer) -> None:
+            state = trainer.state_dict()
+            if dist.is_main:
+                place = checkpoint_path(run.checkpoints, trainer.state.step)
+                save_checkpoint(place, state, adapter_files(trainer.module))
+                rotate_checkpoints(run.checkpoints, config.checkpoints.keep)
+
+        trainer = make_trainer(
+            setup,
+            config,
+            dist,
+            # Reading cached features is faster than passing them between processes.
+            num_workers=0 if cached else config.training.num_workers,
+            save_every=config.checkpoints.every_steps,
+            save=save,
+            callbacks=[*callbacks, signals],
+        )
+        with signals.installed():
+            fit(trainer, run, checkpoint, validator, dist, log, say)
             is_over = trainer.is_finished or (validator is not None and validator.is_out_of_patience)
             if signals.signal is not None and not is_over:
                 raise Interrupted(signals.signal, trainer.state.step, run.resume_command)
             if dist.is_main:
-                finish_run(run, sources, trainer.module, validator)
+                finish_run(run, config, dataset, processor, trainer.module, validator)
         return TrainResult(
             run=run,
             steps=trainer.state.step,
@@ -168,10 +231,218 @@ def train(
             best_cer=validator.state.best_cer if validator else None,
             seconds=time.monotonic() - started,
             excluded=excluded,
-            resumed_from=0 if checkpoint is None else step_of(checkpoint),
+            resumed_from=step_of(checkpoint) if checkpoint else 0,
             guard=validator.guard_of_best if validator else None,
             calibrated_on=Calibration.load(run.adapter).lines if dist.is_main else 0,
         )
+
+
+# Setup
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The base with a fresh adapter, its processor, and the encoded training samples."""
+
+    model: PeftModel
+    processor: Processor
+    samples: EncodedSamples
+    device: torch.device
+    dtype: torch.dtype
+
+
+def open_sources(
+    config: RunConfig,
+    recorded: RunConfig | None,
+    dist: Distributed,
+    on_warning: Callable[[Finding], None] | None,
+) -> tuple[RunConfig, Dataset, Processor, GuardSet | None]:
+    """Open what the configuration names, and pin the base to a commit; rank 0 checks the dataset.
+
+    Raises RunError if the run was begun with other settings, `recorded`, and DataError if the dataset has errors.
+    """
+    dataset = Dataset.open(config.dataset, fold=config.fold)
+    config = pin_base(config, recorded)
+    if recorded is not None:
+        require_same_settings(RunFolder(config.output), config, recorded)
+    processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
+    fit_to_world_size(config, dist.world_size)  # refuses batches that cannot be shared
+    if dist.is_main:
+        limit = config.training.max_text_tokens if config.training.long_text == "error" else None
+        findings = check_for_base(dataset, processor, max_text_tokens=limit)
+        if errors := findings.of("error"):
+            shown = "".join(f"\n  {finding.where}: {finding.message} ({finding.count})" for finding in errors)
+            hint = f"see `dsocr check {typed(dataset.folder)}`"
+            raise DataError(f"dataset has errors{shown}", code="dataset-has-errors", where=dataset.folder, hint=hint)
+        for finding in findings if on_warning else ():
+            on_warning(finding)
+    return config, dataset, processor, GuardSet.load(config.guard, config.base)
+
+
+def set_up(config: RunConfig, samples: Sequence[Sample]) -> Setup:
+    """Load the base, attach a fresh adapter and check that gradients reach it; writes nothing.
+
+    Raises ModelError if the base cannot be loaded, ConfigError if the adapter does not fit it or would not train.
+    """
+    device = choose_device()
+    dtype = choose_dtype(config.training.precision, device)
+    set_seed(config.seed)
+    base = load_base(config.base, config.base_revision, dtype=dtype, device=device, attention=config.training.attention)
+    processor = base.processor(config.input.resolution, config.input.prompt)
+    model = fresh_adapter(base.network, config, revision=base.revision)
+    encoded = EncodedSamples(samples, processor, augmentation=config.training.augmentation, seed=config.seed)
+    require_gradients(model, Collator(processor.pad_id)([encoded[0]]), dtype)
+    make_optimizer(model, config.training)  # refuses unknown settings before anything is written
+    return Setup(model, processor, encoded, device, dtype)
+
+
+def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str | None) -> PeftModel:
+    """Attach an untrained adapter to the network; `revision` is the commit of the base."""
+    adapter = config.adapter
+    model = attach_adapter(
+        network,
+        base=config.base,
+        revision=revision,
+        target_modules=adapter.target,
+        r=adapter.r,
+        alpha=adapter.alpha,
+        dropout=adapter.dropout,
+        variant=adapter.variant,
+    )
+    if config.training.compile:
+        compile_layers(model)
+    else:
+        SparseLastBlock(network)
+    if config.training.gradient_checkpointing:
+        checkpoint_activations(model)
+    model.config.use_cache = False
+    return model
+
+
+def require_gradients(model: PeftModel, batch: Mapping[str, Any], dtype: torch.dtype) -> None:
+    """Raise ConfigError if a backward pass does not reach a layer of the adapter."""
+    with torch.random.fork_rng():
+        forward_backward(model, batch, dtype)
+    unreached = layers_without_gradient(model)
+    model.zero_grad(set_to_none=True)
+    if unreached:
+        shown = "".join(f"\n  {name}" for name in unreached[:20])
+        message = f"adapter.target_modules: no gradient reaches {len(unreached)} layers{shown}"
+        raise ConfigError(message, code="layers-without-gradient", hint="leave these layers out of the pattern")
+
+
+def make_optimizer(model: PeftModel, training: TrainingSection) -> torch.optim.Optimizer:
+    """Make the configured optimizer, with a second parameter group where the vision towers have their own rate.
+
+    Raises ConfigError for unknown optimizers and arguments, and if the adapter has no part in the vision towers.
+    """
+    vision, others = vision_parameters(model)
+    parameters: list[dict[str, Any]] = [{"params": [*others, *vision]}]
+    if training.vision_learning_rate is not None:
+        if not vision:
+            message = "training.vision_learning_rate: the adapter has no layer in the vision towers"
+            hint = "set adapter.target_modules to decoder+vision, or leave this out"
+            raise ConfigError(message, code="no-vision-adapter", hint=hint)
+        parameters = [{"params": others}, {"params": vision, "lr": training.vision_learning_rate}]
+    return build_optimizer(
+        training.optimizer.name,
+        [group for group in parameters if group["params"]],
+        learning_rate=training.learning_rate,
+        weight_decay=training.weight_decay,
+        arguments=training.optimizer.arguments,
+    )
+
+
+def make_trainer(
+    setup: Setup, config: RunConfig, dist: Distributed | None = None, *, num_workers: int = 0, **options: Any
+) -> Trainer:
+    """Make a Trainer for the setup as configured; `options` go to it unchanged."""
+    dist = dist or Distributed()
+    config = fit_to_world_size(config, dist.world_size)
+    training, samples = config.training, setup.samples
+    max_steps = total_steps(config, len(samples), dist.world_size)
+    optimizer = make_optimizer(setup.model, training)
+    if dist.world_size > 1:
+        exclude_frozen_from_ddp(setup.model)
+    dataloader: DataLoader[Any] = DataLoader(
+        samples if dist.world_size == 1 else SamplesWithFillers(samples),
+        batch_sampler=make_sampler(config, samples, dist),
+        collate_fn=Collator(setup.processor.pad_id),
+        num_workers=num_workers,
+        # Each worker keeps the images that it has opened, for all epochs.
+        persistent_workers=num_workers > 0,
+        multiprocessing_context="spawn" if num_workers else None,
+        worker_init_fn=ignore_signals_in_worker if num_workers else None,
+        pin_memory=setup.device.type == "cuda",
+    )
+    return Trainer(
+        setup.model,
+        optimizer,
+        build_scheduler(
+            training.lr_scheduler.name,
+            optimizer,
+            warmup_steps=math.ceil(training.warmup_ratio * max_steps),
+            max_steps=max_steps,
+            arguments=training.lr_scheduler.arguments,
+        ),
+        dataloader,
+        max_steps=max_steps,
+        gradient_accumulation_steps=micro_batches_per_step(config, dist.world_size),
+        max_grad_norm=training.max_grad_norm,
+        precision=PRECISIONS[setup.dtype],
+        log_every=log_interval(max_steps),
+        loss_function=causal_loss,
+        prepare_batch=prepare_batch,
+        seed=config.seed,
+        **options,
+    )
+
+
+def make_sampler(config: RunConfig, samples: EncodedSamples, dist: Distributed | None = None) -> LengthGroupedSampler:
+    """Make the batch sampler of the training samples for this rank."""
+    dist = dist or Distributed()
+    return LengthGroupedSampler(
+        [length.sequence for length in measure_lengths(samples.samples, samples.processor)],
+        config.training.micro_batch_size,
+        config.training.batch_size,
+        seed=config.seed,
+        group=config.training.group_by_length,
+        rank=dist.rank,
+        world_size=dist.world_size,
+    )
+
+
+def log_interval(max_steps: int) -> int:
+    """Return the steps between two logs: about 50 logs in a short training, every 10 steps in a long one."""
+    return max(1, min(10, max_steps // 50))
+
+
+def make_validator(
+    run: RunFolder,
+    config: RunConfig,
+    dataset: Dataset,
+    processor: Processor,
+    guard: GuardSet | None,
+    dist: Distributed,
+) -> Validator | None:
+    """Make the validator of the configured samples; None if the dataset has no validation split."""
+    samples = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
+    if not samples:
+        return None
+    return Validator(
+        samples,
+        processor,
+        Generation(**config.generation.model_dump()),
+        every_steps=config.validation.every_steps,
+        patience=config.validation.patience,
+        folder=run.checkpoints,
+        guard=guard,
+        dist=dist,
+        text_policy=dataset.card.policy(),
+    )
+
+
+# Fit and finish
 
 
 def fit(
@@ -180,13 +451,18 @@ def fit(
     checkpoint: Path | None,
     validator: Validator | None,
     dist: Distributed,
+    log: logging.Logger,
     on_message: Callable[[str], None],
 ) -> None:
     """Train from the start or from a checkpoint, to the end or to a signal."""
     if checkpoint is None:
         trainer.fit()
         return
-    dist.broadcast(lambda: _rewind(run, checkpoint, on_message))
+    log.info("resuming from %s", checkpoint.name)
+    if dist.broadcast(lambda: rewind_run(run, step_of(checkpoint))):
+        message = f"the last line of {run.metrics.name} was incomplete and has been dropped"
+        log.warning(message)
+        on_message(message)
     state = load_checkpoint(checkpoint)
     load_tensors(trainer.module, load_file(checkpoint / WEIGHTS), where=checkpoint / WEIGHTS)
     if validator is not None and (known := state["callbacks"].get("Validator")) and known["best_step"]:
@@ -201,258 +477,71 @@ def fit(
         validator.validate(trainer.module, trainer.state.step)
 
 
-def is_trained(config: RunConfig) -> bool:
-    """True if the run folder holds this training, finished; False if it was not begun or not finished.
-
-    Raises RunError if the folder holds a run with other settings, or on a dataset that has changed since.
-    """
-    run = RunFolder(config.output)
-    if not run.config.is_file():
-        return False
-    recorded = load_run_config(run.config)
-    require_same_settings(run, pin_base(config, recorded), recorded)
-    if not run.provenance.is_file():  # killed before it began
-        return False
-    dataset = Dataset.open(config.dataset, fold=config.fold)
-    try:
-        trained_on = json.loads(run.provenance.read_text(encoding="utf-8"))["dataset"]
-    except (OSError, ValueError, KeyError, TypeError):
-        trained_on = None
-    if trained_on != {split.value: card.sha256 for split, card in dataset.card.splits.items()}:
-        message = f"was trained on an earlier state of {config.dataset}"
-        raise RunError(message, code="other-dataset", where=run.path, hint="give --overwrite")
-    return run.adapter.is_dir()
-
-
-def pin_base(config: RunConfig, recorded: RunConfig | None) -> RunConfig:
-    """Set the commit of a base from the Hub, which a resumed run and its readers then use."""
-    revision = config.base_revision
-    if revision is None and recorded is not None and recorded.base == config.base:
-        revision = recorded.base_revision
-    _, commit = find_base(config.base, revision)
-    return config.model_copy(update={"base_revision": commit})
-
-
-def start_run(
+def finish_run(
     run: RunFolder,
-    lock: RunLock,
     config: RunConfig,
     dataset: Dataset,
-    *,
-    is_new: bool,
-    overwrite: bool,
-    world_size: int = 1,
+    processor: Processor,
+    model: Any,
+    validator: Validator | None,
 ) -> None:
-    """Make the run folder, or prepare it for resuming; configuration and provenance are written once."""
-    lock.acquire()
-    if overwrite:
-        _clear(run)
-    run.checkpoints.mkdir(parents=True, exist_ok=True)
-    write_atomically(run.config, config.to_yaml())
-    if is_new:
-        remove_unfinished(run.checkpoints)
-        run.metrics.unlink(missing_ok=True)
-        write_atomically(run.provenance, to_json(_provenance(config, dataset, world_size)))
+    """Write the best adapter and the settings to read with into `adapter/`; its presence marks the run as finished.
 
-
-def finish_run(run: RunFolder, sources: _Sources, model: Any, validator: Validator | None) -> None:
-    """Write the best adapter and the settings to read with into `adapter/`; its presence marks the run as finished."""
-    config, processor, card = sources.config, sources.processor, sources.dataset.card
+    Without a validation the last weights are written. Raises RunError if the best adapter is damaged.
+    """
+    files = list(adapter_files(model))
+    if validator is not None and validator.state.best_step:
+        best = best_path(run.checkpoints, validator.state.best_step)
+        if fault := find_damage(best):
+            hint = f"with `{run.resume_command}` the weights of the last checkpoint take its place"
+            raise RunError(f"the best adapter is damaged: {fault}", code="best-adapter-damaged", where=best, hint=hint)
+        files = [(name, (best / name).read_bytes()) for name in (CONFIG, WEIGHTS, CALIBRATION)]
     reading = ReadingSettings(
         base=config.base,
         base_revision=config.base_revision,
         prompt=processor.prompt,
         resolution=processor.resolution.name,
-        text_policy=card.policy(),
+        text_policy=dataset.card.policy(),
         generation=config.generation.model_dump(),
-        unit=card.unit,
+        unit=dataset.card.unit,
     )
-    files = _best_files(run, model, validator)
     write_folder(run.adapter, [*files, (READING, reading.to_json().encode())], unhashed={READING, CALIBRATION})
 
 
-def _lock_and_find_checkpoint(
-    run: RunFolder, lock: RunLock, stack: ExitStack, listeners: _Listeners, *, overwrite: bool
-) -> str | None:
-    """Lock the run folder, if there is one, and return the checkpoint to resume from."""
-    require_trainable(run, overwrite=overwrite)
-    stack.enter_context(lock)
-    require_trainable(run, overwrite=overwrite)  # another process may have finished it meanwhile
-    checkpoint = None if overwrite else latest_checkpoint(run.checkpoints, listeners.on_message)
-    if checkpoint is None:
-        return None
-    read_state(checkpoint)  # refuses the checkpoints of other releases
-    return str(checkpoint)
+# Out of memory
 
 
-def _open_sources(
-    run: RunFolder, config: RunConfig, recorded: RunConfig | None, dist: Distributed, listeners: _Listeners
-) -> _Sources:
-    """Open what the configuration names; rank 0 checks the dataset."""
-    dataset = Dataset.open(config.dataset, fold=config.fold)
-    config = pin_base(config, recorded)
-    if recorded is not None:
-        require_same_settings(run, config, recorded)
-    processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
-    fit_to_world_size(config, dist.world_size)  # refuses batches that cannot be shared
-    if dist.is_main:
-        _check_dataset(dataset, processor, config, listeners.on_warning)
-    return _Sources(config, dataset, processor, GuardSet.load(config.guard, config.base))
+@contextmanager
+def explain_out_of_memory(config: RunConfig) -> Iterator[None]:
+    """Turn running out of memory into RunError with settings that take less; the run folder stays as it is."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        hint = f"run it again with {describe_lighter_settings(config)}"
+        checkpoint = max(RunFolder(config.output).checkpoints.glob("step-*"), default=None)
+        if checkpoint is not None:
+            settings = "micro_batch_size and gradient_checkpointing"
+            hint += f" (with only {settings} changed it resumes from {checkpoint.name})"
+        message = f"training ran out of memory on the {choose_device().type.upper()}"
+        # `from None`: the traceback would keep the batch in memory.
+        raise RunError(message, code="out-of-memory", where=config.output, hint=hint) from None
 
 
-def _check_dataset(
-    dataset: Dataset, processor: Processor, config: RunConfig, on_warning: Callable[[Finding], None] | None
-) -> None:
-    limit = config.training.max_text_tokens if config.training.long_text == "error" else None
-    findings = check_for_base(dataset, processor, max_text_tokens=limit)
-    if errors := findings.of("error"):
-        shown = "".join(f"\n  {finding.where}: {finding.message} ({finding.count})" for finding in errors)
-        hint = f"see `dsocr check {typed(dataset.folder)}`"
-        raise DataError(f"the dataset has errors{shown}", code="dataset-has-errors", where=dataset.folder, hint=hint)
-    if on_warning is not None:
-        for finding in findings:
-            on_warning(finding)
-
-
-def _check_and_begin(
-    run: RunFolder,
-    lock: RunLock,
-    sources: _Sources,
-    setup: Setup,
-    dist: Distributed,
-    listeners: _Listeners,
-    *,
-    thorough: bool | None,
-    overwrite: bool,
-) -> None:
-    """Make the run folder unless a check refuses; a run that resumes, with `thorough` None, is not checked again."""
-    config, on_stage = sources.config, listeners.on_stage
-    checks = []
-    if thorough is not None:
-        with explain_out_of_memory(config):
-            progress = None if on_stage is None else lambda done, total: on_stage("overfitting", "steps", done, total)
-            checks = check_setup(setup, config, thorough=thorough, progress=progress)
-        require_learning(checks, run.path)
-    is_new = thorough is not None
-    start_run(run, lock, config, sources.dataset, is_new=is_new, overwrite=overwrite, world_size=dist.world_size)
-    log = run_logger(run)
-    for check in checks:
-        log.info("preflight: %s, %s: %s", check.verdict, check.name, check.message)
-    if sources.guard is None and config.guard.lines:
-        log.info(NO_GUARD_SET)
-        listeners.on_message(NO_GUARD_SET)
-
-
-def _make_validator(run: RunFolder, sources: _Sources, dist: Distributed, log: logging.Logger) -> Validator | None:
-    config, dataset = sources.config, sources.dataset
-    samples = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
-    if not samples:
-        log.warning("there is no validation split: the last weights are kept, not the best")
-        return None
-    return Validator(
-        samples,
-        sources.processor,
-        Generation(**config.generation.model_dump()),
-        every_steps=config.validation.every_steps,
-        patience=config.validation.patience,
-        folder=run.checkpoints,
-        guard=sources.guard,
-        dist=dist,
-        text_policy=dataset.card.policy(),
-    )
-
-
-def _make_trainer(
-    run: RunFolder,
-    sources: _Sources,
-    setup: Setup,
-    validator: Validator | None,
-    signals: SignalHandler,
-    dist: Distributed,
-    log: logging.Logger,
-    listeners: _Listeners,
-) -> Trainer:
-    config = sources.config
-    callbacks: list[Callback] = [validator] if validator else []
-    if dist.is_main:
-        writer = MetricsWriter(
-            run,
-            batch_size=config.training.batch_size,
-            trackers=make_trackers(config.training.report_to, run, config.model_dump(mode="json")),
-            on_progress=listeners.on_progress,
-        )
-        callbacks.append(writer)  # after the validator: progress shows the validation of the same step
-        if validator is not None:
-            validator.on_result = writer.write_validation
-    if dist.world_size > 1:
-        exclude_frozen_from_ddp(setup.model)
-    validation = None if validator is None else validator.encoded
-    cached = cache_features(config, setup, validation, on_message=log.info, on_stage=listeners.on_stage, dist=dist)
-
-    def save(trainer: Trainer) -> None:
-        state = trainer.state_dict()
-        if dist.is_main:
-            save_checkpoint(checkpoint_path(run.checkpoints, trainer.state.step), state, adapter_files(trainer.module))
-            rotate_checkpoints(run.checkpoints, config.checkpoints.keep)
-
-    return make_trainer(
-        setup,
-        config,
-        dist,
-        # Reading cached features is faster than passing them between processes.
-        num_workers=0 if cached else config.training.num_workers,
-        save_every=config.checkpoints.every_steps,
-        save=save,
-        callbacks=[*callbacks, signals],
-    )
-
-
-def _rewind(run: RunFolder, checkpoint: Path, on_message: Callable[[str], None]) -> None:
-    """Bring the files of a run back to the step of the checkpoint."""
-    run_logger(run).info("resuming from %s", checkpoint.name)
-    remove_unfinished(run.checkpoints)
-    if cut_back(run.metrics, step_of(checkpoint)):
-        message = f"the last line of {run.metrics.name} was incomplete and has been dropped"
-        run_logger(run).warning(message)
-        on_message(message)
-
-
-def _clear(run: RunFolder) -> None:
-    """Remove all that a run left; its configuration last, without which the folder would not be known as a run."""
-    if run.checkpoints.is_dir():  # renamed first, so that nothing resumes from half of them
-        run.checkpoints.rename(run.checkpoints.with_name(f".{run.checkpoints.name}.{uuid4().hex[:8]}.tmp"))
-    others = [path for path in run.path.iterdir() if path.name not in kept_names(run) and path != run.config]
-    for path in [*others, run.config]:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-
-
-def _provenance(config: RunConfig, dataset: Dataset, world_size: int) -> dict[str, Any]:
-    packages = ("torch", "transformers", "peft", "accelerate", "Pillow", "numpy")
-    return {
-        "begun_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "dsocr_version": __version__,
-        "base": config.base,
-        "base_revision": config.base_revision,
-        "dataset": {split.value: card.sha256 for split, card in dataset.card.splits.items()},
-        "dataset_source": dataset.card.source,
-        "fold": dataset.fold,
-        "python": sys.version.split()[0],
-        "packages": {name: version(name) for name in packages},
-        "machine": f"{platform.system()} {platform.machine()}",
-        "device": str(choose_device()),
-        "processes": world_size,
-    }
-
-
-def _best_files(run: RunFolder, model: Any, validator: Validator | None) -> list[tuple[str, bytes]]:
-    """Return the files of the best adapter with its calibration, or the last weights if there was no validation."""
-    if validator is None or not validator.state.best_step:
-        return list(adapter_files(model))
-    best = best_path(run.checkpoints, validator.state.best_step)
-    if fault := find_damage(best):
-        hint = f"with `{run.resume_command}` the weights of the last checkpoint take its place"
-        raise RunError(f"the best adapter is damaged: {fault}", code="best-adapter-damaged", where=best, hint=hint)
-    return [(name, (best / name).read_bytes()) for name in (CONFIG, WEIGHTS, CALIBRATION)]
+def describe_lighter_settings(config: RunConfig) -> str:
+    """Describe up to three settings that take less memory, first those that change nothing but the speed."""
+    training, device = config.training, choose_device()
+    smaller = [n for n in range(1, training.micro_batch_size // 2 + 1) if training.batch_size % n == 0]
+    sizes = [choose_dtype(precision, device).itemsize for precision in ("auto", training.precision)]
+    options = [
+        (f"training.micro_batch_size={max(smaller, default=1)}", bool(smaller)),
+        ("training.gradient_checkpointing=true", not training.gradient_checkpointing),
+        ("training.precision=auto", sizes[0] < sizes[1]),
+        ("training.attention=sdpa", training.attention != "sdpa"),
+        ("adapter.target_modules=decoder", config.adapter.target_modules != "decoder"),
+        (f"adapter.r={config.adapter.r // 2}", config.adapter.r > 1),
+        (f"training.max_text_tokens={max(training.max_text_tokens // 2, 1)}", True),
+    ]
+    lighter = [f"--set {setting}" for setting, applies in options if applies]
+    return f"{' '.join(lighter[:3])} or a smaller input.resolution"

@@ -165,10 +165,6 @@ class Validator(Callback):
         """True when training should stop early."""
         return bool(self._patience) and self.state.without_improvement >= self._patience
 
-    def forget_best(self) -> None:
-        """Take the next result as the best, because the adapter of the best one is lost."""
-        self.state.best_cer, self.state.best_runaway, self.state.best_step = None, 0, 0
-
     def validate(self, model: Any, step: int) -> None:
         """Validate once: report the result, and keep the adapter if it is the best."""
         started, state = time.monotonic(), self.state

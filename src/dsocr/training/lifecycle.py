@@ -1,36 +1,41 @@
-"""What must hold before a training begins, as far as files tell: fast, without torch, and nothing is written.
+"""The run folder of a training: what must hold before one begins, the lock on it, and how it is begun and resumed.
 
-Also the lock that keeps a second training out of a run folder.
+Fast and without torch, so that a wrong path or setting is reported at once.
 """
 
 import json
 import os
 import platform
 import re
+import shutil
+import sys
 from datetime import UTC, datetime
+from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Self
+from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
-from dsocr.config import RunConfig
+from dsocr import __version__
+from dsocr.config import RunConfig, load_run_config
 from dsocr.data.dataset import Dataset
 from dsocr.errors import RunError
-from dsocr.models.base_folder import find_base_metadata
-from dsocr.runs import RunFolder, to_json, write_atomically
+from dsocr.models.base_folder import find_base, find_base_metadata
+from dsocr.runs import RunFolder, cut_back, to_json, write_atomically
 from dsocr.training.callbacks import require_trackers
 
 _TEMPORARY = re.compile(r"\.(\.lock\.json|config\.yaml|provenance\.json|metrics\.jsonl)\.[0-9a-f]{8}\.tmp")
 """Files of a training that was killed while it wrote them."""
 _RESUMABLE_CHANGES = ("micro_batch_size", "gradient_checkpointing", "num_workers", "report_to")
 """Settings of the training section that do not change what is trained, so that a run may resume with others."""
+_PACKAGES = ("torch", "transformers", "peft", "accelerate", "Pillow", "numpy")
 
 
 class RunLock:
-    """Keeps other trainings out of a run folder as long as this process lives.
+    """Keeps other trainings out of a run folder as long as this process lives; a crash leaves no lock behind.
 
-    The operating system holds the lock, so a crash leaves none behind. A folder that does not exist is made and locked
-    by `acquire`, so that a training that is refused makes none.
+    A folder that does not exist is made and locked by `acquire`, so a training that is refused makes none.
     """
 
     def __init__(self, run: RunFolder) -> None:
@@ -69,21 +74,14 @@ class RunLock:
         try:
             self._lock.acquire()
         except Timeout as error:
-            raise RunError(
-                f"{self._describe_holder()} is training this run",
-                code="run-locked",
-                where=self._run.path,
-                hint="wait until it ends, or stop it",
-            ) from error
+            message = f"{self._describe_holder()} is training this run"
+            hint = "wait until it ends, or stop it"
+            raise RunError(message, code="run-locked", where=self._run.path, hint=hint) from error
         for path in self._run.path.iterdir():
             if _TEMPORARY.fullmatch(path.name):
                 path.unlink(missing_ok=True)
-        holder = {
-            "process": os.getpid(),
-            "machine": platform.node(),
-            "since": datetime.now(UTC).isoformat("T", "seconds"),
-        }
-        write_atomically(self._holder, to_json(holder))
+        since = datetime.now(UTC).isoformat("T", "seconds")
+        write_atomically(self._holder, to_json({"process": os.getpid(), "machine": platform.node(), "since": since}))
 
     def _describe_holder(self) -> str:
         try:
@@ -113,7 +111,7 @@ def require_trainable(run: RunFolder, *, overwrite: bool, hint: str = "name anot
         raise RunError("is a file, and a run needs a folder", code="run-is-file", where=run.path, hint=hint)
     if not run.path.is_dir():
         return
-    others = {path.name for path in run.path.iterdir() if not _TEMPORARY.fullmatch(path.name)} - kept_names(run)
+    others = {path.name for path in run.path.iterdir() if not _TEMPORARY.fullmatch(path.name)} - _kept_names(run)
     if others and not run.config.is_file():
         raise RunError("is not empty and not a run folder", code="not-a-run", where=run.path, hint=hint)
     if run.adapter.is_dir() and not overwrite:
@@ -137,6 +135,87 @@ def require_same_settings(run: RunFolder, config: RunConfig, recorded: RunConfig
         )
 
 
-def kept_names(run: RunFolder) -> set[str]:
+def pin_base(config: RunConfig, recorded: RunConfig | None) -> RunConfig:
+    """Set the commit of a base from the Hub, which a resumed run and its readers then use."""
+    revision = config.base_revision
+    if revision is None and recorded is not None and recorded.base == config.base:
+        revision = recorded.base_revision
+    _, commit = find_base(config.base, revision)
+    return config.model_copy(update={"base_revision": commit})
+
+
+def is_trained(config: RunConfig) -> bool:
+    """True if the run folder holds this training, finished; False if it was not begun or not finished.
+
+    Raises RunError if the folder holds a run with other settings, or on a dataset that has changed since.
+    """
+    run = RunFolder(config.output)
+    if not run.config.is_file():
+        return False
+    recorded = load_run_config(run.config)
+    require_same_settings(run, pin_base(config, recorded), recorded)
+    if not run.provenance.is_file():  # killed before it began
+        return False
+    try:
+        trained_on = json.loads(run.provenance.read_text(encoding="utf-8"))["dataset"]
+    except (OSError, ValueError, KeyError, TypeError):
+        trained_on = None
+    if trained_on != _hashes(Dataset.open(config.dataset, fold=config.fold)):
+        message = f"was trained on an earlier state of {config.dataset}"
+        raise RunError(message, code="other-dataset", where=run.path, hint="give --overwrite")
+    return run.adapter.is_dir()
+
+
+def begin_run(run: RunFolder, config: RunConfig, dataset: Dataset, *, device: str, world_size: int) -> None:
+    """Prepare the locked folder of a new run: checkpoints, no metrics, and the provenance."""
+    run.checkpoints.mkdir(exist_ok=True)
+    _remove_unfinished(run)
+    run.metrics.unlink(missing_ok=True)
+    provenance = {
+        "begun_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "dsocr_version": __version__,
+        "base": config.base,
+        "base_revision": config.base_revision,
+        "dataset": _hashes(dataset),
+        "dataset_source": dataset.card.source,
+        "fold": dataset.fold,
+        "python": sys.version.split()[0],
+        "packages": {name: version(name) for name in _PACKAGES},
+        "machine": f"{platform.system()} {platform.machine()}",
+        "device": device,
+        "processes": world_size,
+    }
+    write_atomically(run.provenance, to_json(provenance))
+
+
+def rewind_run(run: RunFolder, step: int) -> bool:
+    """Bring the files of a run back to the step of a checkpoint; True if a row of its metrics was incomplete."""
+    _remove_unfinished(run)
+    return cut_back(run.metrics, step)
+
+
+def clear_run(run: RunFolder) -> None:
+    """Remove all that a run left; its configuration last, without which the folder would not be known as a run."""
+    if run.checkpoints.is_dir():  # renamed first, so that nothing resumes from half of them
+        run.checkpoints.rename(run.checkpoints.with_name(f".{run.checkpoints.name}.{uuid4().hex[:8]}.tmp"))
+    others = [path for path in run.path.iterdir() if path.name not in _kept_names(run) and path != run.config]
+    for path in [*others, run.config]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _remove_unfinished(run: RunFolder) -> None:
+    """Remove the folders that an interrupted save left behind."""
+    for unfinished in run.checkpoints.glob(".*.tmp"):
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _kept_names(run: RunFolder) -> set[str]:
     """Return the names in a run folder that overwriting keeps: the lock, and trainings of a forecast."""
     return {*RunLock.file_names(run), run.forecast.name}
+
+
+def _hashes(dataset: Dataset) -> dict[str, str | None]:
+    return {split.value: card.sha256 for split, card in dataset.card.splits.items()}

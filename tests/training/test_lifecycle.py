@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dsocr.errors import RunError
 from dsocr.runs import RunFolder
-from dsocr.training.requirements import RunLock, require_trainable
+from dsocr.training.lifecycle import RunLock, require_trainable
 from tests.conftest import PATIENCE
 from tests.raising import raises_code
 
@@ -15,7 +15,7 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from dsocr.runs import RunFolder
-from dsocr.training.requirements import RunLock
+from dsocr.training.lifecycle import RunLock
 with RunLock(RunFolder(Path(sys.argv[1]))):
     print("held", flush=True)
     time.sleep(60)
@@ -79,6 +79,6 @@ def test_what_a_kill_left_half_written_is_removed_and_hinders_nobody(tmp_path: P
 
 
 def test_files_tell_all_that_is_needed_without_torch() -> None:
-    modules = ", ".join(f"dsocr.training.{name}" for name in ("requirements", "preview", "callbacks"))
+    modules = ", ".join(f"dsocr.training.{name}" for name in ("lifecycle", "callbacks"))
     script = f"import sys, {modules}; assert not {{'torch', 'transformers'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,253 @@
+"""What a dry run refuses and estimates, that it writes nothing, and how running out of memory is explained."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from dsocr.config import RunConfig
+from dsocr.data.dataset import Dataset
+from dsocr.document import Sample, Split
+from dsocr.errors import RunError
+from dsocr.images import open_image
+from dsocr.models.deepseek_images import Resolution, Tiling
+from dsocr.models.deepseek_ocr import Processor
+from dsocr.models.family import load_processor
+from dsocr.training.callbacks import TrainingProgress
+from dsocr.training.dry_run import Plan, dry_run
+from dsocr.training.samples import Spread, measure_lengths, spread
+from dsocr.training.train import describe_lighter_settings, explain_out_of_memory, train
+from tests.making_models import write_first
+from tests.raising import raises_code
+from tests.training.test_train import changed
+
+LIGHTER = ["training.micro_batch_size=1", "training.gradient_checkpointing=true", "adapter.target_modules=decoder"]
+Rewrite = Callable[[list[dict[str, Any]]], None]
+
+
+def with_rows(config: RunConfig, folder: Path, rewrite: Rewrite) -> RunConfig:
+    """The configuration on a copy of its dataset whose rows of the train split are rewritten."""
+    dataset = Path(shutil.copytree(config.dataset, folder / "other"))
+    table = dataset / "train" / "metadata.jsonl"
+    rows = [json.loads(line) for line in table.read_text(encoding="utf-8").splitlines()]
+    rewrite(rows)
+    table.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return changed(config, dataset=dataset)
+
+
+def plan_of(config: RunConfig) -> Plan:
+    found = dry_run(config, preflight=False)
+    assert found.plan is not None
+    return found.plan
+
+
+@pytest.fixture
+def tiled() -> Processor:
+    resolution = Resolution("tiled", 256, "pad", 32, tiling=Tiling(64, 2, 9))
+    return replace(load_processor("nano", None, "free_ocr"), resolution=resolution)
+
+
+def test_lengths_are_those_of_the_processor(small_dataset: Path) -> None:
+    processor = load_processor("nano", None, "free_ocr")
+    samples = Dataset.open(small_dataset).samples(Split.TRAIN)
+    for sample, length in zip(samples, measure_lengths(samples, processor), strict=True):
+        encoded = processor.encode(open_image(sample.image), sample.text)
+        assert length.text == len(encoded.answer_ids)
+        assert length.vision == encoded.prompt_ids.count(processor.image_token_id)
+        assert length.sequence == len(encoded.prompt_ids) + len(encoded.answer_ids)
+
+
+@pytest.mark.parametrize(
+    ("name", "orientation"),
+    [
+        pytest.param("wide.png", None, id="a PNG"),
+        pytest.param("turned.jpg", 6, id="a photograph held on its side"),
+    ],
+)
+def test_tiles_are_counted_from_the_head_of_a_file(
+    name: str, orientation: int | None, tiled: Processor, tmp_path: Path
+) -> None:
+    exif = Image.Exif()
+    if orientation is not None:
+        exif[0x0112] = orientation
+    Image.new("L", (400, 100), 200).save(tmp_path / name, exif=exif)
+    sample = Sample(name, tmp_path / name, "йод", Split.TRAIN)
+    (length,) = measure_lengths([sample], tiled)
+    encoded = tiled.encode(open_image(sample.image), sample.text)
+    assert length.grid == encoded.views.grid == ((1, 4) if "turned" in name else (4, 1))
+    assert length.sequence == len(encoded.prompt_ids) + len(encoded.answer_ids)
+
+
+def test_a_file_without_a_size_is_named(tiled: Processor, tmp_path: Path) -> None:
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    with raises_code("image-unreadable", "broken.png"):
+        measure_lengths([Sample("broken.png", tmp_path / "broken.png", "a", Split.TRAIN)], tiled)
+
+
+def test_a_spread_is_of_values_that_occur() -> None:
+    assert spread([5]) == Spread(5, 5, 5, 5)
+    assert spread(range(1, 101)) == Spread(1, 50, 95, 100)
+    assert spread([1, 1, 1, 9]) == Spread(1, 1, 9, 9)
+
+
+def foreign(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        row["text"] = "漢字"
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "settings", "name"),
+    [
+        pytest.param(lambda rows: rows[0].update(text=""), {}, "dataset", id="an empty text"),
+        pytest.param(lambda rows: None, {"training": {"max_text_tokens": 5}}, "dataset", id="texts over budget"),
+        pytest.param(foreign, {}, "characters", id="another script"),
+        pytest.param(lambda rows: None, {"input": {"resolution": "gundam"}}, "configuration", id="no such resolution"),
+        pytest.param(lambda rows: None, {"base": "nowhere"}, "base", id="no such base"),
+    ],
+)
+def test_a_dry_run_names_the_check_that_fails(
+    rewrite: Rewrite, settings: dict[str, Any], name: str, small_config: RunConfig, tmp_path: Path
+) -> None:
+    found = dry_run(changed(with_rows(small_config, tmp_path, rewrite), **settings))
+    assert [check.name for check in found.errors] == [name] == found.to_dict()["errors"]
+    assert found.errors[0].fix
+    assert found.plan is None
+
+
+def test_a_run_folder_of_another_base_is_refused(small_config: RunConfig, tmp_path: Path) -> None:
+    small_config.output.mkdir()
+    (small_config.output / "config.yaml").write_text(small_config.to_yaml(), encoding="utf-8")
+    other = write_first(tmp_path / "first")
+    assert "run" in [check.name for check in dry_run(changed(small_config, base=str(other))).errors]
+
+
+def test_a_dry_run_of_a_sound_training_measures_it_and_leaves_nothing(small_config: RunConfig) -> None:
+    before = {path: path.stat().st_mtime_ns for path in small_config.dataset.rglob("*")}
+    found = dry_run(small_config)
+    names = [check.name for check in found.checks]
+    assert found.errors == []
+    assert names[:5] == ["base", "run", "dataset", "text budget", "gradients"]
+    assert names[-2:] == ["overfit", "memory"]
+
+    written = json.loads(json.dumps(found.to_dict()))["plan"]
+    measured, schedule = written["measurement"], written["schedule"]
+    assert (schedule["steps"], schedule["samples"], written["precision"]) == (8, 16, "float32")
+    assert (measured["device"], measured["micro_batch_size"]) == ("CPU", 2)
+    assert min(measured[name] for name in ("samples_per_second", "peak_bytes", "free_bytes")) > 0
+    assert written["seconds"] == pytest.approx(schedule["micro_batches"] * measured["seconds_per_micro_batch"])
+    assert (written["fits"], written["warnings"], written["seconds_before"]) == (True, [], 0)
+    assert not small_config.output.exists()
+    assert before == {path: path.stat().st_mtime_ns for path in small_config.dataset.rglob("*")}
+
+
+def test_a_plan_counts_as_training_does(small_config: RunConfig) -> None:
+    training = {"max_steps": None, "epochs": 2.5, "batch_size": 6, "micro_batch_size": 3}
+    plan = plan_of(changed(small_config, training=training, validation={"every_steps": 3}))
+    # Sixteen samples are six batches of three, the last of one, and two batches are a step.
+    schedule = plan.schedule
+    assert (schedule.samples, schedule.steps, schedule.validations) == (16, 8, 3)
+    assert schedule.micro_batches == 2 * 6 + 2 * 2
+    assert schedule.epochs == pytest.approx(8 / 3)
+    assert plan.tokens.vision == Spread(73, 73, 73, 73)
+
+
+def test_texts_over_the_budget_are_counted(small_config: RunConfig) -> None:
+    texts = [len(sample.text) for sample in Dataset.open(small_config.dataset).samples(Split.TRAIN)]
+    plan = plan_of(changed(small_config, training={"max_text_tokens": 13, "long_text": "exclude"}))
+    assert plan.tokens.too_long == sum(length > 13 for length in texts) > 0
+    assert plan.schedule.samples == len(texts) - plan.tokens.too_long
+    nothing = changed(small_config, training={"max_text_tokens": 1, "long_text": "exclude"})
+    assert [check.name for check in dry_run(nothing).errors] == ["dataset"]
+
+
+def test_image_features_are_counted_once_if_training_caches_them(
+    small_config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DSOCR_CACHE", str(tmp_path / "cache"))
+    cached = changed(small_config, training={"feature_cache": True})
+    augmented = changed(cached, training={"augmentation": 1.0, "feature_cache_views": 3})
+    too_large = changed(cached, training={"feature_cache_gb": 1e-6})
+    for config, images in ((cached, 16), (augmented, 48), (too_large, 0)):
+        plan = plan_of(config)
+        assert plan.measurement is not None
+        assert plan.measurement.images == images
+        assert plan.seconds_before == images * plan.measurement.seconds_per_image
+        assert plan.seconds is not None
+        assert plan.seconds > plan.seconds_before
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [("dsocr.training.dry_run.measure_training", "memory"), ("dsocr.training.dry_run.check_setup", "run")],
+)
+def test_running_out_of_memory_fails_a_dry_run(
+    function: str, name: str, small_config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(*arguments: object, **options: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(function, end)
+    found = dry_run(small_config, preflight=False)
+    (error,) = found.errors
+    assert error.name == name
+    assert "--set training.micro_batch_size=1 --set training.gradient_checkpointing=true" in error.fix
+    assert found.plan is None or not found.plan.fits
+
+
+def settings_in(error: RunError) -> list[str]:
+    return re.findall(r"--set (\S+)", error.hint or "")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), id="a graphics card"),
+        pytest.param(MemoryError(), id="python"),
+        pytest.param(RuntimeError("DefaultCPUAllocator: can't allocate memory"), id="torch on a CPU"),
+    ],
+)
+def test_running_out_of_memory_is_explained_with_three_settings(error: Exception, small_config: RunConfig) -> None:
+    config = changed(small_config, adapter={"target_modules": "decoder+vision"})
+    with raises_code("out-of-memory") as raised, explain_out_of_memory(config):
+        raise error
+    assert isinstance(raised.value, RunError)
+    assert settings_in(raised.value) == LIGHTER
+
+
+def test_other_errors_pass(small_config: RunConfig) -> None:
+    with pytest.raises(RuntimeError, match="shapes"), explain_out_of_memory(small_config):
+        raise RuntimeError("shapes do not match")
+
+
+def test_lighter_settings_end(small_config: RunConfig) -> None:
+    smallest = changed(small_config, adapter={"r": 1}, training={"micro_batch_size": 1, "gradient_checkpointing": True})
+    assert re.findall(r"--set (\S+)", describe_lighter_settings(smallest)) == ["training.max_text_tokens=256"]
+
+
+def test_a_run_resumes_with_lighter_settings(small_config: RunConfig) -> None:
+    config = changed(
+        small_config,
+        adapter={"target_modules": "decoder+vision"},
+        training={"max_steps": 4},
+        checkpoints={"every_steps": 2},
+    )
+
+    def end(progress: TrainingProgress) -> None:
+        if progress.step == 3:
+            raise MemoryError
+
+    with raises_code("out-of-memory") as raised:
+        train(config, on_progress=end)
+    assert isinstance(raised.value, RunError)
+    assert settings_in(raised.value) == LIGHTER
+    assert "step-0000002" in (raised.value.hint or "")
+    lighter = {"micro_batch_size": 1, "gradient_checkpointing": True}
+    assert train(changed(config, training=lighter)).resumed_from == 2
