@@ -8,8 +8,9 @@ import gc
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset, training_samples
@@ -38,23 +39,10 @@ PredictFunction = Callable[[RunFolder, Sequence[Sample]], dict[str, str]]
 """Predicts the texts of samples, by their ids, with a finished run."""
 
 
-class TrainFunction(Protocol):
-    """Trains one run: `train`, or a stand-in."""
-
-    def __call__(  # noqa: D102
-        self,
-        config: RunConfig,
-        *,
-        overwrite: bool = ...,
-        on_progress: Callable[[TrainingProgress], None] | None = ...,
-        on_message: Callable[[str], None] | None = ...,
-    ) -> TrainResult: ...
-
-
-class ForecastProgress(Protocol):
-    """Called with the steps done and the steps of all trainings, and a note on the current one."""
-
-    def __call__(self, done: int, total: int, note: str = "") -> None: ...  # noqa: D102
+TrainFunction = Callable[..., TrainResult]
+"""Trains one run as `train` does."""
+ForecastProgress = Callable[[int, int, str], None]
+"""Called with the steps done and the steps of all trainings, and a note on the current one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +93,7 @@ def forecast(
     for number, planned in enumerate(runs, 1):
         if not planned.finished:
             note = f"{number} of {len(runs)}: {planned.samples} samples"
-            on_progress = None if progress is None else _progress_of_all(progress, done, total, note)
+            on_progress = partial(_report, progress, done, total, note) if progress else None
             train_function(planned.config, overwrite=planned.overwrite, on_progress=on_progress, on_message=on_message)
             done += planned.steps
             gc.collect()  # there may be no memory for this network and the next
@@ -154,51 +142,36 @@ def _name(samples: int) -> str:
     return f"lines-{samples}"
 
 
-def _progress_of_all(
-    progress: ForecastProgress, done: int, total: int, note: str
-) -> Callable[[TrainingProgress], None]:
-    def on_progress(current: TrainingProgress) -> None:
-        cer = "" if current.cer is None else f", validation CER {current.cer:.1%}"
-        progress(done + current.step, total, note + cer)
-
-    return on_progress
+def _report(progress: ForecastProgress, done: int, total: int, note: str, current: TrainingProgress) -> None:
+    cer = "" if current.cer is None else f", validation CER {current.cer:.1%}"
+    progress(done + current.step, total, note + cer)
 
 
 def _score_run(
     run: RunFolder, path: Path, samples: Sequence[Sample], hashes: dict[str, Any], predict: PredictFunction
 ) -> Sequence[ScoredLine]:
     """Score a finished run; the scores are kept in a file as long as run and dataset stay the same."""
-    identity = {"trained": _begun_at(run), **hashes}
-    if (kept := _read_scores(path, identity)) is not None:
-        return kept
-    texts = predict(run, samples)
-    lines = [_score(sample, texts[sample.id]) for sample in samples]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, to_json({**identity, "lines": [asdict(line) for line in lines]}))
-    return lines
-
-
-def _read_scores(path: Path, identity: dict[str, Any]) -> list[ScoredLine] | None:
     try:
-        scores = json.loads(path.read_text(encoding="utf-8"))
-        if any(scores[name] != value for name, value in identity.items()):
-            return None
-        return [ScoredLine(**line) for line in scores["lines"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # missing or damaged: scored again
-
-
-def _begun_at(run: RunFolder) -> str:
-    try:
-        return str(json.loads(run.provenance.read_text(encoding="utf-8"))["begun_at"])
+        begun_at = str(json.loads(run.provenance.read_text(encoding="utf-8"))["begun_at"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         message = "does not say when the training began"
         raise RunError(message, code="provenance-unreadable", where=run.provenance, hint=_HINT_OVERWRITE) from error
-
-
-def _score(sample: Sample, text: str) -> ScoredLine:
-    rate = character_errors(sample.text, text)
-    return ScoredLine(sample.id, rate.errors, rate.length, sample.writer, page_key(sample.document, sample.page))
+    identity = {"trained": begun_at, **hashes}
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if all(kept[name] == value for name, value in identity.items()):
+            return [ScoredLine(**line) for line in kept["lines"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # missing or damaged: scored again
+    texts = predict(run, samples)
+    lines = []
+    for sample in samples:
+        rate = character_errors(sample.text, texts[sample.id])
+        page = page_key(sample.document, sample.page)
+        lines.append(ScoredLine(sample.id, rate.errors, rate.length, sample.writer, page))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, to_json({**identity, "lines": [asdict(line) for line in lines]}))
+    return lines
 
 
 def _predict(run: RunFolder, samples: Sequence[Sample]) -> dict[str, str]:
