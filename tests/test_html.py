@@ -1,11 +1,13 @@
 """A page is self-contained and escaped; its images fit."""
 
+import math
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 from PIL import Image
 
-from dsocr.html import Thumbnails, render
+from dsocr.html import Thumbnails, percent, printable, render
 from tests.html_pages import Page
 
 
@@ -35,9 +37,26 @@ def test_thumbnails_end_where_the_room_ends(tmp_path: Path, most_bytes: int, sho
     thumbnails = Thumbnails((50, 50), most_bytes)
     pictures = [thumbnails.of(tmp_path / f"{name}.png") for name in "abc"]
     assert sum("<img" in html for html in pictures) == shown
-    assert thumbnails.full == (shown < 3)
 
 
 def test_an_image_that_cannot_be_opened_has_a_replacement(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"no picture")
-    assert Thumbnails((50, 50), 100).of(tmp_path / "a.png", missing="<i>gone</i>") == "<i>gone</i>"
+    assert Thumbnails((50, 50), 100).of(tmp_path / "a.png", missing=Markup("<i>gone</i>")) == "<i>gone</i>"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        pytest.param("\u202eabc", "\ufffdabc", id="would turn the page around"),
+        pytest.param("\x00\x1b[0m", "\ufffd\ufffd[0m", id="would control a terminal"),
+        pytest.param("\ud800", "\ufffd", id="half a character, which no file can hold"),
+        pytest.param("می\u200cخواهم", "می\u200cخواهم", id="a joiner that belongs to the spelling"),
+    ],
+)
+def test_control_characters_are_replaced(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_rates_are_shown_as_they_are() -> None:
+    assert percent(None) == percent(math.inf) == "no text"
+    assert percent(1.4) == "140.0\N{NO-BREAK SPACE}%"

@@ -7,11 +7,13 @@ A package keeps its templates in `templates/`; they extend `dsocr/templates/base
 import base64
 import hashlib
 import io
+import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,13 +34,10 @@ RUN_COLOURS = ("#1f5fa8", "#c2501c", "#2b8043", "#8a3fa0", "#7a6a10", "#b02a5b",
 """Colours of runs and readings on a light background; `base.css` has their counterparts for a dark one."""
 QUIET, GRID, BAR = "#5f666d", "#d9dce0", "#5b84b8"
 
-_VARIABLES = {colour: f"--run{place}" for place, colour in enumerate(RUN_COLOURS)} | {
-    QUIET: "--quiet",
-    GRID: "--line",
-    BAR: "--bar",
-    "#fdfdfb": "--paper",
-}
 PAPER = "#fdfdfb"
+_NAMED = {colour: f"run{place}" for place, colour in enumerate(RUN_COLOURS)}
+_NAMED |= {QUIET: "quiet", GRID: "line", BAR: "bar", PAPER: "paper"}
+_VARIABLES = {colour: f"var(--{name}, {colour})" for colour, name in _NAMED.items()}
 
 _RC: dict[Any, Any] = {
     "axes.axisbelow": True,
@@ -61,6 +60,7 @@ _RC: dict[Any, Any] = {
     "ytick.color": GRID,
     "ytick.labelcolor": QUIET,
 }
+_NOTHING = Markup()
 _KEPT = "\n\N{NO-BREAK SPACE}\u200c\u200d"
 """Not printable, but harmless; the joiners belong to the spelling of some scripts."""
 
@@ -68,22 +68,19 @@ _KEPT = "\n\N{NO-BREAK SPACE}\u200c\u200d"
 def render(package: str, template: str, *, style: str = "", script: str = "", **context: Any) -> str:
     """Render a template of a package; `style` and `script` name files beside it that become part of the page."""
     folder = f"{package.replace('.', '/')}/templates".removeprefix("dsocr/")
-    environment = _environment()
 
-    def source(name: str) -> str:
-        loader = environment.loader
-        assert loader is not None
-        return loader.get_source(environment, name)[0] if name else ""
+    def source(path: str) -> str:
+        return files("dsocr").joinpath(path).read_text(encoding="utf-8")
 
-    code = source(f"{folder}/{script}" if script else "")
+    code = source(f"{folder}/{script}") if script else ""
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode("ascii")
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     page = {
         "policy": policy + (f"; script-src 'sha256-{digest}'" if script else ""),
-        "style": Markup(source("templates/base.css") + source(f"{folder}/{style}" if style else "")),  # noqa: S704
+        "style": Markup(source("templates/base.css") + (source(f"{folder}/{style}") if style else "")),  # noqa: S704
         "script": Markup(code),  # noqa: S704
     }
-    return environment.get_template(f"{folder}/{template}").render(page | context)
+    return _environment().get_template(f"{folder}/{template}").render(page | context)
 
 
 @cache
@@ -111,8 +108,8 @@ def printable(value: Any) -> Any:
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """Format a fraction in percent; None, where there is nothing to divide by, is "no text"."""
-    return "no text" if value is None else f"{100 * value:.{digits}f}\N{NO-BREAK SPACE}%"
+    """Format a fraction in percent; None or infinity, where there is nothing to divide by, is "no text"."""
+    return "no text" if value is None or math.isinf(value) else f"{100 * value:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
 def counted(count: int, noun: str) -> str:
@@ -145,22 +142,21 @@ def plot_svg(paint: "Paint", label: str, *, size: tuple[float, float] = (5.6, 2.
     assert box is not None
     namespaces = ' xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"' * standalone
     if not standalone:
-        content = re.sub("#[0-9a-f]{6}", lambda found: _page_colour(found[0]), content.replace("xlink:href", "href"))
+        content = re.sub(
+            "#[0-9a-f]{6}", lambda found: _VARIABLES.get(found[0], found[0]), content.replace("xlink:href", "href")
+        )
         content = re.sub(r"<style.*?</style>", "", content, count=1, flags=re.DOTALL)
     opening = f'<svg{namespaces} {box[0]} role="img" aria-label="{escape(printable(label))}">'
     return Markup(opening + content)  # noqa: S704 matplotlib escapes what it is given
 
 
 def plots_png(paints: "Sequence[Paint]", path: Path, *, size: tuple[float, float] = (6.2, 2.8)) -> None:
-    """Draw plots in two columns into a PNG file."""
+    """Draw plots in two columns into a PNG file, which appears whole or not at all."""
     columns = min(2, len(paints))
-    rows = -(-len(paints) // 2)
-    _draw(paints, path, (size[0] * columns, size[1] * rows), format="png", dpi=160, facecolor="white", columns=columns)
-
-
-def _page_colour(colour: str) -> str:
-    variable = _VARIABLES.get(colour)
-    return f"var({variable}, {colour})" if variable else colour
+    whole = (size[0] * columns, size[1] * -(-len(paints) // 2))
+    temporary = path.with_name(f".{path.name}.tmp")
+    _draw(paints, temporary, whole, format="png", dpi=160, facecolor="white", columns=columns)
+    temporary.replace(path)
 
 
 def _draw(
@@ -195,26 +191,18 @@ class Thumbnails:
     largest: tuple[int, int]
     most_bytes: int
     bytes: int = 0
-    known: dict[Path | PackedImage, str] = field(default_factory=dict)
+    known: dict[Path | PackedImage, Markup] = field(default_factory=dict)
 
-    @property
-    def full(self) -> bool:
-        """True if there is no room for another thumbnail."""
-        return self.bytes > self.most_bytes
-
-    def of(self, path: Path | PackedImage, *, alt: str = "", missing: str = "") -> str:
-        """The image as HTML, or the HTML `missing` if it cannot be opened."""
-        if self.full:
-            return '<p class="quiet">image omitted to keep this page small</p>'
+    def of(self, path: Path | PackedImage, *, alt: str = "", missing: Markup = _NOTHING) -> Markup:
+        """The image as HTML, or `missing` if it cannot be opened."""
+        if self.bytes > self.most_bytes:
+            return Markup('<p class="quiet">image omitted to keep this page small</p>')
         if path not in self.known:
-            self.known[path] = self._render(path, alt) or missing
+            try:
+                image = open_image(path)
+                image.thumbnail(self.largest)
+                self.known[path] = image_tag(image, alt=alt)
+            except DataError:
+                self.known[path] = missing
         self.bytes += len(self.known[path])
         return self.known[path]
-
-    def _render(self, path: Path | PackedImage, alt: str) -> str:
-        try:
-            image = open_image(path)
-        except DataError:
-            return ""
-        image.thumbnail(self.largest)
-        return image_tag(image, alt=alt)

@@ -3,24 +3,11 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from lxml import etree
 
 from dsocr.errors import DataError
-from dsocr.evaluation.compare import ComparedGroup, Comparison, System, compare, render_comparison
-from dsocr.evaluation.metrics import ErrorRate
-from dsocr.evaluation.report.comparison import (
-    CHANGES,
-    NUMBERS,
-    PAGE,
-    PLOT,
-    require_free,
-    write_comparison,
-    writers_svg,
-)
-from dsocr.evaluation.report.plots import MOST_WRITERS, shown_groups, writers_label
+from dsocr.evaluation.compare import Comparison, System, compare, render_comparison
 from dsocr.evaluation.scores import LineScore
 from tests.evaluation.making_runs import scored
 
@@ -138,37 +125,3 @@ def test_a_writer_without_reference_text_is_compared() -> None:
     (difference,) = compare([System("base", first), System("adapter", second)]).differences
     assert difference.typical == pytest.approx(-1 / len(TEXT))
     assert difference.groups == (5, 1, 0)
-
-
-def test_a_comparison_is_written_as_a_folder_or_a_page(tmp_path: Path) -> None:
-    comparison = against(HARD, EASY, TEN)
-    write_comparison(comparison, tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {PAGE, NUMBERS, CHANGES, PLOT}
-    changes = [json.loads(line) for line in (tmp_path / "out" / CHANGES).read_text(encoding="utf-8").splitlines()]
-    assert len(changes) == sum(map(len, (comparison.differences[0].improved, comparison.differences[0].worsened)))
-    write_comparison(comparison, tmp_path / "page.html")
-    for path, overwrite, code in (("out", False, "output-exists"), (".", True, "output-foreign")):
-        with pytest.raises(DataError) as caught:
-            require_free(tmp_path / path, overwrite=overwrite)
-        assert caught.value.code == code
-    require_free(tmp_path / "out", overwrite=True)
-
-
-def test_the_plot_of_writers_is_an_image_with_escaped_names() -> None:
-    names = ["<script>", "w\x012", "$a$", "w4", "w5"]
-    found = compare([System("<base>", read([9, 8, 7, 6, 5], names)), System("a & b", read([3] * 5, names))])
-    svg = writers_svg(found, standalone=True)
-    root = etree.fromstring(svg)
-    assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert not root.findall(".//{*}script")
-    texts = {text for element in root.iter("{*}text") if (text := element.text)}
-    assert {"<base>", "a & b", "<script> (1)", "w\ufffd2 (1)", "$a$ (1)"} <= texts
-    assert writers_svg(found, standalone=True) == svg
-
-
-def test_the_plot_has_the_writers_that_changed_most() -> None:
-    groups = [ComparedGroup(f"w{n}", 1, [ErrorRate(500, 1000), ErrorRate(100 + n, 1000)]) for n in range(500)]
-    drawn = [group.name for group in shown_groups(groups)]
-    assert len(drawn) == MOST_WRITERS
-    assert {"w0", "w499"} <= set(drawn)
-    assert "60 of 500" in writers_label(["a", "b"], groups, "writer")

@@ -9,22 +9,146 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from dsocr.document import Split
 from dsocr.errors import DataError, RunError
+from dsocr.evaluation.breakdown import CharacterErrors, Confusion
 from dsocr.evaluation.calibration import CalibrationReport, JudgedLine
 from dsocr.evaluation.evaluate import GuardResult
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.report import lines as lines_module
 from dsocr.evaluation.report.contents import commands, gather_contents
-from dsocr.evaluation.report.report import drop_reports, render_markdown, render_report, write_report
+from dsocr.evaluation.report.lines import LONGEST, chapters_of, differences, other_lines, read_lines
+from dsocr.evaluation.report.report import (
+    Axis,
+    character_tables,
+    code_span,
+    confusion_map,
+    drop_reports,
+    render_markdown,
+    render_report,
+    score_changes,
+    write_report,
+)
 from dsocr.evaluation.scorecard import Scorecard
-from dsocr.evaluation.scores import load_lines
+from dsocr.evaluation.scores import LineScore, Score, load_lines
 from dsocr.inference.confidence import UNCALIBRATED, ScoredText
 from dsocr.runs import RunFolder, to_json, write_atomically
+from dsocr.text import comparable
 from tests.evaluation.making_runs import make_evaluated_run, misread, read_better
 from tests.html_pages import Page
+
+
+def line(number: int, errors: int, *, looping: bool = False) -> LineScore:
+    """A line of a hundred characters with the given number of errors."""
+    return LineScore(
+        f"{number}.png", "a" * 100, "b", ErrorRate(errors, 100), ErrorRate(1, 1), not errors, False, looping=looping
+    )
+
+
+def test_a_line_is_in_every_chapter_it_belongs_to() -> None:
+    base = [line(number, 10) for number in range(6)]
+    adapter = [line(0, 0), line(1, 10), line(2, 30, looping=True), *base[3:]]
+    chapters = chapters_of(read_lines([base, adapter]), ["base", "adapter"])
+    assert {chapter.key: [one.number for one in chapter.lines] for chapter in chapters} == {
+        "sample": [1, 2, 3, 4, 5, 6],
+        "worst": [3, 2, 4, 5, 6],
+        "better": [1],
+        "worse": [3],
+        "failures": [3],
+    }
+
+
+def test_the_sample_is_the_same_each_time_and_independent_of_errors() -> None:
+    good, bad = (read_lines([[line(number, number * wrong) for number in range(500)]]) for wrong in (0, 1))
+    (drawn,) = chapters_of(good, ["adapter"])
+    assert len(drawn.lines) == 30
+    again, worst = chapters_of(bad, ["adapter"])
+    assert [one.number for one in drawn.lines] == [one.number for one in again.lines]
+    assert worst.key == "worst"
+
+
+def test_other_lines_end_where_the_room_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = read_lines([[line(number, number % 7) for number in range(500)]])
+    chapters = chapters_of(lines, ["adapter"])
+    everything, left = other_lines(lines, chapters)
+    errors = [one.last.cer.errors for one in everything]
+    assert (left, errors) == (0, sorted(errors, reverse=True))
+    monkeypatch.setattr(lines_module, "MOST_TEXT", 20_000)
+    some, left = other_lines(lines, chapters)
+    assert 0 < len(some) < 50
+    assert (some, left) == (everything[: len(some)], len(everything) - len(some))
+
+
+@given(st.text("аб <&>'\"ё", max_size=14), st.text("аб <&>'\"ё", max_size=14))
+def test_differences_hold_both_texts(reference: str, prediction: str) -> None:
+    parts, hidden = differences(reference, prediction)
+    assert hidden == 0
+    assert "".join(text for tag, text in parts if tag != "ins") == comparable(reference)
+    assert "".join(text for tag, text in parts if tag != "del") == comparable(prediction)
+
+
+def test_a_long_text_is_cut_and_its_rest_counted() -> None:
+    parts, hidden = differences("a", "a" + "b" * LONGEST * 2)
+    assert sum(len(text) for _, text in parts) == LONGEST
+    assert hidden == LONGEST + 1
+
+
+@given(st.lists(st.floats(0, 5), max_size=5))
+def test_everything_has_its_place_on_an_axis(values: list[float]) -> None:
+    axis = Axis.up_to(max(values, default=0))
+    assert axis.ticks[0] == 0
+    assert axis.ticks[-1] == pytest.approx(axis.most)
+    assert axis.most >= min(max(values, default=0), 1)
+    assert all(0 <= axis.place(value) <= 100 for value in values)
+
+
+def test_the_map_holds_the_commonest_confusions() -> None:
+    drawn = confusion_map([Confusion("ш", "щ", 12), Confusion(" ", "<", 3)])
+    assert drawn is not None
+    assert (drawn["columns"], [sign for sign, _ in drawn["rows"]]) == (["<", "щ"], ["␣", "ш"])
+    assert [[count for count, _ in cells] for _, cells in drawn["rows"]] == [[3, 0], [0, 12]]
+    many = confusion_map([Confusion(chr(0x430 + place), chr(0x451 + place), 9) for place in range(31)])
+    assert many is not None
+    assert len(many["rows"]) == 16
+
+
+def test_similar_letters_of_two_scripts_are_named() -> None:
+    read = replace(line(1, 1), reference="а", prediction="a")
+    tables = character_tables({"adapter": CharacterErrors.compute([read])})
+    assert tables is not None
+    assert tables["pairs"] == [("а (Cyrillic)", "a (Latin)", ["1"])]
+    assert character_tables({"adapter": CharacterErrors.compute([line(1, 0)])}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "drawn"),
+    [
+        pytest.param("a", "` a `", id="plain"),
+        pytest.param("a ``b`", "``` a ``b` ```", id="with ticks inside"),
+        pytest.param("a\nb", "` a\ufffdb `", id="on one line"),
+    ],
+)
+def test_a_code_span_ends_where_it_should(text: str, drawn: str) -> None:
+    assert code_span(text) == drawn
+
+
+@pytest.mark.parametrize(
+    ("errors", "change", "kind"),
+    [
+        pytest.param(2_010, "0.0005", "better", id="with enough digits"),
+        pytest.param(2_025, "0.001", "worse", id="the other way"),
+        pytest.param(2_015, "same", "", id="none"),
+    ],
+)
+def test_a_tiny_change_is_not_shown_as_none(errors: int, change: str, kind: str) -> None:
+    first, second = (Score.compute([replace(line(0, 0), cer=ErrorRate(wrong, 1_000_000))]) for wrong in (2_015, errors))
+    row = score_changes([first, second])[0]
+    assert re.match(rf"{change}\b", row.change)
+    assert row.kind == kind
 
 
 @pytest.fixture
@@ -35,25 +159,23 @@ def run(small_dataset: Path, tmp_path: Path) -> RunFolder:
 
 def test_the_page_shows_scores_curves_lines_and_provenance(run: RunFolder) -> None:
     html = render_report(gather_contents(run))
-    page = Page(html)
-    lines = load_lines(run.lines)
-    assert all(line.reference in page.words for line in lines["adapter"])
+    page, lines = Page(html), load_lines(run.lines)["adapter"]
+    assert all(line.reference in page.words for line in lines)
     assert {"changes", "groups", "curves", "lines", "provenance", "again"} <= set(page.values("id"))
-    assert "4 lines by 3 writers" in page.words
-    assert "looping" in page.words
-    assert "validation CER" in page.words
-    assert "dsocr evaluate runs/again --split test" in page.words
-    assert page.tags.count("article") == 4, "each line once, whatever chapters it stands in"
-    assert page.tags.count("img") == 4
+    for words in ("4 lines by 3 writers", "looping", "validation CER", "dsocr evaluate runs/again --split test"):
+        assert words in page.words
+    assert page.tags.count("article") == page.tags.count("img") == 4, "each line once, whatever chapters it is in"
+    assert f"<del>{lines[0].reference[-1]}</del>" in html
+    assert re.search(r"and [\d,]+ characters more", html), "a loop is cut"
+    assert html.count("далее") < 300
 
 
 def test_no_text_becomes_code(run: RunFolder) -> None:
     html = render_report(gather_contents(run))
     page = Page(html)
     assert "run <b>" in page.words
-    assert html.count("<script") == 1, "its own, and not the one that was read"
-    assert "&lt;" in html.partition('id="lines"')[2]
-    assert page.tags.count("script") == 1
+    assert html.count("<script") == page.tags.count("script") == 1, "its own, and not the one that was read"
+    assert "&lt;script&gt;" in html.partition('id="lines"')[2]
     assert not {"link", "iframe", "object", "embed"} & set(page.tags)
     assert not re.search("https?:", html)
     assert {name for name, _ in page.attributes if name.startswith("on")} == set()
@@ -64,66 +186,38 @@ def test_no_text_becomes_code(run: RunFolder) -> None:
             assert image.width <= 960
 
 
-def test_the_text_of_a_loop_is_cut_and_counted(run: RunFolder) -> None:
-    html = render_report(gather_contents(run))
-    assert re.search(r"and [\d,]+ characters more", html)
-    assert html.count("далее") < 300
-
-
-def test_the_marks_of_a_line_are_its_errors(run: RunFolder) -> None:
-    html = render_report(gather_contents(run))
-    last = load_lines(run.lines)["adapter"][0].reference[-1]
-    assert f"<del>{last}</del>" in html
-
-
 def test_a_page_holds_a_limited_number_of_images(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines_module, "MOST_PICTURES", 1)
-    page = Page(render_report(gather_contents(run)))
-    assert page.tags.count("img") == 1
+    assert Page(render_report(gather_contents(run))).tags.count("img") == 1
 
 
-def test_without_a_base_nothing_is_compared(small_dataset: Path, tmp_path: Path) -> None:
-    run = make_evaluated_run(tmp_path / "run", small_dataset, {"adapter": read_better})
-    page = Page(render_report(gather_contents(run)))
-    assert "change" not in page.words.split()
-    assert not {"better", "worse"} & set(page.values("id"))
-
-
-def test_the_commands_name_another_dataset_and_a_missing_base(small_dataset: Path, tmp_path: Path) -> None:
+def test_a_reading_alone_of_another_dataset(small_dataset: Path, tmp_path: Path) -> None:
     other = tmp_path / "a & b"
     shutil.copytree(small_dataset, other)
     run = make_evaluated_run(tmp_path / "run", other, {"adapter": read_better}, trained_on=small_dataset)
     contents = gather_contents(run)
     assert {str(path).startswith(str(other)) for path in contents.images.values()} == {True}
     assert f'dsocr evaluate runs/again --dataset "{other.as_posix()}" --split test --no-base' in commands(contents)
+    page = Page(render_report(contents))
+    assert "change" not in page.words.split()
+    assert not {"better", "worse"} & set(page.values("id"))
 
 
-def with_extras(run: RunFolder, *, drop: int = 1) -> RunFolder:
-    """The run with confidences and a guard set on which the adapter makes this many more errors."""
+@pytest.mark.parametrize(("drop", "warns"), [(1, False), (40, True)])
+def test_the_guard_set_and_the_confidences_are_shown(run: RunFolder, drop: int, warns: bool) -> None:
     guard = GuardResult("print <b>", 20, 1.5, ErrorRate(2, 100), ErrorRate(2 + drop, 100))
     replace(Scorecard.load(run.scorecard), guard=guard.to_dict()).save(run.scorecard)
     judged = [JudgedLine.compute(ScoredText("да", ()), reference) for reference in ("нет", "да")]
     found = CalibrationReport.compute(UNCALIBRATED, judged, dataset="letters", split=Split.TEST)
     write_atomically(run.confidence, to_json(found.to_dict()))
-    return run
-
-
-def test_the_guard_set_and_the_confidences_are_shown(run: RunFolder) -> None:
-    contents = gather_contents(with_extras(run))
+    contents = gather_contents(run)
     html, text = render_report(contents), render_markdown(contents)
     page = Page(html)
     assert {"guard", "confidence"} <= set(page.values("id"))
-    assert 'class="warning"' not in html
-    for shown in ("print <b>", "2.00%", "3.00%", "within the margin of 1.5 points"):
+    assert ('<p class="warning">The CER of the guard set' in html) == warns
+    for shown in ("print <b>", "2.00%", f"{2 + drop}.00%", "Checking the least confident 50% of the lines"):
         assert shown in page.words
         assert shown in text
-    assert "Checking the least confident 50% of the lines" in page.words
-    assert "Checking the least confident 50% of the lines" in text
-
-
-def test_forgetting_too_much_is_a_warning(run: RunFolder) -> None:
-    html = render_report(gather_contents(with_extras(run, drop=40)))
-    assert '<p class="warning">The CER of the guard set' in html
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"points": []}'])
@@ -132,14 +226,14 @@ def test_an_unreadable_calibration_costs_only_its_table(run: RunFolder, content:
     contents = gather_contents(run)
     assert contents.extras == []
     assert [warning.split(" ")[0] for warning in contents.warnings] == ["confidence.json"]
-    assert "run `dsocr evaluate RUN` again" in Page(render_report(contents)).words
 
 
-def test_lines_and_scorecard_must_be_of_the_same_evaluation(run: RunFolder) -> None:
+def test_lines_and_scorecard_must_be_of_the_same_evaluation(run: RunFolder, tmp_path: Path) -> None:
     replace(Scorecard.load(run.scorecard), base=None).save(run.scorecard)
-    with pytest.raises(RunError) as caught:
-        gather_contents(run)
-    assert caught.value.code == "evaluation-mixed"
+    for folder, code in ((run, "evaluation-mixed"), (RunFolder(tmp_path), "scorecard-missing")):
+        with pytest.raises(RunError) as caught:
+            gather_contents(folder)
+        assert caught.value.code == code
 
 
 def test_a_missing_dataset_costs_only_images(run: RunFolder, tmp_path: Path) -> None:
@@ -147,8 +241,7 @@ def test_a_missing_dataset_costs_only_images(run: RunFolder, tmp_path: Path) -> 
     (warning,) = contents.warnings
     page = Page(render_report(contents))
     assert warning in page.words
-    assert page.tags.count("img") == 0
-    assert page.tags.count("article") == 4
+    assert (page.tags.count("img"), page.tags.count("article")) == (0, 4)
 
 
 def test_a_changed_dataset_is_a_warning_and_its_changed_line_has_no_image(
@@ -157,16 +250,14 @@ def test_a_changed_dataset_is_a_warning_and_its_changed_line_has_no_image(
     changed = shutil.copytree(small_dataset, tmp_path / "changed")
     metadata = changed / "test" / "metadata.jsonl"
     rows = metadata.read_text(encoding="utf-8").splitlines()
-    first = json.loads(rows[0])
-    rows[0] = json.dumps(first | {"text": "another"})
+    rows[0] = json.dumps(json.loads(rows[0]) | {"text": "another"})
     metadata.write_text("\n".join(rows) + "\n", encoding="utf-8")
     card = json.loads((changed / "dataset.json").read_text(encoding="utf-8"))
     card["splits"]["test"]["sha256"] = "0" * 64
     (changed / "dataset.json").write_text(json.dumps(card), encoding="utf-8")
     contents = gather_contents(run, changed)
-    assert len(contents.images) == 3
-    assert len(contents.warnings) == 2
-    assert any(warning.startswith("1 of 4 lines") for warning in contents.warnings)
+    assert (len(contents.images), len(contents.warnings)) == (3, 2)
+    assert contents.warnings[1].startswith("1 of 4 lines")
 
 
 def test_markdown_keeps_texts_in_code_spans(run: RunFolder) -> None:
@@ -184,9 +275,10 @@ def test_a_report_is_written_to_the_run_or_elsewhere(run: RunFolder, tmp_path: P
     assert write_report(run)[0] == run.report
     assert write_report(run, markdown=True)[0] == run.path / "report.md"
     assert write_report(run, out=tmp_path / "r.html")[0].is_file()
-    with pytest.raises(DataError) as caught:
-        write_report(run, out=tmp_path / "nowhere" / "r.html")
-    assert caught.value.code == "output-folder-missing"
+    for out, code in ((tmp_path / "nowhere" / "r.html", "output-folder-missing"), (tmp_path / "r.md", "report-suffix")):
+        with pytest.raises(DataError) as caught:
+            write_report(run, out=out)
+        assert caught.value.code == code
 
 
 @pytest.mark.parametrize("drawn", [True, False])
@@ -209,10 +301,3 @@ def test_a_page_that_cannot_be_removed_is_reported(run: RunFolder, monkeypatch: 
     monkeypatch.setattr(Path, "unlink", fail)
     (message,) = drop_reports(run, drawn=False)
     assert message.endswith("cannot be removed: it is open in another program")
-
-
-def test_a_run_without_an_evaluation_has_no_report(tmp_path: Path) -> None:
-    with pytest.raises(RunError) as caught:
-        gather_contents(RunFolder(tmp_path))
-    assert caught.value.hint
-    assert "dsocr evaluate" in caught.value.hint

@@ -1,16 +1,34 @@
-"""The pages beside the report: training curves, forecast and calibration."""
+"""The pages beside the report: comparison, training curves and forecast."""
 
 import json
 from pathlib import Path
 
 import pytest
+from lxml import etree
 from PIL import Image
 
 from dsocr.errors import DataError, RunError
+from dsocr.evaluation.compare import ComparedGroup, System, compare
 from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine
-from dsocr.evaluation.report.plots import curve_plots
-from dsocr.evaluation.report.single_pages import render_curves, render_forecast, write_curves, write_forecast
+from dsocr.evaluation.metrics import ErrorRate
+from dsocr.evaluation.report.contents import gather_contents
+from dsocr.evaluation.report.pages import (
+    CHANGES,
+    NUMBERS,
+    PAGE,
+    PLOT,
+    render_comparison_page,
+    render_curves,
+    render_forecast,
+    require_free,
+    write_comparison,
+    write_curves,
+    write_forecast,
+)
+from dsocr.evaluation.report.plots import MOST_WRITERS, curve_plots, writers_svg
+from dsocr.evaluation.scores import load_lines
 from dsocr.runs import RunFolder, elapsed_until, read_history
+from tests.evaluation.making_runs import make_evaluated_run, misread, read_better, scored
 from tests.html_pages import Page
 
 
@@ -77,7 +95,7 @@ def test_runs_with_the_same_name_differ(tmp_path: Path) -> None:
     assert len({history.name for history in found}) == 2
 
 
-@pytest.mark.parametrize("given", [".", "../письма", "checkpoints/.."])
+@pytest.mark.parametrize("given", [".", "checkpoints/.."])
 def test_a_run_has_its_name_however_it_is_given(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path / "письма")
     (run / "checkpoints").mkdir()
@@ -138,3 +156,59 @@ def test_a_forecast_that_is_too_far_ahead_does_not_stretch_the_plot(tmp_path: Pa
     with Image.open(tmp_path / "forecast.png") as picture:
         assert picture.width < 1500
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["forecast.html", "forecast.png"]
+
+
+@pytest.mark.parametrize(
+    ("names", "title"),
+    [
+        pytest.param(["base", "adapter"], "adapter compared with base", id="two readings"),
+        pytest.param(["base", "<i>kraken</i>", "adapter"], "2 readings compared with base", id="three readings"),
+    ],
+)
+def test_a_comparison_holds_the_sentences_the_readings_and_their_lines(
+    small_dataset: Path, tmp_path: Path, names: list[str], title: str
+) -> None:
+    run = make_evaluated_run(tmp_path / "run", small_dataset, {"base": misread, "adapter": read_better})
+    lines = load_lines(run.lines)
+    readings = [System(name, lines.get(name, lines["base"]), [f"note on {name}"]) for name in names]
+    found = compare(readings, images=gather_contents(run).images, about={"split": "test"})
+    page = Page(render_comparison_page(found))
+    assert title in page.words
+    for difference in found.differences:
+        assert difference.summary[1:] in page.words
+    assert all(f"note on {name}" in page.words for name in names)
+    assert (page.tags.count("article"), page.tags.count("img"), page.tags.count("script")) == (4, 4, 1)
+    assert page.values("class").count("name reading2") == len(names) - 2
+
+
+def test_a_comparison_is_written_as_a_folder_or_a_page(tmp_path: Path) -> None:
+    """Its plot is an image with escaped names, the same each time."""
+    names = ["<script>", "w\x012", "$a$", "w4", "w5"]
+    first, second = (scored(*(("abc", text),) * 5, writers=names) for text in ("", "ab"))
+    found = compare([System("<base>", first), System("a & b", second)])
+    write_comparison(found, tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {PAGE, NUMBERS, CHANGES, PLOT}
+    changes = [json.loads(line) for line in (tmp_path / "out" / CHANGES).read_text(encoding="utf-8").splitlines()]
+    assert [change["errors_saved"] for change in changes] == [2] * 5
+    svg = (tmp_path / "out" / PLOT).read_text(encoding="utf-8")
+    root = etree.fromstring(svg)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert not root.findall(".//{*}script")
+    texts = {text for element in root.iter("{*}text") if (text := element.text)}
+    assert {"<base>", "a & b", "<script> (1)", "w\ufffd2 (1)", "$a$ (1)"} <= texts
+    assert writers_svg(["<base>", "a & b"], found.groups, "writer", standalone=True) == svg
+    write_comparison(found, tmp_path / "page.html")
+    for path, overwrite, code in (("out", False, "output-exists"), (".", True, "output-foreign")):
+        with pytest.raises(DataError) as caught:
+            require_free(tmp_path / path, overwrite=overwrite)
+        assert caught.value.code == code
+    require_free(tmp_path / "out", overwrite=True)
+
+
+def test_the_plot_has_the_writers_that_changed_most() -> None:
+    groups = [ComparedGroup(f"w{n}", 1, [ErrorRate(500, 1000), ErrorRate(100 + n, 1000)]) for n in range(500)]
+    svg = writers_svg(["a", "b"], groups, "writer")
+    assert svg.count("(1)") == MOST_WRITERS
+    assert ">w0 (1)<" in svg
+    assert ">w499 (1)<" in svg
+    assert "60 of 500" in svg

@@ -93,7 +93,7 @@ def report(
 
 
 def _write_curves(printer: Printer, runs: Sequence[Path], output: Path, *, json: bool) -> None:
-    from dsocr.evaluation.report.single_pages import write_curves
+    from dsocr.evaluation.report.pages import write_curves
 
     histories = write_curves(runs, output)
     if json:
@@ -153,7 +153,7 @@ def compare(
     """Compare models, and test whether the difference is significant. Scores predictions for the same lines."""
     from dsocr.evaluation.compare import compare, render_comparison
     from dsocr.evaluation.predictions import gather_systems
-    from dsocr.evaluation.report.comparison import PAGE, require_free, write_comparison
+    from dsocr.evaluation.report.pages import PAGE, require_free, write_comparison
 
     printer = Printer(quiet=quiet or json)
     if output is not None:

@@ -198,7 +198,7 @@ def forecast(
     settings = load_config(config, set_ or [])
     require_samples(require_sources(settings), split)
     # Slow, and not needed to say what is wrong with a configuration.
-    from dsocr.evaluation.report.single_pages import FORECAST_PAGE, explanation
+    from dsocr.evaluation.report.pages import FORECAST_PAGE
     from dsocr.runs import RunFolder
     from dsocr.training.forecast import SIZES, forecast
 
@@ -228,7 +228,7 @@ def forecast(
     printer.result("")
     for sentence in result.sentences():
         printer.result(sentence)
-    printer.message(f"\n{explanation(result)}")
+    printer.message(f"\n{result.explanation}")
     printer.result(f"forecast: {RunFolder(settings.output).forecast / FORECAST_PAGE}")
 
 

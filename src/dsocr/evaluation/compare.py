@@ -257,7 +257,8 @@ def compare(
 def _difference(first: System, second: System, clusters: Clusters) -> Difference:
     pairs = [LineChange(*pair) for pair in zip(first.lines, second.lines, strict=True)]
     counts = [(pair.first.cer.errors, pair.second.cer.errors, pair.first.cer.length) for pair in pairs]
-    paired = PairedErrors(*np.array(counts, dtype=np.float64).T, clusters)
+    first_errors, second_errors, lengths = np.array(counts, dtype=np.float64).T
+    paired = PairedErrors(first_errors, second_errors, lengths, clusters)
     changes, length = clusters.sums(paired.second - paired.first), clusters.sums(paired.lengths)
     better, worse, same = (int(np.sum(part)) for part in (changes < 0, changes > 0, changes == 0))
     changed = sorted(pairs, key=lambda pair: -abs(pair.errors_saved))

@@ -241,7 +241,7 @@ def evaluate(
     write_lines(run.lines, lines)
     card.save(run.scorecard)
     if any(prediction.scores for prediction in predictions):
-        from dsocr.evaluation.report.single_pages import render_calibration
+        from dsocr.evaluation.report.pages import render_calibration
 
         name = opened.folder.resolve().name
         judged = _judge(samples, predictions)

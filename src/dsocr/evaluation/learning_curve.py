@@ -296,6 +296,20 @@ class Forecast:
             )
         return sentences
 
+    @property
+    def explanation(self) -> str:
+        """What the numbers include and assume."""
+        curve = ""
+        if self.curve is not None:
+            best = self.curve.best
+            curve = f"Closest curve: CER = {best.a:.3g} * lines^-{best.b:.2f} + {best.c:.3g}. "
+        return (
+            f"{curve}Every training is scored on the same {len(self.largest.scored)} lines of the {self.split} split. "
+            f"The interval covers the choice of scored lines ({self.clusters} {self.unit}s resampled), the "
+            "randomness of training, and every curve that fits about as well. It assumes that new lines resemble the "
+            "ones in the training split: the same writers, or others like them."
+        )
+
     def _describe_more(self, expected: ExpectedRate) -> str:
         added = expected.count - self.largest.samples
         if not self._in_range(expected.count):

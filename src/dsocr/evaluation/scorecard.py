@@ -124,7 +124,7 @@ class Scorecard:
     @property
     def interval(self) -> tuple[float, float] | None:
         """The 95 % interval of `cer`, as fractions; None if the lines are too few for one."""
-        interval = self.scores.final.intervals.get("cer")
+        interval = self.scores.final.interval
         return interval.bounds if interval else None
 
     def __str__(self) -> str:
@@ -318,7 +318,7 @@ def _score_rows(indent: str, scores: Scores) -> Iterator[tuple[str, str, str]]:
 
 
 def _column(score: Score) -> dict[str, str]:
-    bounds, names = score.intervals["cer"].bounds if score.intervals else None, ("looping", "wrong_script")
+    bounds, names = score.interval and score.interval.bounds, ("looping", "wrong_script")
     return {
         "CER": _percent(score.cer),
         **({f"  {LEVEL:.0%} interval": f"{bounds[0]:.1%}-{bounds[1]:.1%}"} if bounds else {}),

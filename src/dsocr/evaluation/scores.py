@@ -140,6 +140,11 @@ class Score:
     seconds: float | None = None
     intervals: Mapping[str, Interval] = field(default_factory=dict)
 
+    @property
+    def interval(self) -> Interval | None:
+        """The interval of the CER, None if it was not requested."""
+        return self.intervals.get("cer")
+
     @classmethod
     def compute(cls, lines: Sequence[LineScore], seconds: float | None = None, *, intervals: bool = False) -> Self:
         """Pool scored lines."""

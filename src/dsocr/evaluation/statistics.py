@@ -293,7 +293,8 @@ def permutation_test(paired: PairedErrors) -> PermutationTest:
     random = np.random.default_rng(0)
     changes = paired.clusters.sums(paired.second - paired.first)
     if len(changes) > _MAX_SWAPPED_GROUPS:
-        changes = np.bincount(random.permutation(len(changes)) % _MAX_SWAPPED_GROUPS, weights=changes)
+        groups = Clusters("line", random.permutation(len(changes)) % _MAX_SWAPPED_GROUPS)
+        changes = groups.sums(changes)
     changes = changes[changes != 0]
     observed = abs(changes.sum()) * (1 - 1e-12)
     if len(changes) <= _MAX_EXACT_CLUSTERS:

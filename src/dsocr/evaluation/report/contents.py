@@ -1,4 +1,4 @@
-"""What the report of a run shows, read from its folder and its dataset."""
+"""Gather what the report of a run shows from its folder and its dataset."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,14 +44,19 @@ class ReportContents:
     lines: Sequence[ReadLine]
     chapters: Sequence[Chapter]
     images: Images
-    warnings: Sequence[str] = ()
-    history: History | None = None
-    provenance: Mapping[str, Any] | None = None
-    extras: Sequence[ExtraTable] = ()
+    warnings: Sequence[str]
+    history: History | None
+    provenance: Mapping[str, Any]
+    extras: Sequence[ExtraTable]
+
+    @property
+    def names(self) -> list[str]:
+        """The readings, the base before the adapter."""
+        return list(self.readings)
 
     @property
     def scores(self) -> list[Score]:
-        """The scores of the base and the adapter, as far as each was evaluated."""
+        """The score of each reading."""
         return [score for score in (self.card.base, self.card.adapter) if score is not None]
 
     @property
@@ -62,17 +67,17 @@ class ReportContents:
     @property
     def subtitle(self) -> str:
         """What was measured, on how many lines of how many writers."""
-        lines = next(iter(self.readings.values()))
+        lines = [line.last for line in self.lines]
         return f"Character error rate (CER) on {lines_by_writers(lines)}, {self.card.split} split"
 
     @property
-    def sentences(self) -> Sequence[str]:
-        """The result, remarks on it, and how far to trust it."""
-        compared = []
+    def sentences(self) -> list[str]:
+        """The result, notes on it, and how far to trust it."""
+        sentences = [*self.card.notes, *self.card.uncertainty]
         if len(self.readings) > 1:
-            compared_systems = compare([System(name, lines) for name, lines in self.readings.items()])
-            compared.append(sentence(compared_systems.differences[-1].summary))
-        return [*compared, *self.card.notes, *self.card.uncertainty]
+            found = compare([System(name, lines) for name, lines in self.readings.items()])
+            sentences.insert(0, sentence(found.differences[-1].summary))
+        return sentences
 
 
 def gather_contents(run: RunFolder, dataset: Path | None = None) -> ReportContents:
@@ -81,26 +86,28 @@ def gather_contents(run: RunFolder, dataset: Path | None = None) -> ReportConten
     Raises RunError for a run without an evaluation. A missing or changed dataset costs images only.
     """
     card, readings = Scorecard.load(run.scorecard), load_lines(run.lines)
-    again = "run `dsocr evaluate` again"
     scored = [model for model, score in (("base", card.base), ("adapter", card.adapter)) if score is not None]
-    if list(readings) != scored:
-        message = f"Lines are of {' and '.join(readings)}, but the scorecard is of {' and '.join(scored)}"
-        raise RunError(message, code="evaluation-mixed", where=run.lines, hint=again)
-    if len({len(lines) for lines in readings.values()}) > 1:
-        message = "Base and adapter were scored on different lines"
-        raise RunError(message, code="evaluation-mixed", where=run.lines, hint=again)
-    lines = read_lines(readings)
+    if list(readings) != scored or len({len(lines) for lines in readings.values()}) > 1:
+        counts = " and ".join(f"{len(lines)} of {model}" for model, lines in readings.items())
+        message = f"The lines are {counts}, but the scorecard is of {' and '.join(scored)}"
+        raise RunError(message, code="evaluation-mixed", where=run.lines, hint="run `dsocr evaluate` again")
+    lines = read_lines(readings.values())
     chapters = chapters_of(lines, list(readings))
     shown = {line.last.id: line.last.reference for chapter in chapters for line in chapter.lines}
-    images, warnings = _images(run, dataset, card, shown)
-    extras, unreadable = _extras(run, card)
+    images, warnings = _find_images(run, dataset, card, shown)
+    extras = [_guard_table(card.guard)] if card.guard else []
+    if run.confidence.is_file():
+        try:
+            extras.append(_confidence_table(json.loads(run.confidence.read_text(encoding="utf-8"))))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            warnings.append(f"{run.confidence.name} cannot be read: run `dsocr evaluate RUN` again.")
     history = read_history(run.path) if run.metrics.is_file() else None
     return ReportContents(
-        run, card, readings, lines, chapters, images, [*warnings, *unreadable], history, _provenance(run), extras
+        run, card, readings, lines, chapters, images, warnings, history, _read_provenance(run), extras
     )
 
 
-def _images(
+def _find_images(
     run: RunFolder, folder: Path | None, card: Scorecard, references: Mapping[str, str]
 ) -> tuple[Images, list[str]]:
     """Find the images of the lines with these references, by id, and what to warn of."""
@@ -118,7 +125,7 @@ def _images(
     return images, warnings
 
 
-def _provenance(run: RunFolder) -> dict[str, Any]:
+def _read_provenance(run: RunFolder) -> dict[str, Any]:
     try:
         found = json.loads(run.provenance.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -128,39 +135,20 @@ def _provenance(run: RunFolder) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _extras(run: RunFolder, card: Scorecard) -> tuple[list[ExtraTable], list[str]]:
-    """Collect the guard set and the calibration, with a warning for a file that cannot be read."""
-    found = [_guard_table(card.guard)] if card.guard else []
-    if not run.confidence.is_file():
-        return found, []
-    try:
-        return [*found, _confidence_table(json.loads(run.confidence.read_text(encoding="utf-8")))], []
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return found, [f"{run.confidence.name} cannot be read: run `dsocr evaluate RUN` again."]
-
-
 def _guard_table(guard: Mapping[str, Any]) -> ExtraTable:
-    row = (
-        str(guard["dataset"]),
-        f"{guard['lines']:,}",
-        f"{guard['base_cer']:.2%}",
-        f"{guard['adapter_cer']:.2%}",
-        format_difference(guard["increase"]),
-        f"{guard['margin']:g}",
-    )
+    cers = (f"{guard[name]:.2%}" for name in ("base_cer", "adapter_cer"))
+    change, margin = format_difference(guard["increase"]), f"{guard['margin']:g}"
+    row = (str(guard["dataset"]), f"{guard['lines']:,}", *cers, change, margin)
     head = ("guard set", "lines", "CER, base", "CER, adapter", "change in points", "margin")
     text = sentence(guard["message"])
     return ExtraTable("guard", "What the base already read well", text, head, [row], warns=guard["exceeds_margin"])
 
 
 def _confidence_table(report: Mapping[str, Any]) -> ExtraTable:
-    def error(value: float | None) -> str:
-        return "" if value is None else f"{value:.4f}"
-
-    rows = [
-        (f"{kind}s", f"{found['count']:,}", *(error(found[name]) for name in ("before", "after", "by_chance")))
-        for kind, found in report["kinds"].items()
-    ]
+    rows = []
+    for kind, found in report["kinds"].items():
+        errors = (found[name] for name in ("before", "after", "by_chance"))
+        rows.append((f"{kind}s", f"{found['count']:,}", *("" if one is None else f"{one:.4f}" for one in errors)))
     count = f"count, {report['split']} split" + (f" of {report['dataset']}" if "dataset" in report else "")
     head = ("confidence of", count, "ECE uncalibrated", "ECE calibrated", "ECE of perfect confidences")
     text = sentence(f"{report['summary']} {report.get('estimate_summary', '')}".strip())
@@ -180,7 +168,7 @@ def lines_by_writers(lines: Sequence[LineScore]) -> str:
 
 def facts(contents: ReportContents) -> Iterator[tuple[str, str]]:
     """Name what was scored, when, and the hashes that identify it."""
-    card, made = contents.card, contents.provenance or {}
+    card, made = contents.card, contents.provenance
     source = card.settings if "base" in card.settings else made
     revision = source.get("base_revision")
     yield "run", contents.run.path.resolve().name
@@ -197,7 +185,7 @@ def facts(contents: ReportContents) -> Iterator[tuple[str, str]]:
 
 def settings(contents: ReportContents) -> Iterator[tuple[str, str]]:
     """List every setting the lines were read with, and the versions of the software."""
-    made, listed = contents.provenance or {}, {"base", "base_revision", "adapter_sha256"}
+    made, listed = contents.provenance, {"base", "base_revision", "adapter_sha256"}
     yield from flat({name: value for name, value in contents.card.settings.items() if name not in listed})
     yield from flat({name: made[name] for name in ("packages", "machine", "python") if name in made})
 
@@ -208,16 +196,14 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
         full = f"{prefix}{name.replace('_', ' ')}"
         if isinstance(value, Mapping):
             yield from flat(value, f"{full}: ")
-        elif isinstance(value, list | tuple):
-            yield full, ", ".join(map(_word, value))
         elif value is not None:
-            yield full, _word(value)
+            yield full, _format_setting(value, ", ")
 
 
-def _word(value: object) -> str:
+def _format_setting(value: object, separator: str = " ") -> str:
     """Write a value on one line, a newline in a prompt as `\\n`."""
     if isinstance(value, list | tuple):
-        return " ".join(map(_word, value))
+        return separator.join(map(_format_setting, value))
     return "yes" if value is True else "no" if value is False else str(value).replace("\n", "\\n")
 
 

@@ -1,6 +1,6 @@
-"""Which lines a report shows, why each of them, and how their texts differ."""
+"""Choose the lines that a report shows, with their images, and mark how their texts differ."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,15 +15,17 @@ from dsocr.html import Thumbnails
 MOST_PICTURES = 12 * 2**20
 """Bytes of all images together."""
 MOST_TEXT = 5 * 2**20
-"""CharacterErrors of HTML, roughly, that lines without images may take."""
+"""Characters of HTML, roughly, that lines without images may take."""
 LONGEST = 1500
-"""CharacterErrors of a line that are shown; a loop may write many more."""
+"""Characters of a line that are shown; a loop may write many more."""
 
 _THUMBNAIL = (960, 320)
 _MARKUP = 450
-"""CharacterErrors of HTML around the texts of a line."""
+"""Characters of HTML around the texts of a line."""
 _SEED = 17
-_MOST = {"sample": 30, "worst": 30, "better": 20, "worse": 20, "failures": 30}
+_SAMPLE = 30
+_MOST = 30
+_MOST_CHANGED = 20
 
 Images = Mapping[str, Path | PackedImage]
 """The image of each line, by its id."""
@@ -62,20 +64,9 @@ class Chapter:
     lines: Sequence[ReadLine]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownLine:
-    """A line in a chapter with its image; `repeated` if an earlier chapter shows it already."""
-
-    line: ReadLine
-    kinds: str
-    image: Markup | str = ""
-    repeated: bool = False
-
-
-def read_lines(readings: Mapping[str, Sequence[LineScore]]) -> list[ReadLine]:
+def read_lines(readings: Iterable[Sequence[LineScore]]) -> list[ReadLine]:
     """Pair the lines of readings of the same split, all in the same order."""
-    columns = zip(*readings.values(), strict=True)
-    return [ReadLine(number, scores) for number, scores in enumerate(columns, start=1)]
+    return [ReadLine(number, scores) for number, scores in enumerate(zip(*readings, strict=True), start=1)]
 
 
 def chapters_of(lines: Sequence[ReadLine], names: Sequence[str]) -> list[Chapter]:
@@ -83,73 +74,54 @@ def chapters_of(lines: Sequence[ReadLine], names: Sequence[str]) -> list[Chapter
 
     The random sample is the same whenever the number of lines is.
     """
-    drawn = np.random.default_rng(_SEED).permutation(len(lines))[: _MOST["sample"]]
-    first, last = names[0], names[-1]
+    drawn = np.random.default_rng(_SEED).permutation(len(lines))[:_SAMPLE]
+    chapters = [_chapter("sample", "Random sample", "drawn at random", [lines[n] for n in sorted(drawn)], len(lines))]
 
-    def chapter(key: str, title: str, note: str, weight: Callable[[ReadLine], int]) -> Chapter:
+    def rank(key: str, title: str, note: str, most: int, weight: Callable[[ReadLine], int]) -> None:
         weighty = sorted((line for line in lines if weight(line) > 0), key=lambda line: (-weight(line), line.number))
-        shown = weighty[: _MOST[key]]
-        return Chapter(key, title, f"{_share(len(shown), len(weighty))}, {note}.", shown)
+        chapters.append(_chapter(key, title, note, weighty[:most], len(weighty)))
 
-    sample = [lines[place] for place in sorted(drawn)]
-    chapters = [
-        Chapter("sample", "Random sample", f"{_share(len(sample), len(lines))}, drawn at random.", sample),
-        chapter("worst", "Most errors", "most errors first", lambda line: line.last.cer.errors),
-        chapter("better", f"Better than {first}", "largest improvement first", lambda line: line.saved),
-        chapter("worse", f"Worse than {first}", "largest setback first", lambda line: -line.saved),
-        chapter(
-            "failures",
-            "Loops and other failures",
-            f"lines that {last} did not finish, read in another script, or did not read at all",
-            lambda line: bool(line.failures) * (line.last.cer.errors + 1),
-        ),
-    ]
+    first, last = names[0], names[-1]
+    unread = f"lines that {last} did not finish, read in another script, or did not read at all"
+    rank("worst", "Most errors", "most errors first", _MOST, lambda line: line.last.cer.errors)
+    rank("better", f"Better than {first}", "largest improvement first", _MOST_CHANGED, lambda line: line.saved)
+    rank("worse", f"Worse than {first}", "largest setback first", _MOST_CHANGED, lambda line: -line.saved)
+    rank(
+        *("failures", "Loops and other failures", unread, _MOST),
+        weight=lambda line: bool(line.failures) * (line.last.cer.errors + 1),
+    )
     return [chapter for chapter in chapters if chapter.lines]
 
 
-def _share(count: int, total: int) -> str:
-    return f"All {count:,}" if count == total else f"{count:,} of {total:,}"
+def _chapter(key: str, title: str, note: str, lines: Sequence[ReadLine], total: int) -> Chapter:
+    share = f"All {total:,}" if len(lines) == total else f"{len(lines):,} of {total:,}"
+    return Chapter(key, title, f"{share}, {note}.", lines)
 
 
 def illustrate(
     chapters: Sequence[Chapter], images: Images, progress: Callable[[int, int], None] | None = None
-) -> list[tuple[Chapter, list[ShownLine]]]:
-    """Add its image to each line where it is shown first; `progress` gets the number of lines done and of all."""
+) -> dict[int, Markup]:
+    """Return the image of each line of the chapters as HTML, by the line's number, as far as there is room.
+
+    `progress` gets the number of lines done and of all.
+    """
     thumbnails = Thumbnails(_THUMBNAIL, MOST_PICTURES)
-    kinds: dict[int, list[str]] = {}
-    for chapter in chapters:
-        for line in chapter.lines:
-            kinds.setdefault(line.number, []).append(chapter.key)
-    seen: set[int] = set()
-    illustrated = []
-    for chapter in chapters:
-        shown = []
-        for line in chapter.lines:
-            own, repeated = " ".join(kinds[line.number]), line.number in seen
-            shown.append(ShownLine(line, own, "" if repeated else _picture(line, images, thumbnails), repeated))
-            seen.add(line.number)
-            if progress is not None and not repeated:
-                progress(len(seen), len(kinds))
-        illustrated.append((chapter, shown))
-    return illustrated
-
-
-_MISSING = Markup('<p class="quiet">its image cannot be opened</p>')
-
-
-def _picture(line: ReadLine, images: Images, thumbnails: Thumbnails) -> Markup | str:
-    path = images.get(line.last.id)
-    if path is None:
-        return ""
-    return Markup(thumbnails.of(path, alt=f"Line {line.number}", missing=_MISSING))  # noqa: S704 made by image_tag
+    shown = {line.number: line for chapter in chapters for line in chapter.lines}
+    missing = Markup('<p class="quiet">its image cannot be opened</p>')
+    pictures = {}
+    for number, line in shown.items():
+        path = images.get(line.last.id)
+        pictures[number] = Markup() if path is None else thumbnails.of(path, alt=f"Line {number}", missing=missing)
+        if progress is not None:
+            progress(len(pictures), len(shown))
+    return pictures
 
 
 def other_lines(lines: Sequence[ReadLine], chapters: Sequence[Chapter]) -> tuple[list[ReadLine], int]:
     """Return the lines of no chapter, most errors first, as far as there is room, and how many are left."""
     shown = {line.number for chapter in chapters for line in chapter.lines}
-    rest = sorted(
-        (line for line in lines if line.number not in shown), key=lambda line: (-line.last.cer.errors, line.number)
-    )
+    rest = [line for line in lines if line.number not in shown]
+    rest.sort(key=lambda line: (-line.last.cer.errors, line.number))
     taken = 0
     for count, line in enumerate(rest):
         taken += _MARKUP + min(len(line.last.reference), LONGEST)
@@ -160,7 +132,7 @@ def other_lines(lines: Sequence[ReadLine], chapters: Sequence[Chapter]) -> tuple
 
 
 def differences(reference: str, prediction: str) -> tuple[list[tuple[str, str]], int]:
-    """Split a prediction into align tagged "del" (not read), "ins" (added) or "" (right).
+    """Split a prediction into parts tagged "del" (not read), "ins" (added) or "" (right).
 
     Cut at `LONGEST` characters; the second value is how many are hidden.
     """

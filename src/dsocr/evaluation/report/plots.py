@@ -1,14 +1,16 @@
-"""Every plot of an evaluation, drawn with matplotlib: training curves, forecasts, reliability, writers."""
+"""Draw every plot of an evaluation with matplotlib: training curves, forecasts, reliability, writers."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dsocr.evaluation.calibration import Reliability
 from dsocr.evaluation.compare import ComparedGroup
 from dsocr.evaluation.learning_curve import MAX_EXTRAPOLATION, Forecast
-from dsocr.html import BAR, PAPER, QUIET, counted, printable, run_colour
+from dsocr.html import BAR, PAPER, QUIET, counted, plot_svg, printable, run_colour
 from dsocr.inference.review import CheckedShare
 from dsocr.runs import History
 
@@ -61,40 +63,41 @@ class CurvePlot:
             axes.legend()
 
 
+def curve_svg(plot: CurvePlot) -> str:
+    """Draw training curves for a page."""
+    return plot_svg(plot, f"{plot.title} over {plot.axis}", size=(5.0, 2.3))
+
+
 def curve_plots(histories: Sequence[History]) -> list[CurvePlot]:
     """Make the plots of one or several runs: everything over steps, then loss and CER over time where it is known."""
-    minutes = "elapsed_seconds"
     plots = [
-        _curve_plot("training loss", "loss", histories, "training"),
-        _curve_plot("validation loss", "loss", histories, "validation"),
-        _curve_plot("validation CER, %", "cer", histories, "validation", scale=100),
+        _curve_plot(histories, "training loss", "training", "loss"),
+        _curve_plot(histories, "validation loss", "validation", "loss"),
+        _curve_plot(histories, "validation CER, %", "validation", "cer", scale=100),
         _guard_plot(histories),
-        _curve_plot("looping or cut-off lines, %", "runaway_rate", histories, "validation", scale=100),
-        _curve_plot("learning rate", "learning_rate", histories, "training"),
-        _curve_plot("gradient norm", "gradient_norm", histories, "training"),
-        _curve_plot("training loss", "loss", histories, "training", over=minutes),
-        _curve_plot("validation CER, %", "cer", histories, "validation", scale=100, over=minutes),
+        _curve_plot(histories, "looping or cut-off lines, %", "validation", "runaway_rate", scale=100),
+        _curve_plot(histories, "learning rate", "training", "learning_rate"),
+        _curve_plot(histories, "gradient norm", "training", "gradient_norm"),
+        _curve_plot(histories, "training loss", "training", "loss", axis="minutes"),
+        _curve_plot(histories, "validation CER, %", "validation", "cer", scale=100, axis="minutes"),
     ]
     return [plot for plot in plots if plot.curves]
 
 
 def _curve_plot(
-    title: str, name: str, histories: Sequence[History], kind: str, *, scale: float = 1, over: str = "step"
+    histories: Sequence[History], title: str, kind: str, name: str, *, scale: float = 1, axis: str = "steps"
 ) -> CurvePlot:
-    unit = 1 if over == "step" else 1 / 60
+    over, unit = ("step", 1.0) if axis == "steps" else ("elapsed_seconds", 1 / 60)
     curves = []
     for place, history in enumerate(histories):
-        rows = [
-            row
-            for row in (history.training if kind == "training" else history.validation)
-            if row.get(over) is not None and row.get(name) is not None
-        ]
-        best = history.best if name == "cer" and rows else None
+        rows = history.training if kind == "training" else history.validation
+        rows = [row for row in rows if row.get(over) is not None and row.get(name) is not None]
+        best = history.best if name == "cer" else None
         marked = (best[over] * unit, best["cer"] * scale) if best and best.get(over) is not None else None
         if rows:
             points = [(row[over] * unit, row[name] * scale) for row in rows]
             curves.append(Curve(place, history.name, points, marked))
-    return CurvePlot(title, "steps" if over == "step" else "minutes", curves)
+    return CurvePlot(title, axis, curves)
 
 
 def _guard_plot(histories: Sequence[History]) -> CurvePlot:
@@ -112,12 +115,13 @@ def forecast_plot(forecast: Forecast) -> Callable[["Axes"], None]:
     """Plot the scored trainings as dots, the curve with its 95 % band, and the forecasts that were asked for."""
 
     def paint(axes: "Axes") -> None:
-        curve, largest = forecast.curve, forecast.largest.samples
+        curve, first, largest = forecast.curve, forecast.points[0].samples, forecast.largest.samples
         if curve is not None:
             asked = [expected for expected in forecast.more if expected.count <= MAX_EXTRAPOLATION * largest]
             farthest = max([2 * largest, *(expected.count for expected in asked)])
-            band = [curve.expect(count) for count in _spaced(forecast.points[0].samples, farthest)]
-            counts = [expected.count for expected in band]
+            # Dense where the curve is steep.
+            counts = sorted({round(count) for count in np.geomspace(first, farthest, _CURVE_POINTS).tolist()})
+            band = [curve.expect(count) for count in counts]
             low, high = ([100 * getattr(expected, end) for expected in band] for end in ("low", "high"))
             axes.fill_between(counts, low, high, color=run_colour(1), alpha=0.15, linewidth=0, label="95 % interval")
             axes.plot(counts, [100 * expected.rate for expected in band], color=run_colour(1), label="expected")
@@ -134,20 +138,14 @@ def forecast_plot(forecast: Forecast) -> Callable[["Axes"], None]:
     return paint
 
 
-def _spaced(first: int, last: int) -> list[int]:
-    """Space counts geometrically, so that they are dense where the curve is steep."""
-    ratio = math.log(last / first)
-    return sorted({round(first * math.exp(ratio * place / (_CURVE_POINTS - 1))) for place in range(_CURVE_POINTS)})
-
-
 def reliability_plot(noun: str, found: Reliability) -> Callable[["Axes"], None]:
     """Plot how often characters, words or lines were right against the confidence they were given."""
 
     def paint(axes: "Axes") -> None:
         axes.plot([0, 1], [0, 1], color=QUIET, linestyle=":", label="ideal")
         for place, (name, bins) in enumerate((("uncalibrated", found.bins_before), ("calibrated", found.bins_after))):
-            said, true = [one.confidence for one in bins], [one.accuracy for one in bins]
-            axes.plot(said, true, color=run_colour(1 - place), marker=".", label=name)
+            confidences, shares = [one.confidence for one in bins], [one.accuracy for one in bins]
+            axes.plot(confidences, shares, color=run_colour(1 - place), marker=".", label=name)
         axes.set_xlabel(f"confidence of {noun}")
         axes.set_ylabel("share that is right")
         axes.set_ylim(0, 1.02)
@@ -173,30 +171,29 @@ def budget_plot(curves: Sequence[tuple[str, Sequence[CheckedShare]]], cer: float
     return paint
 
 
-def writers_plot(names: Sequence[str], groups: Sequence[ComparedGroup]) -> Callable[["Axes"], None]:
-    """Plot a row per writer or page, with a dot for its CER in each reading; the groups are sorted by their change."""
-    shown = shown_groups(groups)
+def writers_svg(names: Sequence[str], groups: Sequence[ComparedGroup], unit: str, *, standalone: bool = False) -> str:
+    """Draw a row per writer or page, with a dot for its CER in each reading; the groups are sorted by their change.
+
+    Of many groups, those are drawn that changed most both ways.
+    """
+    half = MOST_WRITERS // 2
+    shown = groups if len(groups) <= MOST_WRITERS else [*groups[:half], *groups[-half:]]
+    note = f" ({len(shown)} of {len(groups)}, those that changed most)" if len(shown) < len(groups) else ""
+    label = f"CER of {counted(len(groups), unit)}{note}: {', '.join(names)}"
 
     def paint(axes: "Axes") -> None:
         rows = range(len(shown))
-        values = [[finite_cer(group, place) for group in shown] for place in range(len(names))]
-        for row, pair in enumerate(zip(values[0], values[-1], strict=True)):
-            first, last = pair
-            if first is not None and last is not None:
+        # In percent, cut where the plot ends; not a number without any text.
+        cers = np.array([[cer.rate if math.isfinite(cer.rate) else math.nan for cer in group.cers] for group in shown])
+        values = 100 * np.minimum(cers, _CER_LIMIT)
+        for row, (first, *_, last) in enumerate(values.tolist()):
+            if not math.isnan(first + last):
                 axes.plot([first, last], [row, row], color=BAR, linewidth=3, alpha=0.5, zorder=1)
-        for place, (name, cers) in enumerate(zip(names, values, strict=True)):
-            axes.scatter(
-                [math.nan if cer is None else cer for cer in cers],
-                rows,
-                s=28,
-                # A ring for the first reading, so that not only the colour tells them apart.
-                facecolor=PAPER if not place else run_colour(place),
-                edgecolor=run_colour(place),
-                label=_short(name),
-                zorder=2,
-            )
-        for row, group in enumerate(shown):
-            far = max((cer.rate for cer in group.cers if math.isfinite(cer.rate)), default=0.0)
+        for place, name in enumerate(names):
+            # A ring for the first reading, so that not only the colour tells them apart.
+            face, edge = run_colour(place) if place else PAPER, run_colour(place)
+            axes.scatter(values[:, place], rows, s=28, facecolor=face, edgecolor=edge, label=_short(name), zorder=2)
+        for row, far in enumerate(np.nan_to_num(cers).max(axis=1)):
             if far > _CER_LIMIT:
                 _annotate(axes, f"{100 * far:.0f} %", (100 * _CER_LIMIT, row), (6, 0), va="center")
         axes.set_yticks(rows, [f"{_short(group.name)} ({group.lines})" for group in shown])
@@ -206,31 +203,7 @@ def writers_plot(names: Sequence[str], groups: Sequence[ComparedGroup]) -> Calla
         axes.set_xlabel("CER, %")
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
 
-    return paint
-
-
-def writers_size(groups: Sequence[ComparedGroup]) -> tuple[float, float]:
-    """Return the size in inches that a plot of these writers needs."""
-    return 6.4, 1.0 + 0.24 * len(shown_groups(groups))
-
-
-def shown_groups(groups: Sequence[ComparedGroup]) -> Sequence[ComparedGroup]:
-    """Return the groups that changed most both ways, as many as a plot shows."""
-    half = MOST_WRITERS // 2
-    return groups if len(groups) <= MOST_WRITERS else [*groups[:half], *groups[-half:]]
-
-
-def finite_cer(group: ComparedGroup, place: int) -> float | None:
-    """Return the CER of a group in percent, cut where the plot ends; None without any text."""
-    rate = group.cers[place].rate
-    return 100 * min(rate, _CER_LIMIT) if math.isfinite(rate) else None
-
-
-def writers_label(names: Sequence[str], groups: Sequence[ComparedGroup], unit: str) -> str:
-    """Describe a plot of writers."""
-    shown = len(shown_groups(groups))
-    note = f" ({shown} of {len(groups)}, those that changed most)" if shown < len(groups) else ""
-    return f"CER of {counted(len(groups), unit)}{note}: {', '.join(names)}"
+    return plot_svg(paint, label, size=(6.4, 1.0 + 0.24 * len(shown)), standalone=standalone)
 
 
 def _annotate(axes: "Axes", text: str, point: tuple[float, float], offset: tuple[int, int], **alignment: str) -> None:

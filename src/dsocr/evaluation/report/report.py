@@ -5,32 +5,16 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dsocr.errors import DataError, typed
 from dsocr.evaluation.breakdown import CharacterErrors, Confusion, LineGroups
 from dsocr.evaluation.metrics import finite_or_none, format_difference, mark_differences, script_of
-from dsocr.evaluation.report.contents import (
-    ReportContents,
-    commands,
-    facts,
-    gather_contents,
-    settings,
-)
-from dsocr.evaluation.report.lines import (
-    LONGEST,
-    Chapter,
-    Images,
-    ReadLine,
-    differences,
-    illustrate,
-    other_lines,
-)
-from dsocr.evaluation.report.plots import curve_plots
-from dsocr.evaluation.report.single_pages import curve_svg
+from dsocr.evaluation.report.contents import ReportContents, commands, facts, gather_contents, settings
+from dsocr.evaluation.report.lines import LONGEST, Chapter, Images, ReadLine, differences, illustrate, other_lines
+from dsocr.evaluation.report.plots import curve_plots, curve_svg
 from dsocr.evaluation.scorecard import FAILURE_LABELS, PROFILE_LABELS, Scorecard
-from dsocr.evaluation.scores import FAILURES, Score, Scores
-from dsocr.evaluation.statistics import Interval
+from dsocr.evaluation.scores import Score, Scores
 from dsocr.html import counted, percent, printable, render
 from dsocr.runs import RunFolder, write_atomically
 
@@ -53,35 +37,6 @@ _MARKDOWN_LENGTH = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
-    """An error rate as a fraction (None over an empty reference) and its interval, where that was computed."""
-
-    value: float | None
-    interval: Interval | None = None
-
-    @classmethod
-    def of_score(cls, score: Score) -> "Rate":
-        """The CER of a score."""
-        return cls(finite_or_none(score.cer.rate), score.intervals.get("cer"))
-
-    @property
-    def ends(self) -> tuple[float, float] | None:
-        """The ends of the interval, where it has any."""
-        if self.interval is None or self.interval.low is None or self.interval.high is None:
-            return None
-        return self.interval.low, self.interval.high
-
-
-@dataclass(frozen=True, slots=True)
-class RateGroup:
-    """Lines that share a writer, a page, ..., with the rate of each reading on them; None for one without any."""
-
-    name: str
-    lines: int
-    rates: Sequence[Rate | None]
-
-
-@dataclass(frozen=True, slots=True)
 class Axis:
     """A scale from 0 to `most` with a line at each multiple of `step`."""
 
@@ -89,11 +44,16 @@ class Axis:
     step: float
 
     @classmethod
-    def of(cls, rates: Iterable[Rate | None]) -> "Axis":
-        """Choose a scale with room for rates and intervals; a rate over 100 % is drawn at its end."""
-        known = [rate for rate in rates if rate is not None]
-        values = [end for rate in known for end in (rate.value, *(rate.ends or ())) if end is not None]
-        largest = max((value for value in values if math.isfinite(value)), default=0.0)
+    def of(cls, scores: Iterable[Score | None]) -> "Axis":
+        """Choose a scale with room for CERs and intervals; a rate over 100 % is drawn at its end."""
+        known = [score for score in scores if score is not None]
+        values = [score.cer.rate for score in known]
+        values += [end for score in known if score.interval for end in score.interval.bounds or ()]
+        return cls.up_to(max((value for value in values if math.isfinite(value)), default=0.0))
+
+    @classmethod
+    def up_to(cls, largest: float) -> "Axis":
+        """Choose a scale that ends at the largest value, rounded up, but at most at 1."""
         most = min(max(largest, _LEAST_SCALE), 1.0) if largest else 1.0
         power = 10.0 ** math.floor(math.log10(most / _TICKS))
         step = next(times * power for times in (1, 2, 5, 10) if times * power >= 0.999 * most / _TICKS)
@@ -109,30 +69,20 @@ class Axis:
         return round(100 * min(max(value / self.most, 0.0), 1.0), 2)
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeRow:
-    """A row of the table of changes; a cell is (value, what it is out of). `kind` is "better", "worse" or ""."""
-
-    name: str
-    cells: Sequence[tuple[str, str]]
-    change: str
-    kind: str
-
-
 def render_report(contents: ReportContents, progress: Callable[[int, int], None] | None = None) -> str:
     """Render the report of a run; `progress` gets the number of illustrated lines done and of all."""
-    names, card = list(contents.readings), contents.card
-    curves = curve_plots([contents.history]) if contents.history and contents.history.training else []
+    names, card = contents.names, contents.card
+    curves = curve_plots([contents.history]) if contents.history else []
     return render(
         __package__,
         "report.html.jinja",
         style="style.css",
         script="report.js",
         contents=contents,
-        rates=[Rate.of_score(score) for score in contents.scores],
+        scores=contents.scores,
         changes=score_changes(contents.scores),
         other_counts=_other_counts(card, names),
-        groups=rate_groups(card, names),
+        groups=_group_tables(card, names),
         characters=character_tables({name: card.characters[name] for name in names}),
         curves=[plot for plot in curves if plot.axis == "steps" and plot.title in _CURVES],
         svg=curve_svg,
@@ -152,31 +102,45 @@ def line_context(
 ) -> dict[str, Any]:
     """Collect what templates need to show the lines and the rates of these readings."""
     rest, left = other_lines(lines, chapters)
+    kinds: dict[int, list[str]] = {}
+    for chapter in chapters:
+        for line in chapter.lines:
+            kinds.setdefault(line.number, []).append(chapter.key)
     return {
         "names": names,
-        "axis_of": lambda groups: Axis.of(rate for group in groups for rate in group.rates),
-        "verdict_axis": Axis.of,
-        "chapters": illustrate(chapters, images, progress),
+        "axis_of": Axis.of,
+        "finite": math.isfinite,
+        "chapters": chapters,
+        "kinds": kinds,
+        "pictures": illustrate(chapters, images, progress),
         "writers": sorted({line.last.writer for line in lines if line.last.writer}),
         "rest": rest,
         "left": left,
         "differences": differences,
         "longest": LONGEST,
         "failed": FAILURE_LABELS,
-        "seen": _WRITERS,
     }
+
+
+class ChangeRow(NamedTuple):
+    """A row of the table of changes; a cell is (value, what it is out of). `kind` is "better", "worse" or ""."""
+
+    name: str
+    cells: Sequence[tuple[str, str]]
+    change: str
+    kind: str
 
 
 def score_changes(scores: Sequence[Score]) -> list[ChangeRow]:
     """List rates and counts of the readings, and how the last differs from the first."""
-    rows = [
+    return [
         _rate_change("CER", [finite_or_none(score.cer.rate) for score in scores]),
         _rate_change("WER", [finite_or_none(score.wer.rate) for score in scores]),
         _count_change("lines without an error", [(score.exact, score.lines) for score in scores], sign=-1),
-    ]
-    return rows + [
-        _count_change(FAILURE_LABELS[name], [(score.failures[name], score.lines) for score in scores])
-        for name in FAILURES
+        *(
+            _count_change(label, [(score.failures[name], score.lines) for score in scores])
+            for name, label in FAILURE_LABELS.items()
+        ),
     ]
 
 
@@ -217,55 +181,52 @@ def _other_counts(card: Scorecard, names: Sequence[str]) -> list[ChangeRow]:
     return rows
 
 
-def rate_groups(card: Scorecard, names: Sequence[str]) -> list[tuple[str, str, list[RateGroup], int]]:
+GroupRow = tuple[str, int, list[Score | None]]
+"""Name and number of lines of a group, and its score in each reading, None in one without any line of it."""
+
+
+def _group_tables(card: Scorecard, names: Sequence[str]) -> list[tuple[str, str, list[GroupRow], int]]:
     """List the kinds of groups that have several: their title, kind, groups, and how many are not folded away."""
-    known = [_rate_group(_WRITERS[hand], scores, names) for hand, scores in card.by_writer_status.items()]
-    kinds = [("Known and new writers", "writer", known, 10)]
-    kinds += [
-        (title, kind, _named_groups(card.groups.get(kind), kind, names), most) for kind, (title, most) in _KINDS.items()
-    ]
-    return [row for row in kinds if len(row[2]) > 1]
+    known = [_group_row(_WRITERS[status], scores, names) for status, scores in card.by_writer_status.items()]
+    tables = [("Known and new writers", "writer", known, 10)]
+    for kind, (title, most) in _KINDS.items():
+        tables.append((title, kind, _group_rows(card.groups.get(kind), kind, names), most))
+    return [table for table in tables if len(table[2]) > 1]
 
 
-def _named_groups(groups: LineGroups | None, kind: str, names: Sequence[str]) -> list[RateGroup]:
+def _group_rows(groups: LineGroups | None, kind: str, names: Sequence[str]) -> list[GroupRow]:
     """List the groups of a kind, then all others together; none where every line is a group by itself."""
-    if groups is None:
+    if groups is None or all(group.scores.final.lines == 1 for group in groups.top):
         return []
-    named = [_rate_group(group.name or f"no {kind} known", group.scores, names) for group in groups.top]
-    if all(group.lines == 1 for group in named):
-        return []
+    rows = [_group_row(group.name or f"no {kind} known", group.scores, names) for group in groups.top]
     if groups.others_scores is not None:
-        others = f"{counted(groups.others, f'more {kind}')} together"
-        named.append(_rate_group(others, groups.others_scores, names))
-    return named
+        rows.append(_group_row(f"{counted(groups.others, f'more {kind}')} together", groups.others_scores, names))
+    return rows
 
 
-def _rate_group(name: str, scores: Scores, names: Sequence[str]) -> RateGroup:
-    chosen: list[Score | None] = [getattr(scores, model) for model in names]
-    return RateGroup(name, scores.final.lines, [Rate.of_score(score) if score else None for score in chosen])
+def _group_row(name: str, scores: Scores, names: Sequence[str]) -> GroupRow:
+    return name, scores.final.lines, [getattr(scores, model) for model in names]
 
 
 def character_tables(characters: Mapping[str, CharacterErrors]) -> dict[str, Any] | None:
     """Tabulate which characters are misread: a map, the commonest pairs, and what was left out and added."""
-    names, counted_ = list(characters), list(characters.values())
-    last = counted_[-1]
+    *_, (name, last) = characters.items()
     if not (last.substitutions or last.deletions or last.insertions):
         return None
-    pairs: dict[tuple[str, str], list[str]] = {}
-    ranks: dict[tuple[str, str], int] = {}
+    counts = [{(pair.reference, pair.prediction): pair.count for pair in one.confusions} for one in characters.values()]
     # A card names the commonest pairs only; of another one, it is known that it is not more frequent.
-    rare = [f"\u2264 {one.confusions[-1].count:,}" if one.other_pairs else "0" for one in counted_]
-    for place, one in enumerate(counted_):
-        for pair in one.confusions:
-            key = pair.reference, pair.prediction
-            pairs.setdefault(key, list(rare))[place] = f"{pair.count:,}"
-            ranks[key] = max(ranks.get(key, 0), pair.count)
-    chosen = sorted(pairs, key=lambda pair: (-ranks[pair], pair))[:_ROWS]
+    rare = [f"\u2264 {one.confusions[-1].count:,}" if one.other_pairs else "0" for one in characters.values()]
+    most = {pair: max(one.get(pair, 0) for one in counts) for one in counts for pair in one}
+
+    def row(pair: tuple[str, str]) -> tuple[object, ...]:
+        cells = [f"{one[pair]:,}" if pair in one else other for one, other in zip(counts, rare, strict=True)]
+        return *_name_pair(*pair), cells
+
     return {
-        "name": names[-1],
+        "name": name,
         "last": last,
         "map": confusion_map(last.confusions),
-        "pairs": [(*map(_with_script(*pair), pair), pairs[pair]) for pair in chosen],
+        "pairs": [row(pair) for pair in sorted(most, key=lambda pair: (-most[pair], pair))[:_ROWS]],
         "missed": [
             (letter(one.character), one.errors, one.count) for one in last.by_character if one.character is not None
         ][:_ROWS],
@@ -301,29 +262,26 @@ def letter(sign: str) -> str:
     return "\u2423" if sign == " " else str(printable(sign)).replace("\n", "\ufffd")
 
 
-def _with_script(reference: str, prediction: str) -> Callable[[str], str]:
-    """Name the scripts of two characters that differ in it, because such letters may look the same."""
-    scripts = {script_of(sign) for sign in (reference, prediction)}
-    differ = len(scripts) > 1 and None not in scripts
-    return lambda sign: f"{letter(sign)} ({(script_of(sign) or '').capitalize()})" if differ else letter(sign)
+def _name_pair(*signs: str) -> list[str]:
+    """Show two characters, with their scripts if these differ, because such letters may look the same."""
+    scripts = {sign: script_of(sign) for sign in signs}
+    differ = len(set(scripts.values())) > 1 and None not in scripts.values()
+    return [f"{letter(sign)} ({str(scripts[sign]).capitalize()})" if differ else letter(sign) for sign in signs]
 
 
 def render_markdown(contents: ReportContents) -> str:
     """Render the report for a repository or an issue; texts from a dataset or a model are in code spans."""
-    names = list(contents.readings)
-    writers = _named_groups(contents.card.groups.get("writer"), "writer", names)
+    writers = _group_rows(contents.card.groups.get("writer"), "writer", contents.names)
     return render(
         __package__,
         "report.md.jinja",
         contents=contents,
-        names=names,
-        rates=[Rate.of_score(score) for score in contents.scores],
         changes=score_changes(contents.scores)[1:],
         writers=writers if len(writers) > 1 else [],
         facts=[*facts(contents), *settings(contents)],
         commands=commands(contents),
         code=code_span,
-        plain=_plain,
+        plain=lambda text: re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", text),
         marked=mark_differences,
         failed=FAILURE_LABELS,
     )
@@ -335,10 +293,6 @@ def code_span(text: str) -> str:
     text = text if len(text) <= _MARKDOWN_LENGTH else f"{text[:_MARKDOWN_LENGTH]}... ({len(text):,} characters)"
     ticks = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
     return f"{ticks} {text} {ticks}"
-
-
-def _plain(text: str) -> str:
-    return "".join(f"\\{sign}" if sign in "\\`*_[]<>#|" else sign for sign in text)
 
 
 def write_report(
@@ -358,10 +312,7 @@ def write_report(
     if path.suffix.lower() not in suffixes or path.is_dir():
         what = "A Markdown report is a .md file" if markdown else "A report is a .html file (.md with --markdown)"
         raise DataError(what, code="report-suffix", where=path, hint=f"for example {path.with_suffix(suffixes[0])}")
-    if not path.absolute().parent.is_dir():
-        folder = path.absolute().parent
-        hint = "create it first"
-        raise DataError("The output folder does not exist", code="output-folder-missing", where=folder, hint=hint)
+    require_output_folder(path)
     contents = gather_contents(run, dataset)
     text = render_markdown(contents) if markdown else render_report(contents, progress)
     try:
@@ -370,6 +321,14 @@ def write_report(
         message = f"The report cannot be written: {error.strerror}"
         raise DataError(message, code="report-not-written", where=path) from error
     return path, contents
+
+
+def require_output_folder(path: Path) -> None:
+    """Raise DataError unless the folder that a file is to be written into exists."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        message = "The output folder does not exist"
+        raise DataError(message, code="output-folder-missing", where=folder, hint="create it first")
 
 
 def drop_reports(run: RunFolder, *, drawn: bool) -> list[str]:

@@ -1,0 +1,139 @@
+"""Write the pages beside the report of a run: comparison, training curves, forecast and calibration."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dsocr.errors import DataError
+from dsocr.evaluation.calibration import CalibrationReport
+from dsocr.evaluation.compare import Comparison
+from dsocr.evaluation.learning_curve import Forecast
+from dsocr.evaluation.report.contents import flat, lines_by_writers, sentence
+from dsocr.evaluation.report.lines import chapters_of, read_lines
+from dsocr.evaluation.report.plots import (
+    budget_plot,
+    curve_plots,
+    curve_svg,
+    forecast_plot,
+    reliability_plot,
+    writers_svg,
+)
+from dsocr.evaluation.report.report import line_context, require_output_folder, score_changes
+from dsocr.html import counted, plot_svg, plots_png, render
+from dsocr.inference.review import point_at
+from dsocr.io.atomic import writing_folder
+from dsocr.runs import History, read_history, to_json, write_atomically, writing_whole
+
+PAGE, NUMBERS, CHANGES, PLOT = "comparison.html", "comparison.json", "changes.jsonl", "writers.svg"
+FORECAST_PAGE, FORECAST_PICTURE = "forecast.html", "forecast.png"
+_CHECKED_SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
+
+
+def require_free(out: Path, *, overwrite: bool) -> None:
+    """Raise DataError if `out` exists and may not be replaced; a folder may be only if a comparison wrote it."""
+    if out.exists() and not overwrite:
+        hint = "choose another place, or give --overwrite"
+        raise DataError("already exists", code="output-exists", where=out, hint=hint)
+    if out.is_dir() and not (out / NUMBERS).is_file():
+        message = "is a folder that no comparison wrote"
+        raise DataError(message, code="output-foreign", where=out, hint="choose another folder")
+
+
+def write_comparison(found: Comparison, out: Path, progress: Callable[[int, int], None] | None = None) -> None:
+    """Write `out`: the page alone if it ends in .html, else a folder.
+
+    The folder has `comparison.html`, `comparison.json`, `writers.svg`, and in `changes.jsonl` every line that changed.
+    `progress` gets the number of illustrated lines done and of all.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    page = render_comparison_page(found, progress)
+    if out.suffix.lower() == ".html":
+        write_atomically(out, page)
+        return
+    with writing_folder(out) as folder:
+        write_atomically(folder / PAGE, page)
+        write_atomically(folder / NUMBERS, to_json(found.to_dict()))
+        with writing_whole(folder / CHANGES) as file:
+            for difference in found.differences:
+                systems = {"first": difference.first.name, "second": difference.second.name}
+                for change in (*difference.improved, *difference.worsened):
+                    file.write(json.dumps({"systems": systems, **change.to_dict()}, ensure_ascii=False) + "\n")
+        if found.groups:
+            names = [system.name for system in found.systems]
+            write_atomically(folder / PLOT, writers_svg(names, found.groups, found.unit, standalone=True))
+
+
+def render_comparison_page(found: Comparison, progress: Callable[[int, int], None] | None = None) -> str:
+    """Render readings side by side: the verdict, writer by writer, and the lines that got better and worse."""
+    names = [reading.name for reading in found.systems]
+    scores = [reading.score for reading in found.systems]
+    lines = read_lines(reading.lines for reading in found.systems)
+    compared = names[-1] if len(names) == 2 else counted(len(names) - 1, "reading")
+    about = [("compared", f"{found.created_at} with dsocr {found.dsocr_version}"), *flat(found.about)]
+    about += [(reading.name, note) for reading in found.systems for note in reading.notes]
+    return render(
+        __package__,
+        "comparison.html.jinja",
+        style="style.css",
+        script="report.js",
+        title=f"{compared} compared with {names[0]}",
+        subtitle=f"Character error rate (CER) on {lines_by_writers([line.last for line in lines])}",
+        found=found,
+        sentence=sentence,
+        scores=scores,
+        changes=score_changes(scores),
+        plot=writers_svg(names, found.groups, found.unit) if found.groups else "",
+        about=about,
+        **line_context(chapters_of(lines, names), lines, names, found.images, progress),
+    )
+
+
+def write_curves(folders: Sequence[Path], out: Path) -> list[History]:
+    """Write the training curves of some runs to a .html or .png file and return what was read."""
+    if out.suffix.lower() not in (".html", ".png"):
+        hint = f"for example {out.with_suffix('.html').name}"
+        raise DataError("Curves are written as .html or .png", code="curves-suffix", where=out, hint=hint)
+    require_output_folder(out)
+    names = [folder.resolve().name for folder in folders]
+    if len(set(names)) < len(names):
+        names = [folder.as_posix() for folder in folders]
+    histories = [read_history(folder, name) for folder, name in zip(folders, names, strict=True)]
+    if out.suffix.lower() == ".html":
+        write_atomically(out, render_curves(histories))
+    else:
+        plots_png(curve_plots(histories), out)
+    return histories
+
+
+def render_curves(histories: Sequence[History]) -> str:
+    """Render the curves of one or several runs."""
+    return render(__package__, "curves.html.jinja", histories=histories, plots=curve_plots(histories), svg=curve_svg)
+
+
+def write_forecast(forecast: Forecast, name: str, folder: Path) -> None:
+    """Write the page and the picture of a run's forecast into an existing folder."""
+    write_atomically(folder / FORECAST_PAGE, render_forecast(forecast, name))
+    plots_png([forecast_plot(forecast)], folder / FORECAST_PICTURE)
+
+
+def render_forecast(forecast: Forecast, name: str) -> str:
+    """Render what more training lines are expected to bring to a run."""
+    svg = plot_svg(forecast_plot(forecast), f"CER on the {forecast.split} split over training lines", size=(6.4, 3.2))
+    return render(__package__, "forecast.html.jinja", name=name, forecast=forecast, svg=svg)
+
+
+def render_calibration(report: CalibrationReport, name: str) -> str:
+    """Render how reliable the confidences of a run are, and what checking the least certain lines brings."""
+    plots = []
+    for kind, found in report.kinds.items():
+        plots.append(plot_svg(reliability_plot(f"{kind}s", found), f"Reliability of {kind}s", size=(3.4, 3.0)))
+    curves = [
+        ("least confident first", report.budget),
+        ("estimated from confidences", report.estimated_budget),
+        ("most errors first (needs the truth)", report.ideal_budget),
+    ]
+    budget = plot_svg(budget_plot(curves, report.cer), "CER of the rest over lines checked", size=(6.0, 3.0))
+    rows = [(point_at(report.budget, share), point_at(report.estimated_budget, share)) for share in _CHECKED_SHARES]
+    return render(
+        __package__, "calibration.html.jinja", name=name, report=report, plots=plots, budget=budget, rows=rows
+    )
