@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -19,14 +19,14 @@ from dsocr import __version__
 from dsocr.data.dataset import Dataset, check_output_folder
 from dsocr.data.source_report import CountCard, SourceReport
 from dsocr.data.sources import NamePatterns, OpenedSource, open_source
-from dsocr.document import Item, Line, Outline, Page, Sample, Skipped, SkipReason, Split, format_points
+from dsocr.document import Item, Line, PackedImage, Page, Skipped, SkipReason, Split, format_points
 from dsocr.errors import DataError, typed
 from dsocr.formats import detect_format, target_format
-from dsocr.formats.format import DatasetWriter, Format
+from dsocr.formats.format import Format
 from dsocr.formats.tables import OUTLINE_ROLES, USUAL_NAMES, guess_roles
 from dsocr.formats.xml import KEPT_IDS, STRUCTURE, count_structure, parse_xml
 from dsocr.io.atomic import writing_folder
-from dsocr.io.encodings import text_encoding, writable
+from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, is_dataset, is_system_file
 from dsocr.io.packed import read_packed
 from dsocr.io.processes import ProgressCallback
@@ -82,9 +82,7 @@ def check_conversion_folder(output: Path, source: Path, *, overwrite: bool, kind
         hint = f"{hint}, or add --overwrite"
         raise DataError(f"the output is an existing {kind}", code="output-exists", where=output, hint=hint)
     known = {CONVERSION_FILE, *card.files}
-    if foreign := [
-        name for name in converted_files(output) if name not in known and not is_system_file(name.rpartition("/")[2])
-    ]:
+    if foreign := [name for name in converted_files(output) if name not in known and not is_system_file(name)]:
         message = f"the output folder has files that are not part of the {kind}: {', '.join(foreign[:5])}"
         raise DataError(message, code="output-foreign-files", where=output, hint=hint)
 
@@ -139,25 +137,34 @@ def convert(
         format_name, read = _reader(opened, format, named_columns)
         names = NamePatterns({"writer": writer, "page": page, "document": document})
         fitter = PageFitter(read, names, target)
-        survey = Survey.of(fitter.pages(SourceReport()), named_columns)
+        survey = _Survey(fitter.pages(SourceReport()))
         names.require_matches()
-        carried, lost = survey.columns_for(target)
+        carried, lost = survey.columns_for(target, named_columns)
+        images, lines, changes, stems = 0, Counter[str](), Counter[str](), UniqueStems()
         with closing(target.open_writer(folder, carried)) as target_writer:
-            written_counts = _write_pages(target_writer, fitter.pages(report), survey, report, progress)
-        lines = written_counts.lines
-        if not lines.total():
+            for done, fitted in enumerate(fitter.pages(report), start=1):
+                written = target_writer.add(fitted, stems.take(survey.short_name(fitted)))
+                for item in written.skipped:
+                    report.skip(item)
+                if written.lines:
+                    images += 1
+                    lines[fitted.split or ""] += written.lines
+                changes.update(written.changes)
+                if progress:
+                    progress(done, survey.counts["images"])
+        if not images:
             raise DataError(f"no line is left{report.explain_empty()}", code="no-lines", where=source)
-        if missing := report.missing_images(written_counts.images):
+        if missing := report.missing_images(images):
             report.note(missing)
-        changes = [f"{what}: {count}" for what, count in written_counts.changes.items() if count]
         card = Conversion(
             source=opened.name,
             source_format=format_name,
             target=target.name,
-            images=written_counts.images,
+            images=images,
             lines=lines.total(),
             splits=dict(lines) if set(lines) != {""} else {},
-            left_behind=[*survey.left_behind(target, lost), *changes],
+            left_behind=survey.left_behind(target, lost)
+            + [f"{what}: {count}" for what, count in changes.items() if count],
             skipped=report.skipped_card(),
             unmatched=report.unmatched_card(),
             notes=report.notes,
@@ -185,9 +192,13 @@ def read_dataset(folder: Path) -> Iterator[Page]:
     dataset = Dataset.open(folder)
     for split in Split:
         for where, sample in dataset.numbered(split):
-            is_file = isinstance(sample.image, Path)
+            image = sample.image
+            columns = {"source": sample.source or "", "fold": str(sample.fold or "")}
+            if box := sample.geometry.get("bbox"):
+                columns["bbox"] = format_points(((box[0], box[1]), (box[2], box[3])))
+            columns |= {name: format_points(sample.geometry.get(name, ())) for name in ("polygon", "baseline")}
             yield Page(
-                image=sample.image if isinstance(sample.image, Path) else sample.image.file,
+                image=image.file if isinstance(image, PackedImage) else image,
                 name=sample.id.rpartition(".")[0],
                 where=where,
                 lines=(Line(sample.text, where),),
@@ -195,16 +206,9 @@ def read_dataset(folder: Path) -> Iterator[Page]:
                 page=sample.page,
                 document=sample.document,
                 split=sample.split,
-                columns=_origin_columns(sample),
-                content=None if is_file else partial(read_packed, sample.image),  # type: ignore[arg-type]
+                columns=columns,
+                content=partial(read_packed, image) if isinstance(image, PackedImage) else None,
             )
-
-
-def _origin_columns(sample: Sample) -> dict[str, str]:
-    columns = {"source": sample.source or "", "fold": str(sample.fold or "")}
-    if box := sample.geometry.get("bbox"):
-        columns["bbox"] = format_points(((box[0], box[1]), (box[2], box[3])))
-    return columns | {name: format_points(sample.geometry.get(name, ())) for name in ("polygon", "baseline")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,37 +222,28 @@ class PageFitter:
     def pages(self, report: SourceReport) -> Iterator[Page]:
         """The pages that have lines."""
         for item in report.filter_pages(self.read()):
-            page = self._fit_page(self.names.apply(item, report), report)
-            if page.lines:
-                yield page
-
-    def _fit_page(self, page: Page, report: SourceReport) -> Page:
-        if not page.lines:
-            report.skip(Skipped(SkipReason.NO_TRANSCRIPTION, writable(page.where), "the image has no lines"))
-        lines = []
-        for line in page.lines:
-            fitted = self._fit_line(replace(line, text=line.text.strip(), where=writable(line.where)))
-            if isinstance(fitted, Skipped):
-                report.skip(fitted)
-            else:
-                lines.append(fitted)
-        return replace(
-            page,
-            lines=tuple(lines),
-            where=writable(page.where),
-            writer=page.writer and writable(page.writer),
-            page=page.page and writable(page.page),
-            document=page.document and writable(page.document),
-            columns={writable(name): writable(value) for name, value in page.columns.items()},
-        )
+            page = self.names.apply(item, report)
+            if not page.lines:
+                report.skip(Skipped(SkipReason.NO_TRANSCRIPTION, page.where, "the image has no lines"))
+            lines = []
+            for line in page.lines:
+                fitted = self._fit_line(replace(line, text=line.text.strip()))
+                if isinstance(fitted, Skipped):
+                    report.skip(fitted)
+                else:
+                    lines.append(fitted)
+            if lines:
+                yield replace(page, lines=tuple(lines))
 
     def _fit_line(self, line: Line) -> Line | Skipped:
         """The line, with an empty text if the target can hold untranscribed outlines."""
-        if line.outline and self.target.keeps_pages and not _has_area(line.outline):
-            return Skipped(SkipReason.TOO_SMALL, line.where, "the line's box is empty")
-        if is_blank(line.text):
-            if line.outline and self.target.keeps_pages:
+        if line.outline and self.target.keeps_pages:
+            left, top, right, bottom = line.outline.box
+            if left >= right or top >= bottom:
+                return Skipped(SkipReason.TOO_SMALL, line.where, "the line's box is empty")
+            if is_blank(line.text):
                 return replace(line, text="")
+        if is_blank(line.text):
             return Skipped(SkipReason.NO_TEXT, line.where, "the transcription is empty")
         if found := self.target.forbidden.search(line.text):
             message = f"the transcription has {found[0]!a}, which {self.target.name} cannot hold"
@@ -256,85 +251,64 @@ class PageFitter:
         return line
 
 
-def _has_area(outline: Outline) -> bool:
-    left, top, right, bottom = outline.box
-    return left < right and top < bottom
+class _Survey:
+    """What the pages of a source hold: counts, structure, the columns in use, and which image names occur once."""
 
-
-@dataclass(slots=True)
-class Survey:
-    """What a source holds: counts, the columns in use, and which image names occur once."""
-
-    named_columns: Mapping[str, str]
-    images: int = 0
-    outlines: int = 0
-    regions: int = 0
-    writers: int = 0
-    documents: int = 0
-    other_pages: int = 0
-    structure: Counter[tuple[str, str]] = field(default_factory=Counter)
-    columns: dict[str, None] = field(default_factory=dict)
-    _names: Counter[str] = field(default_factory=Counter)
-
-    @classmethod
-    def of(cls, pages: Iterable[Page], named_columns: Mapping[str, str]) -> "Survey":
-        """Survey all pages; `named_columns` are the columns that the user named."""
-        survey = cls(named_columns)
+    def __init__(self, pages: Iterable[Page]) -> None:
+        self.counts, self._structure, self._names = Counter[str](), Counter[tuple[str, str]](), Counter[str]()
+        self._columns: dict[str, None] = {}
         for page in pages:
             name = _file_name(page)
-            survey.images += 1
-            survey.outlines += sum(line.outline is not None for line in page.lines)
-            survey.regions += sum(line.region is not None for line in page.lines)
-            survey.writers += page.writer is not None
-            survey.documents += page.document is not None
-            survey.other_pages += page.page is not None and page.page.rpartition("/")[2] != name
+            self.counts.update(
+                images=1,
+                outlines=sum(line.outline is not None for line in page.lines),
+                regions=sum(line.region is not None for line in page.lines),
+                writers=page.writer is not None,
+                documents=page.document is not None,
+                pages=page.page is not None and page.page.rpartition("/")[2] != name,
+            )
             if page.xml:
-                survey.structure.update(count_structure(parse_xml(page.xml)))
-            survey.columns.update(dict.fromkeys(column for column, value in page.columns.items() if value))
-            survey._names[name.casefold()] += 1
-        return survey
+                self._structure.update(count_structure(parse_xml(page.xml)))
+            self._columns.update(dict.fromkeys(column for column, value in page.columns.items() if value))
+            self._names[name.casefold()] += 1
 
     def short_name(self, page: Page) -> str:
         """The image's file name if no other image has it, else with its folders."""
         name = _file_name(page)
         return name if self._names[name.casefold()] == 1 else page.name
 
-    def columns_for(self, target: Format) -> tuple[list[str], list[str]]:
+    def columns_for(self, target: Format, named: Mapping[str, str]) -> tuple[list[str], list[str]]:
         """The source's additional columns: those that the target takes over, and those that are lost.
 
         A column with the name of a role is not taken over, since it would be read as that role.
         """
-        unread = set() if self.outlines else set(OUTLINE_ROLES)
-        roles = guess_roles(list(self.columns), self.named_columns)
+        unread = set() if self.counts["outlines"] else set(OUTLINE_ROLES)
+        roles = guess_roles(list(self._columns), named)
         read = {column for role, column in roles.items() if role not in unread}
         reserved = {*(target.columns or ()), *(name for names in USUAL_NAMES.values() for name in names)}
-        others = [name for name in self.columns if name not in read]
+        others = [name for name in self._columns if name not in read]
         carried = [name for name in others if target.columns is not None and name not in reserved]
         return carried, [name for name in others if name not in carried and name not in target.origin_columns]
 
     def left_behind(self, target: Format, lost_columns: Sequence[str]) -> list[str]:
         """Sentences on what the target cannot hold."""
-        messages = {
-            f"{self.outlines} lines were cropped from their pages; this format has no pages": (
-                self.outlines and not target.keeps_pages
-            ),
-            "this format has no polygons and baselines": (
-                self.outlines and not target.keeps_pages and target.columns is None
-            ),
-            f"this format has no regions; {self.regions} lines had one": self.regions and not target.keeps_regions,
-            f"this format has no writers; {self.writers} images had one": self.writers and not target.keeps_writers,
-            f"this format has no documents; {self.documents} images had one": self.documents
-            and not target.keeps_writers,
-            f"this format names pages after images; {self.other_pages} images had another page": (
-                self.other_pages and not target.keeps_writers
-            ),
-            f"this format has no place for the columns: {', '.join(lost_columns)}": lost_columns,
-        }
-        kinds = {kind for kind, _ in self.structure}
-        kept = KEPT_IDS if target.keeps_regions else frozenset()
-        return [message for message, applies in messages.items() if applies] + [
-            _count_kind(kind, self.structure) for kind in STRUCTURE if kind not in kept and kind in kinds
-        ]
+        count, messages = self.counts, []
+        if count["outlines"] and not target.keeps_pages:
+            messages.append(f"{count['outlines']} lines were cropped from their pages; this format has no pages")
+            if target.columns is None:
+                messages.append("this format has no polygons and baselines")
+        if count["regions"] and not target.keeps_regions:
+            messages.append(f"this format has no regions; {count['regions']} lines had one")
+        if not target.keeps_writers:
+            for what in ("writers", "documents"):
+                if count[what]:
+                    messages.append(f"this format has no {what}; {count[what]} images had one")
+            if count["pages"]:
+                messages.append(f"this format names pages after images; {count['pages']} images had another page")
+        if lost_columns:
+            messages.append(f"this format has no place for the columns: {', '.join(lost_columns)}")
+        kinds = {kind for kind, _ in self._structure} - (KEPT_IDS if target.keeps_regions else frozenset())
+        return messages + [_count_kind(kind, self._structure) for kind in STRUCTURE if kind in kinds]
 
 
 def _count_kind(kind: str, structure: Counter[tuple[str, str]]) -> str:
@@ -347,34 +321,3 @@ def _count_kind(kind: str, structure: Counter[tuple[str, str]]) -> str:
 
 def _file_name(page: Page) -> str:
     return page.name.rpartition("/")[2]
-
-
-@dataclass(slots=True)
-class _WrittenCounts:
-    """Images written, lines written by split (empty if unknown), and what had to be changed."""
-
-    images: int = 0
-    lines: Counter[str] = field(default_factory=Counter)
-    changes: Counter[str] = field(default_factory=Counter)
-
-
-def _write_pages(
-    writer: DatasetWriter,
-    pages: Iterator[Page],
-    survey: Survey,
-    report: SourceReport,
-    progress: ProgressCallback | None,
-) -> _WrittenCounts:
-    counts = _WrittenCounts()
-    stems = UniqueStems()
-    for done, page in enumerate(pages, start=1):
-        added = writer.add(page, stems.take(survey.short_name(page)))
-        for item in added.skipped:
-            report.skip(item)
-        if added.lines:
-            counts.images += 1
-            counts.lines[page.split or ""] += added.lines
-        counts.changes.update(added.changes)
-        if progress:
-            progress(done, survey.images)
-    return counts

@@ -97,8 +97,8 @@ _SYSTEM_FILES = frozenset({".ds_store", "thumbs.db", "desktop.ini"})
 
 
 def is_system_file(name: str) -> bool:
-    """True for files that file managers create in every folder."""
-    return name.lower() in _SYSTEM_FILES
+    """True for files that file managers create in every folder, by name or path with forward slashes."""
+    return name.rpartition("/")[2].lower() in _SYSTEM_FILES
 
 
 def link_or_copy(path: Path, target: Path) -> None:
