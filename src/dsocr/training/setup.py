@@ -29,7 +29,7 @@ def forward_backward(model: PeftModel, batch: Mapping[str, Any], dtype: torch.dt
     model.train()
     with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
         loss: Tensor = model(**normalize_pixels(moved)).loss * weight
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     return float(loss.detach())
 
 

@@ -151,7 +151,7 @@ def train(
             found = None if overwrite else latest_checkpoint(run.checkpoints, say)
             if found is not None:
                 read_state(found)  # refuses the checkpoints of other releases
-            return found and str(found)
+            return str(found) if found else None
 
         found = dist.broadcast(find_checkpoint)
         checkpoint = Path(found) if found else None
@@ -274,8 +274,9 @@ def open_sources(
             shown = "".join(f"\n  {finding.where}: {finding.message} ({finding.count})" for finding in errors)
             hint = f"see `dsocr check {typed(dataset.folder)}`"
             raise DataError(f"dataset has errors{shown}", code="dataset-has-errors", where=dataset.folder, hint=hint)
-        for finding in findings if on_warning else ():
-            on_warning(finding)
+        if on_warning is not None:
+            for finding in findings:
+                on_warning(finding)
     return config, dataset, processor, GuardSet.load(config.guard, config.base)
 
 
