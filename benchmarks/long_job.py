@@ -20,8 +20,8 @@ import numpy as np
 import psutil
 from PIL import Image
 
-from dsocr.inference.cluster import Cluster
 from dsocr.inference.confidence import Prediction, Word
+from dsocr.inference.engines import Cluster
 from dsocr.inference.transcribe import transcribe
 from dsocr.io.atomic import work_path
 from dsocr.runs import RunFolder

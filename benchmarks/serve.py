@@ -20,7 +20,8 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
@@ -54,7 +55,13 @@ def png_header(width: int, height: int) -> bytes:
 
 
 async def ask(
-    port: int, body: bytes, *, announced: int | None = None, leave: bool = False, path: str = "/v1/transcriptions"
+    port: int,
+    body: bytes,
+    *,
+    announced: int | None = None,
+    leave: bool = False,
+    path: str = "/v1/transcriptions",
+    headers: Mapping[str, str] | None = None,
 ) -> str:
     """The status of one request on a new connection, or a word for why there is none."""
     try:
@@ -64,8 +71,9 @@ async def ask(
     try:
         size = len(body) if announced is None else announced
         method = "GET" if path == "/healthz" else "POST"
-        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n"
-        writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
+        fields = {"Host": "localhost", "Content-Length": str(size), "Connection": "close", **(headers or {})}
+        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
         await writer.drain()
         if leave:
             return "left"
@@ -180,13 +188,20 @@ def main() -> None:
     options = parser.parse_args()
     images = [path.read_bytes() for path in sorted(options.images.rglob("*.jpg"))[:64]]
     images = images or [path.read_bytes() for path in sorted(options.images.rglob("*.png"))[:64]]
-    command = [sys.executable, "-m", "dsocr", "serve", str(options.run), "--port", "0"]
+    with served(options.run) as (port, server):
+        measure(port, images, options, server)
+
+
+@contextmanager
+def served(run: Path) -> Iterator[tuple[int, psutil.Process]]:
+    """A server of a run on a free port, in another process."""
+    command = [sys.executable, "-m", "dsocr", "serve", str(run), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=dict(os.environ)) as server:
         try:
             assert server.stdout is not None
             announced = re.search(r":(\d+) as", server.stdout.readline())
             assert announced is not None, "the server did not start"
-            measure(int(announced[1]), images, options, psutil.Process(server.pid))
+            yield int(announced[1]), psutil.Process(server.pid)
         finally:
             server.terminate()
         server.wait(60)

@@ -29,11 +29,10 @@ if TYPE_CHECKING:
     from dsocr.evaluation.compare import Comparison
     from dsocr.evaluation.predictions import Missing
     from dsocr.evaluation.scorecard import Scorecard
-    from dsocr.inference.cluster import Cluster
     from dsocr.inference.confidence import Prediction
+    from dsocr.inference.engines import Cluster, RemoteEngine
     from dsocr.inference.inputs import Shows
     from dsocr.inference.reader import LocalReader
-    from dsocr.inference.remote import RemoteEngine
     from dsocr.inference.transcribe import TranscribeReport
     from dsocr.models.model_card import Export
 

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,10 @@ from PIL import Image
 
 from dsocr.cli.read_commands import choose_engine
 from dsocr.errors import DataError, RunError
-from dsocr.inference.cluster import Actor, ActorSettings, Attempts, Cluster, plan_actors, rows_of
 from dsocr.inference.confidence import Prediction
+from dsocr.inference.engines import Actor, Attempts, Cluster, RemoteEngine, plan_actors, rows_of
 from dsocr.inference.inputs import BUILT_IN, InputPage, PagePreparer, choose_segmenter, find_pages
 from dsocr.inference.pages import ImageReader, Rows, read_locally
-from dsocr.inference.remote import RemoteEngine
 from dsocr.inference.transcribe import TranscribeReport, transcribe
 from dsocr.runs import RunFolder
 from tests.inference.reading_pages import Hashes, draw_job, files
@@ -73,10 +72,15 @@ def pages(run: RunFolder, tmp_path: Path) -> list[InputPage]:
         return found.pages
 
 
+def make_actor(groups: list[list[InputPage]], open_reader: Callable[[], ImageReader], **settings: Any) -> Actor:
+    attempts = Attempts()
+    defaults = {"preparer": OPENING, "strict": False, "start": attempts.start, "finish": attempts.finish}
+    return Actor(groups, open_reader=open_reader, **{**defaults, **settings})
+
+
 def answered(pages: list[InputPage], reader: ImageReader, **settings: Any) -> Rows:
-    """What comes of the pages in an actor, as the one who asked it gets to know."""
-    observed = ActorSettings(OPENING, lambda: reader, False, ".", Attempts().start, Attempts().finish)
-    (answer,) = Actor([[], pages], replace(observed, **settings))({"group": [1]})["answer"]
+    """What an actor makes of the pages, as the process that asked it sees it."""
+    (answer,) = make_actor([[], pages], lambda: reader, **settings)({"group": [1]})["answer"]
     return rows_of(json.loads(answer))
 
 
@@ -93,8 +97,7 @@ def test_an_actor_loads_its_model_once(pages: list[InputPage]) -> None:
         loaded.append(1)
         return Hashes()
 
-    settings = ActorSettings(OPENING, open_reader, False, ".", Attempts().start, Attempts().finish)
-    actor = Actor([pages[:2], pages[2:4]], settings)
+    actor = make_actor([pages[:2], pages[2:4]], open_reader)
     assert loaded == []
     for place in (0, 1):
         rows_of(json.loads(actor({"group": [place]})["answer"][0]))

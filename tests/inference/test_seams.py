@@ -14,8 +14,8 @@ from PIL import Image
 from dsocr.errors import DataError, RunError
 from dsocr.inference import pages as work
 from dsocr.inference.confidence import Prediction
+from dsocr.inference.engines import RemoteEngine
 from dsocr.inference.pages import ReadingJournal
-from dsocr.inference.remote import RemoteEngine
 from dsocr.inference.transcribe import transcribe
 from dsocr.runs import ReadingSettings, RunFolder
 from tests.data.making import page_line, page_xml

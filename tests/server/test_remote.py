@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from dsocr.inference.engines import RemoteEngine, RemoteReader
 from dsocr.inference.generation import Generation
-from dsocr.inference.remote import RemoteEngine, RemoteReader
 from dsocr.inference.transcribe import transcribe
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.server.routes import create_app

@@ -29,9 +29,8 @@ from dsocr.document import Unit
 from dsocr.errors import ConfigError, DataError, RunError
 
 if TYPE_CHECKING:
-    from dsocr.inference.cluster import Cluster
+    from dsocr.inference.engines import Cluster, RemoteEngine
     from dsocr.inference.reader import LocalReader
-    from dsocr.inference.remote import RemoteEngine
     from dsocr.runs import RunFolder
 
 _LISTED = 20
@@ -141,8 +140,7 @@ def transcribe(
 
 def choose_engine(engine: str | None, model: str, actors: int | None) -> "RemoteEngine | Cluster | None":
     """Return a Ray cluster, or the server at an address that knows the model by this name, or None for this process."""
-    from dsocr.inference.cluster import Cluster
-    from dsocr.inference.remote import RemoteEngine
+    from dsocr.inference.engines import Cluster, RemoteEngine
 
     if actors is not None and engine != "ray":
         raise ConfigError("--actors goes with --engine ray", code="option-invalid")

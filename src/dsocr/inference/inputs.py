@@ -4,10 +4,11 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import Literal
 
@@ -30,7 +31,6 @@ from dsocr.io.files import is_reserved, list_files, relative
 from dsocr.outlines import outline_by_baselines
 from dsocr.text import is_blank
 
-Kind = Literal["image", "pdf", "markup"]
 Shows = Literal["line", "page"]
 """What an image file shows."""
 
@@ -62,10 +62,10 @@ class UniqueNames:
 
     def take(self, name: str, suffix: str) -> str:
         """Return the name; if it is taken, with the file's suffix (`scan_png`), else with a number."""
-        fit = "/".join(map(_fit, name.split("/")))
-        free, number = fit, 1
+        fit = free = "/".join(map(_fit_windows, name.split("/")))
         if free.casefold() in self._taken and suffix:
-            free = fit = f"{fit}_{_fit(suffix.lstrip('.'))}"
+            fit = free = f"{fit}_{_fit_windows(suffix.lstrip('.'))}"
+        number = 1
         while free.casefold() in self._taken:
             number += 1
             free = f"{fit}-{number}"
@@ -73,8 +73,7 @@ class UniqueNames:
         return free
 
 
-def _fit(part: str) -> str:
-    """Return a part of a path that Windows accepts."""
+def _fit_windows(part: str) -> str:
     fit = _FORBIDDEN.sub("_", part).rstrip(" .") or "_"
     return f"{fit}_" if is_reserved(fit) else fit
 
@@ -84,17 +83,21 @@ class InputPage:
     """A page to transcribe: an image file, a page of a PDF or TIFF (`number`, from 1), or an ALTO or PAGE file.
 
     `id` is its place in what the user named, `name` the name of a file for it, without suffix; both are unique.
-    `image` is the image file of an ALTO or PAGE file. `stamp` changes when the files change.
+    `image` is the image file of an ALTO or PAGE file, None for the others. `stamp` changes when the files change.
     """
 
     id: str
     name: str
-    kind: Kind
     path: Path
     stamp: str
     number: int = 0
     image: Path | None = None
     shows: Shows = "page"
+
+    @property
+    def is_pdf(self) -> bool:
+        """Whether it is a page of a PDF."""
+        return self.path.suffix.lower() in PDF_SUFFIXES
 
     @property
     def document(self) -> str:
@@ -103,28 +106,79 @@ class InputPage:
 
     def content(self) -> bytes:
         """Return the content of the image file; DataError if it cannot be read."""
-        if self.kind == "pdf":
+        if self.is_pdf:
             return page_image(self.path, self.number)
         return read_frame(self.path, self.number) if self.number else read_bytes(self.image or self.path)
 
 
-@dataclass(slots=True)
 class FoundPages:
     """The pages in the order of their names, and a message for each file that cannot be read."""
 
-    pages: list[InputPage] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-    _images: dict[Path, ImageFinder] = field(default_factory=dict)
+    def __init__(self, out: Path | None) -> None:
+        self.pages: list[InputPage] = []
+        self.failed: list[str] = []
+        self._out = out and out.resolve()
+        self._images: dict[Path, ImageFinder] = {}
 
-    def images_of(self, source: Path) -> ImageFinder:
-        """Return the index of a folder's images, which is made only once."""
-        if source not in self._images:
-            self._images[source] = ImageFinder(source)
-        return self._images[source]
+    def add(self, given: Path, root: Path) -> None:
+        """Add the pages at `root`, which is `given`, or the folder that it was unpacked to."""
+        known_failures = len(self.failed)
+        if root.is_file():
+            # The image of an XML file may be one level up, where programs put it, and nowhere else outside its folder.
+            is_exported = root.parent.name.lower() in _EXPORT_FOLDERS
+            source = root.parent.parent if is_exported and root.suffix.lower() == ".xml" else root.parent
+            pages = self._list([root], root.parent, source)
+        else:
+            files = [*find_alto(root), *find_page(root), *list_files(root, IMAGE_SUFFIXES | PDF_SUFFIXES)]
+            if self._out is not None and root.resolve() in self._out.parents:
+                files = [path for path in files if not path.resolve().is_relative_to(self._out)]
+            pages = sorted(self._list(files, root, root), key=lambda page: (relative(page.path, root), page.number))
+        if not pages and len(self.failed) == known_failures:
+            hint = f"images end in {', '.join(sorted(IMAGE_SUFFIXES))}; PDF, PAGE and ALTO are read too"
+            raise DataError("no image, PDF, PAGE or ALTO file is in it", code="input-empty", where=given, hint=hint)
+        if root != given and given.is_file():  # an archive, whose unpacked files are new
+            pages = [replace(page, stamp=_stamp(given)) for page in pages]
+        known = {(page.path, page.number) for page in self.pages}
+        ids = {page.id for page in self.pages}
+        for page in pages:
+            if (page.path, page.number) not in known:
+                self.pages.append(replace(page, id=_free_id(page, given, ids)))
+                ids.add(self.pages[-1].id)
 
-    def add_failure(self, where: str, error: DataError) -> None:
-        """Add a file that cannot be read."""
-        self.failed.append(f"{where}: {error.message}")
+    def finish(self, shows: Shows | None) -> None:
+        """Drop images that an XML file describes, make names unique, and find out what images show."""
+        described = {page.image.resolve() for page in self.pages if page.image}
+        pages = [page for page in self.pages if page.image or page.is_pdf or page.path.resolve() not in described]
+        names = UniqueNames()
+        named = [replace(page, name=names.take(page.name, page.path.suffix)) for page in pages]
+        self.pages = [replace(page, shows=_page_shows(page, shows)) for page in named]
+
+    def _list(self, files: Iterable[Path], root: Path, source: Path) -> list[InputPage]:
+        """Return the pages of files below `root`, whose images are in the folder `source`."""
+        pages: list[InputPage] = []
+        for path in files:
+            where = relative(path, root)
+            try:
+                pages += self._pages_of_file(path, where, source)
+            except DataError as error:
+                self.failed.append(f"{where}: {error.message}")
+        return pages
+
+    def _pages_of_file(self, path: Path, where: str, source: Path) -> list[InputPage]:
+        stem, suffix = Path(where).with_suffix("").as_posix(), path.suffix.lower()
+        if suffix == ".xml":
+            if source not in self._images:
+                self._images[source] = ImageFinder(source)
+            image = self._images[source].find(parse_xml_page(path).image or path.stem, near=path.parent)
+            return [InputPage(where, stem, path, f"{_stamp(path)} {_stamp(image)}", image=image)]
+        is_pdf = suffix in PDF_SUFFIXES
+        count = count_pages(path) if is_pdf else count_frames(path) if suffix in {".tif", ".tiff"} else 1
+        if is_pdf and not count:
+            raise DataError("the PDF has no pages", code="pdf-damaged")
+        if count == 1 and not is_pdf:
+            return [InputPage(where, stem, path, _stamp(path))]
+        numbers = range(1, count + 1)
+        return [InputPage(f"{where}#{one}", f"{stem}_{one:04d}", path, _stamp(path), one) for one in numbers]
 
 
 @contextmanager
@@ -133,168 +187,54 @@ def find_pages(
 ) -> Iterator[FoundPages]:
     """Find the pages of all inputs; archives are unpacked into the folder `unpacked` until the block ends.
 
-    `shows` says what image files show; None guesses it from their shape. Files in `out` are not inputs.
+    `shows` says what image files show; None guesses it from their shape. Files in `out` are not inputs. Raises
+    DataError for an input that does not exist.
     """
-    require_inputs(inputs)
-    found = FoundPages()
-    ids = _UniqueIds()
-    with ExitStack() as stack:
-        for number, given in enumerate(inputs):
-            try:
-                root = _root(stack, found, given, unpacked / str(number))
-            except DataError as error:
-                found.add_failure(given.name, error)
-                continue
-            stamp = _stamp(given) if root != given and given.is_file() else None
-            found.pages += ids.assign(_list(found, given, root, stamp, out), given)
-        taken = UniqueNames()
-        theirs = {page.image.resolve() for page in found.pages if page.image}
-        pages = [page for page in found.pages if page.kind != "image" or page.path.resolve() not in theirs]
-        named = [replace(page, name=taken.take(page.name, page.path.suffix)) for page in pages]
-        found.pages = [_guess_page_shows(page, shows) for page in named]
-        yield found
-
-
-def require_inputs(inputs: Sequence[Path]) -> None:
-    """Raise DataError for the first input that does not exist."""
     together = Path(" ".join(map(str, inputs)))
     for given in inputs:
         if not given.exists():
             hint = f'put a path with spaces in quotes: "{together}"' if together.exists() else None
             raise DataError("no such file or folder", code="input-missing", where=given, hint=hint)
+    found = FoundPages(out)
+    with ExitStack() as stack:
+        for number, given in enumerate(inputs):
+            root = given
+            if given.is_dir() or is_archive(given):
+                unpacked.mkdir(parents=True, exist_ok=True)
+                try:
+                    source = stack.enter_context(open_source(given, unpacked / str(number)))
+                except DataError as error:
+                    found.failed.append(f"{given.name}: {error.message}")
+                    continue
+                found.failed += [f"{item.where}: {item.message}" for item in source.items if isinstance(item, Skipped)]
+                root = source.path
+            found.add(given, root)
+        found.finish(shows)
+        yield found
 
 
-class _UniqueIds:
-    """Makes ids unique: if two inputs have the same, the later gets the whole path that the user named."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-        self._known: set[tuple[Path, int]] = set()
-
-    def assign(self, pages: Sequence[InputPage], given: Path) -> Iterator[InputPage]:
-        """Yield the pages of an input that no earlier input has."""
-        for page in pages:
-            if (page.path, page.number) in self._known:
-                continue
-            id_ = page.id
-            if id_ in self._taken:
-                prefix = given.parent if page.path == given else given
-                id_ = free = (prefix / page.id).as_posix()
-                number = 1
-                while id_ in self._taken:
-                    number += 1
-                    id_ = f"{free}-{number}"
-            self._known.add((page.path, page.number))
-            self._taken.add(id_)
-            yield replace(page, id=id_)
+def _free_id(page: InputPage, given: Path, taken: set[str]) -> str:
+    """Return the page's id; if an earlier input has it, one with the whole path that the user named."""
+    if page.id not in taken:
+        return page.id
+    whole = ((given.parent if page.path == given else given) / page.id).as_posix()
+    candidates = chain([whole], (f"{whole}-{number}" for number in count(2)))
+    return next(candidate for candidate in candidates if candidate not in taken)
 
 
-def _root(stack: ExitStack, found: FoundPages, given: Path, folder: Path) -> Path:
-    if not (given.is_dir() or is_archive(given)):
-        return given
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    source = stack.enter_context(open_source(given, folder))
-    found.failed += [f"{item.where}: {item.message}" for item in source.items if isinstance(item, Skipped)]
-    return source.path
-
-
-def _list(found: FoundPages, given: Path, root: Path, stamp: str | None, out: Path | None) -> list[InputPage]:
-    """List the pages at `root`, which is `given`, or the folder that it was unpacked to."""
-    if root.is_file():
-        return _list_file(found, root)
-    failed = len(found.failed)
-    pages = _xml_pages(found, root, _without([*find_alto(root), *find_page(root)], root, out), root)
-    for path in _without(list_files(root, IMAGE_SUFFIXES | PDF_SUFFIXES), root, out):
-        where = relative(path, root)
-        if path.suffix.lower() in PDF_SUFFIXES:
-            pages += _pdf_pages(found, path, where)
-        else:
-            pages += _image_pages(path, where)
-    pages = [replace(page, stamp=stamp) for page in pages] if stamp else pages
-    if not pages and len(found.failed) == failed:
-        hint = f"images end in {', '.join(sorted(IMAGE_SUFFIXES))}; PDF, PAGE and ALTO are read too"
-        raise DataError("no image, PDF, PAGE or ALTO file is in it", code="input-empty", where=given, hint=hint)
-    return sorted(pages, key=lambda page: (page.path.relative_to(root).as_posix(), page.number))
-
-
-def _without(files: Sequence[Path], root: Path, out: Path | None) -> Sequence[Path]:
-    """Return the files that are not in `out`, if that is below the folder."""
-    if out is None or root.resolve() not in out.resolve().parents:
-        return files
-    return [path for path in files if not path.resolve().is_relative_to(out.resolve())]
-
-
-def _list_file(found: FoundPages, path: Path) -> list[InputPage]:
-    suffix = path.suffix.lower()
-    if suffix in PDF_SUFFIXES:
-        return _pdf_pages(found, path, path.name)
-    if suffix == ".xml":
-        # Its image may be one level up, where programs put it, and nowhere else outside its folder.
-        source = path.parent.parent if path.parent.name.lower() in _EXPORT_FOLDERS else path.parent
-        return _xml_pages(found, source, [path], path.parent)
-    return _image_pages(path, path.name)
-
-
-def _xml_pages(found: FoundPages, source: Path, files: Sequence[Path], root: Path) -> list[InputPage]:
-    """Return the pages that XML files describe."""
-    pages: list[InputPage] = []
-    for file in files:
-        where = relative(file, root)
-        try:
-            image = found.images_of(source).find(parse_xml_page(file).image or file.stem, near=file.parent)
-        except DataError as error:
-            found.add_failure(where, error)
-            continue
-        stamp = f"{_stamp(file)} {_stamp(image)}"
-        pages.append(InputPage(where, _stem(where), "markup", file, stamp, image=image))
-    return pages
-
-
-def _image_pages(path: Path, where: str) -> list[InputPage]:
-    stamp, stem = _stamp(path), _stem(where)
-    count = count_frames(path) if path.suffix.lower() in {".tif", ".tiff"} else 1
-    if count == 1:
-        return [InputPage(where, stem, "image", path, stamp)]
-    return [
-        InputPage(f"{where}#{number}", f"{stem}_{number:04d}", "image", path, stamp, number)
-        for number in range(1, count + 1)
-    ]
-
-
-def _pdf_pages(found: FoundPages, path: Path, where: str) -> list[InputPage]:
+def _page_shows(page: InputPage, shows: Shows | None) -> Shows:
+    if page.image or page.is_pdf:
+        return "page"
     try:
-        count, stamp, stem = count_pages(path), _stamp(path), _stem(where)
-        if not count:
-            raise DataError("the PDF has no pages", code="pdf-damaged")
-    except DataError as error:
-        found.add_failure(where, error)
-        return []
-    return [
-        InputPage(f"{where}#{number}", f"{stem}_{number:04d}", "pdf", path, stamp, number)
-        for number in range(1, count + 1)
-    ]
-
-
-def _guess_page_shows(page: InputPage, shows: Shows | None) -> InputPage:
-    if page.kind != "image":
-        return page
-    if shows is None:
-        try:
-            shows = guess_shows(upright_size(page.path))
-        except DataError:
-            # An image that cannot be opened is reported when it is read.
-            return page
-    return replace(page, shows=shows)
+        return shows or guess_shows(upright_size(page.path))
+    except DataError:  # an image that cannot be opened is reported when it is read
+        return "page"
 
 
 def guess_shows(size: tuple[int, int]) -> Shows:
     """Guess from the width and height of an image in pixels whether it shows a line or a page."""
     width, height = size
     return "page" if height >= _MIN_PAGE_HEIGHT and width <= _MAX_PAGE_ASPECT * height else "line"
-
-
-def _stem(where: str) -> str:
-    return Path(where).with_suffix("").as_posix()
 
 
 def _stamp(path: Path) -> str:
@@ -343,22 +283,26 @@ class PagePreparer:
         data = page.content()
         document, failed = self._with_lines(page, data)
         document, _ = outline_by_baselines(document)
-        parts = [part for part in self._parts(page, document) if self.replace_texts or _lacks_text(part)]
-        cropped = crop_lines(replace(document, lines=tuple(part.line for part in parts)), data)
+        parts = [
+            (part, lines)
+            for part, lines in self._parts(page, document)
+            if self.replace_texts or not lines or any(is_blank(line.text) for line in lines)
+        ]
+        cropped = crop_lines(replace(document, lines=tuple(part for part, _ in parts)), data)
         if isinstance(cropped, CropFailure):
             raise DataError(cropped.message, code="page-not-cropped")
         size, files = cropped
         crops = []
-        for part, file in zip(parts, files, strict=True):
+        for (part, lines), file in zip(parts, files, strict=True):
             if isinstance(file, CropFailure):
-                failed.append(f"{part.line.where}: {file.message}")
+                failed.append(f"{part.where}: {file.message}")
             else:
-                lines = tuple(scale_line(line, document, size) for line in part.lines)
-                crops.append(Crop(part.line.where, file.content, scale_outline(part.line, document, size), lines))
-        lines = tuple(scale_line(line, document, size) for line in document.lines)
-        return PreparedPage(page, size, lines, tuple(crops), tuple(failed))
+                scaled = tuple(scale_line(line, document, size) for line in lines)
+                crops.append(Crop(part.where, file.content, scale_outline(part, document, size), scaled))
+        all_lines = tuple(scale_line(line, document, size) for line in document.lines)
+        return PreparedPage(page, size, all_lines, tuple(crops), tuple(failed))
 
-    def try_prepare(self, page: InputPage) -> tuple[InputPage, "PreparedPage | str"]:
+    def try_prepare(self, page: InputPage) -> tuple[InputPage, PreparedPage | str]:
         """Return the page with its crops, or with a message why there are none; for worker processes."""
         try:
             return page, self.prepare(page)
@@ -367,8 +311,8 @@ class PagePreparer:
 
     def _with_lines(self, page: InputPage, data: bytes) -> tuple[Page, list[str]]:
         """Return the page with the lines known on it, and messages about lines without a place."""
-        if page.kind == "markup":
-            return _read_xml(page)
+        if page.image:
+            return _read_xml(page, page.image)
         lines: Sequence[Line] = ()
         if page.shows == "line":
             lines = (Line("", page.id, index=0),)
@@ -376,29 +320,17 @@ class PagePreparer:
             lines = self.find_lines(data, page.id)
         return Page(page.path, page.name, page.id, tuple(lines)), []
 
-    def _parts(self, page: InputPage, document: Page) -> list["_Part"]:
+    def _parts(self, page: InputPage, document: Page) -> list[tuple[Line, tuple[Line, ...]]]:
+        """Return the lines that are read together, after a line that stands for them when the image is cut."""
         if page.shows == "line" or self.unit == "page":
-            return [_Part(Line("", page.id), document.lines)]
+            return [(Line("", page.id), document.lines)]
         if self.unit == "region":
             regions = group_by_region(document)
-            return [_Part(Line("", where, enclosing_outline(lines)), tuple(lines)) for where, lines in regions]
-        return [_Part(Line("", line.where, line.outline), (line,)) for line in document.lines]
+            return [(Line("", where, enclosing_outline(lines)), tuple(lines)) for where, lines in regions]
+        return [(Line("", line.where, line.outline), (line,)) for line in document.lines]
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Lines that are read together, and the line that stands for them when the image is cut."""
-
-    line: Line
-    lines: tuple[Line, ...]
-
-
-def _lacks_text(part: _Part) -> bool:
-    return not part.lines or any(is_blank(line.text) for line in part.lines)
-
-
-def _read_xml(page: InputPage) -> tuple[Page, list[str]]:
-    """Return the page of an ALTO or PAGE file, and messages about its lines without an outline."""
+def _read_xml(page: InputPage, image: Path) -> tuple[Page, list[str]]:
     xml_page = parse_xml_page(page.path)
     lines, failed = [], []
     for line in xml_page.placed_lines():
@@ -407,8 +339,7 @@ def _read_xml(page: InputPage) -> tuple[Page, list[str]]:
             failed.append(f"{where}: the line has neither a polygon nor a box")
         else:
             lines.append(replace(line, where=where))
-    assert page.image is not None  # ALTO and PAGE files without one are not among the pages
-    return Page(page.image, page.name, page.id, tuple(lines), size=xml_page.size), failed
+    return Page(image, page.name, page.id, tuple(lines), size=xml_page.size), failed
 
 
 def choose_segmenter(name: str) -> FindLines:
@@ -426,11 +357,8 @@ def choose_segmenter(name: str) -> FindLines:
 
 
 def _find_lines(content: bytes, where: str) -> Sequence[Line]:
-    page = decode_image(content, name=where).image
-    return [
-        Line("", f"{where}#{number + 1}", line.outline, line.region, number)
-        for number, line in enumerate(segment(page))
-    ]
+    found = segment(decode_image(content, name=where).image)
+    return [Line("", f"{where}#{number + 1}", line.outline, line.region, number) for number, line in enumerate(found)]
 
 
 def _find_lines_with_kraken(command: str, content: bytes, where: str) -> Sequence[Line]:

@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from PIL import Image
+from pydantic import TypeAdapter
 
 from dsocr.data.journal import MIN_SECONDS_KEPT
 from dsocr.document import Line, Outline, Page, Region
@@ -23,6 +26,7 @@ from dsocr.text import is_blank
 
 _JOURNAL_VERSION = 2
 """Version of the rows in a journal."""
+_LINES = TypeAdapter(tuple[Line, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,55 +43,21 @@ class TranscribedPage:
     unmatched: int = 0
 
     @classmethod
-    def of_lines(
-        cls,
-        source: InputPage,
-        size: tuple[int, int],
-        lines: Sequence[Line],
-        failed: Sequence[str] = (),
-        unmatched: int = 0,
-    ) -> "TranscribedPage":
-        """Return an input page with its lines, outlines in pixels of the upright image of `size`."""
+    def from_row(cls, source: InputPage, row: Mapping[str, Any]) -> "TranscribedPage":
+        """Return an input page with what the journal says of it: its lines, in pixels of the upright image."""
+        width, height = row["size"]
         page = Page(
             image=source.image or source.path,
             name=source.name,
             where=source.id,
-            lines=tuple(lines),
-            size=size,
+            lines=_LINES.validate_python(row["lines"]),
+            size=(width, height),
             content=source.content if source.number else None,
             number=source.number,
-            xml=source.path if source.kind == "markup" else None,
+            xml=source.path if source.image else None,
             unit=source.shows,
         )
-        return cls(source, page, tuple(failed), unmatched)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what the journal keeps; the input page is found again."""
-        return {
-            "size": self.page.size,
-            "lines": [asdict(line) for line in self.page.lines],
-            "failed": self.failed,
-            "unmatched": self.unmatched,
-        }
-
-    @classmethod
-    def from_json(cls, source: InputPage, row: Mapping[str, Any]) -> "TranscribedPage":
-        """Return the page that `as_json` described."""
-        width, height = row["size"]
-        return cls.of_lines(source, (width, height), list(map(_line, row["lines"])), row["failed"], row["unmatched"])
-
-
-def _line(row: Mapping[str, Any]) -> Line:
-    region = row["region"] and Region(row["region"]["id"], _outline(row["region"]["outline"]))
-    return Line(**{**row, "outline": _outline(row["outline"]), "region": region})
-
-
-def _outline(row: Mapping[str, Any] | None) -> Outline | None:
-    if row is None:
-        return None
-    left, top, right, bottom = row["box"]
-    polygon, baseline = (tuple((x, y) for x, y in row[name]) for name in ("polygon", "baseline"))
-    return Outline((left, top, right, bottom), polygon, baseline)
+        return cls(source, page, tuple(row["failed"]), row["unmatched"])
 
 
 _TABLES = """
@@ -125,16 +95,20 @@ class ReadingJournal:
         with self._connection:
             self._connection.executemany("INSERT OR REPLACE INTO page VALUES (?, ?, ?)", values)
 
-    def knows(self, id_: str, stamp: str) -> bool:
+    def knows(self, page: InputPage) -> bool:
         """Return whether a page was read or failed, and has not changed since."""
         query = "SELECT 1 FROM page WHERE id = ? AND stamp = ?"
-        return self._connection.execute(query, (id_, stamp)).fetchone() is not None
+        return self._connection.execute(query, (page.id, page.stamp)).fetchone() is not None
 
-    def recall(self, id_: str) -> dict[str, Any]:
-        """Return the result of a known page."""
-        ((row,),) = self._connection.execute("SELECT row FROM page WHERE id = ?", (id_,))
-        found: dict[str, Any] = json.loads(row)
-        return found
+    def read_pages(self, pages: Sequence[InputPage], failed: list[str] | None = None) -> Iterator[TranscribedPage]:
+        """Yield each known page that was read, in order; messages about the others are added to `failed`."""
+        for page in pages:
+            ((text,),) = self._connection.execute("SELECT row FROM page WHERE id = ?", (page.id,))
+            row = json.loads(text)
+            if "page" in row:
+                yield TranscribedPage.from_row(page, row["page"])
+            elif failed is not None:
+                failed.append(f"{page.id}: {row['failed']}")
 
     @property
     def is_empty(self) -> bool:
@@ -152,15 +126,13 @@ def prefetch(groups: Iterable[Sequence[T]], workers: Workers, make: Callable[[T]
     Exceptions of `make` are raised when the turn of its group comes.
     """
     pending: list[Future[R]] | None = None
-    for group in groups:
-        ready, pending = pending, [workers.submit(make, item) for item in group]
+    for group in chain(groups, [None]):
+        ready, pending = pending, None if group is None else [workers.submit(make, item) for item in group]
         if ready is not None:
-            yield _results(ready, workers)
-    if pending is not None:
-        yield _results(pending, workers)
+            yield _take_results(ready, workers)
 
 
-def _results(futures: list[Future[R]], workers: Workers) -> list[R]:
+def _take_results(futures: list[Future[R]], workers: Workers) -> list[R]:
     """Return the results and drop the futures, which would keep them in memory."""
     results = [workers.result(future) for future in futures]
     futures.clear()
@@ -188,14 +160,6 @@ ReadGroups = Callable[[Sequence[Sequence[InputPage]]], Generator[Rows]]
 """Reads groups of pages and yields the rows of each group when it is done, in any order."""
 
 
-@dataclass(slots=True)
-class _PageReading:
-    """A page with the predictions for its crops so far."""
-
-    page: PreparedPage
-    predictions: list[Prediction] = field(default_factory=list)
-
-
 def read_into(
     journal: ReadingJournal,
     pages: Sequence[InputPage],
@@ -204,7 +168,7 @@ def read_into(
     progress: Callable[[int, int], None] | None,
 ) -> int:
     """Read every page that the journal does not know, and return the number of those that it knew."""
-    unknown = ([page for page in group if not journal.knows(page.id, page.stamp)] for group in group_pages(pages))
+    unknown = ([page for page in group if not journal.knows(page)] for group in group_pages(pages))
     wanted = [group for group in unknown if group]
     known = done = len(pages) - sum(map(len, wanted))
     if progress and known:
@@ -216,42 +180,6 @@ def read_into(
             if progress:
                 progress(done, len(pages))
     return known
-
-
-def read_locally(
-    wanted: Sequence[Sequence[InputPage]],
-    preparer: PagePreparer,
-    open_reader: Callable[[], ImageReader],
-    *,
-    strict: bool,
-    workers: int | None = None,
-) -> Generator[Rows]:
-    """Yield the results of each group of pages, in order.
-
-    `open_reader` is called when there is something to read. `workers` is the number of processes that cut pages: 1 for
-    this process only, None for as many as are useful. A page that cannot be read is reported with the reason; with
-    `strict` it is an error.
-    """
-    reader = _LazyReader(open_reader)
-    with worker_processes(workers or _processes(wanted)) as crew:
-        for opened in prefetch(wanted, crew, preparer.try_prepare):
-            found = [(page, _PageReading(one) if isinstance(one, PreparedPage) else one) for page, one in opened]
-            yield _read(found, reader, replace_texts=preparer.replace_texts, strict=strict)
-
-
-class _LazyReader:
-    """Opens a reader when it first has something to read."""
-
-    def __init__(self, open_reader: Callable[[], ImageReader]) -> None:
-        self._open_reader = open_reader
-        self._reader: ImageReader | None = None
-
-    def read(self, queue: "Sequence[tuple[_PageReading, Crop]]") -> Iterator[Prediction]:
-        """Yield a prediction for each crop."""
-        if not queue:
-            return iter(())
-        self._reader = self._reader or self._open_reader()
-        return self._reader.read((crop.id, crop.image()) for _, crop in queue)
 
 
 def group_pages(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
@@ -271,65 +199,69 @@ def group_pages(pages: Sequence[InputPage]) -> Iterator[list[InputPage]]:
         yield group
 
 
-def _processes(wanted: Sequence[Sequence[InputPage]]) -> int:
-    """Return the number of cores, at most the pages of a group; 1 if there is no next group."""
-    return min(max(2, available_cores()), _LINES_TOGETHER // _LINES_OF_A_PAGE) if len(wanted) > 1 else 1
+def read_locally(
+    wanted: Sequence[Sequence[InputPage]],
+    preparer: PagePreparer,
+    open_reader: Callable[[], ImageReader],
+    *,
+    strict: bool,
+    workers: int | None = None,
+) -> Generator[Rows]:
+    """Yield the results of each group of pages, in order.
+
+    `open_reader` is called when there is something to read. `workers` is the number of processes that cut pages: 1 for
+    this process only, None for as many as are useful. A page that cannot be read is reported with the reason; with
+    `strict` it is an error.
+    """
+    opened_reader = cache(open_reader)
+    useful = min(max(2, available_cores()), _LINES_TOGETHER // _LINES_OF_A_PAGE) if len(wanted) > 1 else 1
+    with worker_processes(workers or useful) as crew:
+        for group in prefetch(wanted, crew, preparer.try_prepare):
+            if strict:
+                _require_readable(group)
+            crops = [crop for _, one in group if isinstance(one, PreparedPage) for crop in one.crops]
+            images = ((crop.id, crop.image()) for crop in crops)
+            predictions = iter(list(opened_reader().read(images)) if crops else [])
+            yield [(page.id, page.stamp, _row(one, predictions, preparer)) for page, one in group]
 
 
-def _read(
-    found: Sequence[tuple[InputPage, _PageReading | str]], reader: _LazyReader, *, replace_texts: bool, strict: bool
-) -> Rows:
-    """Read a group of pages and return a row for each."""
-    if strict:
-        _require_readable(found)
-    readings = [reading for _, reading in found if isinstance(reading, _PageReading)]
-    queue = [(reading, crop) for reading in readings for crop in reading.page.crops]
-    for (reading, _), prediction in zip(queue, reader.read(queue), strict=True):
-        reading.predictions.append(prediction)
-    return [(page.id, page.stamp, _row(reading, replace_texts=replace_texts)) for page, reading in found]
+def _require_readable(group: Sequence[tuple[InputPage, PreparedPage | str]]) -> None:
+    for page, prepared in group:
+        if isinstance(prepared, str):
+            raise DataError(prepared, code="page-not-readable", where=page.id)
+    for _, prepared in group:
+        if isinstance(prepared, PreparedPage) and prepared.failed:
+            raise DataError(prepared.failed[0], code="line-not-readable")
 
 
-def _row(reading: _PageReading | str, *, replace_texts: bool) -> dict[str, object]:
-    if isinstance(reading, str):
-        return {"failed": reading}
-    return {"page": _assemble(reading, replace_texts=replace_texts).as_json()}
+def _row(page: PreparedPage | str, predictions: Iterator[Prediction], preparer: PagePreparer) -> dict[str, Any]:
+    """Return what the journal keeps of a page: the message if it cannot be read, else its lines in their order.
 
-
-def _require_readable(found: Sequence[tuple[InputPage, _PageReading | str]]) -> None:
-    for page, reading in found:
-        if isinstance(reading, str):
-            raise DataError(reading, code="page-not-readable", where=page.id)
-    for _, reading in found:
-        if isinstance(reading, _PageReading) and reading.page.failed:
-            raise DataError(reading.page.failed[0], code="line-not-readable")
-
-
-def _assemble(reading: _PageReading, *, replace_texts: bool) -> TranscribedPage:
-    """Return the page's lines in their order, then texts that do not fit the lines of their region."""
-    page = reading.page
+    Texts that do not fit the lines of their region follow.
+    """
+    if isinstance(page, str):
+        return {"failed": page}
     texts: dict[Line, Line] = {}
     more: list[Line] = []
     unmatched = 0
-    for crop, prediction in zip(page.crops, reading.predictions, strict=True):
-        parts = [prediction] if _is_one_line(crop) else prediction.split_lines()
+    for crop, prediction in zip(page.crops, islice(predictions, len(page.crops)), strict=True):
+        is_one_line = len(crop.lines) == 1 and crop.outline == crop.lines[0].outline
+        parts = [prediction] if is_one_line else prediction.split_lines()
         if len(parts) == len(crop.lines):
             read = {line: _with_prediction(line, part) for line, part in zip(crop.lines, parts, strict=True)}
-            texts |= {line: text for line, text in read.items() if replace_texts or is_blank(line.text)}
+            texts |= {line: text for line, text in read.items() if preparer.replace_texts or is_blank(line.text)}
         else:
             unmatched += bool(crop.lines)
             more += _slices(crop, parts, page.size)
     lines = [texts.get(line) or replace(line, text=line.text.strip()) for line in page.lines]
-    return TranscribedPage.of_lines(page.source, page.size, [*lines, *more], page.failed, unmatched)
+    rows = [asdict(line) for line in [*lines, *more]]
+    return {"page": {"size": page.size, "lines": rows, "failed": page.failed, "unmatched": unmatched}}
 
 
 def _with_prediction(line: Line, prediction: Prediction) -> Line:
     row = prediction.as_dict(characters=True)
     details = {name: value for name, value in row.items() if name not in {"id", "text"}}
     return replace(line, text=prediction.text, prediction=details)
-
-
-def _is_one_line(crop: Crop) -> bool:
-    return len(crop.lines) == 1 and crop.outline == crop.lines[0].outline
 
 
 def _slices(crop: Crop, parts: Sequence[Prediction], size: tuple[int, int]) -> list[Line]:
@@ -349,48 +281,34 @@ _WRITTEN = "written"
 """An empty file: the draft is complete and about to be moved to its place."""
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptionWork:
-    """The temporary folder of a transcription."""
-
-    journal: ReadingJournal
-    unpacked: Path
-    draft: Path
-
-
 @contextmanager
-def work_folder(out: Path) -> Iterator[TranscriptionWork]:
-    """Yield a folder to work in; when the block ends without an error, its draft replaces `out`.
+def work_folder(out: Path) -> Iterator[tuple[ReadingJournal, Path]]:
+    """Yield a journal and a folder to work in; when the block ends without an error, its `draft` replaces `out`.
 
     Otherwise what was read stays for the next attempt, if it took long enough to be worth a folder.
     """
-    folder = work_path(out)
-    with explain_disk_errors(folder.parent), _working(out, folder) as work:
-        yield work
-
-
-@contextmanager
-def _working(out: Path, folder: Path) -> Iterator[TranscriptionWork]:
-    began = time.monotonic()
-    folder.mkdir(parents=True, exist_ok=True)
-    journal = ReadingJournal(folder / "journal.sqlite")
-    went_on = not journal.is_empty
-    work = TranscriptionWork(journal, folder / "unpacked", folder / "draft")
+    folder, began = work_path(out), time.monotonic()
     former = folder / "former"
-    whole = False
-    try:
-        # The former output can still be here if it was open in another program when it was replaced.
-        _remove(work.unpacked, work.draft, *([former] if out.exists() else []))
-        yield work
-        (folder / _WRITTEN).touch()
-        replace_path(work.draft, out, former)
-        whole = True
-    finally:
-        brief = not went_on and time.monotonic() - began < MIN_SECONDS_KEPT
-        done = whole or journal.is_empty or brief
-        journal.close()
-        if done:
-            shutil.rmtree(folder, ignore_errors=True)
+    with explain_disk_errors(folder.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+        journal = ReadingJournal(folder / "journal.sqlite")
+        is_resumed, is_whole = not journal.is_empty, False
+        try:
+            # The former output can still be here if it was open in another program when it was replaced.
+            for path in (folder / "unpacked", folder / "draft", *([former] if out.exists() else [])):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                path.unlink(missing_ok=True)
+            yield journal, folder
+            (folder / _WRITTEN).touch()
+            replace_path(folder / "draft", out, former)
+            is_whole = True
+        finally:
+            is_brief = not is_resumed and time.monotonic() - began < MIN_SECONDS_KEPT
+            is_done = is_whole or journal.is_empty or is_brief
+            journal.close()
+            if is_done:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def recover(out: Path) -> None:
@@ -409,11 +327,3 @@ def recover(out: Path) -> None:
         (folder / _WRITTEN).unlink()
     else:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove(*paths: Path) -> None:
-    for path in paths:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)

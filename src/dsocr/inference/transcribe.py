@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,20 +16,10 @@ from dsocr.errors import DataError, RunError
 from dsocr.formats import output_formats
 from dsocr.formats.format import Format
 from dsocr.formats.text_files import line_row
-from dsocr.inference.cluster import Cluster
 from dsocr.inference.confidence import Calibration
+from dsocr.inference.engines import Cluster, RemoteEngine, RemoteReader
 from dsocr.inference.inputs import BUILT_IN, InputPage, PagePreparer, Shows, UniqueNames, choose_segmenter, find_pages
-from dsocr.inference.pages import (
-    ImageReader,
-    ReadGroups,
-    ReadingJournal,
-    TranscribedPage,
-    read_into,
-    read_locally,
-    recover,
-    work_folder,
-)
-from dsocr.inference.remote import RemoteEngine, RemoteReader
+from dsocr.inference.pages import ImageReader, TranscribedPage, read_into, read_locally, recover, work_folder
 from dsocr.inference.review import CheckedShare, EstimatedCer, write_review
 from dsocr.io.atomic import MANIFEST
 from dsocr.io.files import current_time
@@ -41,28 +31,27 @@ CARD = "transcription"
 
 _OTHER_NAME = "choose another name"
 
-Pages = Callable[[], Iterator[TranscribedPage]]
-"""A function that iterates over the transcribed pages, in order."""
-
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to write, and in which formats; in a folder each page gets its own files."""
+    """Where to write, and in which formats; in a folder each page gets its own files.
+
+    `shard` ("2/5") makes file names unique among shards, whose folders can be merged.
+    """
 
     out: Path
     formats: Sequence[Format]
     is_folder: bool
+    shard: str | None = None
 
-    def validate(self, pages: Sequence[InputPage], *, overwrite: bool, shard: str | None = None) -> None:
+    def validate(self, pages: Sequence[InputPage], *, overwrite: bool) -> None:
         """Raise DataError if writing would lose something, or if the format cannot hold the pages."""
-        if not self.is_folder:
-            (format_,) = self.formats
-            if format_.one_page_per_file and len(pages) != 1:
-                message = f"A {format_.title} file holds one page, and there are {len(pages)}"
-                raise DataError(message, code="output-one-page", where=self.out, hint="give a folder")
-            if format_.one_page_per_file and pages[0].number:
-                message = f"{format_.title} refers to an image, and that of a PDF or TIFF page is written beside it"
-                raise DataError(message, code="output-one-page", where=self.out, hint="give a folder")
+        first = self.formats[0]
+        if first.one_page_per_file and not self.is_folder and (len(pages) != 1 or pages[0].number):
+            message = f"A {first.title} file holds one page, and there are {len(pages)}"
+            if len(pages) == 1:
+                message = f"{first.title} refers to an image, and that of a PDF or TIFF page is written beside it"
+            raise DataError(message, code="output-one-page", where=self.out, hint="give a folder")
         if not self.out.exists():
             return
         if self.out.is_dir() != self.is_folder:
@@ -76,25 +65,28 @@ class Target:
         if self.is_folder and (foreign := _foreign_files(self.out)):
             message = f"Folder holds files that are not a transcription's: {', '.join(foreign[:5])}"
             raise DataError(message, code="output-occupied", where=self.out, hint="choose another folder")
-        own = _card_name(shard)
-        if shard and (others := [card.name for card in self.out.glob(f"{CARD}*.json") if card.name != own]):
-            message = f"Folder holds other pages, which would be lost: {', '.join(sorted(others)[:5])}"
+        others = sorted({card.name for card in self.out.glob(f"{CARD}*.json")} - {f"{CARD}{self._shard_suffix}.json"})
+        if self.shard and others:
+            message = f"Folder holds other pages, which would be lost: {', '.join(others[:5])}"
             raise DataError(message, code="output-occupied", where=self.out, hint="give each shard its own folder")
 
-    def write(self, draft: Path, pages: Pages, step: ProcessingStep, card: dict[str, Any]) -> list[str]:
+    def write(
+        self, draft: Path, read: Callable[[], Iterator[TranscribedPage]], step: ProcessingStep, card: dict[str, Any]
+    ) -> list[str]:
         """Write all files to the file or new folder `draft`; returns what could not be written, by page."""
         if not self.is_folder:
             # Under the final name, which some formats use as a title.
             named = draft.with_name(self.out.name)
-            self.formats[0].write_pages((one.page for one in pages()), named, step)
+            self.formats[0].write_pages((one.page for one in read()), named, step)
             named.replace(draft)
             return []
         draft.mkdir()
         failed = []
-        shard: str | None = card.get("shard")
         for format_ in self.formats:
-            for name, group in _files(pages(), format_, shard):
-                path = draft / f"{name}{self._suffix(format_)}"
+            has_unique_suffix = sum(other.suffix == format_.suffix for other in self.formats) == 1
+            suffix = format_.suffix if has_unique_suffix else f".{format_.name}{format_.suffix}"
+            for name, group in self._group_by_file(read(), format_):
+                path = draft / f"{name}{suffix}"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 try:
                     format_.write_pages(group, path, step)
@@ -103,42 +95,26 @@ class Target:
                     failed.append(f"{name}: {error.message}")
         files = sorted(path.relative_to(draft).as_posix() for path in draft.rglob("*") if path.is_file())
         content = {**card, "failed": card["failed"] + len(failed), "files": files}
-        write_atomically(draft / _card_name(shard), to_json(content))
+        write_atomically(draft / f"{CARD}{self._shard_suffix}.json", to_json(content))
         return failed
 
-    def _suffix(self, format_: Format) -> str:
-        """Return a format's suffix, made unique if two formats share it."""
-        alike = [other for other in self.formats if other.suffix == format_.suffix]
-        return format_.suffix if len(alike) == 1 else f".{format_.name}{format_.suffix}"
+    @property
+    def _shard_suffix(self) -> str:
+        return f"-{self.shard.replace('/', '-of-')}" if self.shard else ""
 
+    def _group_by_file(self, pages: Iterator[TranscribedPage], format_: Format) -> Iterator[tuple[str, Iterator[Page]]]:
+        """Yield the names of the files in a folder, without suffix, each with its pages."""
+        names = UniqueNames()
 
-def _card_name(shard: str | None) -> str:
-    return f"{CARD}{_shard_suffix(shard)}.json"
+        def file_of(page: TranscribedPage) -> object:
+            return page.source.path if format_.multipage and page.source.number else page.source.name
 
-
-def _shard_suffix(shard: str | None) -> str:
-    """Return what makes file names unique among shards, whose folders can be merged."""
-    return f"-{shard.replace('/', '-of-')}" if shard else ""
-
-
-def _files(
-    pages: Iterator[TranscribedPage], format_: Format, shard: str | None
-) -> Iterator[tuple[str, Iterator[Page]]]:
-    """Yield the names of the files in a folder, without suffix, each with its pages."""
-    names = UniqueNames()
-    together = format_.multipage
-    for _, group in groupby(
-        pages, key=lambda page: page.source.path if together and page.source.number else page.source.name
-    ):
-        first = next(group)
-        # A shard may have only some pages of a PDF.
-        name = (
-            first.source.document + _shard_suffix(shard if first.source.number else None)
-            if together
-            else first.source.name
-        )
-        pages_of_file = (one.page for one in chain([first], group))
-        yield names.take(name, first.source.path.suffix), pages_of_file
+        for _, group in groupby(pages, key=file_of):
+            source = (first := next(group)).source
+            name = source.name
+            if format_.multipage:  # a shard may have only some pages of a PDF
+                name = source.document + (self._shard_suffix if source.number else "")
+            yield names.take(name, source.path.suffix), (one.page for one in chain([first], group))
 
 
 def _foreign_files(folder: Path) -> list[str]:
@@ -151,8 +127,8 @@ def _foreign_files(folder: Path) -> list[str]:
                 own |= {card.name, *map(str, content["files"])}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
-    files = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    return sorted(name for name in files if name not in own)
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    return sorted(files - own)
 
 
 @dataclass(slots=True)
@@ -243,48 +219,70 @@ def transcribe(
     is_remote = reader is not None or isinstance(engine, RemoteEngine)
     settings = ReadingSettings.load(run.adapter) if is_remote else require_readable_adapter(run.adapter)
     preparer = PagePreparer(unit or settings.unit, choose_segmenter(segmenter), replace_texts)
-    with work_folder(out) as work, find_pages(inputs, work.unpacked, shows=shows, out=out) as found:
+    share = f"{shard[0]}/{shard[1]}" if shard[1] > 1 else None
+    with (
+        work_folder(out) as (journal, folder),
+        find_pages(inputs, folder / "unpacked", shows=shows, out=out) as found,
+    ):
         if not found.pages or (strict and found.failed):
             message = _summary(found.failed) or f"Nothing to read in {', '.join(map(str, inputs))}"
             raise DataError(message, code="inputs-unreadable" if found.failed else "inputs-empty")
-        target = Target(out, *output_formats(out, formats, all_xml=all(page.kind == "markup" for page in found.pages)))
+        target = Target(out, *output_formats(out, formats, all_xml=all(page.image for page in found.pages)), share)
         pages = found.pages[shard[0] - 1 :: shard[1]]
         if not pages:
             raise DataError(f"This shard has no pages; there are {len(found.pages)} in total", code="shard-empty")
-        job = _job(run, settings, preparer, shows, segmenter, shard) | (engine.job_settings() if engine else {})
-        target.validate(pages, overwrite=overwrite, shard=job["shard"])
-        date = work.journal.begin(job, current_time().isoformat(timespec="seconds"))
+        target.validate(pages, overwrite=overwrite)
+        job = {  # what decides the texts; a job with other settings cannot continue this one
+            "dsocr_version": __version__,
+            "run": run.path.name,
+            "adapter": _digest(run.adapter),
+            "base": settings.base,
+            "unit": preparer.unit,
+            "shows": shows,
+            "segmenter": segmenter,
+            "replace": replace_texts,
+            "shard": share,
+            **(engine.job_settings() if engine else {}),
+        }
+        date = journal.begin(job, current_time().isoformat(timespec="seconds"))
         with _explain_out_of_memory(run, out, engine):
-            read: ReadGroups = partial(
+            read = partial(
                 engine.read if isinstance(engine, Cluster) else partial(read_locally, workers=workers),
                 preparer=preparer,
                 # Machines of a cluster may have another working folder.
-                open_reader=partial(_reader, RunFolder(run.path.absolute()), settings, engine, reader),
+                open_reader=partial(_open_reader, RunFolder(run.path.absolute()), settings, engine, reader),
                 strict=strict,
             )
-            resumed = read_into(work.journal, pages, read, progress=progress)
+            resumed = read_into(journal, pages, read, progress=progress)
         report = TranscribeReport(out, [format_.name for format_ in target.formats], resumed=resumed)
         report.failed += found.failed
-        for page in read_pages(work.journal, pages, report.failed):
+        for page in journal.read_pages(pages, report.failed):
             report.count(page)
         if not report.images:
             raise DataError(_summary(report.failed), code="inputs-unreadable")
-        step = ProcessingStep("dsocr", __version__, "handwriting read", _settings_summary(job), date)
+        summary = "; ".join(f"{name} {job[name]}" for name in ("run", "adapter", "base", "unit"))
+        step = ProcessingStep("dsocr", __version__, "handwriting read", summary, date)
         card = {"format": "dsocr-transcription", "date": date, **job, **report.counts()}
         if review is not None:
             review.parent.mkdir(parents=True, exist_ok=True)
-            curve, confidences = write_review(_rows(read_pages(work.journal, pages)), review)
+            rows = (
+                line_row(one.page, line)
+                for one in journal.read_pages(pages)
+                for line in one.page.lines
+                if line.prediction is not None or not line.text
+            )
+            curve, confidences = write_review(rows, review)
             # The calibration was not fitted to the confidences of other programs.
             if not is_remote:
                 report.estimate(curve, confidences, Calibration.load(run.adapter))
-        unwritten = target.write(work.draft, lambda: read_pages(work.journal, pages), step, card)
+        unwritten = target.write(folder / "draft", lambda: journal.read_pages(pages), step, card)
         if strict and unwritten:
             raise DataError(_summary(unwritten), code="output-incomplete")
         report.failed += unwritten
     return report
 
 
-def _reader(
+def _open_reader(
     run: RunFolder, settings: ReadingSettings, engine: RemoteEngine | Cluster | None, reader: ImageReader | None
 ) -> ImageReader:
     """Return the given reader, the server, or the run's own network, here or on a cluster."""
@@ -323,54 +321,10 @@ def _validate_review(review: Path, out: Path, *, overwrite: bool) -> None:
         raise DataError("Review list exists already", code="output-exists", where=review, hint=hint)
 
 
-def read_pages(
-    journal: ReadingJournal, pages: Sequence[InputPage], failed: list[str] | None = None
-) -> Iterator[TranscribedPage]:
-    """Yield each page that was read, in order; messages about the others are added to `failed`."""
-    for page in pages:
-        row = journal.recall(page.id)
-        if "page" in row:
-            yield TranscribedPage.from_json(page, row["page"])
-        elif failed is not None:
-            failed.append(f"{page.id}: {row['failed']}")
-
-
-def _rows(pages: Iterable[TranscribedPage]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of all lines that were read."""
-    return (
-        line_row(one.page, line)
-        for one in pages
-        for line in one.page.lines
-        if line.prediction is not None or not line.text
-    )
-
-
 def _summary(failed: Sequence[str]) -> str:
     """Return one message for everything that failed."""
     more = f", and {len(failed) - 1} more failed" if len(failed) > 1 else ""
     return f"{failed[0]}{more}" if failed else ""
-
-
-def _job(
-    run: RunFolder,
-    settings: ReadingSettings,
-    preparer: PagePreparer,
-    shows: Shows | None,
-    segmenter: str,
-    shard: tuple[int, int],
-) -> dict[str, Any]:
-    """Return the settings that decide the texts; a job with others cannot continue this one."""
-    return {
-        "dsocr_version": __version__,
-        "run": run.path.name,
-        "adapter": _digest(run.adapter),
-        "base": settings.base,
-        "unit": preparer.unit,
-        "shows": shows,
-        "segmenter": segmenter,
-        "replace": preparer.replace_texts,
-        "shard": f"{shard[0]}/{shard[1]}" if shard[1] > 1 else None,
-    }
 
 
 def _digest(adapter: Path) -> str:
@@ -382,7 +336,3 @@ def _digest(adapter: Path) -> str:
     for path in files:
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
-
-
-def _settings_summary(job: dict[str, Any]) -> str:
-    return "; ".join(f"{name} {job[name]}" for name in ("run", "adapter", "base", "unit"))
