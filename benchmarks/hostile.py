@@ -60,6 +60,7 @@ def attacks(port: int, line: bytes) -> Iterator[tuple[str, int, Attack]]:
     """Each kind of request, and the number of clients that send it again and again."""
     post = partial(ask, port)
     foreign = {"Origin": "https://evil.example", "Content-Type": "text/plain"}
+    yield "a client that leaves at once", 16, partial(post, line, leave=True)
     yield "1 x 39,000,000 pixels in 38 kB", 8, partial(post, png(1, 39_000_000))
     yield "39,000,000 x 1 pixels", 8, partial(post, png(39_000_000, 1))
     yield "180 x 36,000 pixels, just not too extreme", 8, partial(post, png(180, 36_000))
@@ -69,7 +70,6 @@ def attacks(port: int, line: bytes) -> Iterator[tuple[str, int, Attack]]:
     yield "an empty body", 8, partial(post, b"")
     yield "a body of 17 MB", 4, partial(post, bytes(17 * 2**20))
     yield "a body announced and never sent", 64, partial(post, b"x", announced=1000)
-    yield "a client that leaves at once", 16, partial(post, line, leave=True)
     yield "text/plain from a page of another site", 8, partial(post, line, headers=foreign)
     yield "a websocket of another site", 8, partial(handshake, port, foreign["Origin"])
     yield "another host name", 8, partial(post, line, headers={"Host": "evil.example"})

@@ -262,6 +262,8 @@ async def read_images(
     """Transcripts of image files. Raises RequestError if they cannot be read in time or the client disconnects."""
     engine.check_room(len(images))
     sizes = [await asyncio.to_thread(check_image, data, limits) for data in images]
+    if await request.is_disconnected():  # before others have to wait for it
+        raise _disconnected()
     now = time.monotonic()
     jobs = [Job(data, pixels, model, now + limits.queue_timeout) for data, pixels in zip(images, sizes, strict=True)]
     engine.submit(jobs)
@@ -291,7 +293,7 @@ async def _wait_for_all(
         if pending and time.monotonic() > expires:
             raise _too_late(limits)
         if pending and await request.is_disconnected():
-            raise RequestError(499, "client_disconnected", "the client disconnected")
+            raise _disconnected()
 
 
 def _request_error(error: BaseException) -> RequestError:
@@ -305,6 +307,10 @@ def _request_error(error: BaseException) -> RequestError:
             return RequestError(409, "cannot_read", str(error))
         case _:
             return internal_error()
+
+
+def _disconnected() -> RequestError:
+    return RequestError(499, "client_disconnected", "the client disconnected")
 
 
 def _too_late(limits: ServerLimits) -> RequestError:
