@@ -196,10 +196,9 @@ def compare(
     A single run is compared with its base. `base` puts the base of the first run before the others. `missing` says
     whether a line without a prediction is an error or an empty text.
     """
-    from dsocr.evaluation.compare import compare as compare_systems
-    from dsocr.evaluation.predictions import gather_systems
+    from dsocr.evaluation.predictions import compare_paths
 
-    gathered = gather_systems(
+    return compare_paths(
         [system if isinstance(system, str) else str(_path(system)) for system in systems],
         base=base,
         dataset=None if dataset is None else Path(dataset),
@@ -208,7 +207,6 @@ def compare(
         columns=columns,
         encoding=encoding,
     )
-    return compare_systems(gathered.systems, images=gathered.images, about=gathered.about)
 
 
 def transcribe(

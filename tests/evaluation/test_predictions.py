@@ -12,13 +12,13 @@ import pytest
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError, DsocrError
+from dsocr.evaluation.compare import Comparison
 from dsocr.evaluation.predictions import (
     MatchedPredictions,
     Missing,
-    NamedPath,
-    SystemsToCompare,
-    gather_systems,
+    compare_paths,
     match,
+    parse_name,
     read_predictions,
 )
 from dsocr.io.encodings import text_encoding
@@ -302,49 +302,49 @@ def other_test_split(card: dict[str, Any]) -> None:
     card["splits"]["test"]["sha256"] = "f" * 64
 
 
-def names(found: SystemsToCompare) -> list[str]:
+def names(found: Comparison) -> list[str]:
     return [system.name for system in found.systems]
 
 
 def code_of(*paths: object, **options: Any) -> str:
     """Return the code of the error that gathering raises."""
     with pytest.raises(DsocrError) as caught:
-        gather_systems([str(path) for path in paths], **options)
+        compare_paths([str(path) for path in paths], **options)
     return caught.value.code
 
 
 def test_a_single_run_gives_base_and_adapter(better: RunFolder) -> None:
-    found = gather_systems([str(better.path)])
+    found = compare_paths([str(better.path)])
     assert names(found) == ["base", "adapter"]
     assert {line.id for line in found.systems[0].lines} == found.images.keys()
     assert found.about["split"] == "test"
 
 
 def test_systems_keep_their_order_and_names(run: RunFolder, better: RunFolder, table: Path) -> None:
-    found = gather_systems([str(run.path), f"новая={better.path}", str(table)], base=True)
+    found = compare_paths([str(run.path), f"новая={better.path}", str(table)], base=True)
     assert names(found) == ["base", "poor", "новая", "kraken"]
     assert [line.cer.errors for line in found.systems[3].lines] == [1, 1, 1, 1]
 
 
 def test_predictions_alone_need_a_dataset(table: Path, small_dataset: Path) -> None:
     assert code_of(table, f"b={table}") == "no-dataset"
-    assert names(gather_systems([str(table), f"b={table}"], dataset=small_dataset)) == ["kraken", "b"]
+    assert names(compare_paths([str(table), f"b={table}"], dataset=small_dataset)) == ["kraken", "b"]
     assert code_of(table, base=True, dataset=small_dataset) == "no-run"
     assert code_of(table.parent / "nothing") == "no-such-file"
 
 
 def test_a_name_ends_at_the_first_equals_sign(tmp_path: Path) -> None:
     (tmp_path / "a=b").mkdir()
-    assert NamedPath.parse(str(tmp_path / "a=b")).name == "a=b"
-    assert NamedPath.parse("TrOCR large=out/x.v2.tsv") == NamedPath(Path("out/x.v2.tsv"), "TrOCR large")
-    assert NamedPath.parse("out/x.v2.tsv").name == "x.v2"
-    assert NamedPath.parse("out=1/x.tsv") == NamedPath(Path("1/x.tsv"), "out")
-    assert NamedPath.parse("some/out=1/x.tsv") == NamedPath(Path("some/out=1/x.tsv"), "x")
+    assert parse_name(str(tmp_path / "a=b"))[0] == "a=b"
+    assert parse_name("TrOCR large=out/x.v2.tsv") == ("TrOCR large", Path("out/x.v2.tsv"))
+    assert parse_name("out/x.v2.tsv")[0] == "x.v2"
+    assert parse_name("out=1/x.tsv") == ("out", Path("1/x.tsv"))
+    assert parse_name("some/out=1/x.tsv") == ("x", Path("some/out=1/x.tsv"))
 
 
 def test_runs_must_have_read_the_same_split(run: RunFolder, better: RunFolder, small_dataset: Path) -> None:
     with pytest.raises(DsocrError) as caught:
-        gather_systems([str(run.path)], split=Split.VALIDATION)
+        compare_paths([str(run.path)], split=Split.VALIDATION)
     assert caught.value.code == "other-split"
     command = f"dsocr evaluate {run.path.as_posix()} --dataset {small_dataset.as_posix()} --split validation"
     assert caught.value.hint == command
@@ -360,7 +360,7 @@ def test_runs_scored_on_another_dataset_than_their_own_are_compared(small_datase
         make_evaluated_run(tmp_path / name, small_dataset, {"adapter": reader}, trained_on=own)
         for name, reader in (("a", misread), ("b", read_better))
     ]
-    found = gather_systems([str(run.path) for run in runs])
+    found = compare_paths([str(run.path) for run in runs])
     assert names(found) == ["a", "b"]
     assert (found.about["dataset"], len(found.images)) == (small_dataset.name, 4)
 
@@ -372,7 +372,7 @@ def test_runs_are_compared_after_their_dataset_has_changed_but_not_with_predicti
     runs = [make_evaluated_run(tmp_path / name, copy, {"adapter": read_better}) for name in "ab"]
     scored = Dataset.open(copy).card.splits[Split.TEST].sha256
     changed(copy, copy, other_test_split)
-    found = gather_systems([str(run.path) for run in runs])
+    found = compare_paths([str(run.path) for run in runs])
     assert (names(found), found.about["sha256"]) == (["a", "b"], scored)
     assert code_of(runs[0].path, table) == "other-dataset"
 
@@ -383,7 +383,7 @@ def test_runs_are_compared_without_images_when_their_dataset_is_gone(
     copy = Path(shutil.copytree(small_dataset, tmp_path / "copy"))
     run = make_evaluated_run(tmp_path / "r", copy, {"base": misread, "adapter": read_better})
     shutil.rmtree(copy)
-    found = gather_systems([str(run.path)])
+    found = compare_paths([str(run.path)])
     assert (names(found), found.images) == (["base", "adapter"], {})
     assert code_of(run.path, table) == "no-dataset"
 

@@ -151,14 +151,14 @@ def compare(
     quiet: Quiet = False,
 ) -> None:
     """Compare models, and test whether the difference is significant. Scores predictions for the same lines."""
-    from dsocr.evaluation.compare import compare, render_comparison
-    from dsocr.evaluation.predictions import gather_systems
+    from dsocr.evaluation.compare import render_comparison
+    from dsocr.evaluation.predictions import compare_paths
     from dsocr.evaluation.report.pages import PAGE, require_free, write_comparison
 
     printer = Printer(quiet=quiet or json)
     if output is not None:
         require_free(output, overwrite=overwrite)
-    gathered = gather_systems(
+    found = compare_paths(
         predictions,
         base=base,
         dataset=dataset,
@@ -167,7 +167,6 @@ def compare(
         columns=parse_columns(column),
         encoding=encoding,
     )
-    found = compare(gathered.systems, images=gathered.images, about=gathered.about)
     if json:
         print_json(printer, found.to_dict())
     else:

@@ -80,29 +80,27 @@ class NeededSamples:
 
 @dataclass(frozen=True, slots=True)
 class LearningCurve:
-    """Curves that fit the points: `best` fits closest; the arrays hold draws, one per entry."""
+    """Curves that fit trainings on up to `largest` samples: the `best` one, and arrays of draws, one per entry."""
 
-    counts: tuple[int, ...]
-    rates: tuple[float, ...]
     best: PowerLaw
-    _largest: float
-    _height: Floats = field(repr=False)
-    _floor: Floats = field(repr=False)
-    _exponent: Floats = field(repr=False)
-    _noise: Floats = field(repr=False)
+    largest: float
+    heights: Floats = field(repr=False)
+    floors: Floats = field(repr=False)
+    exponents: Floats = field(repr=False)
+    noise: Floats = field(repr=False)
 
     def expect(self, count: int) -> ExpectedRate:
         """Return the rate that a training with `count` samples would score, including its randomness."""
-        shape = _shape(count / self._largest, self._exponent, self._floor)
-        low, rate, high = np.quantile(self._height * shape * np.exp(self._noise), _QUANTILES).tolist()
+        shape = _shape(count / self.largest, self.exponents, self.floors)
+        low, rate, high = np.quantile(self.heights * shape * np.exp(self.noise), _QUANTILES).tolist()
         smallest, reduction, largest = np.quantile(1 - shape, _QUANTILES).tolist()
         return ExpectedRate(count, rate, low, high, reduction, smallest, largest)
 
     def needed(self, target: float) -> NeededSamples:
         """Return how many samples bring the error rate down to a target."""
-        share = (target / self._height - self._floor) / np.maximum(1 - self._floor, 1e-12)
+        share = (target / self.heights - self.floors) / np.maximum(1 - self.floors, 1e-12)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            counts = np.where(share > 0, self._largest * np.power(np.maximum(share, 0), -1 / self._exponent), np.inf)
+            counts = np.where(share > 0, self.largest * np.power(np.maximum(share, 0), -1 / self.exponents), np.inf)
         low, count, high = np.quantile(counts, _QUANTILES, method="nearest").tolist()
         return NeededSamples(target, count, low, high, float(np.isfinite(counts).mean()))
 
@@ -120,12 +118,11 @@ def fit_learning_curve(
         raise ValueError(f"a learning curve needs {MIN_SIZES} different sizes, not {len(set(counts))}")
     random = np.random.default_rng(seed)
     sizes, largest = np.asarray(counts, dtype=np.float64), float(max(counts))
-    rates = _pooled_rates(errors, np.ones((1, lengths.size)), lengths)[0]
     exponents, floors = (grid.ravel() for grid in np.meshgrid(_EXPONENTS, _FLOORS, indexing="ij"))
     shapes = np.log(_shape(sizes[:, None] / largest, exponents, floors)).T
 
-    log_rates = np.log(rates) + _resampling_shifts(errors, lengths, random, draws)
-    heights, squares = _residuals(log_rates, shapes)
+    log_rates = np.log(_pooled_rates(errors, np.ones((1, lengths.size)), lengths))
+    heights, squares = _residuals(_resample(log_rates, errors, lengths, random, draws), shapes)
     gamma_shape = _NOISE_SHAPE + (sizes.size - 1) / 2
     log_posterior = -gamma_shape * np.log(_NOISE_SHAPE * _NOISE_SCALE**2 + squares / 2)
     # Adding Gumbel noise and taking the maximum draws from the posterior.
@@ -136,19 +133,11 @@ def fit_learning_curve(
     height = heights[rows, chosen] + random.normal(size=draws) * np.sqrt(variance / sizes.size)
     noise = random.normal(size=draws) * np.sqrt(variance)
 
-    best_heights, best_squares = _residuals(np.log(rates)[None], shapes)
+    best_heights, best_squares = _residuals(log_rates, shapes)
     closest = int(np.argmin(best_squares[0]))
     top, floor, exponent = math.exp(best_heights[0, closest]), float(floors[closest]), float(exponents[closest])
-    return LearningCurve(
-        counts=tuple(counts),
-        rates=tuple(map(float, rates)),
-        best=PowerLaw(top * (1 - floor) * largest**exponent, exponent, top * floor),
-        _largest=largest,
-        _height=np.exp(height),
-        _floor=floors[chosen],
-        _exponent=exponents[chosen],
-        _noise=noise,
-    )
+    best = PowerLaw(top * (1 - floor) * largest**exponent, exponent, top * floor)
+    return LearningCurve(best, largest, np.exp(height), floors[chosen], exponents[chosen], noise)
 
 
 def _shape(share: "Floats | float", exponent: Floats, floor: Floats) -> Floats:
@@ -162,20 +151,19 @@ def _pooled_rates(errors: Floats, weights: Floats, lengths: Floats) -> Floats:
     return np.asarray(np.maximum(weights @ errors.T, 0.5) / characters, dtype=np.float64)
 
 
-def _resampling_shifts(errors: Floats, lengths: Floats, random: np.random.Generator, draws: int) -> Floats:
-    """Return how far the log rates move, (draws, sizes), when the scored clusters are resampled.
+def _resample(log_rates: Floats, errors: Floats, lengths: Floats, random: np.random.Generator, draws: int) -> Floats:
+    """Return the log rates, (draws, sizes), with the scored clusters resampled.
 
     Resampling a few clusters underestimates their spread, and the spread itself is uncertain; both are corrected as in
     Student's t.
     """
     clusters = lengths.size
     if clusters < 2:
-        return np.zeros((draws, len(errors)))
+        return np.repeat(log_rates, draws, axis=0)
     weights = random.multinomial(clusters, np.full(clusters, 1 / clusters), size=draws).astype(np.float64)
-    unweighted = np.ones((1, clusters))
-    shifts = np.log(_pooled_rates(errors, weights, lengths)) - np.log(_pooled_rates(errors, unweighted, lengths))
+    shifts = np.log(_pooled_rates(errors, weights, lengths)) - log_rates
     correction = np.sqrt(clusters / random.chisquare(clusters - 1, size=draws))
-    return np.asarray(shifts * correction[:, None], dtype=np.float64)
+    return np.asarray(log_rates + shifts * correction[:, None], dtype=np.float64)
 
 
 def _residuals(log_rates: Floats, shapes: Floats) -> tuple[Floats, Floats]:
@@ -213,29 +201,11 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldOut:
-    """The largest training compared with what the smaller ones predict for it on the same lines."""
-
-    samples: int
-    measured: float
-    expected: ExpectedRate
-
-    @property
-    def error(self) -> float:
-        """Predicted minus measured CER, as a fraction."""
-        return self.expected.rate - self.measured
-
-    @property
-    def inside(self) -> bool:
-        """Whether the measured CER is in the predicted interval."""
-        return self.expected.low <= self.measured <= self.expected.high
-
-
-@dataclass(frozen=True, slots=True)
 class Forecast:
     """Trainings, the curve through them, and what it predicts.
 
     Without a `curve`, `reason` says why. `unit` is what was resampled for the interval, `clusters` their number.
+    `held_out` is what the smaller trainings predict for the largest.
     """
 
     split: str
@@ -245,7 +215,7 @@ class Forecast:
     curve: LearningCurve | None
     more: Sequence[ExpectedRate]
     targets: Sequence[NeededSamples]
-    held_out: HeldOut | None
+    held_out: ExpectedRate | None
     reason: str | None
 
     @classmethod
@@ -257,15 +227,16 @@ class Forecast:
         Raises DataError if the points were not scored on the same lines.
         """
         points = sorted(points, key=lambda point: point.samples)
-        _require_same_lines(points)
-        clusters = clusters_of(points[-1].scored)
+        if not points or not points[0].scored:
+            raise DataError("there are no scored lines to forecast from", code="no-lines")
+        for point in points:
+            if [line.id for line in point.scored] != [line.id for line in points[0].scored]:
+                message = f"trainings on {points[0].samples} and {point.samples} samples were scored on different lines"
+                raise DataError(message, code="lines-differ", hint="give --overwrite to score all of them again")
+        clusters, largest = clusters_of(points[-1].scored), points[-1].samples
         curve = _fit(points, clusters)
-        largest = points[-1].samples
-        held_out = None
-        # It was scored on the same lines, so the choice of lines adds no uncertainty: all are one cluster.
-        one_cluster = Clusters(clusters.unit, np.zeros(len(points[-1].scored), dtype=np.intp))
-        if (smaller := _fit(points[:-1], one_cluster)) is not None:
-            held_out = HeldOut(largest, points[-1].cer, smaller.expect(largest))
+        # The held-out training was scored on the same lines, so their choice adds no uncertainty: all are one cluster.
+        smaller = _fit(points[:-1], Clusters(clusters.unit, np.zeros(len(points[-1].scored), dtype=np.intp)))
         return cls(
             split=split,
             unit=clusters.unit,
@@ -274,7 +245,7 @@ class Forecast:
             curve=curve,
             more=[curve.expect(largest + number) for number in more] if curve else [],
             targets=[curve.needed(target) for target in targets] if curve else [],
-            held_out=held_out,
+            held_out=None if smaller is None else smaller.expect(largest),
             reason=None if curve else f"a forecast needs {MIN_SIZES} training sizes, not {len(points)}",
         )
 
@@ -289,12 +260,18 @@ class Forecast:
             return [self.reason]
         sentences = [self._describe_more(expected) for expected in self.more]
         sentences += [self._describe_target(needed) for needed in self.targets]
-        if (held := self.held_out) is not None:
+        if self.held_out is not None:
             sentences.append(
-                f"check: {held.samples} lines score {held.measured:.1%}; from the smaller trainings "
-                f"{_format_rate(held.expected)} was expected, {'inside' if held.inside else 'OUTSIDE'} its interval"
+                f"check: {self.largest.samples} lines score {self.largest.cer:.1%}; from the smaller trainings "
+                f"{_format_rate(self.held_out)} was expected, {'inside' if self.held_out_inside else 'OUTSIDE'} its "
+                "interval"
             )
         return sentences
+
+    @property
+    def held_out_inside(self) -> bool | None:
+        """Whether the largest training's CER is in the interval predicted for it; None without a prediction."""
+        return None if self.held_out is None else self.held_out.low <= self.largest.cer <= self.held_out.high
 
     @property
     def explanation(self) -> str:
@@ -336,6 +313,7 @@ class Forecast:
 
         `in_range` is whether a forecast is within the largest training times `MAX_EXTRAPOLATION`.
         """
+        largest, in_range = self.largest, self._in_range
         return {
             "split": self.split,
             "points": [
@@ -345,37 +323,28 @@ class Forecast:
             "interval": {"level": LEVEL, "unit": self.unit, "clusters": self.clusters},
             "power_law": asdict(self.curve.best) if self.curve else None,
             "more": [
-                {
-                    "more": expected.count - self.largest.samples,
-                    **asdict(expected),
-                    "in_range": self._in_range(expected.count),
-                }
-                for expected in self.more
+                {"more": one.count - largest.samples, **asdict(one), "in_range": in_range(one.count)}
+                for one in self.more
             ],
             "targets": [
-                {
-                    **{name: finite_or_none(value) for name, value in asdict(needed).items()},
-                    "in_range": self._in_range(needed.count),
-                }
+                {name: finite_or_none(value) for name, value in asdict(needed).items()}
+                | {"in_range": in_range(needed.count)}
                 for needed in self.targets
             ],
             "held_out": self.held_out
-            and {**asdict(self.held_out), "error": self.held_out.error, "inside": self.held_out.inside},
+            and {
+                "samples": largest.samples,
+                "measured": largest.cer,
+                "expected": asdict(self.held_out),
+                "error": self.held_out.rate - largest.cer,
+                "inside": self.held_out_inside,
+            },
             "reason": self.reason,
             "sentences": self.sentences(),
         }
 
     def _in_range(self, count: float) -> bool:
         return count <= MAX_EXTRAPOLATION * self.largest.samples
-
-
-def _require_same_lines(points: Sequence[CurvePoint]) -> None:
-    if not points or not points[0].scored:
-        raise DataError("there are no scored lines to forecast from", code="no-lines")
-    for point in points:
-        if [line.id for line in point.scored] != [line.id for line in points[0].scored]:
-            message = f"trainings on {points[0].samples} and {point.samples} samples were scored on different lines"
-            raise DataError(message, code="lines-differ", hint="give --overwrite to score all of them again")
 
 
 def _fit(points: Sequence[CurvePoint], clusters: Clusters) -> LearningCurve | None:

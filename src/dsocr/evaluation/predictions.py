@@ -7,18 +7,18 @@ split by name or by position on the page. A column that could hold the reference
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from dsocr.data.dataset import Dataset
 from dsocr.document import Box, Outline, PackedImage, Sample, Split
 from dsocr.errors import DataError, DsocrError, RunError, typed
-from dsocr.evaluation.compare import System
+from dsocr.evaluation.compare import Comparison, System, compare
 from dsocr.evaluation.evaluate import open_scored_dataset, require_samples
 from dsocr.evaluation.scorecard import Scorecard
-from dsocr.evaluation.scores import LineScore, load_lines, score_lines, writer_statuses
+from dsocr.evaluation.scores import LineScore, first_few, load_lines, score_lines, writer_statuses
 from dsocr.formats.alto import find_alto, parse_alto
 from dsocr.formats.page import find_page, parse_page
 from dsocr.formats.tables import USUAL_NAMES, read_rows
@@ -112,38 +112,34 @@ def _read_table(path: Path, columns: Mapping[str, str]) -> PredictionFile:
 def _find_column(path: Path, header: Sequence[str], role: str, columns: Mapping[str, str]) -> str:
     """Return the named column for a role, else a usual one; without a header the first two columns."""
     by_lower = {name.strip().lower(): name for name in reversed(header)}
-    listing = f"the columns are: {', '.join(header)}"
-    if role in columns:
-        if columns[role].lower() not in by_lower:
-            raise DataError(f"there is no column {columns[role]!r}; {listing}", code="column-missing", where=path)
-        return by_lower[columns[role].lower()]
     usual = ("1", *ID_COLUMNS) if role == "id" else ("2", *TEXT_COLUMNS)
-    found = next((by_lower[name] for name in usual if name in by_lower), None)
+    candidates = [columns[role].lower()] if role in columns else usual
+    found = next((by_lower[name] for name in candidates if name in by_lower), None)
     if found is None:
-        what = "names of the lines" if role == "id" else "predictions"
-        message, hint = f"no column is known to hold the {what}; {listing}", f"name it: --column {role}=NAME"
+        wanted = f"column {columns[role]!r}" if role in columns else f"known column for the {role} of a line"
+        message, hint = f"there is no {wanted}; the columns are: {', '.join(header)}", f"name it: --column {role}=NAME"
         raise DataError(message, code="column-missing", where=path, hint=hint)
     return found
 
 
 def _read_pages(path: Path) -> PredictionFile | None:
     folder = path.parent if path.is_file() else path
-    readers = {"PAGE": (find_page, parse_page), "ALTO": (find_alto, parse_alto)}
-    files = {name: [file for file in find(folder) if path in (folder, file)] for name, (find, _) in readers.items()}
-    present = [name for name in files if files[name]]
-    if not present:
+    found = {"PAGE": find_page(folder), "ALTO": find_alto(folder)}
+    found = {name: own for name, files in found.items() if (own := [file for file in files if path in (folder, file)])}
+    if not found:
         return None
-    if len(present) > 1:
-        message = f"the folder has both {len(files['PAGE'])} PAGE and {len(files['ALTO'])} ALTO files"
-        raise DataError(message, code="mixed-formats", where=path, hint="give a folder with one format")
-    (name,) = present
+    if len(found) > 1:
+        message = " and ".join(f"{len(files)} {name}" for name, files in found.items())
+        hint = "give a folder with one format"
+        raise DataError(f"the folder has both {message} files", code="mixed-formats", where=path, hint=hint)
+    ((name, files),) = found.items()
+    parse = {"PAGE": parse_page, "ALTO": parse_alto}[name]
     predictions = []
-    for file in files[name]:
-        page = readers[name][1](parse_xml(file), relative(file, folder))
-        page_name = relative(file.with_suffix(""), folder)
-        for line in page.lines:
-            predictions.append(FoundPrediction(line.where, line.id, line.text, page=page_name, outline=line.outline))
-    return PredictionFile(path, predictions, f"{len(files[name])} {name} files", has_positions=True)
+    for file in files:
+        page = relative(file.with_suffix(""), folder)
+        for line in parse(parse_xml(file), relative(file, folder)).lines:
+            predictions.append(FoundPrediction(line.where, line.id, line.text, page=page, outline=line.outline))
+    return PredictionFile(path, predictions, f"{len(files)} {name} files", has_positions=True)
 
 
 def _read_texts(path: Path) -> PredictionFile | None:
@@ -167,8 +163,7 @@ class MatchedText:
     looping: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class MatchedPredictions:
+class MatchedPredictions(NamedTuple):
     """A prediction for each sample by id, and notes on everything unusual."""
 
     texts: Mapping[str, MatchedText]
@@ -202,7 +197,7 @@ def match(
         raise DataError(message, code="nothing-matches", where=file.path, hint=hint)
     absent = [sample.id for sample in samples if sample.id not in by_sample]
     if absent and missing == "error":
-        message = f"{len(absent)} of {len(samples)} lines have no prediction ({how}): {_first_few(absent)}"
+        message = f"{len(absent)} of {len(samples)} lines have no prediction ({how}): {first_few(absent, 5)}"
         hint = "--missing empty counts them as empty predictions"
         raise DataError(message, code="prediction-missing", where=file.path, hint=hint)
     decoded = {id_: _SURROGATE.sub("\ufffd", found.text) for id_, found in by_sample.items()}
@@ -210,8 +205,8 @@ def match(
     used = {id(part) for _, found in pairs for part in (found, *found.parts)}
     unused = [found.where for found in file.predictions if id(found) not in used]
     counts = {
-        f"predictions match no line and are not used: {_first_few(unused)}": len(unused),
-        f"lines have no prediction and count as empty: {_first_few(absent)}": len(absent),
+        f"predictions match no line and are not used: {first_few(unused, 5)}": len(unused),
+        f"lines have no prediction and count as empty: {first_few(absent, 5)}": len(absent),
         "predictions are identical duplicates": repeated,
         "predictions are empty": sum(not text.text for text in texts.values()),
         "predictions have an invalid character, read as \ufffd": sum(
@@ -228,11 +223,6 @@ def match(
 
 
 _Pairs = list[tuple[str, FoundPrediction]]
-
-
-def _first_few(names: Iterable[str], count: int = 5) -> str:
-    listed = list(names)
-    return ", ".join(listed[:count]) + (", ..." if len(listed) > count else "")
 
 
 def _normalize_name(name: str) -> str:
@@ -300,22 +290,17 @@ def _match_on_page(samples: Sequence[Sample], lines: Sequence[FoundPrediction]) 
     if len(samples) == 1 and "bbox" not in samples[0].geometry:
         joined = "\n".join(line.text for line in lines if line.text.strip())
         return [(samples[0].id, FoundPrediction(lines[0].where, lines[0].name, joined, parts=tuple(lines)))]
-    boxes = [(line, line.outline.box) for line in lines if line.outline]
     overlaps = [
-        (_overlap(tuple(sample.geometry["bbox"]), box), place, number)
+        (-_overlap(tuple(sample.geometry["bbox"]), line.outline.box), place, number)
         for place, sample in enumerate(samples)
-        if "bbox" in sample.geometry
-        for number, (_, box) in enumerate(boxes)
+        for number, line in enumerate(lines)
+        if "bbox" in sample.geometry and line.outline
     ]
-    pairs: _Pairs = []
-    used_samples: set[int] = set()
-    used_lines: set[int] = set()
-    for overlap, place, number in sorted(overlaps, key=lambda one: (-one[0], *one[1:])):
-        if overlap >= _MIN_OVERLAP and place not in used_samples and number not in used_lines:
-            used_samples.add(place)
-            used_lines.add(number)
-            pairs.append((samples[place].id, boxes[number][0]))
-    return pairs
+    taken: dict[int, int] = {}
+    for overlap, place, number in sorted(overlaps):
+        if -overlap >= _MIN_OVERLAP and place not in taken and number not in taken.values():
+            taken[place] = number
+    return [(samples[place].id, lines[number]) for place, number in taken.items()]
 
 
 def _overlap(one: Box, other: Box) -> float:
@@ -328,33 +313,16 @@ def _overlap(one: Box, other: Box) -> float:
     return both / ((one[2] - one[0]) * (one[3] - one[1]) + (other[2] - other[0]) * (other[3] - other[1]) - both)
 
 
-@dataclass(frozen=True, slots=True)
-class NamedPath:
-    """A run folder or a file of predictions, and its name in a comparison."""
-
-    path: Path
-    name: str
-
-    @classmethod
-    def parse(cls, text: str) -> "NamedPath":
-        """Parse `NAME=PATH`, or a path that names itself; an existing path with a `=` is a path."""
-        name, equals, path = text.partition("=")
-        if equals and name and path and not Path(text).exists() and not {"/", "\\"} & set(name):
-            return cls(Path(path), name)
-        whole = Path(text)
-        return cls(whole, whole.resolve().name if whole.is_dir() else whole.stem)
+def parse_name(text: str) -> tuple[str, Path]:
+    """Parse `NAME=PATH`, or a path that names itself; an existing path with a `=` is a path."""
+    name, equals, path = text.partition("=")
+    if equals and name and path and not Path(text).exists() and not {"/", "\\"} & set(name):
+        return name, Path(path)
+    whole = Path(text)
+    return whole.resolve().name if whole.is_dir() else whole.stem, whole
 
 
-@dataclass(frozen=True, slots=True)
-class SystemsToCompare:
-    """Systems that read the same lines, the known images of these lines by id, and what was read."""
-
-    systems: Sequence[System]
-    images: Mapping[str, Path | PackedImage] = field(default_factory=dict)
-    about: Mapping[str, Any] = field(default_factory=dict)
-
-
-def gather_systems(
+def compare_paths(
     paths: Sequence[str],
     *,
     base: bool = False,
@@ -363,23 +331,23 @@ def gather_systems(
     missing: Missing = "error",
     columns: Mapping[str, str] | None = None,
     encoding: str | None = None,
-) -> SystemsToCompare:
-    """Read the systems to compare from evaluated runs and files of predictions, each as `NAME=PATH` or a path.
+) -> Comparison:
+    """Compare evaluated runs and files of predictions, each given as `NAME=PATH` or a path.
 
     A single run gives its base and its adapter; `base` puts the first run's base before the others. Predictions are
     scored on the split of `dataset`, by default the one the first run was evaluated on. Raises DsocrError if something
     cannot be read, or runs were evaluated on different lines.
     """
-    named = [NamedPath.parse(text) for text in paths]
-    for one in named:
-        if not one.path.exists():
+    named = [parse_name(text) for text in paths]
+    for _, path in named:
+        if not path.exists():
             hint = "give run folders, or files or folders of predictions"
-            raise DataError("no such file or folder", code="no-such-file", where=one.path, hint=hint)
-    runs = {one.path: _EvaluatedRun.open(one.path) for one in named if RunFolder(one.path).config.is_file()}
+            raise DataError("no such file or folder", code="no-such-file", where=path, hint=hint)
+    runs = {path: _EvaluatedRun.open(path) for _, path in named if RunFolder(path).config.is_file()}
     first = next(iter(runs.values()), None)
     if base and first is None:
         raise DataError("--base needs a run folder whose base to compare with", code="no-run")
-    has_files = len(runs) < len({one.path for one in named})
+    has_files = any(path not in runs for _, path in named)
     opened = _open_dataset(dataset, first, required=has_files)
     split = split or (Split(first.card.split) if first else Split.TEST)
     for run in runs.values():
@@ -387,13 +355,16 @@ def gather_systems(
     alone = len(named) == 1 and first is not None
     systems = [first.system("base", "base")] if first and (base or alone) else []
     with text_encoding(encoding):
-        for one in named:
-            if one.path in runs:
-                systems.append(runs[one.path].system("adapter" if alone else one.name, "adapter"))
+        for name, path in named:
+            if path in runs:
+                systems.append(runs[path].system("adapter" if alone else name, "adapter"))
             else:
                 assert opened is not None
-                systems.append(_score_file(one, opened, split, missing, columns))
-    return SystemsToCompare(systems, _find_images(opened, split, systems), _describe(opened, split, first))
+                systems.append(_score_file(name, path, opened, split, missing, columns))
+    images, about = _describe(opened, split, systems)
+    if first is not None:
+        about["sha256"] = first.card.dataset.get(split)  # as it was scored; it can have changed since
+    return compare(systems, images=images, about=about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,8 +406,7 @@ class _EvaluatedRun:
             raise RunError(f"was evaluated without its {model}", code="no-base", where=self.path, hint=hint)
         limit = self.card.settings.get("limit")
         notes = [f"run {self.path.as_posix()}, {model}, scored {self.card.created_at}"]
-        if limit:
-            notes.append(f"only the first {limit} lines were read")
+        notes += [f"only the first {limit} lines were read"] if limit else []
         return System(name, self.lines[model], notes)
 
 
@@ -450,39 +420,33 @@ def _open_dataset(folder: Path | None, first: _EvaluatedRun | None, *, required:
     try:
         return open_scored_dataset(RunFolder(first.path), first.card)
     except DsocrError as error:
-        if required:
-            message = "its dataset has moved, so predictions cannot be scored"
-            raise DataError(message, code="no-dataset", where=first.path, hint="name it: --dataset FOLDER") from error
-        return None
+        if not required:
+            return None
+        message = "its dataset has moved, so predictions cannot be scored"
+        raise DataError(message, code="no-dataset", where=first.path, hint="name it: --dataset FOLDER") from error
 
 
 def _score_file(
-    named: NamedPath, dataset: Dataset, split: Split, missing: Missing, columns: Mapping[str, str] | None
+    name: str, path: Path, dataset: Dataset, split: Split, missing: Missing, columns: Mapping[str, str] | None
 ) -> System:
     samples = require_samples(dataset, split)
-    matched = match(read_predictions(named.path, columns), samples, dataset.card.policy(), missing=missing)
+    texts, notes = match(read_predictions(path, columns), samples, dataset.card.policy(), missing=missing)
     trained = {sample.writer for sample in dataset.samples(Split.TRAIN)}
     statuses = writer_statuses(trained, [sample.writer for sample in samples])
-    notes = [f"predictions {named.path.as_posix()}", *matched.notes]
-    return System(named.name, score_lines(samples, matched.texts, statuses), notes)
+    return System(name, score_lines(samples, texts, statuses), [f"predictions {path.as_posix()}", *notes])
 
 
-def _find_images(dataset: Dataset | None, split: Split, systems: Sequence[System]) -> dict[str, Path | PackedImage]:
-    """Return the images of lines that the dataset still has as they were scored."""
-    if dataset is None or not systems:
-        return {}
+def _describe(
+    dataset: Dataset | None, split: Split, systems: Sequence[System]
+) -> tuple[dict[str, Path | PackedImage], dict[str, Any]]:
+    """Return the images of lines that the dataset still has as they were scored, and what was scored."""
+    about: dict[str, Any] = {"split": str(split)}
+    if dataset is None or split not in dataset.card.splits:
+        return {}, about
+    about |= {"dataset": dataset.folder.resolve().name, "sha256": dataset.card.splits[split].sha256}
     references = {line.id: line.reference for line in systems[0].lines}
     try:
-        samples = dataset.samples(split)
-        return {sample.id: sample.image for sample in samples if references.get(sample.id) == sample.text}
+        samples = dataset.samples(split, references.keys())
     except DataError:
-        return {}
-
-
-def _describe(dataset: Dataset | None, split: Split, first: _EvaluatedRun | None) -> dict[str, Any]:
-    about: dict[str, Any] = {"split": str(split)}
-    if dataset is not None and split in dataset.card.splits:
-        about |= {"dataset": dataset.folder.resolve().name, "sha256": dataset.card.splits[split].sha256}
-    if first is not None:
-        about["sha256"] = first.card.dataset.get(split)  # as it was scored; it can have changed since
-    return about
+        return {}, about
+    return {sample.id: sample.image for sample in samples if references[sample.id] == sample.text}, about

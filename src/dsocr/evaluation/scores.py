@@ -244,12 +244,12 @@ def score_lines(
     if not ids:
         raise DataError("there are no lines to score", code="no-lines")
     if twice := [name for name, count in Counter(ids).items() if count > 1]:
-        raise DataError(f"several samples have the same id: {_first_few(twice)}", code="duplicate-id")
+        raise DataError(f"several samples have the same id: {first_few(twice)}", code="duplicate-id")
     if missing := [name for name in ids if name not in predictions]:
-        message = f"{len(missing)} of {len(ids)} lines have no prediction: {_first_few(missing)}"
+        message = f"{len(missing)} of {len(ids)} lines have no prediction: {first_few(missing)}"
         raise DataError(message, code="prediction-missing")
     if extra := sorted(predictions.keys() - set(ids)):
-        message = f"{len(extra)} predictions belong to no sample: {_first_few(extra)}"
+        message = f"{len(extra)} predictions belong to no sample: {first_few(extra)}"
         raise DataError(message, code="prediction-unmatched")
     known = statuses or {}
     return [LineScore.compute(one, predictions[one.id], known.get(one.writer, "unknown")) for one in samples]
@@ -277,8 +277,9 @@ def align_readings(readings: Mapping[str, Sequence[LineScore]]) -> dict[str, lis
     return {name: sorted(lines, key=lambda line: places[line.id]) for name, lines in readings.items()}
 
 
-def _first_few(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+def first_few(names: Sequence[str], count: int = 3) -> str:
+    """List the first names for a message."""
+    return ", ".join(names[:count]) + (", ..." if len(names) > count else "")
 
 
 def write_lines(path: Path, lines_by_model: Mapping[str, Sequence[LineScore]]) -> None:
