@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dsocr.data.dataset import FixedListCard
 from dsocr.data.source_report import SourceReport
 from dsocr.data.split_plan import (
     EarlierDataset,
@@ -119,7 +120,7 @@ def test_new_samples_that_join_two_splits_are_reported() -> None:
 
 def fixed(**splits: Split) -> FixedList:
     names = tuple(FixedEntry(name, split, f"list:{line}") for line, (name, split) in enumerate(splits.items(), start=1))
-    return FixedList("list", "0" * 64, names)
+    return FixedList(FixedListCard(file="list", sha256="0" * 64, names=len(names)), names)
 
 
 def test_listed_writers_keep_their_split_and_the_rest_share_the_remainder() -> None:

@@ -15,7 +15,6 @@ from dsocr.data.dataset import (
     SOURCES_FILE,
     Card,
     Dataset,
-    FixedListCard,
     SplitCard,
     SplitWriter,
     Store,
@@ -34,11 +33,11 @@ from dsocr.data.split_plan import (
     read_fixed_list,
 )
 from dsocr.data.splits import GIVEN, SplitCandidate, count_crossing, parse_fractions
-from dsocr.document import Line, Page, Skipped, SkipReason, Split, Unit, format_points
+from dsocr.document import Line, Outline, Page, Skipped, SkipReason, Split, Unit, format_points
 from dsocr.errors import DataError
 from dsocr.formats import detect_format
 from dsocr.formats.format import NOT_UTF8, Format
-from dsocr.io.cropping import CropFailure, CroppedLine, CroppedPage, cropped_outline
+from dsocr.io.cropping import CropFailure, cropped_outline
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import UniqueStems, current_time, is_dataset
 from dsocr.io.processes import ProgressCallback, worker_processes
@@ -157,8 +156,7 @@ def prepare(
             seed=seed if is_drawn else None,
             stratified=is_drawn and stratify,
             folds=folds,
-            fixed=fixed_list
-            and FixedListCard(file=fixed_list.file, sha256=fixed_list.sha256, names=len(fixed_list.entries)),
+            fixed=fixed_list.card if fixed_list else None,
             like=plan.earlier.name if plan.earlier and is_drawn else None,
             splits=_write_samples(work, assignment, store),
             store=store,
@@ -269,50 +267,39 @@ class _Recorder:
         """Record the next page."""
         self._report.pages += 1
         self._report.reused += result.is_reused
-        page, crops, samples = result.page, result.crops, []
+        page, crops, cut = result.page, result.crops, crops_to_json(result.crops)
+        samples = []
         if isinstance(crops, CropFailure):
             for line in page.lines:
                 self._report.skip(Skipped(crops.reason, line.where, crops.message))
         else:
-            samples, lines = self._name_samples(result, crops)
-            crops = CroppedPage(crops.size, lines)
-        row = {"source": page.where, "image": page.name, "key": result.key, "cut": crops_to_json(crops)}
-        self._file.write(json.dumps({"row": row, "samples": samples}) + "\n")
-
-    def _name_samples(
-        self, result: CropResult, crops: CroppedPage
-    ) -> tuple[list[tuple[str, dict[str, Any]]], tuple[CroppedLine | CropFailure, ...]]:
-        """The file and the metadata of each sample of a page, and its crops under the names of their samples."""
-        page, stem = result.page, self._stems.take(result.page.name)
-        samples: list[tuple[str, dict[str, Any]]] = []
-        lines: list[CroppedLine | CropFailure] = []
-        for number, (line, crop) in enumerate(zip(page.lines, crops.lines, strict=True), start=1):
-            if isinstance(crop, CropFailure):
-                self._report.skip(Skipped(crop.reason, line.where, crop.message))
-                lines.append(crop)
-                continue
-            is_whole_page = line.outline is None and number == 1
-            name = stem if is_whole_page else self._stems.take_stem(f"{stem}_{number:04d}")
-            name += Path(crop.file).suffix
-            row = _sample_row(name, replace(line, outline=cropped_outline(line, page, crops.size)), page)
-            samples.append((str(result.folder / crop.file), row))
-            lines.append(replace(crop, file=name))
-            given = (page.writer or None, page.document or None, page.page or None, page.split)
-            self.candidates.append(SplitCandidate(page.name, line.where, line.text, *given))
-        return samples, tuple(lines)
+            stem = self._stems.take(page.name)
+            for place, (line, crop) in enumerate(zip(page.lines, crops.lines, strict=True)):
+                if isinstance(crop, CropFailure):
+                    self._report.skip(Skipped(crop.reason, line.where, crop.message))
+                    continue
+                is_whole_page = line.outline is None and place == 0
+                name = stem if is_whole_page else self._stems.take_stem(f"{stem}_{place + 1:04d}")
+                name += Path(crop.file).suffix
+                cut["lines"][place][0] = name
+                row = _sample_row(name, line, cropped_outline(line, page, crops.size), page)
+                samples.append((str(result.folder / crop.file), row))
+                given = (page.writer or None, page.document or None, page.page or None, page.split)
+                self.candidates.append(SplitCandidate(page.name, line.where, line.text, *given))
+        source = {"source": page.where, "image": page.name, "key": result.key, "cut": cut}
+        self._file.write(json.dumps({"source": source, "samples": samples}) + "\n")
 
     def close(self) -> None:
         """Finish the file."""
         self._file.close()
 
 
-def _sample_row(name: str, line: Line, page: Page) -> dict[str, Any]:
+def _sample_row(name: str, line: Line, outline: Outline | None, page: Page) -> dict[str, Any]:
     """A sample's row of metadata.
 
     All rows have the same columns and types, since the `datasets` library rejects a column that is null in all of one
     split and text in another; unknown values are empty strings. `bbox` is null only if no sample of a source has one.
     """
-    outline = line.outline
     return {
         "file_name": f"{IMAGES_FOLDER}/{name}",
         "text": line.text,
@@ -337,13 +324,13 @@ def _write_samples(work: WorkFolder, assignment: SplitAssignment, store: Store) 
     ):
         writers = {split: stack.enter_context(closing(SplitWriter(work.draft, split, store))) for split in used}
         for page in map(json.loads, pages):
-            crops = (line for line in page["row"]["cut"].get("lines", ()) if isinstance(line, list))
+            crops = (line for line in page["source"]["cut"].get("lines", ()) if isinstance(line, list))
             for crop, (image, row) in zip(crops, page["samples"], strict=True):
                 split, fold = next(assigned)
                 if split:
                     writers[split].add(row | ({"fold": fold} if fold else {}), Path(image), crop[1])
                     crop[0] = f"{split}/{row['file_name']}"
-            sources.write(json.dumps(page["row"], ensure_ascii=False) + "\n")
+            sources.write(json.dumps(page["source"], ensure_ascii=False) + "\n")
     return {split: writer.card() for split, writer in writers.items()}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from dsocr.data.dataset import Dataset
+from dsocr.data.dataset import Dataset, FixedListCard
 from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import suggest_patterns
 from dsocr.data.splits import (
@@ -30,7 +30,6 @@ from dsocr.io.files import parse_split
 MIN_FOLDS = 3
 """One to test, one to validate and one to train."""
 
-_HELD_OUT = {Split.VALIDATION, Split.TEST}
 _WITHOUT = {
     Split.TRAIN: "it can be evaluated on, not trained on",
     Split.VALIDATION: "training keeps the last weights instead of the best",
@@ -52,10 +51,9 @@ class FixedEntry:
 
 @dataclass(frozen=True, slots=True)
 class FixedList:
-    """A list of names whose split is fixed, with the SHA-256 of its file."""
+    """A list of names whose split is fixed, and what the dataset's card says of it."""
 
-    file: str
-    sha256: str
+    card: FixedListCard
     entries: tuple[FixedEntry, ...]
 
 
@@ -74,7 +72,8 @@ def read_fixed_list(path: Path) -> FixedList:
         entries.append(FixedEntry(name.strip(), split, where))
     if not entries:
         raise DataError("the list is empty", code="fixed-list-empty", where=path)
-    return FixedList(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), tuple(entries))
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    return FixedList(FixedListCard(file=path.name, sha256=sha256, names=len(entries)), tuple(entries))
 
 
 def match_fixed(entries: Iterable[FixedEntry], candidates: Sequence[SplitCandidate]) -> dict[int, FixedEntry]:
@@ -82,10 +81,21 @@ def match_fixed(entries: Iterable[FixedEntry], candidates: Sequence[SplitCandida
 
     Raises DataError for a name that is unknown or ambiguous, and for two entries that disagree.
     """
-    index = _index_names(candidates)
+    # Name -> the (kind, full name) it may mean -> indices of the samples.
+    index: dict[str, dict[tuple[str, str], list[int]]] = defaultdict(lambda: defaultdict(list))
+    for place, one in enumerate(candidates):
+        for kind, short, full in (
+            ("writer", one.writer, one.writer),
+            ("document", one.document, one.document),
+            ("page", one.page, page_key(one.document, one.page)),
+            ("image", one.name.rpartition("/")[2], one.name),
+        ):
+            for name in {short, full}:
+                if name and full:
+                    index[name][kind, full].append(place)
     fixed: dict[int, FixedEntry] = {}
     for entry in entries:
-        for place in sorted(_find_named(entry, index)):
+        for place in _find_named(entry, index):
             other = fixed.setdefault(place, entry)
             if other.split != entry.split:
                 message = f"{entry.name!r} is assigned to {entry.split}, but {other.where} assigns it to {other.split}"
@@ -93,28 +103,10 @@ def match_fixed(entries: Iterable[FixedEntry], candidates: Sequence[SplitCandida
     return fixed
 
 
-_Index = Mapping[str, Mapping[tuple[str, str], Sequence[int]]]
-"""Name -> the (kind, full name) it may mean -> indices of the samples."""
 _KINDS = ("writer", "document", "page", "image")
 
 
-def _index_names(candidates: Sequence[SplitCandidate]) -> _Index:
-    index: dict[str, dict[tuple[str, str], list[int]]] = defaultdict(lambda: defaultdict(list))
-    for place, one in enumerate(candidates):
-        full_page = page_key(one.document, one.page)
-        for kind, names, full_name in (
-            ("writer", {one.writer}, one.writer),
-            ("document", {one.document}, one.document),
-            ("page", {one.page, full_page}, full_page),
-            ("image", {one.name, one.name.rpartition("/")[2]}, one.name),
-        ):
-            for name in names:
-                if name and full_name:
-                    index[name][kind, full_name].append(place)
-    return index
-
-
-def _find_named(entry: FixedEntry, index: _Index) -> Sequence[int]:
+def _find_named(entry: FixedEntry, index: Mapping[str, Mapping[tuple[str, str], list[int]]]) -> list[int]:
     kind, colon, rest = entry.name.partition(":")
     has_kind = colon and kind in _KINDS and entry.name not in index
     name, kinds = (rest, (kind,)) if has_kind else (entry.name, _KINDS)
@@ -218,24 +210,23 @@ def assign_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report:
         return _use_given_splits(candidates, plan, report)
     if plan.split_by is None and plan.earlier is None and "writer" not in known_units(candidates):
         report.note(_unknown_writers(candidates, unit))
-    groups = group_candidates(candidates, parse_units(unit))
-    if plan.folds is not None and len(set(groups)) < plan.folds:
-        message = f"{plan.folds} folds need at least as many groups by {unit}, but there are {len(set(groups))}"
+    grouped = _Grouped(candidates, group_candidates(candidates, parse_units(unit)), unit, report)
+    if plan.folds is not None and len(set(grouped.groups)) < plan.folds:
+        message = f"{plan.folds} folds need at least as many groups by {unit}, but there are {len(set(grouped.groups))}"
         raise DataError(message, code="too-few-groups")
-    _check_largest_group(Counter(groups), unit, plan, report)
-    assigner = _Assigner(candidates, groups, unit, plan, report)
+    grouped.check_largest(plan)
     splits: list[Split | None]
-    folds: list[int | None] = [None] * len(groups)
+    folds: list[int | None] = [None] * len(candidates)
     if plan.folds is None:
-        fixed = assigner.earlier_labels(lambda one: one.split) | assigner.given_splits() | assigner.listed_splits()
-        assigned = assigner.assign(plan.fractions, fixed)
-        splits = [assigned[group] for group in groups]
+        fixed = grouped.earlier_labels(plan.earlier, lambda one: one.split)
+        fixed |= grouped.given_splits(plan) | grouped.listed_splits(plan.fixed)
+        splits = [*grouped.assign(plan, plan.fractions, fixed)]
     else:
         shares = dict.fromkeys(range(1, plan.folds + 1), 1 / plan.folds)
-        numbered = assigner.assign(shares, assigner.earlier_labels(lambda one: one.fold))
-        folds = [numbered[group] for group in groups]
-        splits = [split_of_fold(numbered[group], 1, plan.folds) for group in groups]
-    _check_sizes(splits, plan, report)
+        assigned = grouped.assign(plan, shares, grouped.earlier_labels(plan.earlier, lambda one: one.fold))
+        folds = [*assigned]
+        splits = [split_of_fold(fold, 1, plan.folds) for fold in assigned]
+    _note_sizes(splits, plan, report)
     return SplitAssignment(unit, splits, folds)
 
 
@@ -269,7 +260,7 @@ def _unknown_writers(candidates: Sequence[SplitCandidate], unit: str) -> str:
 def _has_complete_splits(candidates: Sequence[SplitCandidate]) -> bool:
     """True if the source names validation or test samples, and either train samples or a split for every sample."""
     given = {one.split for one in candidates}
-    return bool(given & _HELD_OUT) and (Split.TRAIN in given or None not in given)
+    return bool(given & {Split.VALIDATION, Split.TEST}) and (Split.TRAIN in given or None not in given)
 
 
 def _use_given_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, report: SourceReport) -> SplitAssignment:
@@ -286,117 +277,120 @@ def _use_given_splits(candidates: Sequence[SplitCandidate], plan: SplitPlan, rep
 
 
 @dataclass(frozen=True, slots=True)
-class _Assigner:
-    """Assigns groups to splits or folds, after finding those that have no choice."""
+class _Grouped:
+    """Samples with the names of their groups, each of which goes to one split or fold."""
 
     candidates: Sequence[SplitCandidate]
     groups: Sequence[str]
     unit: str
-    plan: SplitPlan
     report: SourceReport
 
-    def assign(self, fractions: Mapping[Label, float], fixed: Mapping[str, Label]) -> dict[str, Label]:
-        if self.plan.stratify:
+    def assign(self, plan: SplitPlan, fractions: Mapping[Label, float], fixed: Mapping[str, Label]) -> list[Label]:
+        """The split or fold of each sample; groups in `fixed` have no choice."""
+        if plan.stratify:
             texts = [one.text for one in self.candidates]
-            return assign_balanced(self.groups, texts, fractions, self.plan.seed, unit=self.unit, fixed=fixed)
-        return assign_groups(Counter(self.groups), fractions, self.plan.seed, unit=self.unit, fixed=fixed)
+            assigned = assign_balanced(self.groups, texts, fractions, plan.seed, unit=self.unit, fixed=fixed)
+        else:
+            assigned = assign_groups(Counter(self.groups), fractions, plan.seed, unit=self.unit, fixed=fixed)
+        return [assigned[group] for group in self.groups]
 
-    def listed_splits(self) -> dict[str, Split]:
+    def check_largest(self, plan: SplitPlan) -> None:
+        """Note that joined units merge nearly all samples. Raises DataError if that leaves too few groups."""
+        largest, *others = sorted(Counter(self.groups).values(), reverse=True)
+        total, fractions = len(self.groups), plan.target_fractions().values()
+        if "+" not in self.unit or largest <= (max(fractions) + _TOLERANCE) * total:
+            return
+        rest = ", ".join(map(str, others[:3])) or "none"
+        message = f"split by {self.unit}, {largest} of {total} samples are one group; the next largest: {rest}"
+        first = self.unit.partition("+")[0]
+        if 1 + len(others) < sum(share > 0 for share in fractions):
+            hint = f"split by {first} alone; the card counts what crosses splits"
+            raise DataError(message, code="group-too-large", hint=hint)
+        remedy = f"--split-by {first} comes nearer to the fractions, and the card counts what crosses splits"
+        self.report.note(f"{message}; {remedy}")
+
+    def listed_splits(self, fixed: FixedList | None) -> dict[str, Split]:
         """Splits of the groups that a list of fixed names mentions."""
-        if self.plan.fixed is None:
-            return {}
-        matched = match_fixed(self.plan.fixed.entries, self.candidates)
-        first: dict[str, FixedEntry] = {}
-        for place, entry in matched.items():
-            other = first.setdefault(self.groups[place], entry)
-            if other.split != entry.split:
-                message = f"{entry.name!r} is assigned to {entry.split}, but is in one group with {other.name!r}"
-                raise self._conflict(f"{message} ({other.where}), assigned to {other.split}", entry.where)
-        if followed := sum(group in first for group in self.groups) - len(matched):
-            self.report.note(
-                f"{self.plan.fixed.file} fixes {len(matched)} samples, and {followed} more of their groups"
-            )
-        return {group: entry.split for group, entry in first.items()}
+        matched = match_fixed(fixed.entries, self.candidates) if fixed else {}
+        splits, followed = self._fix_groups(matched)
+        if fixed and followed:
+            self.report.note(f"{fixed.card.file} fixes {len(matched)} samples, and {followed} more of their groups")
+        return splits
 
-    def given_splits(self) -> dict[str, Split]:
+    def given_splits(self, plan: SplitPlan) -> dict[str, Split]:
         """Splits of the groups with samples that the source assigns to validation or test, if it names no others."""
         if any(one.split == Split.TRAIN for one in self.candidates):
-            draws = self.plan.split_by is None and self.plan.fractions[Split.TRAIN] < 1
+            draws = plan.split_by is None and plan.fractions[Split.TRAIN] < 1
             if draws and not _has_complete_splits(self.candidates):
                 self.report.note(
                     "the source has only a train split, so new splits were drawn; --split-by given keeps it"
                 )
             return {}
-        held_out = [
-            (group, one) for group, one in zip(self.groups, self.candidates, strict=True) if one.split in _HELD_OUT
-        ]
-        if len(held_out) == len(self.candidates):
+        held_out = {
+            place: FixedEntry(one.name, one.split, one.where) for place, one in enumerate(self.candidates) if one.split
+        }
+        if not held_out or len(held_out) == len(self.candidates):
             return {}
-        first: dict[str, SplitCandidate] = {}
-        for group, one in held_out:
-            other = first.setdefault(group, one)
-            if other.split != one.split:
-                message = f"the source assigns it to {one.split}, but {other.where} of the same group to {other.split}"
-                raise self._conflict(message, one.where)
-        if held_out:
-            followed = sum(group in first for group in self.groups) - len(held_out)
-            message = f"the source assigns {len(held_out)} samples to validation or test"
-            self.report.note(f"{message}, and {followed} more of their groups follow them")
-        return {group: one.split for group, one in first.items() if one.split is not None}
+        splits, followed = self._fix_groups(held_out)
+        message = f"the source assigns {len(held_out)} samples to validation or test"
+        self.report.note(f"{message}, and {followed} more of their groups follow them")
+        return splits
 
-    def _conflict(self, message: str, where: str) -> DataError:
-        hint = f"it is split by {self.unit}; a smaller unit may separate them"
-        return DataError(message, code="split-conflict", where=where, hint=hint)
+    def _fix_groups(self, entries: Mapping[int, FixedEntry]) -> tuple[dict[str, Split], int]:
+        """The splits of the groups of some samples, and the number of other samples in these groups."""
+        first: dict[str, FixedEntry] = {}
+        for place, entry in entries.items():
+            other = first.setdefault(self.groups[place], entry)
+            if other.split != entry.split:
+                message = (
+                    f"{entry.name!r} is assigned to {entry.split}, but {other.name!r} ({other.where}) of its group"
+                )
+                hint = f"it is split by {self.unit}; a smaller unit may separate them"
+                raise DataError(f"{message} to {other.split}", code="split-conflict", where=entry.where, hint=hint)
+        followed = sum(group in first for group in self.groups) - len(entries)
+        return {group: entry.split for group, entry in first.items()}, followed
 
-    def earlier_labels(self, label_of: Callable[[SplitCandidate], Label | None]) -> dict[str, Label]:
+    def earlier_labels(
+        self, earlier: EarlierDataset | None, label_of: Callable[[SplitCandidate], Label | None]
+    ) -> dict[str, Label]:
         """Labels of the groups that an earlier dataset already has.
 
         Raises DataError if a group is in two of its splits, or if new samples join groups of different splits.
         """
-        earlier = self.plan.earlier
         if earlier is None:
             return {}
-        units, known = parse_units(self.unit), self._known_labels(earlier, label_of)
+        units = parse_units(self.unit)
+        known: dict[str, tuple[Label, str]] = {}
+        for one in earlier.samples:
+            if (label := label_of(one)) is None:
+                continue
+            for key in [next(one.keys(unit)) for unit in units]:
+                before, where = known.setdefault(key, (label, one.where))
+                if before != label:
+                    places = f"{before} ({where}) and {label} ({one.where})"
+                    raise _earlier_conflict(f"{key!r} is in two splits of {earlier.name}: {places}")
         kept: dict[str, tuple[Label, str]] = {}
         for one, group in zip(self.candidates, self.groups, strict=True):
             for unit in units:
                 # A writer may have been unknown then: the page by which the sample was assigned tells its split.
                 own, *smaller = one.keys(unit)
                 keys = [own, *(key for key in smaller if not key.startswith("text "))]
-                key = next((key for key in keys if key in known), None)
-                if key is None:
+                key = next((key for key in keys if key in known), "")
+                if not key:
                     continue
-                before, because = kept.setdefault(group, (known[key], key))
-                if before != known[key]:
-                    message = f"new samples join {because!r} in {before} and {key!r} in {known[key]} of {earlier.name}"
-                    raise _earlier_conflict(message, self._first_new(group, known) or one.where)
-        new = len(set(self.groups)) - len(kept)
-        self.report.note(f"{len(kept)} groups by {self.unit} keep their split in {earlier.name}, {new} are new")
-        return {group: label for group, (label, _) in kept.items()}
-
-    def _known_labels(
-        self, earlier: EarlierDataset, label_of: Callable[[SplitCandidate], Label | None]
-    ) -> dict[str, Label]:
-        """Key -> label in the earlier dataset."""
-        known: dict[str, tuple[Label, str]] = {}
-        for one in earlier.samples:
-            if (label := label_of(one)) is None:
-                continue
-            for unit in parse_units(self.unit):
-                key = next(one.keys(unit))
-                before, where = known.setdefault(key, (label, one.where))
+                label = known[key][0]
+                before, because = kept.setdefault(group, (label, key))
                 if before != label:
-                    message = (
-                        f"{key!r} is in two splits of {earlier.name}: {before} ({where}) and {label} ({one.where})"
+                    new = (
+                        other.where
+                        for other, its_group in zip(self.candidates, self.groups, strict=True)
+                        if its_group == group and any(next(other.keys(unit)) not in known for unit in units)
                     )
-                    raise _earlier_conflict(message)
-        return {key: label for key, (label, _) in known.items()}
-
-    def _first_new(self, group: str, known: Mapping[str, object]) -> str | None:
-        """Place of the first sample of a group that the earlier dataset does not have."""
-        units = parse_units(self.unit)
-        of_group = (one for one, its_group in zip(self.candidates, self.groups, strict=True) if its_group == group)
-        return next((one.where for one in of_group if any(next(one.keys(unit)) not in known for unit in units)), None)
+                    message = f"new samples join {because!r} in {before} and {key!r} in {label} of {earlier.name}"
+                    raise _earlier_conflict(message, next(new, one.where))
+        added = len(set(self.groups)) - len(kept)
+        self.report.note(f"{len(kept)} groups by {self.unit} keep their split in {earlier.name}, {added} are new")
+        return {group: label for group, (label, _) in kept.items()}
 
 
 def _earlier_conflict(message: str, where: str | None = None) -> DataError:
@@ -404,22 +398,7 @@ def _earlier_conflict(message: str, where: str | None = None) -> DataError:
     return DataError(message, code="earlier-split-conflict", where=where, hint=hint)
 
 
-def _check_largest_group(sizes: Mapping[str, int], unit: str, plan: SplitPlan, report: SourceReport) -> None:
-    """Joined units can merge nearly all samples into one group. Raises DataError if too few groups are left."""
-    largest, *others = sorted(sizes.values(), reverse=True)
-    total, fractions = largest + sum(others), plan.target_fractions().values()
-    if "+" not in unit or largest <= (max(fractions) + _TOLERANCE) * total:
-        return
-    rest = ", ".join(map(str, others[:3])) or "none"
-    message = f"split by {unit}, {largest} of {total} samples are one group; the next largest: {rest}"
-    first = unit.partition("+")[0]
-    if len(sizes) < sum(share > 0 for share in fractions):
-        hint = f"split by {first} alone; the card counts what crosses splits"
-        raise DataError(message, code="group-too-large", hint=hint)
-    report.note(f"{message}; --split-by {first} comes nearer to the fractions, and the card counts what crosses splits")
-
-
-def _check_sizes(splits: Sequence[Split | None], plan: SplitPlan, report: SourceReport) -> None:
+def _note_sizes(splits: Sequence[Split | None], plan: SplitPlan, report: SourceReport) -> None:
     counts, wanted = Counter(splits), plan.target_fractions()
     got = {split: counts[split] / len(splits) for split in Split}
     if any(abs(got[split] - wanted[split]) > _TOLERANCE for split in Split):

@@ -273,9 +273,9 @@ class _Bins(Generic[Label]):
 
 
 SCRIPTS = ("Cyrillic", "Latin", "digits", "mixed", "other")
-LENGTH_BUCKETS = 5
+_LENGTH_BUCKETS = 5
 
-DRAWS = 100
+_DRAWS = 100
 """Enough for 52 writers, see docs/lab/experiments.md. More groups are even by themselves and need fewer draws."""
 _MAX_ASSIGNMENTS = 20_000
 """Groups assigned over all draws, so that many groups take no longer than few."""
@@ -291,7 +291,6 @@ def assign_balanced(
     *,
     unit: str = "group",
     fixed: Mapping[str, Label] | None = None,
-    draws: int = DRAWS,
 ) -> dict[str, Label]:
     """Call `assign_groups` with many seeds and keep the result with the most even lengths and scripts.
 
@@ -309,7 +308,7 @@ def assign_balanced(
 
     best = assign_groups(sizes, fractions, seed, unit=unit, fixed=fixed)
     allowed, lowest = _size_error(best, sizes, fractions), score(best)
-    for draw in range(1, min(draws, max(_MAX_ASSIGNMENTS // len(sizes), 2))):
+    for draw in range(1, min(_DRAWS, max(_MAX_ASSIGNMENTS // len(sizes), 2))):
         tried = assign_groups(sizes, fractions, f"{seed}/{draw}", unit=unit, fixed=fixed)
         if _size_error(tried, sizes, fractions) <= allowed + 1e-9 and (found := score(tried)) < lowest - 1e-12:
             best, lowest = tried, found
@@ -349,10 +348,11 @@ def imbalance(strata: np.ndarray, labels: np.ndarray) -> float:
     return total
 
 
-def length_bounds(lengths: Iterable[int], buckets: int = LENGTH_BUCKETS) -> list[int]:
+def length_bounds(lengths: Iterable[int]) -> list[int]:
     """Lower bounds, the first left out, of buckets with about equally many texts."""
     ordered = sorted(lengths)
-    return sorted({ordered[len(ordered) * place // buckets] for place in range(1, buckets)}) if ordered else []
+    places = range(1, _LENGTH_BUCKETS)
+    return sorted({ordered[len(ordered) * place // _LENGTH_BUCKETS] for place in places}) if ordered else []
 
 
 def script_of(text: str) -> str:
