@@ -23,12 +23,14 @@ def checking_curve(lines: Sequence[tuple[float, int]]) -> list[CheckedShare]:
 
     A checked line counts as right, and an empty rest as free of errors.
     """
-    remaining, characters = fsum(errors for errors, _ in lines), sum(length for _, length in lines)
-    total = remaining
-    curve = [_checked_share(0, len(lines), remaining, characters, total)]
-    for count, (errors, length) in enumerate(lines, start=1):
+    total = remaining = fsum(errors for errors, _ in lines)
+    characters = sum(length for _, length in lines)
+    curve = []
+    for count, (errors, length) in enumerate([(0.0, 0), *lines]):
         remaining, characters = remaining - errors, characters - length
-        curve.append(_checked_share(count, len(lines), remaining, characters, total))
+        left = max(remaining, 0.0)  # rounding errors of the subtractions
+        rest = left / characters if characters else 0.0
+        curve.append(CheckedShare(count / max(len(lines), 1), rest, 1 - left / total if total else 1.0))
     return curve
 
 
@@ -68,14 +70,8 @@ class EstimatedCer:
         return cls(curve[0].rest, half, point_at(curve, half).rest)
 
 
-def _checked_share(count: int, lines: int, remaining: float, characters: int, total: float) -> CheckedShare:
-    remaining = max(remaining, 0.0)  # rounding errors of the subtractions
-    rest = remaining / characters if characters else 0.0
-    return CheckedShare(count / max(lines, 1), rest, 1 - remaining / total if total else 1.0)
-
-
 DOUBTFUL = 0.5
-"""Words below this confidence are mark_doubtful."""
+"""Words below this confidence are marked."""
 _FLAG_ORDER = ("empty", "looping", "truncated", "overruled", "other_resolution", "retried")
 """Flags, the most serious first."""
 _OPEN, _CLOSE = "⟦", "⟧"

@@ -10,8 +10,9 @@ import heapq
 import io
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -23,7 +24,7 @@ from dsocr.data.convert import Conversion, check_conversion_folder, converted_fi
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.data.source_report import SourceReport
 from dsocr.data.sources import UntranscribedSource, open_source
-from dsocr.document import Sample, Skipped, SkipReason
+from dsocr.document import Page, Skipped, SkipReason
 from dsocr.errors import DataError
 from dsocr.formats import target_format
 from dsocr.formats.xml import name_elements
@@ -77,14 +78,10 @@ class TrainingContent:
     characters: Mapping[str, int]
 
     @classmethod
-    def of(cls, samples: Iterable[tuple[str | None, str]]) -> "TrainingContent":
+    def of(cls, samples: Sequence[tuple[str | None, str]]) -> "TrainingContent":
         """Count pairs of a writer and a text."""
-        writers: set[str] = set()
-        characters: Counter[str] = Counter()
-        for writer, text in samples:
-            writers |= {writer} if writer else set()
-            characters.update(text)
-        return cls(frozenset(writers), characters)
+        writers = frozenset(writer for writer, _ in samples if writer)
+        return cls(writers, Counter(character for _, text in samples for character in text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +117,18 @@ class _Chosen:
 
     def __init__(self, training: TrainingContent) -> None:
         self._training = training
-        self._pages: Counter[str] = Counter()
-        self._writers: Counter[str] = Counter()
+        self._pages: Counter[str | None] = Counter()
+        self._writers: Counter[str | None] = Counter()
         self._characters: Counter[str] = Counter()
 
     def value(self, candidate: Candidate) -> float:
         own = candidate.uncertainty
         if self._is_new(candidate):
-            own += _NEW_WRITER * _DECAY ** self._writers[candidate.writer or ""]
-        rare = sum(self._rarity(character) for character in self._rare(candidate))
-        own += _RARE_CHARACTERS * min(rare, 1.0)
+            own += _NEW_WRITER * _DECAY ** self._writers[candidate.writer]
+        counts = self._training.characters
+        # From 1, for a character that never occurs in training, to 0; less with each line chosen for it.
+        rarities = ((1 - counts.get(one, 0) / RARE) * _DECAY ** self._characters[one] for one in self._rare(candidate))
+        own += _RARE_CHARACTERS * min(sum(rarities), 1.0)
         return own * (_DECAY ** self._pages[candidate.page] if candidate.page else 1.0)
 
     def reason(self, candidate: Candidate) -> str:
@@ -146,10 +145,8 @@ class _Chosen:
         return "; ".join(reasons)
 
     def add(self, candidate: Candidate) -> None:
-        if candidate.page:
-            self._pages[candidate.page] += 1
-        if candidate.writer:
-            self._writers[candidate.writer] += 1
+        self._pages[candidate.page] += 1
+        self._writers[candidate.writer] += 1
         self._characters.update(self._rare(candidate))
 
     def _is_new(self, candidate: Candidate) -> bool:
@@ -158,13 +155,8 @@ class _Chosen:
 
     def _rare(self, candidate: Candidate) -> list[str]:
         counts = self._training.characters
-        if not counts:
-            return []
-        return sorted({letter for letter in candidate.text if not letter.isspace() and counts.get(letter, 0) < RARE})
-
-    def _rarity(self, character: str) -> float:
-        """Return from 1, for a character that never occurs in training, to 0; less with each line chosen for it."""
-        return (1 - self._training.characters.get(character, 0) / RARE) * _DECAY ** self._characters[character]
+        letters = {letter for letter in candidate.text if not letter.isspace() and counts.get(letter, 0) < RARE}
+        return sorted(letters) if counts else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,11 +201,7 @@ def suggest(
         open_source(source, folder.with_name(f"{folder.name}-unpacked")) as opened,
     ):
         untranscribed = UntranscribedSource.open(opened.path, format, {"writer": writer})
-        for item in opened.items:
-            if isinstance(item, Skipped):
-                notes.skip(item)
-            else:
-                notes.note(item.message)
+        list(notes.filter_pages(opened.items))
         counting = SourceReport(strict=False)
         lines = sum(len(image.lines) for image in untranscribed.pages(counting))
         untranscribed.names.require_matches()
@@ -222,18 +210,23 @@ def suggest(
             raise DataError(f"No untranscribed line{why}", code="nothing-untranscribed", where=source, hint=hint)
         crops = _Crops(untranscribed, notes, folder / ".cut")
         candidates: list[Candidate] = []
-        for candidate in (reader or _reader(run))(crops.images()):
-            candidates.append(crops.locate(candidate))
+        for candidate in (reader or partial(_read_candidates, run))(crops.images()):
+            page, name = crops.pages[candidate.id]
+            candidates.append(replace(candidate, page=name, writer=page.writer))
             if progress is not None:
                 progress(len(candidates), lines)
         choices = choose(candidates, training, count)
-        placed = _write_pages(folder, untranscribed, {choice.candidate.id for choice in choices}, notes)
-        choices = [choice for choice in choices if choice.candidate.id in placed]
+        places = _write_pages(folder, untranscribed, {choice.candidate.id for choice in choices}, notes)
+        choices = [choice for choice in choices if choice.candidate.id in places]
         if not choices:
             raise DataError(f"No line could be read{notes.explain_empty()}", code="nothing-readable", where=source)
-        rows = [_row(rank, choice, placed[choice.candidate.id]) for rank, choice in enumerate(choices, 1)]
+        rows = [_row(rank, choice, places[choice.candidate.id]) for rank, choice in enumerate(choices, 1)]
         _write_tables(folder, rows)
-        _write_sheet(folder / SHEET, rows, [crops.pictures[choice.candidate.id] for choice in choices])
+        shown = [
+            SheetRow(row["reading"], f"{row['rank']}. {row['reason']}", [(row["where"], open_image(crops.files[id_]))])
+            for row, id_ in zip(rows[:_SHEET_LINES], (choice.candidate.id for choice in choices), strict=False)
+        ]
+        sheet_writer(folder / SHEET)(f"Lines to transcribe next: {len(rows)}", shown)
         shutil.rmtree(folder / ".cut")
         card = Conversion(
             source=opened.name,
@@ -256,108 +249,91 @@ ReadCandidates = Callable[[Iterator[tuple[str, Image.Image]]], Iterator[Candidat
 """Reads images with ids, in their order."""
 
 
-def _reader(run: RunFolder) -> ReadCandidates:
-    def read(images: Iterator[tuple[str, Image.Image]]) -> Iterator[Candidate]:
-        from dsocr.inference.reader import LocalReader
+def _read_candidates(run: RunFolder, images: Iterator[tuple[str, Image.Image]]) -> Iterator[Candidate]:
+    from dsocr.inference.reader import LocalReader
 
-        for prediction in LocalReader.of_run(run).read(images):
-            yield Candidate(prediction.id, prediction.text, prediction.confidence)
-
-    return read
+    for prediction in LocalReader.of_run(run).read(images):
+        yield Candidate(prediction.id, prediction.text, prediction.confidence)
 
 
 def _training_content(run: RunFolder) -> tuple[TrainingContent, list[str]]:
-    """Return what the run was trained on, and a remark if its dataset is missing."""
+    """Return what the run was trained on, and a note if its dataset is missing."""
     config = load_run_config(run.config)
     try:
-        samples: list[Sample] = training_samples(Dataset.open(config.dataset, fold=config.fold), config)
+        samples = training_samples(Dataset.open(config.dataset, fold=config.fold), config)
     except DataError as error:
-        remark = f"the run's dataset is missing ({error}), so no writer counts as new and no character as rare"
-        return TrainingContent(frozenset(), {}), [remark]
-    return TrainingContent.of((sample.writer, sample.text) for sample in samples), []
+        note = f"the run's dataset is missing ({error}), so no writer counts as new and no character as rare"
+        return TrainingContent(frozenset(), {}), [note]
+    return TrainingContent.of([(sample.writer, sample.text) for sample in samples]), []
 
 
 class _Crops:
-    """Crop lines page by page, and keep their pages, writers and pictures."""
+    """Crop lines page by page, and keep their pages, names of pages, and files by the id of the line."""
 
     def __init__(self, untranscribed: UntranscribedSource, notes: SourceReport, folder: Path) -> None:
         self._untranscribed, self._notes, self._folder = untranscribed, notes, folder
-        self._names: dict[str, tuple[str, str | None]] = {}
-        self.pictures: dict[str, Path] = {}
+        self.pages: dict[str, tuple[Page, str]] = {}
+        self.files: dict[str, Path] = {}
 
     def images(self) -> Iterator[tuple[str, Image.Image]]:
         """Yield each line's id and picture, cropped as `prepare` does; what cannot be cropped is noted."""
         self._folder.mkdir()
-        for number, image in enumerate(self._untranscribed.pages(self._notes)):
+        for number, page in enumerate(self._untranscribed.pages(self._notes)):
             try:
-                data = image.content() if image.content else read_bytes(image.image)
-                cut = crop_page(image, data, self._folder, f"{number}")
+                data = page.content() if page.content else read_bytes(page.image)
+                cut = crop_page(page, data, self._folder, f"{number}")
             except DataError as error:
                 cut = CropFailure(SkipReason.BAD_IMAGE, error.message)
             if isinstance(cut, CropFailure):
-                self._notes.skip(Skipped(cut.reason, image.where, cut.message))
+                self._notes.skip(Skipped(cut.reason, page.where, cut.message))
                 continue
-            for place, (line, stored) in enumerate(zip(image.lines, cut.lines, strict=True)):
+            for place, (line, stored) in enumerate(zip(page.lines, cut.lines, strict=True)):
                 if isinstance(stored, CropFailure):
                     self._notes.skip(Skipped(stored.reason, line.where, stored.message))
                     continue
-                name = _id(number, place)
+                id_ = _id(number, place)
                 # For images of single lines, the folder stands for the page.
-                self._names[name] = (
-                    image.page or (image.name if line.outline else PurePosixPath(image.name).parent.as_posix()),
-                    image.writer,
-                )
-                self.pictures[name] = self._folder / stored.file
-                yield name, open_image(self.pictures[name])
-
-    def locate(self, candidate: Candidate) -> Candidate:
-        """Return the candidate with its page and writer."""
-        page, writer = self._names[candidate.id]
-        return replace(candidate, page=page, writer=writer)
+                name = page.name if line.outline else PurePosixPath(page.name).parent.as_posix()
+                self.pages[id_] = (page, page.page or name)
+                self.files[id_] = self._folder / stored.file
+                yield id_, open_image(self.files[id_])
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a chosen line is: in the source, and in which written file under which id."""
-
-    where: str
-    file: str
-    line: str
-
-
-def _id(image: int, line: int) -> str:
+def _id(page: int, line: int) -> str:
     """Return the id of a line: its page's and its own index among the untranscribed ones."""
-    return f"{image}:{line}"
+    return f"{page}:{line}"
 
 
 def _write_pages(
     folder: Path, untranscribed: UntranscribedSource, chosen: set[str], notes: SourceReport
-) -> dict[str, _Place]:
-    """The images of the chosen lines, each with a PAGE file that has these lines alone; where each line stands."""
+) -> dict[str, dict[str, str]]:
+    """Write the images of the chosen lines, each with a PAGE file that has these lines alone.
+
+    Returns where each line is: in the source, and in which written file under which id.
+    """
     writing, stems = target_format("page").open_writer(folder, ()), UniqueStems()
-    placed: dict[str, _Place] = {}
-    for number, image in enumerate(untranscribed.pages(SourceReport(strict=False))):
-        wanted = [place for place in range(len(image.lines)) if _id(number, place) in chosen]
+    places: dict[str, dict[str, str]] = {}
+    for number, page in enumerate(untranscribed.pages(SourceReport(strict=False))):
+        wanted = {_id(number, place): line for place, line in enumerate(page.lines) if _id(number, place) in chosen}
         if not wanted:
             continue
-        stem = stems.take(image.name.rpartition("/")[2])
-        lines = tuple(image.lines[place] for place in wanted)
-        added = writing.add(replace(image, lines=lines, split=None), stem)
+        stem, lines = stems.take(page.name.rpartition("/")[2]), tuple(wanted.values())
+        added = writing.add(replace(page, lines=lines, split=None), stem)
         for item in added.skipped:
             notes.skip(item)
         if added.lines:
             names = [name for _, named_lines in name_elements(lines) for name, _ in named_lines]
-            for place, line, name in zip(wanted, lines, names, strict=True):
-                placed[_id(number, place)] = _Place(line.where, f"page/{stem}.xml", name)
+            for (id_, line), name in zip(wanted.items(), names, strict=True):
+                places[id_] = {"where": line.where, "file": f"page/{stem}.xml", "line": name}
     writing.close()
-    return placed
+    return places
 
 
-def _row(rank: int, choice: Choice, place: _Place) -> dict[str, Any]:
+def _row(rank: int, choice: Choice, place: Mapping[str, str]) -> dict[str, Any]:
     candidate = choice.candidate
     return {
         "rank": rank,
-        **asdict(place),
+        **place,
         "page": candidate.page,
         "writer": candidate.writer,
         "confidence": candidate.confidence,
@@ -375,12 +351,3 @@ def _write_tables(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         table.writerow("" if value is None else " ".join(str(value).split()) for value in row.values())
     (folder / TABLE).write_text(text.getvalue(), encoding="utf-8", newline="\n")
     (folder / LIST).write_text(to_json({"lines": rows}), encoding="utf-8", newline="\n")
-
-
-def _write_sheet(path: Path, rows: Sequence[Mapping[str, Any]], pictures: Sequence[Path]) -> None:
-    """The first lines to look at, with what the model reads and why they are there."""
-    shown = [
-        SheetRow(row["reading"], f"{row['rank']}. {row['reason']}", [(row["where"], open_image(picture))])
-        for row, picture in zip(rows[:_SHEET_LINES], pictures, strict=False)
-    ]
-    sheet_writer(path)(f"Lines to transcribe next: {len(rows)}", shown)
