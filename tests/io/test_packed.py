@@ -15,8 +15,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import PackedImage, Split
 from dsocr.formats import parquet as shards
-from dsocr.images import open_image, read_bytes
-from dsocr.io.packed import SHARDS_FOLDER, read_packed, shard_files
+from dsocr.images import SHARDS_FOLDER, open_image, read_bytes, read_packed, shard_files
 from tests.data.making import write_pages
 from tests.raising import raises_code
 

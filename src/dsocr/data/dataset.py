@@ -17,8 +17,8 @@ from dsocr.data.source_report import SKIPPED_FILE, CountCard, SourceReport
 from dsocr.data.splits import page_key, split_of_fold
 from dsocr.document import PackedImage, Sample, Split, Unit, parse_points
 from dsocr.errors import DataError
+from dsocr.images import SHARDS_FOLDER, packed_images
 from dsocr.io.files import CARD_FILE, FIXES_FILE, inside, is_dataset, is_system_file, link_or_copy
-from dsocr.io.packed import SHARDS_FOLDER, packed_images
 from dsocr.text import TextPolicy
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import shutil
 import time
 from collections import deque
@@ -16,11 +17,10 @@ from typing import Any
 from dsocr.data.dataset import SOURCES_FILE
 from dsocr.document import Page, SkipReason, Split
 from dsocr.errors import DataError
-from dsocr.images import MAX_PIXELS, pixel_count, read_bytes
+from dsocr.images import MAX_PIXELS, packed_images, read_bytes, read_packed, upright_size
 from dsocr.io.atomic import explain_disk_errors, open_database, replace_path, work_path
 from dsocr.io.cropping import CropFailure, CroppedLine, CroppedPage, crop_key, crop_page
 from dsocr.io.files import inside
-from dsocr.io.packed import packed_images, read_packed
 from dsocr.io.processes import Workers
 
 MIN_SECONDS_KEPT = 5.0
@@ -253,7 +253,7 @@ class Cropper:
 
 def _is_large(data: bytes) -> bool:
     try:
-        return pixel_count(data) > MAX_PIXELS
+        return math.prod(upright_size(data)) > MAX_PIXELS
     except DataError:
         return False
 
