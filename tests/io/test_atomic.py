@@ -1,6 +1,8 @@
+"""A folder is complete or absent, whatever fails while it is written, and every later damage to it is noticed."""
+
 import errno
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,69 +13,69 @@ from tests.raising import raises_code
 FILES = {"a.json": b"{}\n", "b.safetensors": bytes(range(200))}
 
 
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[0] ^= 4
-    path.write_bytes(content)
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-2])
-
-
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    write_folder(tmp_path / "place", FILES.items())
-    return tmp_path / "place"
+def folder(tmp_path: Path) -> Path:
+    write_folder(tmp_path / "folder", FILES.items())
+    return tmp_path / "folder"
 
 
-def test_a_sealed_folder_holds_the_files_and_verifies(place: Path) -> None:
-    assert {path.name: path.read_bytes() for path in place.iterdir() if path.name != MANIFEST} == FILES
-    assert find_damage(place) is None
-    assert list(place.parent.iterdir()) == [place]
+def assert_unchanged(folder: Path) -> None:
+    """The folder holds what was first written, and nothing is beside it."""
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name != MANIFEST} == FILES
+    assert find_damage(folder) is None
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_written_folder_has_the_files_and_verifies(folder: Path) -> None:
+    assert_unchanged(folder)
+    write_folder(folder, [("c", b"new")])
+    assert sorted(path.name for path in folder.iterdir()) == ["c", MANIFEST]
+    assert list(folder.parent.iterdir()) == [folder]
 
 
 @pytest.mark.parametrize("name", [*FILES, MANIFEST])
 @pytest.mark.parametrize(
-    "spoil",
+    "damage",
     [
-        pytest.param(truncate, id="truncated"),
+        pytest.param(lambda path: path.write_bytes(path.read_bytes()[:-2]), id="truncated"),
         pytest.param(lambda path: path.write_bytes(b""), id="emptied"),
-        pytest.param(flip, id="one bit flipped"),
+        pytest.param(
+            lambda path: path.write_bytes(bytes([path.read_bytes()[0] ^ 4]) + path.read_bytes()[1:]), id="bit"
+        ),
         pytest.param(Path.unlink, id="removed"),
     ],
 )
-def test_a_damaged_file_is_named(place: Path, name: str, spoil: Callable[[Path], None]) -> None:
-    spoil(place / name)
-    assert name in str(find_damage(place))
+def test_a_damaged_file_is_named(folder: Path, name: str, damage: Callable[[Path], None]) -> None:
+    damage(folder / name)
+    assert name in str(find_damage(folder))
 
 
-def test_every_flipped_bit_of_the_manifest_is_noticed_or_says_the_same(place: Path) -> None:
-    whole = (place / MANIFEST).read_bytes()
+@pytest.mark.parametrize("bit", [0, 2, 5])
+def test_every_flipped_bit_of_the_manifest_is_noticed_or_changes_nothing(folder: Path, bit: int) -> None:
+    whole = (folder / MANIFEST).read_bytes()
     for position in range(len(whole)):
-        for bit in range(8):
-            content = bytearray(whole)
-            content[position] ^= 1 << bit
-            (place / MANIFEST).write_bytes(content)
-            if find_damage(place) is None:
-                assert json.loads(content) == json.loads(whole)
+        content = bytearray(whole)
+        content[position] ^= 1 << bit
+        (folder / MANIFEST).write_bytes(content)
+        if find_damage(folder) is None:
+            assert json.loads(content) == json.loads(whole)
 
 
-def test_files_that_people_may_change_are_not_sealed(tmp_path: Path) -> None:
-    write_folder(tmp_path / "place", FILES.items(), unhashed={"a.json"})
-    (tmp_path / "place" / "a.json").write_text("{'changed': 1}", encoding="utf-8")
-    assert find_damage(tmp_path / "place") is None
+def test_unhashed_files_may_change(tmp_path: Path) -> None:
+    write_folder(tmp_path / "folder", FILES.items(), unhashed={"a.json"})
+    (tmp_path / "folder" / "a.json").write_text("{'changed': 1}", encoding="utf-8")
+    assert find_damage(tmp_path / "folder") is None
 
 
-def test_a_manifest_cannot_name_files_elsewhere(place: Path) -> None:
-    (place.parent / "secret").write_bytes(b"x")
-    (place / MANIFEST).write_text('{"files": {"../secret": {"bytes": 1, "sha256": "0"}}}', encoding="utf-8")
-    assert "is missing" in str(find_damage(place))
+def test_a_manifest_cannot_name_files_elsewhere(folder: Path) -> None:
+    (folder.parent / "secret").write_bytes(b"x")
+    (folder / MANIFEST).write_text('{"files": {"../secret": {"bytes": 1, "sha256": "0"}}}', encoding="utf-8")
+    assert "is missing" in str(find_damage(folder))
 
 
-@pytest.mark.parametrize("failing", range(4))
+@pytest.mark.parametrize("failing", range(4), ids=["first file", "second file", "manifest", "draft folder"])
 @pytest.mark.parametrize(
-    ("number", "sentence"),
+    ("number", "code"),
     [
         pytest.param(errno.ENOSPC, "disk-full", id="full"),
         pytest.param(errno.EDQUOT, "disk-full", id="quota used up"),
@@ -81,54 +83,51 @@ def test_a_manifest_cannot_name_files_elsewhere(place: Path) -> None:
         pytest.param(errno.EIO, "not-writable", id="failing disk"),
     ],
 )
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(
-    place: Path, failing: int, number: int, sentence: str, monkeypatch: pytest.MonkeyPatch
+def test_a_failed_write_leaves_the_old_folder_and_nothing_else(
+    folder: Path, failing: int, number: int, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The n-th of the four times that something is forced to the disk fails: two files, the manifest, the folder."""
     calls = iter(range(10))
 
     def fsync(descriptor: int) -> None:
         if next(calls) == failing:
-            raise OSError(number, {errno.EROFS: "Read-only", errno.EIO: "Input/output"}.get(number, "full"))
+            raise OSError(number, "failed")
 
     monkeypatch.setattr("os.fsync", fsync)
-    with raises_code(sentence) as error:
-        write_folder(place, [("a.json", b"new"), ("b.safetensors", b"new")])
+    with raises_code(code) as error:
+        write_folder(folder, [("a.json", b"new"), ("b.safetensors", b"new")])
     assert error.value.hint
-    assert (place / "a.json").read_bytes() == FILES["a.json"]
-    assert find_damage(place) is None
-    assert list(place.parent.iterdir()) == [place]
+    assert_unchanged(folder)
 
 
-def test_the_bytes_that_are_needed_count_what_was_not_reached(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "full")
+def test_a_failed_rename_puts_the_old_folder_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = Path.rename
 
-    def files() -> Iterator[tuple[str, bytes]]:
-        yield "a", bytes(1_000_000)
-        yield "b", bytes(2_500_000)
+    def fail_for_drafts(path: Path, target: Path) -> Path:
+        if target == folder and (path / "a.json").read_bytes() == b"new":
+            raise OSError(errno.EACCES, "in use", str(path))
+        return rename(path, target)
 
-    monkeypatch.setattr("os.fsync", full)
-    with raises_code("disk-full"):
-        write_folder(place, files())
+    monkeypatch.setattr(Path, "rename", fail_for_drafts)
+    with raises_code("not-writable"):
+        write_folder(folder, [("a.json", b"new")])
+    assert_unchanged(folder)
 
 
-def test_what_cannot_be_read_back_does_not_take_the_place(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = Path.open
+def test_files_that_do_not_read_back_do_not_replace_the_old_ones(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_path = Path.open
 
     def lossy(path: Path, mode: str = "r", **kwargs: object) -> object:
         if mode == "wb" and path.name == "a.json":
             path = path.with_name("elsewhere")
-        return write(path, mode, **kwargs)  # type: ignore[call-overload]
+        return open_path(path, mode, **kwargs)  # type: ignore[call-overload]
 
     monkeypatch.setattr(Path, "open", lossy)
     with raises_code("disk-unreliable"):
-        write_folder(place, [("a.json", b"new")])
-    assert find_damage(place) is None
+        write_folder(folder, [("a.json", b"new")])
+    assert_unchanged(folder)
 
 
-def test_a_removal_that_is_cut_off_leaves_no_half_under_the_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_removal_leaves_no_half_under_the_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.rmtree", lambda *args, **kwargs: None)
-    remove_folder(place)
-    assert not place.exists()
-    assert [path.name.startswith(".") for path in place.parent.iterdir()] == [True]
+    remove_folder(folder)
+    assert [path.name.startswith(".") for path in folder.parent.iterdir()] == [True]

@@ -1,4 +1,4 @@
-"""A name in somebody's file never leads out of the folder it stands in."""
+"""A name in somebody's file never leads out of the folder it is in."""
 
 import re
 from pathlib import Path
@@ -12,39 +12,30 @@ from tests.data.making import write
 from tests.raising import raises_code
 
 
+@pytest.mark.parametrize("name", ["a.png", "images/a.png", "images\\a.png", "./a.png", "a..b.png", "папка/письмо.png"])
+def test_names_below_the_folder_are_followed(tmp_path: Path, name: str) -> None:
+    assert inside(tmp_path, name) == tmp_path / name.replace("\\", "/")
+
+
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("a.png", id="plain"),
-        pytest.param("images/a.png", id="in a folder"),
-        pytest.param("images\\a.png", id="written on Windows"),
-        pytest.param("./a.png", id="with a dot"),
-        pytest.param("a..b.png", id="two dots inside a name"),
-        pytest.param("папка/письмо.png", id="Cyrillic"),
+        pytest.param("/etc/passwd", id="absolute"),
+        pytest.param("\\\\server\\share\\a.png", id="network share"),
+        pytest.param("\\a.png", id="root of a Windows drive"),
+        pytest.param("C:\\scans\\a.png", id="drive"),
+        pytest.param("C:a.png", id="drive without slash"),
+        pytest.param("../a.png", id="one level up"),
+        pytest.param("images/../../a.png", id="up from within"),
+        pytest.param("images\\..\\..\\a.png", id="up with backslashes"),
+        pytest.param("a\0.png", id="NUL"),
+        pytest.param("a\ud800.png", id="half of a surrogate pair"),
+        pytest.param("", id="empty"),
+        pytest.param("  ", id="blank"),
     ],
 )
-def test_names_below_the_folder_are_followed(tmp_path: Path, name: str) -> None:
-    assert inside(tmp_path, name).is_relative_to(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        pytest.param("/etc/passwd", "path-outside", id="absolute"),
-        pytest.param("\\\\server\\share\\a.png", "path-outside", id="network share"),
-        pytest.param("\\a.png", "path-outside", id="root of a Windows drive"),
-        pytest.param("C:\\scans\\a.png", "path-outside", id="drive"),
-        pytest.param("C:a.png", "path-outside", id="drive without slash"),
-        pytest.param("../a.png", "path-outside", id="one level up"),
-        pytest.param("images/../../a.png", "path-outside", id="up from within"),
-        pytest.param("images\\..\\..\\a.png", "path-outside", id="up with backslashes"),
-        pytest.param("a\0.png", "path-outside", id="path-outside"),
-        pytest.param("", "path-outside", id="empty"),
-        pytest.param("  ", "path-outside", id="blank"),
-    ],
-)
-def test_names_that_lead_elsewhere_are_rejected(tmp_path: Path, name: str, problem: str) -> None:
-    with raises_code(problem):
+def test_names_that_lead_elsewhere_are_rejected(tmp_path: Path, name: str) -> None:
+    with raises_code("path-outside"):
         inside(tmp_path, name)
 
 
@@ -54,7 +45,7 @@ def test_a_link_that_leads_out_is_rejected(tmp_path: Path) -> None:
     try:
         (tmp_path / "source" / "a.png").symlink_to(secret)
     except OSError:
-        pytest.skip("this system lets users make no links")
+        pytest.skip("links need a right that most accounts lack")
     with raises_code("path-outside"):
         inside(tmp_path / "source", "a.png")
 
@@ -69,7 +60,7 @@ def test_hidden_files_and_finished_datasets_are_not_listed(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "stem"),
     [
-        pytest.param("wikitexte_0001_2", "wikitexte_0001_2", id="as it is"),
+        pytest.param("wikitexte_0001_2", "wikitexte_0001_2", id="unchanged"),
         pytest.param("Письмо 3, л. 2 об", "Письмо_3__л__2_об", id="Cyrillic stays, spaces and stops go"),
         pytest.param("и\u0306", "й", id="composed"),
         pytest.param("box/a:b*c?", "box_a_b_c_", id="slash, colon, wildcards"),
@@ -86,18 +77,12 @@ def taken(names: list[str]) -> list[str]:
     return [stems.take(name) for name in names]
 
 
-def test_long_names_are_short_and_stay_apart() -> None:
-    first, second = (safe_stem("ш" * 200 + end) for end in "ab")
-    assert first != second
-    assert len(first.encode()) < 80
-
-
-def test_names_that_differ_in_case_stay_apart() -> None:
+def test_stems_differ_even_where_case_is_ignored() -> None:
     assert taken(["a", "A", "a", "a-2"]) == ["a", "A-2", "a-3", "a-2-2"]
 
 
 @given(st.lists(st.text(max_size=80), max_size=20))
-def test_any_names_become_safe_and_unique(names: list[str]) -> None:
-    stems = taken(names)
-    assert len({stem.casefold() for stem in stems}) == len(names)
+def test_any_names_become_safe_short_and_unique(names: list[str]) -> None:
+    stems = taken([*names, *("ш" * 200 + end for end in "ab")])
+    assert len({stem.casefold() for stem in stems}) == len(names) + 2
     assert all(re.fullmatch(r"[\w-]{1,80}", stem) for stem in stems)

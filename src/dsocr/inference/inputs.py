@@ -298,7 +298,7 @@ class PagePreparer:
                 failed.append(f"{part.where}: {file.message}")
             else:
                 scaled = tuple(scale_line(line, document, size) for line in lines)
-                crops.append(Crop(part.where, file.content, scale_outline(part, document, size), scaled))
+                crops.append(Crop(part.where, file.content, scale_outline(part.outline, document, size), scaled))
         all_lines = tuple(scale_line(line, document, size) for line in document.lines)
         return PreparedPage(page, size, all_lines, tuple(crops), tuple(failed))
 

@@ -10,9 +10,8 @@ import stat
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from zipfile import ZipFile, ZipInfo
 
@@ -23,28 +22,24 @@ ARCHIVE_SUFFIXES = frozenset({".zip"})
 _OTHER_ARCHIVES = frozenset({".rar", ".7z", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst"})
 
 _MB = 1024 * 1024
+
+# The largest archive that is unpacked; anything larger is a mistake or an attack.
+MAX_ENTRIES = 500_000
+MAX_ENTRY_BYTES = 4096 * _MB
+MAX_BYTES = 65_536 * _MB
+MAX_RATIO = 200
+"""Largest ratio of unpacked to packed size, checked above `RATIO_FREE_BYTES`."""
+RATIO_FREE_BYTES = 64 * _MB
+
 _UTF8_FLAG = 0x800
 _ENCRYPTED_FLAG = 0x1
 _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 """Python decompresses the other methods without a limit on memory, and hardly any program uses them."""
 _FORBIDDEN = re.compile(r'[<>:"|?*\x00-\x1f]')
 _MAX_NAME_BYTES = 255
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
 _HINT = "unpack it with a program you trust, and pass the folder instead"
-
-
-@dataclass(frozen=True, slots=True)
-class UnpackLimits:
-    """Largest archive that is unpacked, in bytes; anything larger is a mistake or an attack."""
-
-    entries: int = 500_000
-    entry: int = 4096 * _MB
-    total: int = 65_536 * _MB
-    ratio: int = 200
-    """Largest ratio of unpacked to packed size, checked above `free` bytes."""
-    free: int = 64 * _MB
-
-
-LIMITS = UnpackLimits()
+_COPY_HINT = "check that it was copied or downloaded completely"
 
 
 def is_archive(path: Path) -> bool:
@@ -55,37 +50,30 @@ def is_archive(path: Path) -> bool:
     return path.is_file() and path.suffix.lower() in ARCHIVE_SUFFIXES
 
 
-def unpack(archive: Path, folder: Path, limits: UnpackLimits = LIMITS) -> list[str]:
+def unpack(archive: Path, folder: Path) -> list[str]:
     """Unpack `archive` into the new `folder`, a megabyte at a time. Returns the names of archives inside.
 
     Raises DataError, and leaves no `folder`, if any entry is unsafe.
     """
-    try:
-        folder.mkdir(parents=True)
-        with _open(archive) as file:
-            entries = _checked_entries(archive, file, folder, limits)
-            for name, entry in entries.items():
-                _write(file, entry, folder, name)
-    except DataError as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise DataError(error.message, code=error.code, where=archive, hint=error.hint or _HINT) from error
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+    with ExitStack() as cleanup:
+        cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            folder.mkdir(parents=True)
+            with ZipFile(archive) as file:
+                entries = _checked_entries(file, folder)
+                _check_total(sum(entry.file_size for entry in entries.values()), archive, folder)
+                for name, entry in entries.items():
+                    _write(file, entry, folder, name)
+        except DataError as error:
+            raise DataError(error.message, code=error.code, where=archive, hint=error.hint or _HINT) from error
+        except _DAMAGE as error:
+            message = f"the archive cannot be read: {error}"
+            raise DataError(message, code="archive-damaged", where=archive, hint=_COPY_HINT) from error
+        except OSError as error:
+            message, hint = f"the archive cannot be unpacked: {error.strerror or error}", "check the free disk space"
+            raise DataError(message, code="archive-not-unpacked", where=archive, hint=hint) from error
+        cleanup.pop_all()
     return [name for name in entries if Path(name).suffix.lower() in ARCHIVE_SUFFIXES]
-
-
-@contextmanager
-def _open(archive: Path) -> Iterator[ZipFile]:
-    try:
-        with ZipFile(archive) as file:
-            yield file
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
-        hint = "check that it was copied or downloaded completely"
-        raise DataError(f"the archive cannot be read: {error}", code="archive-damaged", hint=hint) from error
-    except OSError as error:
-        message, hint = f"the archive cannot be unpacked: {error.strerror or error}", "check the free disk space"
-        raise DataError(message, code="archive-not-unpacked", hint=hint) from error
 
 
 def entry_name(entry: ZipInfo) -> str:
@@ -116,29 +104,25 @@ def _decode_name(raw: bytes) -> str:
         return russian if 2 * cyrillic > sum(map(len, words)) else raw.decode("cp437")
 
 
-def _checked_entries(archive: Path, file: ZipFile, folder: Path, limits: UnpackLimits) -> dict[str, ZipInfo]:
-    """Name -> entry of every file to write."""
-    found = file.infolist()
-    if len(found) > limits.entries:
-        message = f"the archive has {len(found)} entries, more than the limit of {limits.entries}"
+def _checked_entries(file: ZipFile, folder: Path) -> dict[str, ZipInfo]:
+    """Name -> entry of every file to write; hidden files and what macOS adds are left out."""
+    if (count := len(file.infolist())) > MAX_ENTRIES:
+        message = f"the archive has {count} entries, more than the limit of {MAX_ENTRIES}"
         raise DataError(message, code="archive-too-large")
-    named = [(entry_name(entry), entry) for entry in found]
-    named = [(name, entry) for name, entry in named if not _is_hidden_path(name)]
+    named = [(entry_name(entry), entry) for entry in file.infolist()]
+    named = [
+        (name, entry)
+        for name, entry in named
+        if not any(is_hidden(part) and part != ".." for part in PurePosixPath(name).parts)
+    ]
     if not named:
-        hint = "check that it was copied or downloaded completely"
-        raise DataError("the archive is empty", code="archive-empty", hint=hint)
+        raise DataError("the archive is empty", code="archive-empty", hint=_COPY_HINT)
     for name, entry in named:
         _check_name(name, folder)
-        _check_entry(name, entry, limits)
-    files = {str(PurePosixPath(name)): entry for name, entry in named if not name.endswith("/")}
-    _check_collisions(str(PurePosixPath(name)) for name, _ in named if not name.endswith("/"))
-    _check_total(sum(entry.file_size for entry in files.values()), archive, folder, limits)
-    return files
-
-
-def _is_hidden_path(name: str) -> bool:
-    """True for hidden files and what macOS adds."""
-    return any(is_hidden(part) and part != ".." for part in PurePosixPath(name).parts)
+        _check_entry(name, entry)
+    files = [(str(PurePosixPath(name)), entry) for name, entry in named if not name.endswith("/")]
+    _check_collisions([name for name, _ in files])
+    return dict(files)
 
 
 def _check_name(name: str, folder: Path) -> None:
@@ -150,42 +134,39 @@ def _check_name(name: str, folder: Path) -> None:
             raise DataError(f"a name is longer than {_MAX_NAME_BYTES} bytes: {name[:60]!r}...", code="archive-name")
 
 
-def _check_collisions(names: Iterable[str]) -> None:
-    """Raise if two files differ only in case, or a file has the name of a folder."""
-    files: dict[str, str] = {}
-    folders: dict[str, str] = {}
-    for name in names:
-        if other := files.get(name.casefold()):
-            raise DataError(f"two files have the same name: {other!r} and {name!r}", code="archive-collision")
-        files[name.casefold()] = name
-        for parent in PurePosixPath(name).parents:
-            folders.setdefault(str(parent).casefold(), name)
-    for key, name in files.items():
-        if key in folders:
-            raise DataError(f"{name!r} is both a file and the folder of {folders[key]!r}", code="archive-collision")
-
-
-def _check_entry(name: str, entry: ZipInfo, limits: UnpackLimits) -> None:
+def _check_entry(name: str, entry: ZipInfo) -> None:
     kind = stat.S_IFMT(entry.external_attr >> 16)
     if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
-        what = "a link" if kind == stat.S_IFLNK else "a special file"
-        raise DataError(f"{name!r} is {what}", code="archive-entry")
+        raise DataError(f"{name!r} is a link or a special file", code="archive-entry")
     if entry.flag_bits & _ENCRYPTED_FLAG:
         hint = "unpack it with its password, and pass the folder instead"
         raise DataError(f"{name!r} is encrypted", code="archive-encrypted", hint=hint)
     if entry.compress_type not in _METHODS:
         raise DataError(f"{name!r} uses unsupported compression method {entry.compress_type}", code="archive-entry")
-    if entry.file_size > limits.entry:
-        message = f"{name!r} has {_megabytes(entry.file_size)}, more than the limit of {_megabytes(limits.entry)}"
+    if entry.file_size > MAX_ENTRY_BYTES:
+        message = f"{name!r} has {_megabytes(entry.file_size)}, more than the limit of {_megabytes(MAX_ENTRY_BYTES)}"
         raise DataError(message, code="archive-too-large")
 
 
-def _check_total(total: int, archive: Path, folder: Path, limits: UnpackLimits) -> None:
+def _check_collisions(names: Sequence[str]) -> None:
+    """Raise if two files differ only in case, or a file has the name of a folder."""
+    files: dict[str, str] = {}
+    for name in names:
+        if other := files.get(name.casefold()):
+            raise DataError(f"two files have the same name: {other!r} and {name!r}", code="archive-collision")
+        files[name.casefold()] = name
+    for name in names:
+        for folder in PurePosixPath(name).parents:
+            if other := files.get(str(folder).casefold()):
+                raise DataError(f"{other!r} is both a file and the folder of {name!r}", code="archive-collision")
+
+
+def _check_total(total: int, archive: Path, folder: Path) -> None:
     unpacked = f"the archive would unpack to {_megabytes(total)}"
-    if total > limits.total:
-        raise DataError(f"{unpacked}, more than the limit of {_megabytes(limits.total)}", code="archive-too-large")
+    if total > MAX_BYTES:
+        raise DataError(f"{unpacked}, more than the limit of {_megabytes(MAX_BYTES)}", code="archive-too-large")
     packed = max(archive.stat().st_size, 1)
-    if total > limits.free and total > limits.ratio * packed:
+    if total > RATIO_FREE_BYTES and total > MAX_RATIO * packed:
         raise DataError(f"{unpacked}, {total // packed} times its own size", code="archive-too-large")
     free = shutil.disk_usage(folder).free
     if total > free:
@@ -194,7 +175,7 @@ def _check_total(total: int, archive: Path, folder: Path, limits: UnpackLimits) 
 
 
 def _write(file: ZipFile, entry: ZipInfo, folder: Path, name: str) -> None:
-    target = folder.joinpath(name)
+    target = folder / name
     target.parent.mkdir(parents=True, exist_ok=True)
     with file.open(entry) as packed, target.open("xb") as out:
         shutil.copyfileobj(packed, out, _MB)

@@ -23,20 +23,34 @@ _CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 """Errors of network drives that cannot flush a folder."""
 
 
+@contextmanager
+def writing_folder(folder: Path) -> Iterator[Path]:
+    """A draft folder to write into; it replaces `folder` when the block succeeds and is deleted when it fails.
+
+    Raises RunError if the disk is full or cannot be written; an existing `folder` is then unchanged.
+    """
+    folder = folder.resolve()
+    draft, former = _sibling(folder), _sibling(folder)
+    with explain_disk_errors(folder.parent):
+        draft.mkdir(parents=True)
+        try:
+            yield draft
+            replace_path(draft, folder, former)
+            sync_folder(folder.parent)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    shutil.rmtree(former, ignore_errors=True)
+
+
 def write_folder(folder: Path, files: Iterable[tuple[str, bytes]], *, unhashed: Collection[str] = ()) -> None:
     """Write a folder with a manifest of SHA-256 hashes, verify it, and put it in place of an existing one.
 
     Files in `unhashed` are left out of the manifest, so users may edit them. Raises RunError if the disk is full,
     cannot be written or returns other bytes; an existing `folder` is then unchanged and nothing is left beside it.
     """
-    draft = _sibling(folder)
-    remaining = iter(files)
     manifest: dict[str, dict[str, object]] = {}
-    size = 0
-    try:
-        draft.mkdir(parents=True)
-        for name, content in remaining:
-            size += len(content)
+    with writing_folder(folder) as draft:
+        for name, content in files:
             if name not in unhashed:
                 manifest[name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
             _write_synced(draft / name, content)
@@ -45,23 +59,6 @@ def write_folder(folder: Path, files: Iterable[tuple[str, bytes]], *, unhashed: 
         if problem := find_damage(draft):
             message, hint = f"written files do not read back: {problem}", "check the disk for errors"
             raise RunError(message, code="disk-unreliable", where=folder, hint=hint)
-        replace_path(draft, folder, former := _sibling(folder))
-        sync_folder(folder.parent)
-        shutil.rmtree(former, ignore_errors=True)
-    except OSError as error:
-        raise write_error(folder, error, needed=size + sum(len(content) for _, content in remaining)) from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-
-
-def remove_folder(folder: Path) -> None:
-    """Rename a folder away, then delete it, so that a half-deleted one is never found under its name."""
-    aside = _sibling(folder)
-    try:
-        folder.rename(aside)
-    except OSError:  # On Windows another process may have it open; it stays complete until the next attempt.
-        return
-    shutil.rmtree(aside, ignore_errors=True)
 
 
 def find_damage(folder: Path) -> str | None:
@@ -73,35 +70,28 @@ def find_damage(folder: Path) -> str | None:
         return f"{MANIFEST} is missing"
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return f"{MANIFEST} cannot be read ({error})"
-    problems = (_file_damage(folder / Path(name).name, size, sha256) for name, (size, sha256) in files.items())
-    return next((problem for problem in problems if problem), None)
-
-
-def _file_damage(path: Path, size: int, sha256: str) -> str | None:
-    try:
-        found = path.stat().st_size
-        if found != size:
-            return f"{path.name} has {found} bytes instead of {size}"
-        return None if hash_file(path) == sha256 else f"{path.name} has changed since it was written"
-    except FileNotFoundError:
-        return f"{path.name} is missing"
-    except OSError as error:
-        return f"{path.name} cannot be read ({error.strerror or error})"
-
-
-@contextmanager
-def writing_folder(folder: Path) -> Iterator[Path]:
-    """A draft folder to write into; it replaces `folder` when the block succeeds and is deleted when it fails."""
-    folder, token = folder.resolve(), uuid4().hex[:8]
-    draft, former = (folder.with_name(f".{folder.name}.{kind}-{token}") for kind in ("draft", "former"))
-    with explain_disk_errors(folder.parent):
-        draft.mkdir(parents=True)
+    for name, (size, sha256) in files.items():
+        path = folder / Path(name).name
         try:
-            yield draft
-            replace_path(draft, folder, former)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-    shutil.rmtree(former, ignore_errors=True)
+            if (found := path.stat().st_size) != size:
+                return f"{path.name} has {found} bytes instead of {size}"
+            if hash_file(path) != sha256:
+                return f"{path.name} has changed since it was written"
+        except FileNotFoundError:
+            return f"{path.name} is missing"
+        except OSError as error:
+            return f"{path.name} cannot be read ({error.strerror or error})"
+    return None
+
+
+def remove_folder(folder: Path) -> None:
+    """Rename a folder away, then delete it, so that a half-deleted one is never found under its name."""
+    aside = _sibling(folder)
+    try:
+        folder.rename(aside)
+    except OSError:  # On Windows another process may have it open; it stays complete until the next attempt.
+        return
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def replace_path(draft: Path, target: Path, former: Path) -> None:
@@ -122,32 +112,29 @@ def work_path(output: Path) -> Path:
     return output.with_name(f".{output.name}.work")
 
 
-def write_error(path: Path, error: OSError, *, needed: int | None = None) -> RunError:
-    """Translate an operating system error on writing; `needed` is the number of bytes to write."""
-    if error.errno in _DISK_FULL:
-        sizes = "" if needed is None else f": {needed / 1e6:.1f} MB are needed, {_free(path) / 1e6:.1f} MB are free"
-        hint = "free some space, then run the same command again"
-        return RunError(f"the disk is full{sizes}", code="disk-full", where=path, hint=hint)
-    hint = "make the folder writable or choose another one, then run the same command again"
-    return RunError(f"cannot write: {error.strerror or error}", code="not-writable", where=path, hint=hint)
-
-
 @contextmanager
 def explain_disk_errors(folder: Path) -> Iterator[None]:
     """Turn errors of writing below `folder`, those of SQLite included, into a RunError; others pass through."""
     try:
         yield
     except sqlite3.OperationalError as error:
-        code = "disk-full" if "full" in str(error) else "not-writable"
-        hint = "free some space or choose another folder, then run the same command again: it resumes"
-        raise RunError(f"cannot write: {error}", code=code, where=folder, hint=hint) from error
+        raise _write_error(folder, str(error), is_full="full" in str(error)) from error
     except OSError as error:
         path = Path(error.filename) if isinstance(error.filename, str) else None
         if path is None and error.errno not in _DISK_FULL | {errno.EROFS, errno.EIO}:
             raise
         if path is not None and not path.absolute().is_relative_to(folder.absolute()):
             raise
-        raise write_error(path or folder, error) from error
+        is_full = error.errno in _DISK_FULL
+        raise _write_error(path or folder, error.strerror or str(error), is_full=is_full) from error
+
+
+def _write_error(path: Path, problem: str, *, is_full: bool) -> RunError:
+    if is_full:
+        hint = "free some space, then run the same command again"
+        return RunError("the disk is full", code="disk-full", where=path, hint=hint)
+    hint = "make the folder writable or choose another one, then run the same command again"
+    return RunError(f"cannot write: {problem}", code="not-writable", where=path, hint=hint)
 
 
 def open_database(path: Path, schema: str, busy: str) -> sqlite3.Connection:
@@ -156,27 +143,20 @@ def open_database(path: Path, schema: str, busy: str) -> sqlite3.Connection:
     A damaged file is replaced by an empty one, since all it records can be redone. Raises DataError with the message
     `busy` if another process has it open.
     """
-    try:
-        return _connect(path, schema)
-    except sqlite3.OperationalError as error:
-        if "locked" not in str(error):
-            raise RunError(f"cannot write: {error}", code="not-writable", where=path) from error
-        hint = "wait for it to finish, or choose another folder"
-        raise DataError(busy, code="output-busy", where=path.parent, hint=hint) from error
-    except sqlite3.DatabaseError:
-        path.unlink()
-        return _connect(path, schema)
-
-
-def _connect(path: Path, schema: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=0)
     try:
         # The lock is held until the connection closes or the process ends.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.executescript(f"BEGIN EXCLUSIVE; {schema} COMMIT;")
-    except BaseException:
+    except sqlite3.DatabaseError as error:
         connection.close()
-        raise
+        if "locked" in str(error):
+            hint = "wait for it to finish, or choose another folder"
+            raise DataError(busy, code="output-busy", where=path.parent, hint=hint) from error
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        path.unlink()
+        return open_database(path, schema, busy)
     return connection
 
 
@@ -209,7 +189,3 @@ def _write_synced(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _free(path: Path) -> int:
-    return shutil.disk_usage(next(folder for folder in path.absolute().parents if folder.exists())).free

@@ -85,11 +85,10 @@ def crop_lines(page: Page, data: bytes) -> tuple[tuple[int, int], Iterator[LineF
     """The size of a page and the image file of each of its lines, one at a time; the page is decoded once."""
     try:
         decoded = decode_image(data, name=page.image)
-        outlines = [scale_outline(line, page, decoded.image.size) for line in page.lines]
-    except _WrongSizeError as error:
-        return CropFailure(SkipReason.OTHER_SIZE, error.message)
+        outlines = [scale_outline(line.outline, page, decoded.image.size) for line in page.lines]
     except DataError as error:
-        return CropFailure(SkipReason.BAD_IMAGE, error.message)
+        is_size = error.code == "image-size-mismatch"
+        return CropFailure(SkipReason.OTHER_SIZE if is_size else SkipReason.BAD_IMAGE, error.message)
     paper = paper_colour(decoded.image) if any(outlines) else 0
     return decoded.image.size, (_line_file(outline, decoded, data, paper) for outline in outlines)
 
@@ -120,36 +119,30 @@ def _line_file(outline: Outline | None, decoded: DecodedImage, data: bytes, pape
     return LineFile(*encode_image(decoded.image, decoded.format), is_whole_page=True)
 
 
-class _WrongSizeError(DataError):
-    """The outlines were drawn on an image of another shape."""
+def scale_outline(outline: Outline | None, page: Page, size: tuple[int, int]) -> Outline | None:
+    """An outline on a page in pixels of an image of this size, which may differ from the size the source states.
 
-
-def scale_outline(line: Line, page: Page, size: tuple[int, int]) -> Outline | None:
-    """The line's outline in pixels of an image of this size, which may differ from the size the source states."""
-    if line.outline is None:
-        return None
-    stated = page.size
-    if stated is None or stated == size:
-        return line.outline
-    across, down = size[0] / stated[0], size[1] / stated[1]
+    Raises DataError if the image has another shape.
+    """
+    if outline is None or page.size is None or page.size == size:
+        return outline
+    across, down = size[0] / page.size[0], size[1] / page.size[1]
     if abs(across / down - 1) > _MAX_ASPECT_CHANGE:
-        sizes = f"{stated[0]}x{stated[1]}, but the image has {size[0]}x{size[1]}"
+        sizes = f"{page.size[0]}x{page.size[1]}, but the image has {size[0]}x{size[1]}"
         message = f"the outlines do not fit: they are for an image of {sizes}, which is another shape"
-        raise _WrongSizeError(message, code="image-size-mismatch")
-    return line.outline.scaled(across, down)
+        raise DataError(message, code="image-size-mismatch")
+    return outline.scaled(across, down)
 
 
 def scale_line(line: Line, page: Page, size: tuple[int, int]) -> Line:
     """The line with its outline and that of its region in pixels of an image of this size."""
-    region = line.region
-    if region and region.outline:
-        region = replace(region, outline=scale_outline(replace(line, outline=region.outline), page, size))
-    return replace(line, outline=scale_outline(line, page, size), region=region)
+    region = line.region and replace(line.region, outline=scale_outline(line.region.outline, page, size))
+    return replace(line, outline=scale_outline(line.outline, page, size), region=region)
 
 
 def cropped_outline(line: Line, page: Page, size: tuple[int, int]) -> Outline | None:
     """The line's outline with the box that is actually cropped, margin included."""
-    outline = scale_outline(line, page, size)
+    outline = scale_outline(line.outline, page, size)
     return replace(outline, box=crop_box(outline, size)) if outline else None
 
 
@@ -163,26 +156,19 @@ def crop_box(outline: Outline, size: tuple[int, int]) -> Box:
 def crop_line(page: Image.Image, outline: Outline, paper: Colour) -> Image.Image:
     """Crop the line's box, fill it with paper colour outside the polygon and its margin, and turn a sideways line."""
     box = crop_box(outline, page.size)
-    crop = page.crop(box)
+    line = page.crop(box)
+    if outline.polygon:
+        mask = Image.new("1", line.size)
+        corners = [(x - box[0], y - box[1]) for x, y in outline.polygon]
+        drawing = ImageDraw.Draw(mask)
+        drawing.polygon(corners, fill=1, outline=1)
+        if margin := _margin(page.size):
+            drawing.line([*corners, corners[0]], fill=1, width=2 * margin, joint="curve")
+        line = Image.composite(line, Image.new(page.mode, line.size, paper), mask)
     turns = quarter_turns(outline)
-    if not outline.polygon:
-        return _turn(crop, turns)
-    mask = Image.new("1", crop.size)
-    corners = [(x - box[0], y - box[1]) for x, y in outline.polygon]
-    drawing = ImageDraw.Draw(mask)
-    drawing.polygon(corners, fill=1, outline=1)
-    if margin := _margin(page.size):
-        drawing.line([*corners, corners[0]], fill=1, width=2 * margin, joint="curve")
-    line = Image.new(page.mode, crop.size, paper)
-    line.paste(crop, mask=mask)
-    return _turn(line, turns)
-
-
-def _turn(image: Image.Image, turns: int) -> Image.Image:
-    """The image after counterclockwise quarter turns."""
     if not turns:
-        return image
-    return image.transpose(Image.Transpose.ROTATE_90 if turns > 0 else Image.Transpose.ROTATE_270)
+        return line
+    return line.transpose(Image.Transpose.ROTATE_90 if turns > 0 else Image.Transpose.ROTATE_270)
 
 
 def _margin(size: tuple[int, int]) -> int:
@@ -199,7 +185,6 @@ def encode_image(image: Image.Image, format_: str) -> tuple[bytes, str]:
     buffer = io.BytesIO()
     if format_ == "JPEG":
         image.save(buffer, "JPEG", quality=95, subsampling=0)
-    else:
-        format_ = "PNG"
-        image.save(buffer, "PNG")
-    return buffer.getvalue(), _SUFFIXES[format_]
+        return buffer.getvalue(), ".jpg"
+    image.save(buffer, "PNG")
+    return buffer.getvalue(), ".png"

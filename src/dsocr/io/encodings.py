@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import pairwise
 from pathlib import Path
 
 from dsocr.errors import DataError
@@ -31,59 +30,36 @@ def likely_encoding(data: bytes) -> str | None:
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     part = data[:_SAMPLE_BYTES]
+    # In UTF-16 the high bytes of Latin letters, spaces and digits are 0, those of Cyrillic letters 4.
+    even, odd = part[::2], part[1::2]
     if len(part) >= 4 and part.count(0) > len(part) / 8:
-        # Spaces and digits have a zero byte, the second of two in little-endian order.
-        return "utf-16-le" if part[1::2].count(0) > part[::2].count(0) else "utf-16-be"
-    if (wide := _cyrillic_utf16(part)) is not None:
-        return wide
-    scores = {encoding: _plausibility(part, encoding) for encoding in EIGHT_BIT}
+        return "utf-16-le" if odd.count(0) > even.count(0) else "utf-16-be"
+    for name, high in (("utf-16-le", odd), ("utf-16-be", even)):
+        if len(high) >= 3 and high.count(4) > 0.7 * len(high):
+            return name
+    scores = {encoding: _plausibility(part.decode(encoding, errors="replace")) for encoding in EIGHT_BIT}
     best = max(scores, key=lambda encoding: scores[encoding])
     return best if scores[best] > 0 else None
 
 
-def _is_utf16(data: bytes) -> bool:
-    """True for UTF-16, which can be valid UTF-8 with control characters."""
-    return (b"\0" in data or b"\4" in data) and (likely_encoding(data) or "").startswith("utf-16")
-
-
-def _cyrillic_utf16(part: bytes) -> str | None:
-    """UTF-16 of Cyrillic letters only: every other byte is 4."""
-    for name, high in (("utf-16-le", part[1::2]), ("utf-16-be", part[::2])):
-        if len(high) >= 3 and high.count(4) > 0.7 * len(high):
-            return name
-    return None
-
-
-def _plausibility(part: bytes, encoding: str) -> float:
-    """Score per letter: at most 1, negative if it does not look like text."""
-    text = part.decode(encoding, errors="replace")
-    high = [character for character in text if ord(character) > 127]
-    if not high:
-        return 0.0
-    signs = sum(0.0 if character in _SIGNS else -2.0 for character in high if not character.isalpha())
-    return (signs + sum(_word_score(word) for word in _WORD.findall(text))) / len(high)
+def _plausibility(text: str) -> float:
+    """Score per letter beyond ASCII: at most 1, negative if it does not look like text."""
+    high = [character for character in text if not character.isascii()]
+    signs = sum(not character.isalpha() and character not in _SIGNS for character in high)
+    return (sum(map(_word_score, _WORD.findall(text))) - 2 * signs) / max(1, len(high))
 
 
 def _word_score(word: str) -> float:
-    """Reward frequent letters; penalise two scripts in a word and capitals after small letters."""
-    high = [letter for letter in word if ord(letter) > 127]
-    if not high:
-        return 0.0
-    mixed = len(high) < len(word)
-    if all(letter.lower() in _LATIN_SMALL for letter in high):
-        # Accented letters stand among plain Latin ones; a word of accented letters alone is something else.
-        score = 0.8 if mixed or len(word) == 1 else -1.0
-        return score * len(high) - _case_penalty(word)
-    if mixed or not all(letter.lower() in _FREQUENT for letter in high):
+    """Reward frequent letters; penalise two scripts in a word, and capitals after its first letter."""
+    high = [letter for letter in word.lower() if not letter.isascii()]
+    is_mixed = len(high) < len(word)
+    penalty = 0.3 * (sum(letter.isupper() for letter in word[1:]) + word.isupper()) if high else 0.0
+    if all(letter in _LATIN_SMALL for letter in high):
+        # Accented letters are between plain Latin ones; a word of accented letters alone is something else.
+        return (0.8 if is_mixed or len(word) == 1 else -1.0) * len(high) - penalty
+    if is_mixed or not all(letter in _FREQUENT for letter in high):
         return -1.0 * len(high)
-    return sum(1 - _FREQUENT[letter.lower()] / 20 for letter in high) - _case_penalty(word)
-
-
-def _case_penalty(word: str) -> float:
-    """One for each capital after a small letter, and a little for a word in capitals."""
-    odd = sum(first.islower() and second.isupper() for first, second in pairwise(word))
-    odd += sum(first.isupper() and second.islower() for first, second in pairwise(word[1:]))
-    return float(odd) + (0.3 * len(word) if len(word) > 1 and word.isupper() else 0.0)
+    return sum(1 - _FREQUENT[letter] / 20 for letter in high) - penalty
 
 
 MAX_TEXT_BYTES = 256 * 1024 * 1024
@@ -127,7 +103,8 @@ def read_text(path: Path) -> str:
 def _decode(data: bytes, path: Path) -> str:
     encoding = _encoding.get()
     problem = "it looks like two bytes per letter"
-    if not _is_utf16(data):
+    # UTF-16 can be valid UTF-8 with control characters.
+    if not ((b"\0" in data or b"\4" in data) and (likely_encoding(data) or "").startswith("utf-16")):
         try:
             return data.decode("utf-8-sig")
         except UnicodeDecodeError as error:

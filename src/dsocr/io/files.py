@@ -17,53 +17,40 @@ from dsocr.errors import DataError
 CARD_FILE = "dataset.json"
 FIXES_FILE = "fixes.jsonl"
 
-_DRIVE = re.compile(r"^[A-Za-z]:")
+_MAX_STEM_BYTES = 60
+_RESERVED = {"con", "prn", "aux", "nul"} | {f"{port}{number}" for port in ("com", "lpt") for number in range(10)}
+_SPLIT_NAMES = {
+    **dict.fromkeys(("train", "training"), Split.TRAIN),
+    **dict.fromkeys(("validation", "val", "valid", "dev"), Split.VALIDATION),
+    **dict.fromkeys(("test", "testing"), Split.TEST),
+}
 
 
 def inside(root: Path, name: str) -> Path:
     """`name` (with either kind of slash) under `root`. Raises DataError if it leads elsewhere, also through a link."""
-    if problem := _name_problem(name):
-        hint = "paths must stay inside the folder they are named in"
-        raise DataError(f"the path {name!r} {problem}", code="path-outside", hint=hint)
-    path = root.joinpath(*_parts(name))
+    parts = PurePosixPath(name.replace("\\", "/")).parts
+    has_drive = PureWindowsPath(name).drive or re.match("[A-Za-z]:", name)
+    if not (name.strip() and _is_encodable(name)) or has_drive or name.startswith(("/", "\\")) or ".." in parts:
+        hint = "paths must be relative, and stay inside the folder they are named in"
+        raise DataError(f"the path {name!r} leads out of the folder or is not valid", code="path-outside", hint=hint)
+    path = root.joinpath(*parts)
     if not path.resolve().is_relative_to(_resolved(root)):
         raise DataError("a link leads out of the folder; copy the file into it", code="path-outside")
     return path
+
+
+def _is_encodable(name: str) -> bool:
+    """False for NUL and lone surrogates, which JSON can contain and file names cannot."""
+    try:
+        return b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
 
 
 @lru_cache(maxsize=64)
 def _resolved(root: Path) -> Path:
     """Cached, since every image of a dataset asks. If the folder is replaced by a link, its images are rejected."""
     return root.resolve()
-
-
-def _parts(name: str) -> tuple[str, ...]:
-    return PurePosixPath(name.replace("\\", "/")).parts
-
-
-def _name_problem(name: str) -> str | None:
-    if not name.strip():
-        return "is empty"
-    if "\0" in name:
-        return "contains a NUL character"
-    if not _is_encodable(name):
-        return "contains half of a surrogate pair"
-    if _DRIVE.match(name) or PureWindowsPath(name).drive:
-        return "names a drive"
-    if name.startswith(("/", "\\")):
-        return "is absolute"
-    if ".." in _parts(name):
-        return "leaves the folder with '..'"
-    return None
-
-
-def _is_encodable(name: str) -> bool:
-    """False for lone surrogates, which JSON can contain and file names cannot."""
-    try:
-        os.fsencode(name)
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def list_files(root: Path, suffixes: Collection[str] | None = None) -> list[Path]:
@@ -114,10 +101,6 @@ def relative(path: Path, root: Path) -> str:
     return path.relative_to(root).as_posix()
 
 
-_MAX_STEM_BYTES = 60
-_RESERVED = {"con", "prn", "aux", "nul"} | {f"{port}{number}" for port in ("com", "lpt") for number in range(10)}
-
-
 class UniqueStems:
     """Hands out file stems that differ even where the file system ignores case."""
 
@@ -151,13 +134,6 @@ def safe_stem(name: str) -> str:
 def is_reserved(name: str) -> bool:
     """True for the names of devices on Windows, whatever their suffix."""
     return name.partition(".")[0].rstrip().casefold() in _RESERVED
-
-
-_SPLIT_NAMES = {
-    **dict.fromkeys(("train", "training"), Split.TRAIN),
-    **dict.fromkeys(("validation", "val", "valid", "dev"), Split.VALIDATION),
-    **dict.fromkeys(("test", "testing"), Split.TEST),
-}
 
 
 def parse_split(name: str) -> Split | None:

@@ -5,7 +5,8 @@ The huggingface_hub library is slow to import, so that happens only when a funct
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Literal
 
@@ -138,15 +139,21 @@ class FetchedDataset:
 
 
 def fetch_dataset(dataset: HubDataset) -> FetchedDataset:
-    """Fetch the readable files of a dataset: Parquet, else images with texts, else the Hub's Parquet conversion."""
-    below = f"{dataset.folder}/" if dataset.folder else ""
+    """Fetch the readable files of a dataset: Parquet, else images with texts, else the Hub's Parquet conversion.
+
+    Without a network, what an earlier command fetched is used, at the commit it had then.
+    """
     try:
-        names = [name for name in list_dataset_files(dataset.id, dataset.revision) if name.startswith(below)]
+        names = list_dataset_files(dataset.id, dataset.revision)
     except NotFetchedError as error:
-        return _find_cached_dataset(dataset, error)
+        for revision in (dataset.revision, CONVERTED):
+            with suppress(NotFetchedError):
+                return _fetch(dataset, revision, _PARQUET | _IMAGES | _TEXTS, offline=True)
+        raise _not_found(dataset, error) from error
+    names = [name for name in names if name.startswith(f"{dataset.folder}/" if dataset.folder else "")]
     if dataset.folder and not names:
         raise DataError(f"{dataset.id} has no folder {dataset.folder!r}", code="hub-folder-missing")
-    suffixes = {_suffix(name) for name in names}
+    suffixes = set(map(_suffix, names))
     try:
         if suffixes & _PARQUET:
             return _fetch(dataset, dataset.revision, _PARQUET)
@@ -168,27 +175,15 @@ def _fetch(
 
 
 def _fetch_conversion(dataset: HubDataset, *, has_script: bool) -> FetchedDataset:
-    try:
+    converted: list[str] = []
+    with suppress(NotFetchedError):
         converted = [name for name in list_dataset_files(dataset.id, CONVERTED) if _suffix(name) in _PARQUET]
-    except NotFetchedError:
-        converted = []
     if not converted:
         why = "it is built by a script, which is never run" if has_script else "there is no Parquet conversion of it"
         message = f"{dataset.id} has no Parquet files and no images with texts, and {why}"
         raise DataError(message, code="hub-dataset-unreadable", hint="download its files and pass the folder")
-    fetched = _fetch(HubDataset(dataset.id), CONVERTED, _PARQUET)
     part = " (partial)" if any("partial" in name for name in converted) else ""
-    return FetchedDataset(fetched.folder, fetched.commit, f"read from the Hub's {CONVERTED}{part}")
-
-
-def _find_cached_dataset(dataset: HubDataset, error: NotFetchedError) -> FetchedDataset:
-    """What an earlier command fetched, at the commit it had then."""
-    for revision in (dataset.revision, CONVERTED):
-        try:
-            return _fetch(dataset, revision, _PARQUET | _IMAGES | _TEXTS, offline=True)
-        except NotFetchedError:
-            continue
-    raise _not_found(dataset, error) from error
+    return replace(_fetch(HubDataset(dataset.id), CONVERTED, _PARQUET), note=f"read from the Hub's {CONVERTED}{part}")
 
 
 def _not_found(dataset: HubDataset, error: NotFetchedError) -> DataError:

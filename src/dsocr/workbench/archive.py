@@ -256,7 +256,7 @@ def _add_page(store: CorrectionStore, image: Page, ref: ImageRef, size: tuple[in
     lines = []
     for place, line in enumerate(image.lines):
         text = line.text.strip()
-        outline = scale_outline(line, image, size) or Outline((0, 0, *size))
+        outline = scale_outline(line.outline, image, size) or Outline((0, 0, *size))
         elements = (line.index,) if markup is not None and line.index is not None else ()
         state = State.READ if text else State.UNREAD
         lines.append(StoredLine(0, 0, place, outline, text, state, elements=elements))
