@@ -52,16 +52,20 @@ if __name__ == "__main__":
     from dsocr.data import check as checks
     from dsocr.data.dataset import Dataset
     from dsocr.models.family import load_processor
-    for name in ("check_empty", "check_tokens", "check_distortion", "check_unknown_characters"):
-        setattr(checks, name, timed(name, getattr(checks, name)))
+    for module, names in (
+        (checks.text_checks, ("check_empty", "check_tokens", "check_unknown_characters")),
+        (checks.image_checks, ("check_distortion",)),
+    ):
+        for name in names:
+            setattr(module, name, timed(name, getattr(module, name)))
     for name in ("_SAMPLE_CHECKS", "_DATASET_CHECKS"):
         setattr(checks, name, [timed(function.__name__, function) for function in getattr(checks, name)])
     read = timed("reading images", lambda dataset, workers: list(read_samples(dataset, workers)))
-    read_samples, checks.read_samples = checks.read_samples, read
+    read_samples, checks.image_checks.read_samples = checks.image_checks.read_samples, read
     encoder = load_processor("nano", None, "free_ocr", None)
     seconds["imports and base"] = time.perf_counter() - start
     workers = int(sys.argv[2]) or None
-    findings = checks.check_for_base(Dataset.open(Path(sys.argv[1])), encoder, max_text_tokens=512, workers=workers)
+    findings = checks.check_dataset(Dataset.open(Path(sys.argv[1])), encoder, max_text_tokens=512, workers=workers)
     seconds["whole"] = time.perf_counter() - start
     counts = {finding.code: finding.count for finding in findings}
     print(json.dumps({"seconds": seconds, "findings": counts, "samples": len(findings.samples)}))

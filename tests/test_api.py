@@ -17,7 +17,7 @@ from typer.main import get_command
 
 import dsocr
 from dsocr.cli import app
-from dsocr.data.check import check_for_base
+from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.fix import fix_dataset
 from dsocr.evaluation.report.report import write_report
@@ -37,7 +37,7 @@ QUICK: dict[str, Any] = {
 COMMANDS: Mapping[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 BEHIND: dict[str, tuple[Callable[..., Any], ...]] = {
     "prepare": (dsocr.prepare,),
-    "check": (Dataset.check, check_for_base, fix_dataset),
+    "check": (Dataset.check, check_dataset, fix_dataset),
     "convert": (dsocr.convert,),
     "synthesize": (dsocr.synthesize,),
     "train": (dsocr.train,),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.check import check
+from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 
@@ -113,7 +113,7 @@ def test_nano_knows_every_character(samples: list[Sample]) -> None:
 
 def test_check_finds_nothing_but_the_known_hands_and_rare_characters(dataset: Dataset) -> None:
     """That writers cross is the point of known hands, and a note; the hashes say that no file was changed since."""
-    found = {(finding.code, finding.severity) for finding in check(dataset)}
+    found = {(finding.code, finding.severity) for finding in check_dataset(dataset)}
     assert found == {
         ("writer-crosses", "note"),
         ("mixed-punctuation", "note"),

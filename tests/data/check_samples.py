@@ -1,10 +1,11 @@
-"""Samples for the checks, made without files."""
+"""Samples and a processor for the checks, made without files."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from dsocr.data.check.findings import Finding, Findings
-from dsocr.data.check.sample_stats import CheckedSample, ImageStats
+from dsocr.data.check.findings import CheckedSample, Finding, Findings, ImageStats
 from dsocr.document import Sample, Split
 
 
@@ -31,6 +32,19 @@ def sample(
     return CheckedSample(where, item, digest, size, image or stats(size[0]))
 
 
+def processor(
+    unknown: str = "",
+    count_tokens: Callable[[str], int] = len,
+    distortion: Callable[[int, int], float] = lambda width, height: 1.0,
+) -> Any:
+    """A base that cannot write the `unknown` characters."""
+    return SimpleNamespace(
+        unknown_characters=lambda text: "".join(set(text) & set(unknown)),
+        text_ids=lambda text: range(count_tokens(text)),
+        resolution=SimpleNamespace(distortion=distortion),
+    )
+
+
 def run_check(
     check: Callable[[Sequence[CheckedSample], Findings], None], samples: Sequence[CheckedSample]
 ) -> dict[str, Finding]:
@@ -38,3 +52,8 @@ def run_check(
     findings = Findings()
     check(samples, findings)
     return {finding.code: finding for finding in findings}
+
+
+def details(finding: Finding) -> list[str]:
+    """Line and detail of every example."""
+    return [f"{example.where.rpartition(':')[2]}: {example.detail}" for example in finding.examples]

@@ -7,16 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
-from dsocr.data.check import check, image_checks
-from dsocr.data.check.findings import Finding, Findings
-from dsocr.data.check.image_checks import (
-    check_brightness,
-    check_sizes,
-    similar_with_any_text,
-    similar_with_same_text,
-)
-from dsocr.data.check.sample_stats import CheckedSample, measure_image
-from dsocr.data.check.split_checks import check_near_duplicates
+from dsocr.data.check import check_dataset, split_checks
+from dsocr.data.check.findings import CheckedSample, Finding, Findings
+from dsocr.data.check.image_checks import check_brightness, check_sizes, measure_image
+from dsocr.data.check.split_checks import check_near_duplicates, similar_with_any_text, similar_with_same_text
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.images import open_image
@@ -58,7 +52,7 @@ def with_grain(image: Image.Image, deviation: float) -> Image.Image:
 
 
 def test_shipped_sample_has_notes_only() -> None:
-    assert {finding.severity for finding in check(Dataset.open(EXAMPLE))} <= {"note"}
+    assert {finding.severity for finding in check_dataset(Dataset.open(EXAMPLE))} <= {"note"}
 
 
 @pytest.mark.parametrize(
@@ -161,14 +155,8 @@ def test_images_with_the_same_text_may_differ_more() -> None:
     assert ids(similar_with_any_text([first, twin(first, 2, 0x0001_0001_0001_0001)])) == []
 
 
-def test_many_images_with_the_same_text_are_compared_by_bands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_checks, "ALL_PAIRS_LIMIT", 10)
-    samples = random_samples(20)
-    samples.append(twin(samples[3], 99, 1))
-    assert ids(similar_with_same_text(samples)) == [("train/99.png", ["train/3.png"])]
-
-
-def test_work_does_not_grow_with_the_square() -> None:
-    pairs = list(similar_with_any_text([hashed(number, 7, thumbnail(1)) for number in range(1000)]))
-    assert len(pairs) == 999
-    assert max(len(others) for _, others in pairs) <= 4 * image_checks.MAX_PER_BAND
+def test_work_does_not_grow_with_the_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    equal = [hashed(number, 7, thumbnail(1)) for number in range(300)]
+    assert max(len(others) for _, others in similar_with_any_text(equal)) <= 4 * split_checks.MAX_PER_BAND
+    monkeypatch.setattr(split_checks, "MAX_SAME_TEXT", 10)
+    assert max(len(others) for _, others in similar_with_same_text(equal)) == 10

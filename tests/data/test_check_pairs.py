@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dsocr.data.check.findings import CheckedSample
 from dsocr.data.check.pair_checks import check_densities, check_neighbours
-from dsocr.data.check.sample_stats import CheckedSample
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.images import open_image

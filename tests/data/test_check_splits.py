@@ -3,8 +3,7 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from dsocr.data.check.findings import Finding, Findings
-from dsocr.data.check.sample_stats import CheckedSample
+from dsocr.data.check.findings import CheckedSample, Finding, Findings
 from dsocr.data.check.split_checks import check_balance
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split

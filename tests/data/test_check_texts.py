@@ -2,18 +2,13 @@
 
 import pytest
 
-from dsocr.data.check.findings import Finding
-from dsocr.data.check.sample_stats import CheckedSample
+from dsocr.data.check.findings import CheckedSample, Finding
 from dsocr.data.check.text_checks import check_habits, check_letters, check_repeats, count_marks
-from tests.data.check_samples import run_check, sample
+from tests.data.check_samples import details, run_check, sample
 
 
 def letters(*texts: str) -> dict[str, Finding]:
     return run_check(check_letters, [sample(number, text) for number, text in enumerate(texts, start=1)])
-
-
-def details(finding: Finding) -> list[str]:
-    return [f"{example.where.rpartition(':')[2]}: {example.detail}" for example in finding.examples]
 
 
 CLEAN = [

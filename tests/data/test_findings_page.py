@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from dsocr.data.check import Findings, check
+from dsocr.data.check import Findings, check_dataset
 from dsocr.data.check import findings_page as page_module
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
@@ -36,11 +36,11 @@ def folder(small_dataset: Path, tmp_path: Path) -> Path:
 
 
 def page_of(folder: Path) -> str:
-    return check(Dataset.open(folder), workers=1).to_html()
+    return check_dataset(Dataset.open(folder), workers=1).to_html()
 
 
 def test_page_shows_findings_remedies_images_and_counts(folder: Path) -> None:
-    findings = check(Dataset.open(folder), workers=1)
+    findings = check_dataset(Dataset.open(folder), workers=1)
     page = Page(findings.to_html())
     assert page.values("class").count("charts") == 1
     assert page.tags.count("svg") == 7
@@ -50,7 +50,7 @@ def test_page_shows_findings_remedies_images_and_counts(folder: Path) -> None:
 
 
 def test_page_lists_every_place(folder: Path) -> None:
-    findings = {finding.code: finding for finding in check(Dataset.open(folder), workers=1)}
+    findings = {finding.code: finding for finding in check_dataset(Dataset.open(folder), workers=1)}
     (section,) = re.findall(r'data-code="invisible-characters".*?</details>\s*</details>', page_of(folder), re.DOTALL)
     assert section.count("<figure") == findings["invisible-characters"].count == 12
     assert section.partition("Show all 12")[2].count("<figure") == 2
@@ -101,7 +101,7 @@ def test_page_has_a_limit_for_images(folder: Path, monkeypatch: pytest.MonkeyPat
 
 def test_page_and_table_without_findings(small_dataset: Path) -> None:
     dataset = Dataset.open(small_dataset)
-    findings = Findings(dataset, check(dataset).samples)
+    findings = Findings(dataset, check_dataset(dataset).samples)
     page = Page(findings.to_html())
     assert "No problems found." in page.words
     assert "svg" in page.tags
@@ -110,6 +110,6 @@ def test_page_and_table_without_findings(small_dataset: Path) -> None:
 
 
 def test_notebook_table_is_escaped(folder: Path) -> None:
-    table = check(Dataset.open(folder), workers=1)._repr_html_()
+    table = check_dataset(Dataset.open(folder), workers=1)._repr_html_()
     assert "invisible-characters" in table
     assert "<script" not in table

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.data.check import check
+from dsocr.data.check import check_dataset
 from dsocr.data.check.text_checks import find_invisible, find_look_alikes
 from dsocr.data.dataset import Dataset
 from dsocr.data.fix import fix_dataset, fix_text
@@ -122,7 +122,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def codes(folder: Path) -> set[str]:
-    return {finding.code for finding in check(Dataset.open(folder), workers=1)}
+    return {finding.code for finding in check_dataset(Dataset.open(folder), workers=1)}
 
 
 def plant(folder: Path) -> None:

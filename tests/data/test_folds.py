@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.check import check
+from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.data.splits import split_of_fold
@@ -64,7 +64,7 @@ def test_the_folders_are_split_by_the_first_fold(folded: Path) -> None:
 
 def test_a_fold_is_checked_by_its_own_splits_and_its_files_have_not_changed(folded: Path) -> None:
     for fold in range(1, 5):
-        codes = {finding.code for finding in check(Dataset.open(folded, fold=fold))}
+        codes = {finding.code for finding in check_dataset(Dataset.open(folded, fold=fold))}
         assert not codes & {"writer-crosses", "hash-differs"}
 
 

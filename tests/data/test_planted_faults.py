@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from dsocr.data.check import Findings, check
+from dsocr.data.check import Findings, check_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.images import open_image
+from tests.data.check_samples import processor
 from tests.data.drawn_writers import clean_dataset
 
 Row = dict[str, Any]
@@ -54,14 +55,12 @@ def folder(clean: Path, tmp_path: Path) -> Path:
 
 
 def run_checks(folder: Path) -> Findings:
-    return check(
-        Dataset.open(folder),
-        unknown_characters=lambda text: "".join(letter for letter in text if letter == "☃"),
+    base = processor(
+        unknown="☃",
         count_tokens=lambda text: sum(3 if letter in "ქართულია" else 1 for letter in text),
-        max_text_tokens=100,
         distortion=lambda width, height: 2.0 if height == 62 else 1.0,
-        workers=1,
     )
+    return check_dataset(Dataset.open(folder), base, max_text_tokens=100, workers=1)
 
 
 def places(findings: Findings) -> set[tuple[str, str]]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import ImageFont
 
-from dsocr.data.check import check
+from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.render import find_fonts
 from dsocr.data.synthesize import MAX_LENGTH, MIN_LENGTH, SynthesisReport, choose_lines, draw_line, synthesize
@@ -64,7 +64,7 @@ def test_fonts_and_texts_are_in_one_split_only(fonts: Path, text: Path, tmp_path
 
 def test_dataset_passes_the_checks(fonts: Path, text: Path, tmp_path: Path) -> None:
     drawn(fonts, text, tmp_path / "out")
-    assert check(Dataset.open(tmp_path / "out")).of("error") == []
+    assert check_dataset(Dataset.open(tmp_path / "out")).of("error") == []
 
 
 def test_seed_decides(fonts: Path, text: Path, tmp_path: Path) -> None:

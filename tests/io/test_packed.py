@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from dsocr.data import journal as work
-from dsocr.data.check import check
+from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
 from dsocr.document import PackedImage, Split
@@ -46,7 +46,7 @@ def test_samples_images_and_hashes_are_the_same(pages: Path, tmp_path: Path) -> 
             assert read_bytes(one.image) == read_bytes(other.image)
             assert open_image(one.image) == open_image(other.image)
     assert not list((tmp_path / "packed").rglob("*.png"))
-    assert {finding.code for finding in check(shards_)} == {finding.code for finding in check(files)}
+    assert {finding.code for finding in check_dataset(shards_)} == {finding.code for finding in check_dataset(files)}
 
 
 def test_the_datasets_library_reads_the_shards(pages: Path, tmp_path: Path) -> None:

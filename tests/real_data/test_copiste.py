@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.check import check
+from dsocr.data.check import check_dataset
 from dsocr.data.convert import convert
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
@@ -65,7 +65,7 @@ def test_what_is_found_is_true(report: Dataset) -> None:
 
     The last line of page wikitexte_0007 has the text of the line before.
     """
-    findings = {finding.code: finding for finding in check(Dataset.open(report.folder))}
+    findings = {finding.code: finding for finding in check_dataset(Dataset.open(report.folder))}
     assert {code: (found.severity, found.count) for code, found in findings.items()} == {
         "text-repeats": ("warning", 1),
         "text-too-short": ("warning", 2),

@@ -210,15 +210,13 @@ def check(
     if output is not None:
         opened = _fix(printer, opened, output, overwrite)
     # Slow, and not needed to say that there is no dataset.
-    from dsocr.data.check import check_for_base
+    from dsocr.data.check import check_dataset
     from dsocr.data.leaks import report_leaks, summarise, to_markdown
     from dsocr.models.family import load_processor
 
     processor = load_processor(base, resolution, prompt, revision)
     with printer.progress("checking", "samples") as progress:
-        findings = check_for_base(
-            opened, processor, max_text_tokens=max_text_tokens, workers=workers, progress=progress
-        )
+        findings = check_dataset(opened, processor, max_text_tokens=max_text_tokens, workers=workers, progress=progress)
     splits = report_leaks(opened)
     if html is not None:
         findings.to_html(html)

@@ -181,10 +181,10 @@ class Dataset:
         return [sample for _, sample in self.numbered(Split(split), only)]
 
     def check(self, *, workers: int | None = None) -> "Findings":
-        """Find mistakes in images, texts, pairs and splits; `dsocr.data.check.check_for_base` adds those of a base."""
-        from dsocr.data.check import check
+        """Find mistakes in images, texts, pairs and splits; `check_dataset` adds those of a base."""
+        from dsocr.data.check import check_dataset
 
-        return check(self, workers=workers)
+        return check_dataset(self, workers=workers)
 
     def numbered(self, split: Split, only: Container[str] | None = None) -> Iterator[tuple[str, Sample]]:
         """Each sample of a split with its place, such as `train/metadata.jsonl:17`."""

@@ -31,7 +31,7 @@ def writing_folder(folder: Path) -> Iterator[Path]:
     """
     folder = folder.resolve()
     draft, former = _sibling(folder), _sibling(folder)
-    with explain_disk_errors(folder.parent):
+    with explain_disk_errors(folder.parent, where=folder):
         draft.mkdir(parents=True)
         try:
             yield draft
@@ -113,12 +113,15 @@ def work_path(output: Path) -> Path:
 
 
 @contextmanager
-def explain_disk_errors(folder: Path) -> Iterator[None]:
-    """Turn errors of writing below `folder`, those of SQLite included, into a RunError; others pass through."""
+def explain_disk_errors(folder: Path, *, where: Path | None = None) -> Iterator[None]:
+    """Turn errors of writing below `folder`, those of SQLite included, into a RunError; others pass through.
+
+    The error names the place `where`, or else the file if it is known.
+    """
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise _write_error(folder, str(error), is_full="full" in str(error)) from error
+        raise _write_error(where or folder, str(error), is_full="full" in str(error)) from error
     except OSError as error:
         path = Path(error.filename) if isinstance(error.filename, str) else None
         if path is None and error.errno not in _DISK_FULL | {errno.EROFS, errno.EIO}:
@@ -126,7 +129,7 @@ def explain_disk_errors(folder: Path) -> Iterator[None]:
         if path is not None and not path.absolute().is_relative_to(folder.absolute()):
             raise
         is_full = error.errno in _DISK_FULL
-        raise _write_error(path or folder, error.strerror or str(error), is_full=is_full) from error
+        raise _write_error(where or path or folder, error.strerror or str(error), is_full=is_full) from error
 
 
 def _write_error(path: Path, problem: str, *, is_full: bool) -> RunError:

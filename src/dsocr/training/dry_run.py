@@ -10,7 +10,7 @@ import psutil
 import torch
 
 from dsocr.config import RunConfig, load_run_config
-from dsocr.data.check import check_for_base
+from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Split
 from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, typed
@@ -177,7 +177,7 @@ def _check_run(config: RunConfig) -> Check:
 
 def _check_dataset(dataset: Dataset, processor: Processor, config: RunConfig) -> Check:
     limit = config.training.max_text_tokens if config.training.long_text == "error" else None
-    findings = check_for_base(dataset, processor, max_text_tokens=limit)
+    findings = check_dataset(dataset, processor, max_text_tokens=limit)
     for severity in ("error", "warning"):
         if found := findings.of(severity):
             details = tuple(f"{finding.where}: {finding.message} ({finding.count})" for finding in found)

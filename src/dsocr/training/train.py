@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, set_seed
 
 from dsocr.config import RunConfig, TrainingSection, load_run_config
-from dsocr.data.check import Finding, check_for_base
+from dsocr.data.check import Finding, check_dataset
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DataError, Interrupted, RunError, typed
@@ -269,7 +269,7 @@ def open_sources(
     fit_to_world_size(config, dist.world_size)  # refuses batches that cannot be shared
     if dist.is_main:
         limit = config.training.max_text_tokens if config.training.long_text == "error" else None
-        findings = check_for_base(dataset, processor, max_text_tokens=limit)
+        findings = check_dataset(dataset, processor, max_text_tokens=limit)
         if errors := findings.of("error"):
             shown = "".join(f"\n  {finding.where}: {finding.message} ({finding.count})" for finding in errors)
             hint = f"see `dsocr check {typed(dataset.folder)}`"

@@ -1,16 +1,16 @@
-"""What a check of a dataset finds: every kind of problem with all its places, and what to do about it."""
+"""What a check of a dataset sees of each sample, and what it finds: every kind of problem with all its places."""
 
 import csv
 import io
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from dsocr.data.check.sample_stats import CheckedSample
 from dsocr.data.dataset import Dataset
+from dsocr.document import Sample
 from dsocr.errors import DataError
 
 Severity = Literal["error", "warning", "note"]
@@ -64,9 +64,59 @@ REMEDIES = {
 }
 """Code of a finding -> what to do about it."""
 
-
 _SHOWN = 4
 """Places of a finding that are printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageStats:
+    """Statistics of an image in about a kilobyte.
+
+    `darkest`, `median` and `lightest` are grey levels (0-255), specks ignored; `black` and `white` are the shares of
+    pixels at either end. `ink_width` is the width of the writing in pixels without its margins, `dhash` a 64-bit
+    difference hash, `thumbnail` the grey levels at 64 x 16 pixels.
+    """
+
+    darkest: int
+    median: int
+    lightest: int
+    black: float
+    white: float
+    ink_width: int
+    dhash: int
+    thumbnail: bytes
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing to read: less contrast than this is the grain of empty paper."""
+        return self.lightest - self.darkest < 32
+
+    @property
+    def is_inverted(self) -> bool:
+        """Whether the writing is lighter than its background."""
+        return self.lightest - self.median > 2 * (self.median - self.darkest)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSample:
+    """A sample and its place (`split/metadata.jsonl:line`), with its image's SHA-256, (width, height) and statistics.
+
+    The last three are None if the image cannot be read; `error` then says why. `is_off_baseline` compares the outline
+    on the page with its baseline. The geometry itself is dropped, because all samples are held in memory at once.
+    """
+
+    where: str
+    sample: Sample
+    digest: str | None = None
+    size: tuple[int, int] | None = None
+    stats: ImageStats | None = None
+    error: str | None = None
+    is_off_baseline: bool = False
+
+    @property
+    def text(self) -> str:
+        """The sample's transcription."""
+        return self.sample.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +176,8 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as JSON types."""
-        return {
-            "code": self.code,
-            "severity": self.severity,
-            "message": self.message,
-            "remedy": self.remedy,
-            "where": self.where,
-            "count": self.count,
-            "by_split": self.by_split,
-            "examples": [
-                {name: getattr(example, name) for name in Example.__dataclass_fields__} for example in self.examples
-            ],
-        }
+        names = ("code", "severity", "message", "remedy", "where", "count", "by_split")
+        return {name: getattr(self, name) for name in names} | {"examples": [asdict(each) for each in self.examples]}
 
 
 @dataclass
@@ -153,18 +193,19 @@ class Findings:
         code: str,
         severity: Severity,
         message: str,
-        item: CheckedSample,
+        place: CheckedSample | str,
         detail: str = "",
         other: CheckedSample | None = None,
     ) -> None:
-        """Add a sample with a problem; `detail` is specific to it, `other` the sample it was compared with."""
-        other_id = other.sample.id if other else ""
-        example = Example(item.where, detail, item.sample.id, other_id, item.sample.split)
-        self._found.setdefault((code, severity, message), []).append(example)
+        """Add a problem of a sample, or of a file if `place` is a path.
 
-    def add_place(self, code: str, severity: Severity, message: str, where: str) -> None:
-        """Add a problem of a whole file."""
-        example = Example(where, split=where.partition("/")[0])
+        `detail` is specific to the place, `other` the sample it was compared with.
+        """
+        if isinstance(place, str):
+            example = Example(place, detail, split=place.partition("/")[0])
+        else:
+            other_id = other.sample.id if other else ""
+            example = Example(place.where, detail, place.sample.id, other_id, place.sample.split)
         self._found.setdefault((code, severity, message), []).append(example)
 
     def __iter__(self) -> Iterator[Finding]:
@@ -212,9 +253,9 @@ class Findings:
         return _write(path, render_page(self))
 
     def _repr_html_(self) -> str:
-        from dsocr.data.check.findings_page import render_table
+        from dsocr.html import render
 
-        return render_table(self)
+        return render(__package__, "findings_table.html.jinja", findings=list(self), summary=self.summary())
 
 
 def _write(path: str | Path | None, content: str) -> str:

@@ -1,24 +1,20 @@
 """Render the findings of `dsocr check` as one page, with the images they are about."""
 
 import hashlib
-import math
-import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 from markupsafe import Markup
 
-from dsocr.data.check.findings import SEVERITIES, Example, Finding, Findings
-from dsocr.data.check.sample_stats import CheckedSample
+from dsocr.data.check.findings import SEVERITIES, CheckedSample, Example, Finding, Findings
 from dsocr.data.check.text_checks import find_invisible, printable
 from dsocr.document import Sample, Split
 from dsocr.html import BAR, Thumbnails, plot_svg, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
 
 _MOST_BINS = 36
 _SHOWN = 0.995
@@ -36,34 +32,12 @@ _MAX_EXAMPLES = 1000
 """Examples of a finding on the page; JSON and CSV list all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """Counts as bars: of numbers between `edges`, one more than there are bars, or of named things."""
+class Chart(NamedTuple):
+    """A bar chart: its title, a note, and the function that draws it."""
 
     title: str
     note: str
-    counts: Sequence[int]
-    names: Sequence[str] = ()
-    edges: Sequence[float] = ()
-    unit: str = ""
-    logarithmic: bool = False
-
-    def __call__(self, axes: "Axes") -> None:
-        """Draw the chart."""
-        axes.grid(visible=False, axis="x")
-        if self.edges:
-            widths = [end - start for start, end in zip(self.edges, self.edges[1:], strict=False)]
-            axes.bar(self.edges[:-1], self.counts, widths, align="edge", color=BAR, edgecolor="none")
-            axes.set_xlabel(self.unit)
-        else:
-            axes.bar(range(len(self.counts)), self.counts, 0.85, color=BAR)
-            axes.set_xticks(range(len(self.names)), self.names)
-            axes.tick_params("x", length=0)
-        if self.logarithmic:
-            axes.set_yscale("symlog", linthresh=1)
-            axes.yaxis.set_major_formatter("{x:,.0f}")
-        axes.margins(x=0.01)
-        axes.set_ylim(bottom=0)
+    paint: "Callable[[Axes], None]"
 
 
 def distributions(samples: Sequence[CheckedSample]) -> list[Chart]:
@@ -71,47 +45,56 @@ def distributions(samples: Sequence[CheckedSample]) -> list[Chart]:
     sized = [(item, *item.size) for item in samples if item.size]
     dense = [100 * len(item.text) / item.stats.ink_width for item, _, _ in sized if item.stats]
     writers = Counter(item.sample.writer for item in samples if item.sample.writer).most_common()
-    names = [name for name, _ in writers] if len(writers) <= _NAMED else []
-    letters = Counter(letter for item in samples for letter in item.text)
-    ranked = [("␣" if letter == " " else printable(letter), count) for letter, count in letters.most_common()]
+    names = [(name if len(writers) <= _NAMED else "", count) for name, count in writers[:_WRITERS]]
+    letters = Counter(letter for item in samples for letter in item.text).most_common()
+    ranked = [("␣" if letter == " " else printable(letter), count) for letter, count in letters]
     charts = [
         histogram([width for _, width, _ in sized], "Image width", "pixels"),
         histogram([height for _, _, height in sized], "Image height", "pixels"),
         histogram([len(item.text) for item in samples], "Text length", "characters"),
         histogram(dense, "Characters per 100 pixels of ink", "characters"),
-        Chart("Samples per writer", f"{len(writers):,} writers", [count for _, count in writers[:_WRITERS]], names),
-        _letters("Most frequent characters", f"of {len(ranked):,}, logarithmic", ranked[:_LETTERS]),
-        _letters("Rarest characters", "rarest first, logarithmic", ranked[: -_LETTERS - 1 : -1]),
+        bar_chart(names, "Samples per writer", f"{len(writers):,} writers"),
+        bar_chart(ranked[:_LETTERS], "Most frequent characters", f"of {len(ranked):,}, logarithmic", is_log=True),
+        bar_chart(ranked[: -_LETTERS - 1 : -1], "Rarest characters", "rarest first, logarithmic", is_log=True),
     ]
-    return [chart for chart in charts if chart and chart.counts]
+    return [chart for chart in charts if chart]
 
 
 def histogram(values: Sequence[float], title: str, unit: str) -> Chart | None:
-    """Count values in bins of a round width; the last bin holds everything larger. None without any value."""
+    """Chart values in bins of a round width; the last bin holds everything larger. None without any value."""
+    from matplotlib.ticker import MaxNLocator
+
     if not values:
         return None
-    ordered = sorted(values)
+    ordered = np.sort(np.asarray(values, dtype=float))
     low, high = ordered[0], ordered[min(len(ordered) - 1, int(_SHOWN * len(ordered)))]
-    step = _round_step((high - low) / _MOST_BINS, whole=all(float(value).is_integer() for value in ordered))
-    start = math.floor(low / step)
-    bins = int(high / step) - start + 1
-    counts = Counter(min(int(value / step) - start, bins - 1) for value in ordered)
-    note = f"median {statistics.median_high(ordered):.4g}, largest {ordered[-1]:.4g}"
-    edges = [(start + place) * step for place in range(bins + 1)]
-    return Chart(title, note, [counts[place] for place in range(bins)], edges=edges, unit=unit)
+    is_whole = bool((ordered % 1 == 0).all())
+    edges = MaxNLocator(_MOST_BINS, steps=[1, 2, 5, 10], integer=is_whole).tick_values(low, high)
+
+    def paint(axes: "Axes") -> None:
+        axes.grid(visible=False, axis="x")
+        axes.hist(np.minimum(ordered, edges[-1]), edges.tolist(), color=BAR, edgecolor="none")
+        axes.set_xlabel(unit)
+        axes.margins(x=0.01)
+
+    return Chart(title, f"median {ordered[len(ordered) // 2]:.4g}, largest {ordered[-1]:.4g}", paint)
 
 
-def _letters(title: str, note: str, counts: Sequence[tuple[str, int]]) -> Chart:
-    return Chart(title, note, [count for _, count in counts], [name for name, _ in counts], logarithmic=True)
+def bar_chart(counts: Sequence[tuple[str, int]], title: str, note: str, *, is_log: bool = False) -> Chart | None:
+    """Chart the counts of named things. None without any."""
 
+    def paint(axes: "Axes") -> None:
+        axes.grid(visible=False, axis="x")
+        axes.bar(range(len(counts)), [count for _, count in counts], 0.85, color=BAR)
+        axes.set_xticks(range(len(counts)), [name for name, _ in counts])
+        axes.tick_params("x", length=0)
+        if is_log:
+            axes.set_yscale("symlog", linthresh=1)
+            axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.margins(x=0.01)
+        axes.set_ylim(bottom=0)
 
-def _round_step(step: float, *, whole: bool) -> float:
-    """Round a step up to 1, 2 or 5 times a power of ten; to at least 1 for whole numbers."""
-    if step <= 0:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(step))
-    rounded = next(times * power for times in (1, 2, 5, 10) if times * power >= step * 0.999)
-    return max(1.0, rounded) if whole else rounded
+    return Chart(title, note, paint) if counts else None
 
 
 def render_page(findings: Findings) -> str:
@@ -136,13 +119,8 @@ def render_page(findings: Findings) -> str:
         anchor=_anchor,
         marked=_marked,
         charts=distributions(findings.samples),
-        svg=lambda chart: plot_svg(chart, chart.title, size=(4.4, 1.9)),
+        svg=lambda chart: plot_svg(chart.paint, chart.title, size=(4.4, 1.9)),
     )
-
-
-def render_table(findings: Findings) -> str:
-    """Render findings as an HTML table for a notebook."""
-    return render(__package__, "findings_table.html.jinja", findings=list(findings), summary=findings.summary())
 
 
 def _splits(samples: Iterable[CheckedSample]) -> Iterator[tuple[str, list[int]]]:
@@ -164,17 +142,12 @@ def _examples(
     examples: Iterable[Example], samples: dict[str, Sample], thumbnails: Thumbnails
 ) -> list[tuple[Example, list[tuple[Markup, str]]]]:
     """Each example with the images and texts of its sample and of the one it was compared with."""
-    return [
-        (
-            example,
-            [
-                (Markup(thumbnails.of(samples[id_].image)), samples[id_].text)  # noqa: S704 made by image_tag
-                for id_ in (example.sample, example.other)
-                if id_ in samples
-            ],
-        )
-        for example in examples
-    ]
+    shown = []
+    for example in examples:
+        pair = [samples[id_] for id_ in (example.sample, example.other) if id_ in samples]
+        images = [(Markup(thumbnails.of(sample.image)), sample.text) for sample in pair]  # noqa: S704 made by image_tag
+        shown.append((example, images))
+    return shown
 
 
 def _marked(text: str) -> Sequence[tuple[bool, str]]:

@@ -1,16 +1,37 @@
-"""Checks of images: unreadable exposure, size, orientation and shape, and images that are nearly the same."""
+"""Measure the images of a dataset, and check exposure, size, orientation and shape."""
 
+import hashlib
 import statistics
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from itertools import islice
 
 import numpy as np
+from PIL import Image
 
-from dsocr.data.check.findings import Findings
-from dsocr.data.check.sample_stats import CheckedSample, ImageStats
+from dsocr.data.check.findings import CheckedSample, Findings, ImageStats
+from dsocr.data.dataset import Dataset
+from dsocr.document import Outline, Sample, Split
+from dsocr.errors import DataError
+from dsocr.images import MAX_PIXELS, decode_image, read_bytes
+from dsocr.io.processes import worker_processes
+from dsocr.outlines import is_off_baseline
 
 MAX_DISTORTION = 1.5
 """Letters shown this many times too tall or too wide no longer look like those a model has learned."""
+_BATCH = 64
+"""Images per task of a worker process."""
+_SPECKS = 0.001
+"""Share of pixels at either end of the histogram that is ignored as specks."""
+_MAX_SIDE = 2048
+"""Longer images are reduced before they are measured; letters survive that."""
+_HASH_SIZE = (9, 8)
+_THUMBNAIL_SIZE = (64, 16)
+_INK_SHARE = 0.4
+"""Ink differs from the paper by at least this share of the strongest stroke's contrast."""
+_MIN_INK_CONTRAST = 24
 _CLIPPED = 0.5
 _FAINT = 115
 """Ink on clipped paper with less contrast than this has lost its thin strokes."""
@@ -28,6 +49,68 @@ _HALF_A_LINE_CHARACTERS = 10
 """A shorter text may have neither ascenders nor descenders, and be low because of that."""
 _LINES_PER_PAGE = 5
 """Lines of a page needed to know its usual height."""
+
+
+def read_samples(dataset: Dataset, workers: int | None = None) -> Iterator[CheckedSample]:
+    """Yield every sample in order with its image measured; see `check_dataset` for `workers`."""
+    samples = (item for split in Split for item in dataset.numbered(split))
+    with worker_processes(workers) as pool:
+        pending: deque[Future[list[CheckedSample]]] = deque()
+        while batch := list(islice(samples, _BATCH)):
+            pending.append(pool.submit(_inspect_batch, batch))
+            while len(pending) > pool.backlog:
+                yield from pool.result(pending.popleft())
+        while pending:
+            yield from pool.result(pending.popleft())
+
+
+def _inspect_batch(batch: Sequence[tuple[str, Sample]]) -> list[CheckedSample]:
+    return [_inspect(where, sample) for where, sample in batch]
+
+
+def _inspect(where: str, sample: Sample) -> CheckedSample:
+    """Read and decode the image of a sample once."""
+    polygon, baseline = (tuple(map(tuple, sample.geometry.get(name) or ())) for name in ("polygon", "baseline"))
+    is_off = len(polygon) >= 3 and is_off_baseline(Outline.of_polygon(polygon, baseline))
+    sample = replace(sample, geometry={})
+    digest = None
+    try:
+        data = read_bytes(sample.image)
+        digest = hashlib.sha256(data).hexdigest()
+        image = decode_image(data, name=sample.image, max_pixels=MAX_PIXELS).image
+    except DataError as error:
+        return CheckedSample(where, sample, digest, error=error.message, is_off_baseline=is_off)
+    return CheckedSample(where, sample, digest, image.size, measure_image(image), is_off_baseline=is_off)
+
+
+def measure_image(image: Image.Image) -> ImageStats:
+    """Measure an upright image, RGB or L."""
+    factor = max(1, max(image.size) // _MAX_SIDE)
+    grey = (image.reduce(factor) if factor > 1 else image).convert("L")
+    counts = np.asarray(grey.histogram(), dtype=np.float64)
+    cumulative = np.cumsum(counts) / counts.sum()
+    darkest, median, lightest = (int(level) for level in np.searchsorted(cumulative, (_SPECKS, 0.5, 1 - _SPECKS)))
+    cells = np.asarray(grey.resize(_HASH_SIZE, Image.Resampling.BOX), dtype=np.int16)
+    return ImageStats(
+        darkest,
+        median,
+        lightest,
+        black=float(cumulative[2]),
+        white=float(1 - cumulative[252]),
+        ink_width=min(image.width, factor * _ink_width(grey, darkest, median, lightest)),
+        dhash=int.from_bytes(np.packbits(cells[:, 1:] > cells[:, :-1]).tobytes(), "big"),
+        thumbnail=grey.resize(_THUMBNAIL_SIZE, Image.Resampling.BOX).tobytes(),
+    )
+
+
+def _ink_width(grey: Image.Image, darkest: int, median: int, lightest: int) -> int:
+    """Distance from the first to the last column with ink; the full width if there is none."""
+    levels = np.asarray(grey)
+    is_inverted = lightest - median > median - darkest
+    threshold = max(_MIN_INK_CONTRAST, _INK_SHARE * max(lightest - median, median - darkest))
+    inked = levels.max(axis=0) > median + threshold if is_inverted else levels.min(axis=0) < median - threshold
+    columns = np.flatnonzero(inked)
+    return int(columns[-1] - columns[0] + 1) if len(columns) else grey.width
 
 
 def check_brightness(samples: Sequence[CheckedSample], findings: Findings) -> None:
@@ -57,9 +140,9 @@ def check_inverted(samples: Sequence[CheckedSample], findings: Findings) -> None
 
 def check_outlines(samples: Sequence[CheckedSample], findings: Findings) -> None:
     """Find lines whose outline on the page is not around their baseline, so that the image shows something else."""
+    message = "Outline of the line is off its baseline, so the image may show another part of the page"
     for item in samples:
         if item.is_off_baseline:
-            message = "Outline of the line is off its baseline, so the image may show another part of the page"
             findings.add("outline-off-baseline", "warning", message, item)
 
 
@@ -69,6 +152,7 @@ def check_line_heights(samples: Sequence[CheckedSample], findings: Findings) -> 
     for item in samples:
         if item.size and item.sample.page and item.text.strip() and "\n" not in item.text:
             pages[item.sample.writer, item.sample.document, item.sample.page].append((item, *item.size))
+    message = "Image has an unusual height for its page: it may hold several lines, or part of one"
     for page in pages.values():
         if len(page) < _LINES_PER_PAGE:
             continue
@@ -76,7 +160,6 @@ def check_line_heights(samples: Sequence[CheckedSample], findings: Findings) -> 
         for item, width, height in page:
             ratio = height / usual
             if ratio > _TWO_LINES or (ratio < _HALF_A_LINE and len(item.text) >= _HALF_A_LINE_CHARACTERS):
-                message = "Image has an unusual height for its page: it may hold several lines, or part of one"
                 detail = f"{width} x {height} pixels, {ratio:.2g} times the page's median height"
                 findings.add("unusual-aspect", "warning", message, item, detail)
 
@@ -84,9 +167,7 @@ def check_line_heights(samples: Sequence[CheckedSample], findings: Findings) -> 
 def check_sizes(samples: Sequence[CheckedSample], findings: Findings) -> None:
     """Find images too small to read, and lines that are sideways."""
     sized = [(item, *item.size) for item in samples if item.size]
-    if not sized:
-        return
-    are_lines = statistics.median(width / height for _, width, height in sized) >= _LINE_ASPECT
+    are_lines = bool(sized) and statistics.median(width / height for _, width, height in sized) >= _LINE_ASPECT
     for item, width, height in sized:
         detail, characters = f"{width} x {height} pixels", len(item.text.strip())
         if min(width, height) < _MIN_PIXELS and characters > 1:
@@ -111,74 +192,3 @@ def check_distortion(
     for item, width, height, factor in distorted:
         detail = f"{width} x {height} pixels, height is stretched {factor:.2f} times as much as width"
         findings.add("distorted-image", "warning", message, item, detail)
-
-
-_MAX_BITS = 12
-"""Of 64. Between two lines of the shipped sample the median is 31; one pair in a hundred is below 20."""
-_MIN_CORRELATION = 0.8
-"""Between thumbnails; at most 0.69 for two different lines of the shipped sample (145,530 pairs)."""
-_MAX_BITS_ANY_TEXT = 3
-_MIN_CORRELATION_ANY_TEXT = 0.97
-"""What a second scan or another JPEG of an image reaches, even if nothing is known about their texts."""
-ALL_PAIRS_LIMIT = 1000
-"""Up to this many images of one text are compared all with all; of more, those that share a band of the hash."""
-MAX_PER_BAND = 32
-"""An image is compared with at most this many earlier ones of a band, the latest."""
-_BANDS = 4
-_BAND_BITS = 16
-
-_Measured = tuple[CheckedSample, ImageStats]
-
-
-def similar_with_same_text(group: Sequence[CheckedSample]) -> Iterator[tuple[CheckedSample, list[CheckedSample]]]:
-    """Yield each image of one text with the earlier ones that are nearly the same."""
-    items = _measured(group)
-    pairs = _all_pairs(items) if len(items) <= ALL_PAIRS_LIMIT else _pairs_by_band(items)
-    yield from _similar(items, pairs, _MAX_BITS, _MIN_CORRELATION)
-
-
-def similar_with_any_text(samples: Sequence[CheckedSample]) -> Iterator[tuple[CheckedSample, list[CheckedSample]]]:
-    """Yield each image with earlier ones that look identical, whatever their texts."""
-    items = _measured(samples)
-    yield from _similar(items, _pairs_by_band(items), _MAX_BITS_ANY_TEXT, _MIN_CORRELATION_ANY_TEXT)
-
-
-def _measured(samples: Sequence[CheckedSample]) -> list[_Measured]:
-    return [(item, item.stats) for item in samples if item.stats]
-
-
-def _similar(
-    items: Sequence[_Measured], pairs: Iterator[tuple[int, list[int]]], max_bits: int, min_correlation: float
-) -> Iterator[tuple[CheckedSample, list[CheckedSample]]]:
-    for place, earlier in pairs:
-        item, stats = items[place]
-        similar = [
-            other
-            for other, other_stats in (items[index] for index in earlier)
-            if (stats.dhash ^ other_stats.dhash).bit_count() <= max_bits
-            and other.digest != item.digest
-            and other_stats.correlation(stats) >= min_correlation
-        ]
-        if similar:
-            yield item, similar
-
-
-def _all_pairs(items: Sequence[_Measured]) -> Iterator[tuple[int, list[int]]]:
-    hashes = np.array([stats.dhash for _, stats in items], dtype=np.uint64)
-    for place in range(1, len(items)):
-        near = np.flatnonzero(np.bitwise_count(hashes[:place] ^ hashes[place]) <= _MAX_BITS)
-        if len(near):
-            yield place, near.tolist()
-
-
-def _pairs_by_band(items: Sequence[_Measured]) -> Iterator[tuple[int, list[int]]]:
-    """Candidates that share a band of 16 bits, so that the work does not grow with the square of the images."""
-    buckets: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for place, (_, stats) in enumerate(items):
-        earlier: set[int] = set()
-        for band in range(_BANDS):
-            bucket = buckets[band, stats.dhash >> (_BAND_BITS * band) & (1 << _BAND_BITS) - 1]
-            earlier.update(bucket[-MAX_PER_BAND:])
-            bucket.append(place)
-        if earlier:
-            yield place, sorted(earlier)

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from dsocr.data.check.findings import Findings
-from dsocr.data.check.sample_stats import CheckedSample
+from dsocr.data.check.findings import CheckedSample, Findings
 from dsocr.text import is_blank
 
 _MIN_SAMPLES = 20

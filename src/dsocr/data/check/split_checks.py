@@ -1,12 +1,13 @@
-"""Checks across splits: leaks and duplicates, what a test asks for that training lacks, and changed files."""
+"""Checks across samples and splits: leaks, duplicates, what a test asks for that training lacks, and changed files."""
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from dsocr.data.check.findings import Findings, Severity
-from dsocr.data.check.image_checks import similar_with_any_text, similar_with_same_text
-from dsocr.data.check.sample_stats import CheckedSample
+import numpy as np
+import numpy.typing as npt
+
+from dsocr.data.check.findings import CheckedSample, Findings, ImageStats, Severity
 from dsocr.data.check.text_checks import find_invisible, printable
 from dsocr.data.dataset import METADATA_FILE, Dataset, split_hash
 from dsocr.data.splits import find_crossing, page_key
@@ -19,6 +20,20 @@ _RARE_IN_TRAIN = 5
 """With this many examples in training a model has seen some of a character's shapes."""
 _FREQUENT_IN_TEST = 5
 _MAX_RARE = 5
+
+_MAX_BITS = 12
+"""Of 64. Between two lines of the shipped sample the median is 31; one pair in a hundred is below 20."""
+_MIN_CORRELATION = 0.8
+"""Between thumbnails; at most 0.69 for two different lines of the shipped sample (145,530 pairs)."""
+_MAX_BITS_ANY_TEXT = 3
+_MIN_CORRELATION_ANY_TEXT = 0.97
+"""What a second scan or another JPEG of an image reaches, even if nothing is known about their texts."""
+MAX_SAME_TEXT = 1000
+"""An image is compared with at most this many earlier ones of the same text, the latest."""
+MAX_PER_BAND = 32
+"""An image is compared with at most this many earlier ones of a band, the latest."""
+_BANDS = 4
+_BAND_BITS = 16
 
 
 def check_crossing(dataset: Dataset, samples: Sequence[CheckedSample], findings: Findings) -> None:
@@ -43,9 +58,9 @@ def check_crossing(dataset: Dataset, samples: Sequence[CheckedSample], findings:
         for value, splits in find_crossing((key(item.sample), item.sample.split) for item in samples).items():
             findings.add(f"{kind}-crosses", severity, message, first[value], f"{value!r} in {' and '.join(splits)}")
     if "writer" in promised:
+        message = "Writer is unknown, so splitting by writer cannot keep the sample apart"
         for item in samples:
             if item.sample.writer is None:
-                message = "Writer is unknown, so splitting by writer cannot keep the sample apart"
                 findings.add("no-writer", "warning", message, item)
 
 
@@ -53,10 +68,7 @@ def check_duplicates(samples: Sequence[CheckedSample], findings: Findings) -> No
     """Find image files that are identical byte by byte."""
     seen: dict[str, CheckedSample] = {}
     for item in samples:
-        if item.digest is None:
-            continue
-        first = seen.setdefault(item.digest, item)
-        if first is item:
+        if item.digest is None or (first := seen.setdefault(item.digest, item)) is item:
             continue
         detail = f"same as {first.where}"
         if first.sample.split == item.sample.split:
@@ -96,6 +108,57 @@ def _add_conflict(item: CheckedSample, other: CheckedSample, findings: Findings)
     findings.add("texts-disagree", "warning", "Image has two different transcriptions", item, detail, other)
 
 
+Similar = Iterator[tuple[CheckedSample, list[CheckedSample]]]
+
+
+def similar_with_same_text(group: Sequence[CheckedSample]) -> Similar:
+    """Yield each image of one text with the earlier ones that are nearly the same; all must be measured."""
+    hashes = np.array([_stats(item).dhash for item in group], dtype=np.uint64)
+    for place, item in enumerate(group):
+        start = max(0, place - MAX_SAME_TEXT)
+        near = np.flatnonzero(np.bitwise_count(hashes[start:place] ^ hashes[place]) <= _MAX_BITS)
+        yield from _similar(item, [group[start + index] for index in near], _MIN_CORRELATION)
+
+
+def similar_with_any_text(samples: Sequence[CheckedSample]) -> Similar:
+    """Yield each image with earlier ones that look identical, whatever their texts; all must be measured.
+
+    Only images that share a band of 16 bits are compared, so that the work does not grow with the square of the images.
+    """
+    buckets: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for place, item in enumerate(samples):
+        dhash = _stats(item).dhash
+        earlier: set[int] = set()
+        for band in range(_BANDS):
+            bucket = buckets[band, dhash >> (_BAND_BITS * band) & (1 << _BAND_BITS) - 1]
+            earlier.update(bucket[-MAX_PER_BAND:])
+            bucket.append(place)
+        others = [samples[index] for index in sorted(earlier)]
+        near = [other for other in others if (dhash ^ _stats(other).dhash).bit_count() <= _MAX_BITS_ANY_TEXT]
+        yield from _similar(item, near, _MIN_CORRELATION_ANY_TEXT)
+
+
+def _similar(item: CheckedSample, near: Sequence[CheckedSample], min_correlation: float) -> Similar:
+    thumbnail = _standardized(_stats(item).thumbnail)
+    others = [other for other in near if other.digest != item.digest]
+    similar = [other for other in others if _standardized(_stats(other).thumbnail) @ thumbnail >= min_correlation]
+    if similar:
+        yield item, similar
+
+
+def _stats(item: CheckedSample) -> ImageStats:
+    assert item.stats
+    return item.stats
+
+
+def _standardized(thumbnail: bytes) -> npt.NDArray[np.float32]:
+    """The thumbnail with mean 0 and norm 1, so that the dot product of two is their correlation."""
+    values = np.frombuffer(thumbnail, dtype=np.uint8).astype(np.float32)
+    values -= values.mean()
+    norm = float(np.linalg.norm(values))
+    return values / norm if norm else values
+
+
 def check_hashes(dataset: Dataset, samples: Sequence[CheckedSample], findings: Findings) -> None:
     """Check that the files are those that the card was written for."""
     for split in Split:
@@ -107,10 +170,9 @@ def check_hashes(dataset: Dataset, samples: Sequence[CheckedSample], findings: F
         card = dataset.card.splits.get(split)
         if card is None:
             if stored:
-                findings.add_place("hash-differs", "warning", "Split is missing from the card", where)
+                findings.add("hash-differs", "warning", "Split is missing from the card", where)
         elif len(digests) < len(stored) or split_hash(dataset.metadata(split).read_bytes(), digests) != card.sha256:
-            message = "Files have changed since the card was written"
-            findings.add_place("hash-differs", "warning", message, where)
+            findings.add("hash-differs", "warning", "Files have changed since the card was written", where)
 
 
 def check_balance(dataset: Dataset, samples: Sequence[CheckedSample], findings: Findings) -> None:
@@ -129,12 +191,11 @@ def check_balance(dataset: Dataset, samples: Sequence[CheckedSample], findings: 
             f"Test split has {len(test)} samples with {characters} characters: chance alone changes a CER of 10 % "
             f"by at least {points:.1f} points"
         )
-        findings.add_place("few-samples", "note", message, where)
+        findings.add("few-samples", "note", message, where)
     writers = len({item.sample.writer for item in test} - {None})
     if dataset.card.split_by == "writer" and 0 < writers < _MIN_TEST_WRITERS:
         number = "one writer" if writers == 1 else f"{writers} writers"
-        message = f"Test split is by {number}: its score says little about others"
-        findings.add_place("few-writers", "note", message, where)
+        findings.add("few-writers", "note", f"Test split is by {number}: its score says little about others", where)
 
 
 def _check_coverage(train: Sequence[CheckedSample], evaluated: Sequence[CheckedSample], findings: Findings) -> None:
@@ -144,17 +205,17 @@ def _check_coverage(train: Sequence[CheckedSample], evaluated: Sequence[CheckedS
     trained = Counter(character for item in train for character in item.text)
     counts = Counter(character for item in evaluated for character in item.text)
     first = {character: item for item in reversed(evaluated) for character in item.text}
+    message = "Validation or test contains a character that training never does"
     for character, count in counts.items():
         # A character that is in the whole dataset only once is reported as `seen-once`.
         if not trained[character] and count > 1 and not character.isspace() and not find_invisible(character):
-            message = "Validation or test contains a character that training never does"
             findings.add("unseen-in-train", "warning", message, first[character], f"{printable(character)}, {count}x")
     rare = [
         character
         for character, count in counts.items()
         if 0 < trained[character] < _RARE_IN_TRAIN and count >= _FREQUENT_IN_TEST
     ]
+    message = "Training hardly ever contains a character of validation or test"
     for character in sorted(rare, key=lambda character: trained[character] / counts[character])[:_MAX_RARE]:
-        message = "Training hardly ever contains a character of validation or test"
         detail = f"{printable(character)}, {counts[character]}x there, {trained[character]}x in training"
         findings.add("rare-characters", "note", message, first[character], detail)

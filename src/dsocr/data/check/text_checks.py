@@ -7,8 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-from dsocr.data.check.findings import Findings
-from dsocr.data.check.sample_stats import CheckedSample
+from dsocr.data.check.findings import CheckedSample, Findings
 from dsocr.text import comparable, is_blank
 
 _MAX_TOKENS_PER_CHARACTER = 1.5
