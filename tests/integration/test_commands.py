@@ -1,6 +1,7 @@
 """The command line: every command, its help, its exit codes, and the next command it suggests."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -13,7 +14,7 @@ from typer.core import TyperCommand
 from typer.main import get_command
 
 from dsocr.cli import app
-from dsocr.cli.app import GROUPS, RENAMED_COMMANDS
+from dsocr.cli.app import GROUPS, RENAMED_COMMANDS, limit_spinning
 from dsocr.errors import Interrupted
 from dsocr.formats import SOURCE_FORMATS
 from dsocr.io.atomic import work_path
@@ -176,6 +177,22 @@ def test_cyrillic_is_printed_under_a_c_locale(tmp_path: Path) -> None:
     out = python("-m", "dsocr", "check", str(config), env=environment)
     assert "error: письма: not a dataset folder" in out
     assert out.endswith("exit code 2")
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        pytest.param({}, "2000", id="by itself"),
+        pytest.param({"GOMP_SPINCOUNT": "7"}, "7", id="the user said how often"),
+        pytest.param({"OMP_WAIT_POLICY": "active"}, None, id="the user said how"),
+    ],
+)
+def test_threads_wait_as_the_user_says_else_briefly(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expected: str | None
+) -> None:
+    monkeypatch.setattr(os, "environ", {**environment})
+    limit_spinning()
+    assert os.environ.get("GOMP_SPINCOUNT") == expected
 
 
 ARGUMENTS = {
