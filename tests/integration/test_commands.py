@@ -155,7 +155,7 @@ def test_every_format_is_listed_with_a_command_that_parses(call: Call) -> None:
 def python(*arguments: str, **options: Any) -> str:
     """What a new Python prints to both streams, in UTF-8."""
     done = subprocess.run([sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
-    return done.stdout.decode("utf-8") + f"exit code {done.returncode}"
+    return f"{done.stdout.decode('utf-8')}exit code {done.returncode}"
 
 
 def test_help_needs_no_slow_library() -> None:
