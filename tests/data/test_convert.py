@@ -18,7 +18,7 @@ from dsocr.errors import DataError
 from dsocr.formats import TARGET_FORMATS, detect_format
 from dsocr.images import decode_image
 from tests.data.making import SQUARE, alto, alto_line, page_line, page_xml, pair, picture, write, write_pages
-from tests.data.making_sources import SOURCES
+from tests.formats.making_sources import SOURCES
 from tests.raising import raises_code
 
 PAGES, REGIONS = "6 lines were cropped from their pages", "no regions; 6 lines"

@@ -88,27 +88,22 @@ def test_the_card_counts_every_change(tmp_path: Path) -> None:
     assert card.policy() == COPISTE
 
 
-def test_a_card_with_an_invalid_policy_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stored", "policy"),
+    [
+        pytest.param({"unicode": "keep", "spaces": "collapse"}, TextPolicy(unicode="keep"), id="older card"),
+        pytest.param({"struck": "erase"}, None, id="unknown rule"),
+        pytest.param({"struck_marks": [[" ", "]"]]}, None, id="invalid marks"),
+    ],
+)
+def test_the_policy_of_a_card(stored: dict[str, Any], policy: TextPolicy | None, tmp_path: Path) -> None:
     pair(tmp_path / "s", "a", "а")
-    prepare(tmp_path / "s", tmp_path / "out", split="1/0/0")
-    spoilt = read_card(tmp_path / "out").model_copy(update={"text_policy": {"struck": "erase"}})
-    with raises_code("bad-card"):
-        spoilt.policy()
-
-
-def test_an_older_card_has_the_policy_it_tells(tmp_path: Path) -> None:
-    pair(tmp_path / "s", "a", "а")
-    prepare(tmp_path / "s", tmp_path / "out", split="1/0/0")
-    older = read_card(tmp_path / "out").model_copy(update={"text_policy": {"unicode": "keep", "spaces": "collapse"}})
-    assert older.policy() == TextPolicy(unicode="keep")
-
-
-def test_a_card_with_invalid_marks_is_one_of_our_errors(tmp_path: Path) -> None:
-    pair(tmp_path / "s", "a", "а")
-    prepare(tmp_path / "s", tmp_path / "out", split="1/0/0")
-    spoilt = read_card(tmp_path / "out").model_copy(update={"text_policy": {"struck_marks": [[" ", "]"]]}})
-    with raises_code("bad-card"):
-        spoilt.policy()
+    card = prepare(tmp_path / "s", tmp_path / "out", split="1/0/0").card.model_copy(update={"text_policy": stored})
+    if policy:
+        assert card.policy() == policy
+    else:
+        with raises_code("bad-card"):
+            card.policy()
 
 
 def struck_page(folder: Path, custom: str, text: str = "они шли долго домой") -> Path:

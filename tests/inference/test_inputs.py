@@ -15,7 +15,7 @@ from dsocr.inference.inputs import UniqueNames
 from dsocr.inference.transcribe import transcribe
 from dsocr.runs import RunFolder
 from tests.data.making import alto, alto_line, page_line, page_xml, write
-from tests.data.making_pdf import image_object, scan, write_pdf
+from tests.formats.making_pdf import image_object, scan, write_pdf
 from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of, text_of
 from tests.raising import raises_code
 

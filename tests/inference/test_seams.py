@@ -19,7 +19,7 @@ from dsocr.inference.pages import ReadingJournal
 from dsocr.inference.transcribe import transcribe
 from dsocr.runs import ReadingSettings, RunFolder
 from tests.data.making import page_line, page_xml
-from tests.data.making_pdf import encrypted_pdf, image_object, scan, write_pdf
+from tests.formats.making_pdf import encrypted_pdf, image_object, scan, write_pdf
 from tests.inference.reading_pages import Hashes, draw_page, fake_run, rows_of
 from tests.integration.calling import call
 from tests.raising import raises_code

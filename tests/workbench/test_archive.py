@@ -12,7 +12,7 @@ from dsocr.workbench.archive import Archive, import_pages, open_archive
 from dsocr.workbench.page_export import export
 from dsocr.workbench.store import CorrectionStore, State
 from tests.conftest import draw_line
-from tests.data.making_pdf import image_object, write_pdf
+from tests.formats.making_pdf import image_object, write_pdf
 from tests.raising import raises_code
 from tests.workbench.fakes import TEXTS, make_pages
 

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from dsocr.data.prepare import prepare
-from dsocr.document import Outline, Page, Skipped, SkipReason, Split
-from dsocr.formats.coco import find_coco, read_coco
+from dsocr.document import Item, Outline, SkipReason, Split
+from dsocr.formats.coco import find_coco
 from tests.data.making import picture, write
+from tests.formats.reading import pages, read, skipped, texts
 
 POLYGON = [10, 10, 60, 10, 60, 30, 10.4, 29.6]
 OUTLINE = Outline((10, 10, 61, 31), ((10, 10), (60, 10), (60, 30), (10, 30)))
+BOX = [5, 6, 20, 10]
 
 
 def annotation(text: str | None = "слово", **more: Any) -> dict[str, Any]:
@@ -26,10 +28,12 @@ def write_coco(path: Path, *annotations: Any, images: list[Any] | None = None) -
     return write(path, json.dumps({"categories": [], "images": images, "annotations": annotations}))
 
 
-def read(folder: Path, *annotations: Any, images: list[Any] | None = None) -> list[Page | Skipped]:
+def read_coco(
+    folder: Path, *annotations: Any, images: list[Any] | None = None, columns: dict[str, str] | None = None
+) -> list[Item]:
     picture(folder / "images" / "p.png")
     write_coco(folder / "annotations.json", *annotations, images=images)
-    return list(read_coco(folder, {}))
+    return read("coco", folder, columns)
 
 
 @pytest.mark.parametrize(
@@ -42,20 +46,15 @@ def read(folder: Path, *annotations: Any, images: list[Any] | None = None) -> li
             Outline((0, 0, 31, 41)),
             id="several parts are a box around them",
         ),
-        pytest.param({"segmentation": [], "bbox": [5, 6, 20, 10]}, Outline((5, 6, 25, 16)), id="a box"),
-        pytest.param(
-            {"segmentation": {"counts": "x", "size": [1, 1]}, "bbox": [5, 6, 20, 10]},
-            Outline((5, 6, 25, 16)),
-            id="a mask is taken by its box",
-        ),
+        pytest.param({"segmentation": [], "bbox": BOX}, Outline((5, 6, 25, 16)), id="a box"),
+        pytest.param({"segmentation": {"counts": "x"}, "bbox": BOX}, Outline((5, 6, 25, 16)), id="a mask has its box"),
     ],
 )
-def test_positions_of_lines(tmp_path: Path, more: dict[str, Any], outline: Outline) -> None:
-    (item,) = read(tmp_path, annotation(**more))
-    assert isinstance(item, Page)
-    (line,) = item.lines
+def test_places_of_lines(tmp_path: Path, more: dict[str, Any], outline: Outline) -> None:
+    (page,) = pages(read_coco(tmp_path, annotation(**more)))
+    (line,) = page.lines
     assert (line.text, line.outline, line.where) == ("слово", outline, "annotations.json#7")
-    assert (item.name, item.page, item.where) == ("images/p", "images/p", "annotations.json#p.png")
+    assert (page.name, page.page, page.where) == ("images/p", "images/p", "annotations.json#p.png")
 
 
 @pytest.mark.parametrize(
@@ -70,68 +69,48 @@ def test_positions_of_lines(tmp_path: Path, more: dict[str, Any], outline: Outli
     ],
 )
 def test_fields_that_hold_the_text(tmp_path: Path, more: dict[str, Any], columns: dict[str, str], text: str) -> None:
-    read(tmp_path, annotation(**more))
-    (item,) = read_coco(tmp_path, columns)
-    assert isinstance(item, Page)
-    assert [line.text for line in item.lines] == [text]
+    assert texts(read_coco(tmp_path, annotation(**more), columns=columns)) == [text]
 
 
 @pytest.mark.parametrize(
-    ("entry", "reason", "message"),
+    ("entry", "reason"),
     [
-        pytest.param(
-            annotation(segmentation=[]), SkipReason.NO_OUTLINE, "neither a polygon nor a box", id="no outline"
-        ),
-        pytest.param(annotation(segmentation=[[1, 2, 3]]), SkipReason.BAD_SOURCE, "an odd number", id="odd"),
-        pytest.param(annotation(segmentation=[["x", 2]]), SkipReason.BAD_SOURCE, "not numbers", id="words"),
-        pytest.param(annotation(bbox=[0, 0, 1e9, 1], segmentation=[]), SkipReason.BAD_SOURCE, "on no image", id="far"),
-        pytest.param(annotation(segmentation=[[float("nan")] * 6]), SkipReason.BAD_SOURCE, "on no image", id="NaN"),
-        pytest.param(annotation(segmentation=[[10**400] * 6]), SkipReason.BAD_SOURCE, "on no image", id="huge"),
-        pytest.param(annotation(image_id=2), SkipReason.NO_IMAGE, "no image has the id '2'", id="image unknown"),
-        pytest.param("x", SkipReason.BAD_SOURCE, "names no image", id="no annotation at all"),
+        pytest.param(annotation(segmentation=[]), SkipReason.NO_OUTLINE, id="no outline"),
+        pytest.param(annotation(segmentation=[[1, 2, 3]]), SkipReason.BAD_SOURCE, id="an odd number"),
+        pytest.param(annotation(segmentation=[["x", 2]]), SkipReason.BAD_SOURCE, id="words"),
+        pytest.param(annotation(bbox=[0, 0, 1e9, 1], segmentation=[]), SkipReason.BAD_SOURCE, id="far outside"),
+        pytest.param(annotation(segmentation=[[float("nan")] * 6]), SkipReason.BAD_SOURCE, id="NaN"),
+        pytest.param(annotation(segmentation=[[10**400] * 6]), SkipReason.BAD_SOURCE, id="huge"),
+        pytest.param(annotation(image_id=2), SkipReason.NO_IMAGE, id="image unknown"),
+        pytest.param("x", SkipReason.BAD_SOURCE, id="no annotation at all"),
     ],
 )
-def test_unusable_entries_are_skipped(tmp_path: Path, entry: Any, reason: SkipReason, message: str) -> None:
-    items = read(tmp_path, annotation(), entry)
-    (skipped,) = [item for item in items if isinstance(item, Skipped)]
-    assert skipped.reason == reason
-    assert message in skipped.message
-    assert [len(item.lines) for item in items if isinstance(item, Page)] == [1]
+def test_unusable_entries_are_skipped(tmp_path: Path, entry: Any, reason: SkipReason) -> None:
+    items = read_coco(tmp_path, annotation(), entry)
+    assert [skip for skip, _ in skipped(items)] == [reason]
+    assert texts(items) == ["слово"]
 
 
 @pytest.mark.parametrize("name", ["gone.png", "../images/p.png", "/etc/gone.png", "", None])
 def test_an_image_outside_the_folder_is_skipped(tmp_path: Path, name: str | None) -> None:
-    (item,) = read(tmp_path, annotation(), images=[{"id": 1, "file_name": name} if name is not None else {"id": 1}])
-    assert isinstance(item, Skipped)
-    assert item.reason == SkipReason.NO_IMAGE
+    items = read_coco(tmp_path, annotation(), images=[{"id": 1, **({} if name is None else {"file_name": name})}])
+    assert skipped(items) == [(SkipReason.NO_IMAGE, f"annotations.json#{name or ''}")]
 
 
 @pytest.mark.parametrize("width", [0, -1, "100", None, 10**400])
-def test_a_size_that_is_none_is_not_taken(tmp_path: Path, width: object) -> None:
-    (item,) = read(tmp_path, annotation(), images=[{"id": 1, "file_name": "p.png", "width": width, "height": 50}])
-    assert isinstance(item, Page)
-    assert item.size is None
+def test_an_impossible_size_is_ignored(tmp_path: Path, width: object) -> None:
+    entry = {"id": 1, "file_name": "p.png", "width": width, "height": 50}
+    assert pages(read_coco(tmp_path, annotation(), images=[entry]))[0].size is None
 
 
 def test_an_image_without_annotations_is_not_transcribed_yet(tmp_path: Path) -> None:
-    (item,) = read(tmp_path)
-    assert isinstance(item, Skipped)
-    assert item.reason == SkipReason.NO_TRANSCRIPTION
+    assert skipped(read_coco(tmp_path)) == [(SkipReason.NO_TRANSCRIPTION, "annotations.json#p.png")]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        pytest.param('{"images": [', "JSON is invalid", id="broken"),
-        pytest.param('{"images": []}', "it has no list of annotations", id="incomplete"),
-    ],
-)
-def test_an_unreadable_file_is_skipped(tmp_path: Path, content: str, message: str) -> None:
+@pytest.mark.parametrize("content", ['{"images": [', '{"images": []}'], ids=["broken", "incomplete"])
+def test_an_unreadable_file_is_skipped(tmp_path: Path, content: str) -> None:
     write(tmp_path / "a.json", content)
-    (item,) = read_coco(tmp_path, {})
-    assert isinstance(item, Skipped)
-    assert (item.reason, item.where) == (SkipReason.BAD_SOURCE, "a.json")
-    assert message in item.message
+    assert skipped(read("coco", tmp_path)) == [(SkipReason.BAD_SOURCE, "a.json")]
 
 
 def test_other_json_is_not_coco(tmp_path: Path) -> None:

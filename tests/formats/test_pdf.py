@@ -10,13 +10,14 @@ from PIL import Image, ImageOps
 
 from dsocr.data.dataset import Dataset
 from dsocr.data.prepare import prepare
-from dsocr.document import Page, Skipped, SkipReason, Split
-from dsocr.errors import DataError
+from dsocr.document import SkipReason, Split
 from dsocr.formats import detect_format
-from dsocr.formats.pdf import count_pages, find_pdf, page_image, read_pdf
+from dsocr.formats.pdf import count_pages, find_pdf, page_image
 from dsocr.images import decode_image, read_bytes
 from tests.data.making import write
-from tests.data.making_pdf import encrypted_pdf, image_object, jpeg, scan, stream, write_pdf
+from tests.formats.making_pdf import encrypted_pdf, image_object, jpeg, scan, stream, write_pdf
+from tests.formats.reading import pages, read, skipped, texts
+from tests.raising import raises_code
 
 SCAN = scan()
 HIDDEN = "q 96 0 0 144 0 0 cm /Im Do Q BT 3 Tr /F 12 Tf 10 10 Td (hidden) Tj ET"
@@ -94,47 +95,44 @@ def test_a_page_with_more_than_a_scan_is_rendered(tmp_path: Path, draw: str) -> 
     assert decode_image(page_image(path, 1), name="a").image.size == (400, 600)
 
 
-def test_a_page_too_large_to_render_is_refused_with_its_size(tmp_path: Path) -> None:
+def test_a_page_too_large_to_render_is_an_error(tmp_path: Path) -> None:
     path = write_pdf(tmp_path / "a.pdf", [image_object(SCAN)], box=(14400, 14400))
-    with pytest.raises(DataError, match="would be 60000x60000 pixels at 300 dpi; 40 million are the most") as error:
+    with raises_code("pdf-page-too-large", "a.pdf#1"):
         page_image(path, 1)
-    assert error.value.where == f"{path}#1"
 
 
-def test_an_image_that_would_fill_the_memory_is_refused_by_its_stated_size(tmp_path: Path) -> None:
+def test_an_image_that_would_fill_the_memory_is_an_error_by_its_stated_size(tmp_path: Path) -> None:
     head = "/Type /XObject /Subtype /Image /Width 60000 /Height 90000 /BitsPerComponent 8 /ColorSpace /DeviceRGB"
     path = write_pdf(tmp_path / "a.pdf", [stream(head, bytes(100))])
-    with pytest.raises(DataError, match="an image on the page is 60000x90000 pixels"):
+    with raises_code("pdf-image-too-large", "a.pdf#1"):
         page_image(path, 1)
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "code"),
     [
-        pytest.param(b"%PDF-1.4 and no more", "the PDF is damaged", id="cut off"),
-        pytest.param(b"", "the PDF is damaged", id="empty file"),
-        pytest.param(None, "the PDF is damaged or has no pages", id="no pages"),
-        pytest.param(encrypted_pdf(), "the PDF is encrypted", id="encrypted"),
+        pytest.param(b"%PDF-1.4 and no more", "pdf-damaged", id="cut off"),
+        pytest.param(b"", "pdf-damaged", id="empty file"),
+        pytest.param(None, "pdf-damaged", id="no pages"),
+        pytest.param(encrypted_pdf(), "pdf-encrypted", id="encrypted"),
     ],
 )
-def test_a_pdf_that_cannot_be_opened_is_an_error(tmp_path: Path, content: bytes | None, message: str) -> None:
-    path = tmp_path / "a.pdf"
-    if content is None:
-        write_pdf(path, [])
-    else:
+def test_a_pdf_that_cannot_be_opened_is_an_error(tmp_path: Path, content: bytes | None, code: str) -> None:
+    path = write_pdf(tmp_path / "a.pdf", [])
+    if content is not None:
         path.write_bytes(content)
-    with pytest.raises(DataError, match=message) as error:
+    with raises_code(code, "a.pdf"):
         count_pages(path)
-    assert error.value.where == str(path)
 
 
-def test_a_missing_page_is_an_error(tmp_path: Path) -> None:
-    path = write_pdf(tmp_path / "a.pdf", [image_object(SCAN)])
-    for number in (0, 2):
-        with pytest.raises(DataError, match="the PDF has 1 pages"):
-            page_image(path, number)
-    with pytest.raises(DataError, match="does not exist"):
-        count_pages(tmp_path / "b.pdf")
+@pytest.mark.parametrize(
+    ("name", "number", "code"),
+    [("a.pdf", 0, "pdf-page-missing"), ("a.pdf", 2, "pdf-page-missing"), ("b.pdf", 1, "source-missing")],
+)
+def test_a_missing_page_is_an_error(tmp_path: Path, name: str, number: int, code: str) -> None:
+    write_pdf(tmp_path / "a.pdf", [image_object(SCAN)])
+    with raises_code(code):
+        page_image(tmp_path / name, number)
 
 
 def three_pages(folder: Path, name: str = "a") -> Path:
@@ -154,50 +152,37 @@ def test_texts_find_their_pages(tmp_path: Path, files: dict[str, str], where: st
     three_pages(tmp_path)
     for name, text in files.items():
         write(tmp_path / name, text)
-    images = [item for item in read_pdf(tmp_path) if isinstance(item, Page)]
-    assert [image.lines[0].text.strip() for image in images] == ["раз", "два", "три"]
-    assert (images[1].name, images[1].page, images[1].where) == ("a_0002", "a_0002", where)
-    sent = pickle.loads(pickle.dumps(images[1].content))
-    assert sent() == jpeg(scan(place=20))
+    found = pages(read("pdf", tmp_path))
+    assert [text.strip() for text in texts(found)] == ["раз", "два", "три"]
+    assert (found[1].name, found[1].page, found[1].where) == ("a_0002", "a_0002", where)
+    assert pickle.loads(pickle.dumps(found[1].content))() == jpeg(scan(place=20))
 
 
 @pytest.mark.parametrize(
-    ("files", "reason", "message"),
+    ("files", "expected"),
     [
-        pytest.param({"a.txt": "раз\fдва"}, SkipReason.BAD_SOURCE, "has 3 pages, and its text 2", id="pages missing"),
-        pytest.param({"a.txt": "1\f2\f3\f4"}, SkipReason.BAD_SOURCE, "has 3 pages, and its text 4", id="too many"),
-        pytest.param(
-            {"a.txt": "1\f2\f3", "a_1.txt": "1"},
-            SkipReason.BAD_SOURCE,
-            "one text for all pages and others",
-            id="both kinds",
-        ),
-        pytest.param(
-            {"a_1.txt": "1", "a_01.txt": "1"}, SkipReason.BAD_SOURCE, "two texts are called page 1", id="twice"
-        ),
-        pytest.param({"a_9.txt": "9"}, SkipReason.NO_IMAGE, "the PDF has 3 pages", id="no such page"),
-        pytest.param({"a_2.txt": "2"}, SkipReason.NO_TRANSCRIPTION, "the page has no text file", id="not all yet"),
-        pytest.param({"b.txt": "b"}, SkipReason.NO_TRANSCRIPTION, "no text file has its name", id="no text"),
+        pytest.param({"a.txt": "раз\fдва"}, (SkipReason.BAD_SOURCE, "a.pdf"), id="pages missing"),
+        pytest.param({"a.txt": "1\f2\f3\f4"}, (SkipReason.BAD_SOURCE, "a.pdf"), id="too many"),
+        pytest.param({"a.txt": "1\f2\f3", "a_1.txt": "1"}, (SkipReason.BAD_SOURCE, "a.pdf"), id="both kinds"),
+        pytest.param({"a_1.txt": "1", "a_01.txt": "1"}, (SkipReason.BAD_SOURCE, "a.pdf"), id="twice"),
+        pytest.param({"a_9.txt": "9"}, (SkipReason.NO_IMAGE, "a_9.txt"), id="no such page"),
+        pytest.param({"a_2.txt": "2"}, (SkipReason.NO_TRANSCRIPTION, "a.pdf#1"), id="not all yet"),
+        pytest.param({"b.txt": "b"}, (SkipReason.NO_TRANSCRIPTION, "a.pdf"), id="no text"),
     ],
 )
 def test_texts_that_do_not_match_a_page_are_skipped(
-    tmp_path: Path, files: dict[str, str], reason: SkipReason, message: str
+    tmp_path: Path, files: dict[str, str], expected: tuple[SkipReason, str]
 ) -> None:
     three_pages(tmp_path)
     for name, text in files.items():
         write(tmp_path / name, text)
-    skipped = [item for item in read_pdf(tmp_path) if isinstance(item, Skipped) and item.reason == reason]
-    assert skipped
-    assert message in skipped[0].message
+    assert expected in skipped(read("pdf", tmp_path))
 
 
 def test_a_text_that_is_not_utf8_is_skipped(tmp_path: Path) -> None:
     three_pages(tmp_path)
     write(tmp_path / "a.txt", "раз\fдва\fтри", encoding="cp1251")
-    (item,) = read_pdf(tmp_path)
-    assert isinstance(item, Skipped)
-    assert (item.reason, item.where) == (SkipReason.BAD_SOURCE, "a.pdf")
-    assert "not UTF-8" in item.message
+    assert skipped(read("pdf", tmp_path)) == [(SkipReason.BAD_SOURCE, "a.pdf")]
 
 
 def test_a_number_in_a_name_is_not_a_page(tmp_path: Path) -> None:
@@ -223,13 +208,12 @@ def test_a_pdf_becomes_a_dataset_of_pages(tmp_path: Path) -> None:
 def test_pages_cannot_be_taken_apart(tmp_path: Path) -> None:
     three_pages(tmp_path / "s")
     write(tmp_path / "s" / "a.txt", "1\f2\f3")
-    with pytest.raises(DataError, match="PDF files with texts are transcribed page by page") as error:
+    with raises_code("unit-unsupported"):
         prepare(tmp_path / "s", tmp_path / "out", unit="line")
-    assert error.value.code == "unit-unsupported"
 
 
-def test_a_pdf_that_is_named_and_has_no_text_says_so(tmp_path: Path) -> None:
+def test_a_pdf_that_is_named_and_has_no_text_is_an_error(tmp_path: Path) -> None:
     path = three_pages(tmp_path)
     assert detect_format(path, None, {}).name == "pdf"
-    with pytest.raises(DataError, match="no text file has its name"):
+    with raises_code("not-transcribed"):
         prepare(path, tmp_path / "out")

@@ -13,7 +13,7 @@ from lxml import etree
 from PIL import Image
 
 from dsocr.data.convert import convert, read_dataset
-from dsocr.document import Line, Outline, Page, Point, Skipped, Split
+from dsocr.document import Line, Outline, Page, Point, Split
 from dsocr.formats import SOURCE_FORMATS, TARGET_FORMATS, detect_format
 from dsocr.formats.alto import alto_document, parse_alto
 from dsocr.formats.page import page_document, parse_page
@@ -22,7 +22,8 @@ from dsocr.formats.xml import XmlPage
 from dsocr.io.files import is_dataset
 from dsocr.text import is_blank
 from tests.data.making import picture
-from tests.data.making_sources import SOURCES
+from tests.formats.making_sources import SOURCES
+from tests.formats.reading import pages, skipped
 
 WHOLE = {"page", "page-2013", "alto", "tsv"}
 READ_AS = {"page": "page", "page-2013": "page", "alto": "alto", "tsv": "table", "parquet": "parquet"}
@@ -42,13 +43,10 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, l
 
 def read(folder: Path, format_: str | None = None) -> list[Page]:
     """The images of a source, none of which may be left out."""
-    items = list(
-        read_dataset(folder)
-        if is_dataset(folder) and format_ is None
-        else detect_format(folder, format_, {}).read(folder, {})
-    )
-    assert not [item for item in items if isinstance(item, Skipped)]
-    return [item for item in items if isinstance(item, Page)]
+    is_ours = is_dataset(folder) and format_ is None
+    items = list(read_dataset(folder) if is_ours else detect_format(folder, format_, {}).read(folder, {}))
+    assert not skipped(items)
+    return pages(items)
 
 
 def lines_of(images: list[Page]) -> Iterator[tuple[LineKey, Page]]:

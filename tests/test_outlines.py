@@ -32,8 +32,8 @@ def polygon(row: int, scale: float = 1.0) -> list[tuple[int, int]]:
     return [(round(x * scale), round(y * scale)) for x, y in corners]
 
 
-def written(points: list[tuple[int, int]], *, alto_points: bool = False) -> str:
-    return " ".join(f"{x} {y}" if alto_points else f"{x},{y}" for x, y in points)
+def written(points: list[tuple[int, int]]) -> str:
+    return " ".join(f"{x},{y}" for x, y in points)
 
 
 def scan(folder: Path, scales: dict[int, float | None], kind: str = "page") -> Path:
@@ -43,23 +43,20 @@ def scan(folder: Path, scales: dict[int, float | None], kind: str = "page") -> P
     for row in ROWS:
         ImageDraw.Draw(image).rectangle(bar(row), fill=40)
         scale = scales.get(row, 1.0)
-        baseline = [(100, row), (300 + row // 3, row)]
-        points = [] if scale is None else polygon(row, scale)
+        points = written([] if scale is None else polygon(row, scale))
+        baseline = written([(100, row), (300 + row // 3, row)])
         if kind == "page":
-            coords = f'<Coords points="{written(points)}"/>' if points else ""
+            coords = f'<Coords points="{points}"/>' if points else ""
             text = f"<TextEquiv><Unicode>строка {row}</Unicode></TextEquiv>"
-            lines += f'<TextLine id="l{row}">{coords}<Baseline points="{written(baseline)}"/>{text}</TextLine>'
+            lines += f'<TextLine id="l{row}">{coords}<Baseline points="{baseline}"/>{text}</TextLine>'
         else:
-            shape = f'<Shape><Polygon POINTS="{written(points, alto_points=True)}"/></Shape>' if points else ""
-            baseline_ = written(baseline, alto_points=True)
-            lines += f'<TextLine BASELINE="{baseline_}">{shape}<String CONTENT="строка {row}"/></TextLine>'
+            shape = f'<Shape><Polygon POINTS="{points}"/></Shape>' if points else ""
+            lines += f'<TextLine BASELINE="{baseline}">{shape}<String CONTENT="строка {row}"/></TextLine>'
     folder.mkdir(parents=True)
     image.save(folder / "p.png")
     size = (WIDTH, HEIGHT)
-    document = (
-        page_xml(f'<TextRegion id="r">{lines}</TextRegion>', size=size) if kind == "page" else alto(lines, size=size)
-    )
-    write(folder / "p.xml", document)
+    region = f'<TextRegion id="r">{lines}</TextRegion>'
+    write(folder / "p.xml", page_xml(region, size=size) if kind == "page" else alto(lines, size=size))
     return folder
 
 

@@ -1,48 +1,44 @@
 """IAM as it is published: lists of lines and forms, images in folders of their form."""
 
-import re
 from pathlib import Path
 
 import pytest
 
 from dsocr.data.prepare import prepare
-from dsocr.document import Item, Note, Page, Skipped, SkipReason, Split
-from dsocr.errors import DataError
-from dsocr.formats.iam import find_iam, read_iam
+from dsocr.document import Item, Note, SkipReason, Split
+from dsocr.formats.iam import find_iam
 from tests.data.making import picture, write
+from tests.formats.reading import pages, read, skipped
+from tests.raising import raises_code
 
 HEAD = "#--- lines.txt ---#\n# a01-000u-00  -> line id for form a01-000u\n"
 ROW = 'a01-000u-00 ok 154 19 408 746 1661 89 A|MOVE|to|stop|Mr.|Gaitskell|"from"\n'
+TEXT = 'A MOVE to stop Mr. Gaitskell "from"'
 
 
-def read(folder: Path, rows: str) -> list[Item]:
+def read_iam(folder: Path, rows: str) -> list[Item]:
     write(folder / "ascii" / "lines.txt", HEAD + rows)
-    return list(read_iam(folder))
+    return read("iam", folder)
 
 
 @pytest.mark.parametrize(
     ("row", "text"),
     [
-        pytest.param(ROW, 'A MOVE to stop Mr. Gaitskell "from"', id="bars are spaces"),
-        pytest.param(ROW.replace(" ok ", " err "), 'A MOVE to stop Mr. Gaitskell "from"', id="err is about the words"),
-        pytest.param(ROW.replace("\n", "\r\n"), 'A MOVE to stop Mr. Gaitskell "from"', id="Windows' line ends"),
+        pytest.param(ROW, TEXT, id="bars are spaces"),
+        pytest.param(ROW.replace(" ok ", " err "), TEXT, id="err is about the words"),
+        pytest.param(ROW.replace("\n", "\r\n"), TEXT, id="Windows' line ends"),
         pytest.param("a01-000u-00 ok 1 2 -1 4 5 6 B B|C D\n", "B B C D", id="spaces in the text"),
     ],
 )
-def test_a_row_is_read(tmp_path: Path, row: str, text: str) -> None:
+@pytest.mark.parametrize(
+    ("forms", "writer"), [("", None), ("# head\na01-000u 000 2 prt 7 5 52 36\n", "000")], ids=["no forms", "forms"]
+)
+def test_a_row_is_read(tmp_path: Path, row: str, text: str, forms: str, writer: str | None) -> None:
     picture(tmp_path / "lines" / "a01" / "a01-000u" / "a01-000u-00.png")
-    (item,) = read(tmp_path, row)
-    assert isinstance(item, Page)
+    write(tmp_path / "ascii" / "forms.txt", forms)
+    (item,) = pages(read_iam(tmp_path, row))
     assert (item.lines[0].text, item.where) == (text, "ascii/lines.txt:3")
-    assert (item.name, item.page, item.writer) == ("lines/a01/a01-000u/a01-000u-00", "a01-000u", None)
-
-
-def test_forms_tell_the_writer(tmp_path: Path) -> None:
-    picture(tmp_path / "lines" / "a01-000u-00.png")
-    write(tmp_path / "ascii" / "forms.txt", "# head\na01-000u 000 2 prt 7 5 52 36\n")
-    (item,) = read(tmp_path, ROW)
-    assert isinstance(item, Page)
-    assert item.writer == "000"
+    assert (item.name, item.page, item.writer) == ("lines/a01/a01-000u/a01-000u-00", "a01-000u", writer)
 
 
 @pytest.mark.parametrize(
@@ -57,9 +53,8 @@ def test_forms_tell_the_writer(tmp_path: Path) -> None:
 def test_unusable_entries_are_skipped(tmp_path: Path, images: list[str], row: str, reason: SkipReason) -> None:
     for image in images:
         picture(tmp_path / image)
-    last = read(tmp_path, "z99-000-00 ok 1 2 3 4 5 6 Z\n" + row)[-1]
-    assert isinstance(last, Skipped)
-    assert (last.reason, last.where) == (reason, "ascii/lines.txt:4")
+    items = read_iam(tmp_path, "z99-000-00 ok 1 2 3 4 5 6 Z\n" + row)
+    assert skipped(items)[-1] == (reason, "ascii/lines.txt:4")
 
 
 def test_another_list_of_lines_is_not_iam(tmp_path: Path) -> None:
@@ -92,70 +87,71 @@ def four_lines(folder: Path) -> str:
     return rows
 
 
+TRAIN, VALIDATION, TEST = Split
+
+
+TRAIN, VALIDATION, TEST = Split
+
+
 @pytest.mark.parametrize(
     ("lists", "kind", "splits"),
     [
         pytest.param(
             {"trainset.txt": "a01-000u-00\na01-000u-01\n", "validationset1.txt": "b02-000-00", "testset.txt": ""},
             "the official task",
-            [Split.TRAIN, Split.TRAIN, Split.VALIDATION, None],
-            id="official, by line; what is in no list is left out",
+            [TRAIN, TRAIN, VALIDATION],
+            id="official, by line; what is in no list is skipped",
         ),
         pytest.param(
             {"validationset2.txt": "a01-000u-00", "validationset1.txt": "a01-000u-01", "testset.txt": "b02-000-00"},
             "the official task",
-            [Split.VALIDATION, Split.VALIDATION, Split.TEST, None],
+            [VALIDATION, VALIDATION, TEST],
             id="both validation sets are one",
         ),
         pytest.param(
             {"train.uttlist": "a01-000u\r\n", "validation.uttlist": "", "test.uttlist": "b02-000"},
-            r"Aachen \(uttlist\)",
-            [Split.TRAIN, Split.TRAIN, Split.TEST, Split.TEST],
+            "Aachen (uttlist)",
+            [TRAIN, TRAIN, TEST, TEST],
             id="Aachen, by form",
         ),
         pytest.param(
             {"tr.lst": "a01-000u-00", "va.lst": "a01-000u-01", "te.lst": "b02-000-00\nb02-000-01"},
-            r"lists of lines \(lst\)",
-            [Split.TRAIN, Split.VALIDATION, Split.TEST, Split.TEST],
+            "lists of lines (lst)",
+            [TRAIN, VALIDATION, TEST, TEST],
             id="lists of papers",
         ),
         pytest.param(
             {"train.ln": "lines/a01-000u-00.png\na01-000u-01.png\n", "test.ln": "b02-000-00.png"},
-            r"lists of lines \(ln\)",
-            [Split.TRAIN, Split.TRAIN, Split.TEST, None],
+            "lists of lines (ln)",
+            [TRAIN, TRAIN, TEST],
             id="lists of images",
         ),
     ],
 )
-def test_published_lists_give_the_splits(
-    tmp_path: Path, lists: dict[str, str], kind: str, splits: list[Split | None]
-) -> None:
+def test_published_lists_give_the_splits(tmp_path: Path, lists: dict[str, str], kind: str, splits: list[Split]) -> None:
     rows = four_lines(tmp_path)
     for name, content in lists.items():
         write(tmp_path / "splits" / name, content)
-    remark, *items = read(tmp_path, rows)
-    assert isinstance(remark, Note)
-    assert re.match(f"the splits are those of {kind}: splits/", remark.message)
-    assert [item.split if isinstance(item, Page) else None for item in items] == splits
-    skipped = [item for item in items if isinstance(item, Skipped)]
-    assert {item.reason for item in skipped} <= {SkipReason.NO_SPLIT}
-    assert all(re.search(f"is in none of {kind}", item.message) for item in skipped)
+    note, *items = read_iam(tmp_path, rows)
+    assert isinstance(note, Note)
+    assert f"{kind}: splits/" in note.message
+    assert [page.split for page in pages(items)] == splits
+    assert [reason for reason, _ in skipped(items)] == [SkipReason.NO_SPLIT] * (4 - len(splits))
 
 
-def test_two_published_splits_are_a_question(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("second", "content", "code"),
+    [
+        pytest.param("aachen/test.uttlist", "a01-000u", "splits-ambiguous", id="two published splits"),
+        pytest.param("testset.txt", "a01-000u-00", "splits-conflict", id="a line in two lists"),
+    ],
+)
+def test_contradicting_lists_are_an_error(tmp_path: Path, second: str, content: str, code: str) -> None:
     rows = four_lines(tmp_path)
     write(tmp_path / "trainset.txt", "a01-000u-00")
-    write(tmp_path / "aachen" / "test.uttlist", "a01-000u")
-    with pytest.raises(DataError, match=r"more than one split: Aachen \(uttlist\) \(test.uttlist\); the official task"):
-        read(tmp_path, rows)
-
-
-def test_a_line_in_two_lists_is_an_error(tmp_path: Path) -> None:
-    rows = four_lines(tmp_path)
-    write(tmp_path / "trainset.txt", "a01-000u-00")
-    write(tmp_path / "testset.txt", "a01-000u-00")
-    with pytest.raises(DataError, match="a01-000u-00 is in the test and in the train list"):
-        read(tmp_path, rows)
+    write(tmp_path / second, content)
+    with raises_code(code):
+        read_iam(tmp_path, rows)
 
 
 def test_the_card_says_which_published_split_it_is(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from dsocr.document import Page, Skipped, SkipReason, Split
-from dsocr.formats.hkr import find_hkr, read_hkr
+from dsocr.document import SkipReason, Split
+from dsocr.formats.hkr import find_hkr
 from tests.data.making import picture, write
+from tests.formats.reading import pages, read, read_one, skipped
 
 
 def annotate(folder: Path, name: Any, text: Any = "Алматы", file: str | None = None) -> None:
@@ -17,17 +18,12 @@ def annotate(folder: Path, name: Any, text: Any = "Алматы", file: str | No
     write(folder / "ann" / f"{file or name}.json", json.dumps(data))
 
 
-def read(folder: Path) -> list[Page | Skipped]:
-    return list(read_hkr(folder))
-
-
 def test_an_annotation_names_its_image(tmp_path: Path) -> None:
     picture(tmp_path / "data" / "img" / "0_1_2.jpg")
     annotate(tmp_path / "data", "0_1_2")
-    (item,) = read(tmp_path)
-    assert isinstance(item, Page)
-    assert (item.image.name, item.name, item.where) == ("0_1_2.jpg", "data/img/0_1_2", "data/ann/0_1_2.json")
-    assert (item.lines[0].text, item.lines[0].outline, item.split) == ("Алматы", None, None)
+    page = read_one("hkr", tmp_path)
+    assert (page.image.name, page.name, page.where) == ("0_1_2.jpg", "data/img/0_1_2", "data/ann/0_1_2.json")
+    assert (page.lines[0].text, page.lines[0].outline, page.split) == ("Алматы", None, None)
 
 
 def test_published_splits_are_kept(tmp_path: Path) -> None:
@@ -35,7 +31,7 @@ def test_published_splits_are_kept(tmp_path: Path) -> None:
         picture(tmp_path / "img" / f"{name}.jpg")
         annotate(tmp_path, name)
     write(tmp_path / "HKR_splitting.csv", "id,stage\n0_0_0,train\n0_0_1_,val\n0_0_2,test1\n0_0_3,test2\n")
-    splits = [item.split for item in read(tmp_path) if isinstance(item, Page)]
+    splits = [page.split for page in pages(read("hkr", tmp_path))]
     assert splits == [Split.TRAIN, Split.VALIDATION, Split.TEST, Split.TEST, None]
 
 
@@ -52,9 +48,7 @@ def test_published_splits_are_kept(tmp_path: Path) -> None:
 def test_unusable_entries_are_skipped(tmp_path: Path, name: Any, text: Any, reason: SkipReason) -> None:
     picture(tmp_path / "img" / "a.jpg")
     annotate(tmp_path, name, text, file="a")
-    (item,) = read(tmp_path)
-    assert isinstance(item, Skipped)
-    assert (item.reason, item.where) == (reason, "ann/a.json")
+    assert skipped(read("hkr", tmp_path)) == [(reason, "ann/a.json")]
 
 
 def test_other_json_is_not_hkr(tmp_path: Path) -> None:

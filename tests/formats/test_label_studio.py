@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dsocr.data.prepare import prepare
-from dsocr.document import Outline, Page, Skipped, SkipReason
-from dsocr.formats.label_studio import find_label_studio, read_label_studio
+from dsocr.document import Item, Outline, Page, Skipped, SkipReason
+from dsocr.formats.label_studio import find_label_studio
 from tests.data.making import picture, write
+from tests.formats.reading import pages, read, skipped, texts
 
 SIZE = {"original_width": 200, "original_height": 100}
 BOX = {"x": 10, "y": 20, "width": 50, "height": 30, "rotation": 0}
@@ -35,10 +36,13 @@ def task(*annotations: Any, image: Any = "/data/upload/1/0a1b2c3d-p.png") -> dic
     return {"id": 5, "annotations": list(annotations), "data": {"ocr": image}}
 
 
-def read(folder: Path, *tasks: Any) -> list[Page | Skipped]:
+def read_tasks(folder: Path, *tasks: Any) -> list[Item]:
     picture(folder / "images" / "p.png", size=(200, 100))
     write(folder / "project.json", json.dumps(list(tasks), ensure_ascii=False))
-    return list(read_label_studio(folder))
+    return read("label-studio", folder)
+
+
+TEXT_ALONE = text(value={"text": ["да"]})
 
 
 @pytest.mark.parametrize(
@@ -47,12 +51,12 @@ def read(folder: Path, *tasks: Any) -> list[Page | Skipped]:
         pytest.param([shape(), text()], Outline((20, 20, 120, 50)), id="three items of one id, per cent to pixels"),
         pytest.param([text()], Outline((20, 20, 120, 50)), id="a text that carries its own geometry"),
         pytest.param(
-            [shape(value={**BOX, "rotation": 90}), text(value={"text": ["да"]})],
+            [shape(value={**BOX, "rotation": 90}), TEXT_ALONE],
             Outline((-10, 20, 21, 121), ((20, 20), (20, 120), (-10, 120), (-10, 20))),
             id="turned about its upper left corner, clockwise",
         ),
         pytest.param(
-            [shape(kind="polygonlabels", value={"points": [[0, 0], [50, 0], [50, 50]]}), text(value={"text": "да"})],
+            [shape(kind="polygonlabels", value={"points": [[0, 0], [50, 0], [50, 50]]}), TEXT_ALONE],
             Outline((0, 0, 101, 51), ((0, 0), (100, 0), (100, 50))),
             id="a polygon",
         ),
@@ -61,55 +65,40 @@ def read(folder: Path, *tasks: Any) -> list[Page | Skipped]:
             Outline((20, 20, 120, 50)),
             id="labels apart from the rectangle",
         ),
-        pytest.param([text(value={"text": ["да"]})], None, id="a text of the whole image"),
+        pytest.param([TEXT_ALONE], None, id="a text of the whole image"),
     ],
 )
-def test_positions_of_regions(tmp_path: Path, result: list[Any], outline: Outline | None) -> None:
-    (item,) = read(tmp_path, task(annotation(*result)))
-    assert isinstance(item, Page)
-    assert [(line.text, line.outline, line.where) for line in item.lines] == [("да", outline, "project.json#1#r1")]
-    assert (item.name, item.page, item.size) == ("images/p", "images/p", (200, 100))
+def test_places_of_regions(tmp_path: Path, result: list[Any], outline: Outline | None) -> None:
+    (page,) = pages(read_tasks(tmp_path, task(annotation(*result))))
+    assert [(line.text, line.outline, line.where) for line in page.lines] == [("да", outline, "project.json#1#r1")]
+    assert (page.name, page.page, page.size) == ("images/p", "images/p", (200, 100))
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("result", "expected"),
     [
-        pytest.param("да", "да", id="a string"),
-        pytest.param(["да"], "да", id="a list"),
-        pytest.param(["раз", "два"], "раз\nдва", id="what was entered line by line"),
-        pytest.param([], "", id="nothing entered"),
-        pytest.param(None, "", id="null"),
-        pytest.param(7, "", id="a number"),
+        pytest.param([shape(), text("да")], ["да"], id="a string"),
+        pytest.param([shape(), text(["да"])], ["да"], id="a list"),
+        pytest.param([shape(), text(["раз", "два"])], ["раз\nдва"], id="what was entered line by line"),
+        pytest.param([shape(), text([])], [""], id="nothing entered"),
+        pytest.param([shape(), text(None)], [""], id="null"),
+        pytest.param([shape(), text(7)], [""], id="a number"),
+        pytest.param([shape(), text("что?", from_name="note"), text("да")], ["да"], id="the field for transcriptions"),
+        pytest.param([shape(), text(), shape("r2")], ["да", ""], id="a shape without a text is not transcribed yet"),
     ],
 )
-def test_typed_text(tmp_path: Path, words: Any, expected: str) -> None:
-    (item,) = read(tmp_path, task(annotation(shape(), text(words))))
-    assert isinstance(item, Page)
-    assert [line.text for line in item.lines] == [expected]
+def test_typed_texts(tmp_path: Path, result: list[Any], expected: list[str]) -> None:
+    assert texts(read_tasks(tmp_path, task(annotation(*result)))) == expected
 
 
-def test_of_several_fields_the_transcription_counts(tmp_path: Path) -> None:
-    note = text("сомнительно", from_name="note")
-    (item,) = read(tmp_path, task(annotation(shape(), note, text("да"))))
-    assert isinstance(item, Page)
-    assert [line.text for line in item.lines] == ["да"]
+OLD = annotation(text("старое"), updated_at="2024-01-01T00:00:00Z")
 
 
 @pytest.mark.parametrize(
     ("annotations", "words", "reasons"),
     [
-        pytest.param(
-            [annotation(text("старое"), updated_at="2024-01-01T00:00:00Z"), annotation(text("новое"))],
-            ["новое"],
-            [SkipReason.SUPERSEDED],
-            id="the newest",
-        ),
-        pytest.param(
-            [annotation(text("новое")), annotation(text("старое"), updated_at="2024-01-01T00:00:00Z")],
-            ["новое"],
-            [SkipReason.SUPERSEDED],
-            id="the newest, wherever it stands",
-        ),
+        pytest.param([OLD, annotation(text("новое"))], ["новое"], [SkipReason.SUPERSEDED], id="the newest"),
+        pytest.param([annotation(text("новое")), OLD], ["новое"], [SkipReason.SUPERSEDED], id="wherever it is"),
         pytest.param(
             [annotation(text("раз"), updated_at=None), annotation(text("два"), updated_at=None)],
             ["два"],
@@ -130,10 +119,8 @@ def test_of_several_fields_the_transcription_counts(tmp_path: Path) -> None:
 def test_which_annotation_counts(
     tmp_path: Path, annotations: list[Any], words: list[str], reasons: list[SkipReason]
 ) -> None:
-    items = read(tmp_path, task(*annotations))
-    assert [line.text for item in items if isinstance(item, Page) for line in item.lines] == words
-    assert [item.reason for item in items if isinstance(item, Skipped)] == reasons
-    assert not any(reason.is_fault for reason in reasons)
+    items = read_tasks(tmp_path, task(*annotations))
+    assert (texts(items), [reason for reason, _ in skipped(items)]) == (words, reasons)
 
 
 @pytest.mark.parametrize(
@@ -150,84 +137,52 @@ def test_which_annotation_counts(
     ],
 )
 def test_an_image_is_found_by_its_name(tmp_path: Path, image: str) -> None:
-    (item,) = read(tmp_path, task(annotation(text()), image=image))
-    assert isinstance(item, Page)
-    assert item.image == tmp_path / "images" / "p.png"
+    (page,) = pages(read_tasks(tmp_path, task(annotation(text()), image=image)))
+    assert page.image == tmp_path / "images" / "p.png"
 
 
 def test_an_image_with_the_prefix_is_taken_before_one_without(tmp_path: Path) -> None:
     picture(tmp_path / "images" / "0a1b2c3d-p.png", size=(200, 100))
-    (item,) = read(tmp_path, task(annotation(text())))
-    assert isinstance(item, Page)
-    assert item.image.name == "0a1b2c3d-p.png"
+    (page,) = pages(read_tasks(tmp_path, task(annotation(text()))))
+    assert page.image.name == "0a1b2c3d-p.png"
+
+
+def of_image(image: Any) -> dict[str, Any]:
+    return task(annotation(text()), image=image)
+
+
+def of_shape(**more: Any) -> dict[str, Any]:
+    return task(annotation(shape(**more), text()))
 
 
 @pytest.mark.parametrize(
-    ("entry", "reason", "message"),
+    ("entry", "reason"),
     [
-        pytest.param(
-            task(annotation(text()), image="gone.png"), SkipReason.NO_IMAGE, "no image 'gone.png'", id="missing"
-        ),
-        pytest.param(
-            task(annotation(text()), image="../p.txt/.."), SkipReason.NO_IMAGE, "leaves the folder", id="climbing"
-        ),
-        pytest.param(
-            task(annotation(text()), image="http://[/p.png"), SkipReason.NO_IMAGE, "no address", id="no address"
-        ),
-        pytest.param(task(annotation(text()), image=7), SkipReason.NO_IMAGE, "names no image", id="no name"),
-        pytest.param({"annotations": [], "data": None}, SkipReason.NO_IMAGE, "names no image", id="no data"),
-        pytest.param(
-            task(annotation(shape(kind="brush", value={"rle": [1]}), text(value={"text": "да"}))),
-            SkipReason.NO_OUTLINE,
-            "its shape is 'brush'",
-            id="a brush",
-        ),
-        pytest.param(
-            task(annotation(shape(value={**BOX, "x": "a"}), text())), SkipReason.BAD_SOURCE, "no number", id="a word"
-        ),
-        pytest.param(
-            task(annotation(shape(value={**BOX, "x": 1e9}), text())),
-            SkipReason.BAD_SOURCE,
-            "no number",
-            id="far outside",
-        ),
-        pytest.param(
-            task(annotation(shape(value={"points": [[0, 0], [1]]}), text())),
-            SkipReason.BAD_SOURCE,
-            "polygon",
-            id="points",
-        ),
-        pytest.param(
-            task(annotation(shape(original_width=None), text())), SkipReason.BAD_SOURCE, "how large", id="no image size"
-        ),
-        pytest.param(
-            task(annotation(shape(image_rotation=90), text())), SkipReason.BAD_SOURCE, "was turned", id="a turned image"
-        ),
-        pytest.param(
-            task(annotation(text(from_name="a"), text(from_name="b"))),
-            SkipReason.BAD_SOURCE,
-            "2 texts: a, b",
-            id="two texts",
-        ),
+        pytest.param(of_image("gone.png"), SkipReason.NO_IMAGE, id="missing"),
+        pytest.param(of_image("../p.txt/.."), SkipReason.NO_IMAGE, id="climbing"),
+        pytest.param(of_image("http://[/p.png"), SkipReason.NO_IMAGE, id="no address"),
+        pytest.param(of_image(7), SkipReason.NO_IMAGE, id="no name"),
+        pytest.param({"annotations": [], "data": None}, SkipReason.NO_IMAGE, id="no data"),
+        pytest.param(of_shape(kind="brush", value={"rle": [1]}), SkipReason.NO_OUTLINE, id="a brush"),
+        pytest.param(of_shape(value={**BOX, "x": "a"}), SkipReason.BAD_SOURCE, id="a word"),
+        pytest.param(of_shape(value={**BOX, "x": 1e9}), SkipReason.BAD_SOURCE, id="far outside"),
+        pytest.param(of_shape(value={"points": [[0, 0], [1]]}), SkipReason.BAD_SOURCE, id="points"),
+        pytest.param(of_shape(original_width=None), SkipReason.BAD_SOURCE, id="no image size"),
+        pytest.param(of_shape(image_rotation=90), SkipReason.BAD_SOURCE, id="a turned image"),
+        pytest.param(task(annotation(text(from_name="a"), text(from_name="b"))), SkipReason.BAD_SOURCE, id="two texts"),
         pytest.param(
             task(annotation(text(), text("нет", "r2", value={"text": "нет"}))),
             SkipReason.NO_OUTLINE,
-            "belongs to no region",
             id="a text beside the regions",
         ),
+        pytest.param({"ocr": "p.png", "bbox": [{"x": 1}], "text": ["да"]}, SkipReason.BAD_SOURCE, id="JSON_MIN boxes"),
+        pytest.param({"ocr": "p.png", "sentiment": "хорошо"}, SkipReason.BAD_SOURCE, id="JSON_MIN without a text"),
+        pytest.param(7, SkipReason.BAD_SOURCE, id="no object"),
     ],
 )
-def test_unusable_entries_are_skipped(tmp_path: Path, entry: Any, reason: SkipReason, message: str) -> None:
-    skipped = [item for item in read(tmp_path, task(annotation(text())), entry) if isinstance(item, Skipped)]
-    assert [item.reason for item in skipped] == [reason]
-    assert message in skipped[0].message
-    assert skipped[0].where.startswith("project.json#2")
-
-
-def test_a_shape_without_a_text_is_not_transcribed_yet(tmp_path: Path) -> None:
-    (item,) = read(tmp_path, task(annotation(shape(), text(), shape("r2"))))
-    assert isinstance(item, Page)
-    assert [line.text for line in item.lines] == ["да", ""]
+def test_unusable_entries_are_skipped(tmp_path: Path, entry: Any, reason: SkipReason) -> None:
+    ((found, where),) = skipped(read_tasks(tmp_path, task(annotation(text())), entry))
+    assert (found, where[:14]) == (reason, "project.json#2")
 
 
 @pytest.mark.parametrize(
@@ -240,44 +195,20 @@ def test_a_shape_without_a_text_is_not_transcribed_yet(tmp_path: Path) -> None:
 def test_the_short_export_is_read_where_a_text_is_the_whole_images(
     tmp_path: Path, row: dict[str, Any], expected: str
 ) -> None:
-    (item,) = read(tmp_path, row)
-    assert isinstance(item, Page)
-    assert [(line.text, line.outline) for line in item.lines] == [(expected, None)]
+    (page,) = pages(read_tasks(tmp_path, row))
+    assert [(line.text, line.outline) for line in page.lines] == [(expected, None)]
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
+    "content",
     [
-        pytest.param(
-            {"ocr": "p.png", "bbox": [{"x": 1}], "transcription": ["да"], "lead_time": 1},
-            "JSON_MIN does not tell which text belongs to which box; export as JSON",
-            id="boxes",
-        ),
-        pytest.param({"ocr": "p.png", "sentiment": "хорошо", "lead_time": 1}, "it has no text called", id="no text"),
+        pytest.param('[{"annotations": [', id="broken"),
+        pytest.param('[{"annotations": [], "data": "\xff"}]', id="another encoding"),
     ],
 )
-def test_the_short_export_of_regions_is_refused_with_the_way_out(
-    tmp_path: Path, row: dict[str, Any], message: str
-) -> None:
-    (item,) = read(tmp_path, row)
-    assert isinstance(item, Skipped)
-    assert item.reason == SkipReason.BAD_SOURCE
-    assert message in item.message
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        pytest.param('[{"annotations": [', "JSON is invalid", id="broken"),
-        pytest.param('[{"data": {}, "annotations": []}, 7]', "names no image", id="no image"),
-        pytest.param('[{"annotations": [], "data": "\xff"}]', "not UTF-8", id="another encoding"),
-    ],
-)
-def test_an_unreadable_file_is_skipped(tmp_path: Path, content: str, message: str) -> None:
+def test_an_unreadable_file_is_skipped(tmp_path: Path, content: str) -> None:
     write(tmp_path / "a.json", content, encoding="latin-1")
-    item, *_ = read_label_studio(tmp_path)
-    assert isinstance(item, Skipped)
-    assert message in item.message
+    assert skipped(read("label-studio", tmp_path)) == [(SkipReason.BAD_SOURCE, "a.json")]
 
 
 ANYTHING = st.sampled_from([None, True, 7, -1e300, float("nan"), "textarea", "да", [], ["раз"], [[1, 2]], {}, {"x": 1}])
@@ -297,7 +228,7 @@ def test_any_export_is_either_read_or_skipped(tmp_path: Path, image: Any, annota
     picture(tmp_path / "p.png")
     first = {"annotations": annotations, "data": {"image": "p.png", "more": image}}
     write(tmp_path / "a.json", json.dumps([first, {"annotations": annotations, "data": image}, other]))
-    items = list(read_label_studio(tmp_path))
+    items = read("label-studio", tmp_path)
     assert items
     assert all(isinstance(item, Page | Skipped) for item in items)
 

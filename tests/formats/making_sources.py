@@ -9,7 +9,7 @@ from typing import Any
 from dsocr.data.prepare import prepare
 from dsocr.text import TextPolicy
 from tests.data.making import alto, page_xml, picture, png, write, write_parquet
-from tests.data.making_pdf import image_object, scan, write_pdf
+from tests.formats.making_pdf import image_object, scan, write_pdf
 
 PLAIN = [
     "Он  сказал: «да»",

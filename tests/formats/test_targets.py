@@ -2,6 +2,8 @@
 
 import csv
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from dsocr.formats import parquet as shards
 from dsocr.formats.alto import alto_document, parse_alto
 from dsocr.formats.page import page_document, parse_page
 from tests.data.making import alto, alto_line, page_line, page_xml, pair, picture, write, write_pages
-from tests.data.making_sources import ODD, PLAIN, SOURCES
+from tests.formats.making_sources import ODD, PLAIN, SOURCES
 
 SCHEMAS = Path(__file__).parent / "schemas"
 
@@ -24,20 +26,24 @@ def page_of(*lines: Line) -> Page:
     return Page(Path("p.png"), "p", "p", lines, size=(100, 50))
 
 
-def made(source: str, target: str, folder: Path) -> Path:
+def converted(source: str, target: str, folder: Path) -> Path:
     """A source's conversion."""
     SOURCES[source](folder / "source")
     return convert(folder / "source", folder / "out", to=target).output
 
 
+def require_valid(root: Any, target: str) -> None:
+    schema = {"page": "page-2019-lines.xsd", "alto": "alto-4-2-lines.xsd"}[target]
+    etree.XMLSchema(etree.parse(SCHEMAS / schema)).assertValid(root)
+
+
 @pytest.mark.parametrize("source", ["alto", "page", "coco", "pairs", "dataset"])
-@pytest.mark.parametrize(("target", "schema"), [("page", "page-2019-lines.xsd"), ("alto", "alto-4-2-lines.xsd")])
-def test_markup_is_valid(source: str, target: str, schema: str, tmp_path: Path) -> None:
-    valid = etree.XMLSchema(etree.parse(SCHEMAS / schema))
-    files = sorted(made(source, target, tmp_path).rglob("*.xml"))
+@pytest.mark.parametrize("target", ["page", "alto"])
+def test_xml_is_valid(source: str, target: str, tmp_path: Path) -> None:
+    files = sorted(converted(source, target, tmp_path).rglob("*.xml"))
     assert files
     for file in files:
-        valid.assertValid(etree.parse(file))
+        require_valid(etree.parse(file), target)
 
 
 @pytest.mark.parametrize("target", ["page", "alto"])
@@ -48,8 +54,7 @@ def test_an_untranscribed_line_keeps_its_place(target: str, tmp_path: Path) -> N
     assert (report.conversion.lines, report.skipped) == (2, [])
     (file,) = (tmp_path / "out").rglob("*.xml")
     assert "20,35 40,35 40,45" in file.read_text("utf-8").replace("20 35 40 35 40 45", "20,35 40,35 40,45")
-    schema = {"page": "page-2019-lines.xsd", "alto": "alto-4-2-lines.xsd"}[target]
-    etree.XMLSchema(etree.parse(SCHEMAS / schema)).assertValid(etree.parse(file))
+    require_valid(etree.parse(file), target)
 
 
 @pytest.mark.parametrize("target", ["page", "alto"])
@@ -73,7 +78,7 @@ def test_page_coordinates_do_not_fall_below_zero(tmp_path: Path) -> None:
     outline = Outline.of_polygon(((-5, 3), (20, -1), (20, 30)), ((-5, 9),))
     root, changes = page_document(page_of(Line("т", "p:1", outline)))
     assert list(changes.values()) == [1]
-    etree.XMLSchema(etree.parse(SCHEMAS / "page-2019-lines.xsd")).assertValid(root)
+    require_valid(root, "page")
     (line,) = root.iter("{*}TextLine")
     assert [coords.get("points") for coords in line.iter("{*}Coords")] == ["0,3 20,0 20,30"]
 
@@ -93,11 +98,7 @@ def test_page_xml_takes_its_time_from_source_date_epoch(epoch: str, time: str, m
 
 
 @pytest.mark.parametrize(
-    ("document", "parse"),
-    [
-        pytest.param(page_document, parse_page, id="PAGE"),
-        pytest.param(alto_document, parse_alto, id="ALTO"),
-    ],
+    ("document", "parse"), [(page_document, parse_page), (alto_document, parse_alto)], ids=["PAGE", "ALTO"]
 )
 def test_regions_stay_regions(document: Any, parse: Any) -> None:
     heading = Region("heading", Outline.of_polygon(((1, 1), (50, 1), (50, 20))))
@@ -127,7 +128,7 @@ def test_page_names_its_regions_in_reading_order() -> None:
 
 
 def test_a_table_is_read_alike_by_csv_and_pandas(tmp_path: Path) -> None:
-    table = made("page", "tsv", tmp_path) / "lines.tsv"
+    table = converted("page", "tsv", tmp_path) / "lines.tsv"
     with table.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, dialect="excel-tab"))
     assert [row["text"] for row in rows] == [*PLAIN, *ODD]
@@ -139,32 +140,59 @@ def test_a_table_is_read_alike_by_csv_and_pandas(tmp_path: Path) -> None:
     assert list(frame["image"]) == [row["image"] for row in rows]
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize("by", ["folder", "files"])
-def test_datasets_opens_the_parquet(by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def load_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """`datasets.load_dataset` without the network."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
-    out, cache = made("alto", "parquet", tmp_path), str(tmp_path / "cache")
-    if by == "folder":
-        loaded = datasets.load_dataset(str(out), cache_dir=cache)
-    else:
-        files = {split: str(out / "data" / f"{split}-*.parquet") for split in ("train", "test")}
-        loaded = datasets.load_dataset("parquet", data_files=files, cache_dir=cache)
+    return partial(datasets.load_dataset, cache_dir=str(tmp_path / "cache"))
+
+
+# What the library imports and leaves open.
+opened_by_datasets = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+
+@opened_by_datasets
+@pytest.mark.parametrize("by", ["folder", "files"])
+def test_datasets_opens_the_parquet(by: str, tmp_path: Path, load_dataset: Callable[..., Any]) -> None:
+    out = converted("alto", "parquet", tmp_path)
+    files = {split: str(out / "data" / f"{split}-*.parquet") for split in ("train", "test")}
+    loaded = load_dataset(str(out)) if by == "folder" else load_dataset("parquet", data_files=files)
     texts = {split: list(rows["text"]) for split, rows in loaded.items()}
     assert texts == {"train": [*PLAIN, "ящик"], "test": [*ODD, "ящик"]}
     row = loaded["train"][0]
     assert (row["image"].size, row["bbox"], row["page"]) == ((51, 21), [10, 10, 61, 31], "train/p")
     assert loaded["train"][5]["image"].size == (65, 32)
-    assert isinstance(loaded["train"].features["image"], datasets.Image)
+    assert type(loaded["train"].features["image"]).__name__ == "Image"
+
+
+@opened_by_datasets
+def test_datasets_opens_a_dataset_of_pages(tmp_path: Path, load_dataset: Callable[..., Any]) -> None:
+    source = write_pages(tmp_path / "source", ["anna_1", "boris_1", "vera_1"], lines=2)
+    # The writer is known in one split only.
+    prepare(source, tmp_path / "out", writer="(anna)_", split_by="page")
+    loaded = load_dataset("imagefolder", data_dir=str(tmp_path / "out"))
+    assert {split: len(rows) for split, rows in loaded.items()} == {"train": 2, "validation": 2, "test": 2}
+    row = next(row for rows in loaded.values() for row in rows if row["writer"] == "anna")
+    assert (row["text"], row["page"], row["bbox"]) == ("anna_1 строка 0", "anna_1", [10, 10, 61, 31])
+    assert row["image"].size == (51, 21)
+
+
+@opened_by_datasets
+def test_datasets_opens_a_dataset_of_pairs(tmp_path: Path, load_dataset: Callable[..., Any]) -> None:
+    for number in range(3):
+        pair(tmp_path / "source", f"{number}", f"{number}", colour=(number, 0, 0))
+    prepare(tmp_path / "source", tmp_path / "out")
+    loaded = load_dataset("imagefolder", data_dir=str(tmp_path / "out"))
+    assert sorted(row["text"] for rows in loaded.values() for row in rows) == ["0", "1", "2"]
 
 
 def test_parquet_is_written_in_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "GROUP_BYTES", 1)
     monkeypatch.setattr(shards, "SHARD_BYTES", 1)
-    out = made("pairs", "parquet", tmp_path)
+    out = converted("pairs", "parquet", tmp_path)
     names = [path.name for path in sorted((out / "data").iterdir())]
     assert names == [f"unsplit-{place:05d}-of-00008.parquet" for place in range(8)]
     assert not (out / ".cut").exists()

@@ -1,0 +1,185 @@
+"""Tables of images and texts, with the columns guessed or given."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from dsocr.document import Item, Outline, SkipReason, Split
+from dsocr.formats.tables import find_tables, read_tables
+from tests.data.making import picture, write
+from tests.formats.reading import pages, read, read_one, skipped, texts
+from tests.raising import raises_code
+
+
+def table(folder: Path, name: str, content: str, columns: dict[str, str] | None = None) -> list[Item]:
+    picture(folder / "a.png")
+    write(folder / name, content)
+    return read("table", folder, columns)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        pytest.param("t.tsv", "image\ttext\na.png\tдва слова\n", "два слова", id="TSV"),
+        pytest.param("t.tsv", "a.png\tдва слова\n", "два слова", id="TSV without header"),
+        pytest.param("t.tsv", 'a.png\t"так"\n', '"так"', id="quotes in TSV are text"),
+        pytest.param("t.tsv", 'image\ttext\na.png\t"так"\n', '"так"', id="quotes where the header has none"),
+        pytest.param("t.tsv", "image\ttext\r\na.png\tс\tтабом\r\n", "с\tтабом", id="tab in the last column"),
+        pytest.param("t.tsv", '"image"\t"text"\n"a.png"\t"с\tтабом"\n', "с\tтабом", id="a quoted tab"),
+        pytest.param("t.tsv", '"image"\t"text"\r\n"a.png"\t"две\nстроки"\r\n', "две\nстроки", id="quoted line end"),
+        pytest.param("t.tsv", '"image"\t"text"\n"a.png"\t"""так"""\n', '"так"', id="quoted quotes"),
+        pytest.param("t.tsv", '"image"\t"text"\n"a.png"\t""\n', "", id="quoted nothing"),
+        pytest.param("t.tsv", '"a.png"\t"без, заголовка"\n', "без, заголовка", id="quoted without header"),
+        pytest.param("t.csv", 'file_name,text\na.png,"раз, два"\n', "раз, два", id="CSV with quotes"),
+        pytest.param("t.csv", "path;label\na.png;раз, два\n", "раз, два", id="CSV with semicolons"),
+        pytest.param("t.csv", "\ufeffImage,Transcription\na.png,раз\n", "раз", id="byte order mark and capitals"),
+        pytest.param("t.csv", 'image,text\na.png,"раз\nдва"\n', "раз\nдва", id="two lines in a cell"),
+        pytest.param("t.csv", "a.png,раз\n", "раз", id="CSV without header"),
+        pytest.param("t.csv", "image,text\na.png,раз,,\n", "раз", id="empty surplus cells"),
+        pytest.param("t.jsonl", '{"image": "a.png", "text": "раз\\u2028"}\n\n', "раз\u2028", id="JSONL"),
+        pytest.param("t.jsonl", '{"image": "a.png", "text": 1917}\n', "1917", id="number as text"),
+        pytest.param("t.tsv", "image\ttext\na.png\n", "", id="missing cell"),
+    ],
+)
+def test_a_row_is_read(tmp_path: Path, name: str, content: str, text: str) -> None:
+    (page,) = pages(table(tmp_path, name, content))
+    assert (page.image.name, page.lines[0].text, page.lines[0].outline) == ("a.png", text, None)
+
+
+def test_columns_can_be_named(tmp_path: Path) -> None:
+    content = "скан\tчтение\tрука\na.png\tда\tАнна\n"
+    (page,) = pages(table(tmp_path, "t.tsv", content, {"image": "скан", "text": "чтение", "writer": "рука"}))
+    assert (page.lines[0].text, page.writer) == ("да", "Анна")
+
+
+def test_writer_page_and_split_are_guessed(tmp_path: Path) -> None:
+    row = {"file_name": "a.png", "text": "да", "writer_id": 7, "page": "п1", "split": "dev", "box": [1, 2]}
+    (page,) = pages(table(tmp_path, "t.jsonl", json.dumps(row)))
+    assert (page.writer, page.page, page.split) == ("7", "п1", Split.VALIDATION)
+    assert (page.where, page.name) == ("t.jsonl:1", "a")
+
+
+def test_a_table_named_after_a_split_looks_into_its_own_folder(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        picture(tmp_path / split / "1.png")
+        write(tmp_path / f"{split}.tsv", f"1.png\t{split}\n")
+    found = [(page.split, page.image.parent.name) for page in pages(read("table", tmp_path))]
+    assert found == [(Split.TEST, "test"), (Split.TRAIN, "train")]
+
+
+def test_one_table_file_is_a_source(tmp_path: Path) -> None:
+    picture(tmp_path / "a.png")
+    write(tmp_path / "other.tsv", "a.png\tдругое\n")
+    assert read_one("table", write(tmp_path / "t.tsv", "a.png\tда\n")).lines[0].text == "да"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason", "where"),
+    [
+        pytest.param("t.tsv", "image\ttext\ngone.png\tда\n", SkipReason.NO_IMAGE, "t.tsv:2", id="no such image"),
+        pytest.param("t.tsv", "image\ttext\n../a.png\tда\n", SkipReason.NO_IMAGE, "t.tsv:2", id="one level up"),
+        pytest.param("t.tsv", "image\ttext\n/etc/passwd.png\t\n", SkipReason.NO_IMAGE, "t.tsv:2", id="absolute"),
+        pytest.param("t.tsv", "image\ttext\n\tда\n", SkipReason.NO_IMAGE, "t.tsv:2", id="empty cell"),
+        pytest.param("t.csv", "image,text\na.png,раз, два\n", SkipReason.BAD_SOURCE, "t.csv:2", id="surplus cells"),
+        pytest.param(
+            "t.tsv", 'image\ttext\na.png\t"а ""б"""\tлишнее\n', SkipReason.BAD_SOURCE, "t.tsv:2", id="quoted TSV"
+        ),
+        pytest.param("t.jsonl", '{"image": "a.png"', SkipReason.BAD_SOURCE, "t.jsonl", id="broken JSON"),
+        pytest.param("t.jsonl", "[1]", SkipReason.BAD_SOURCE, "t.jsonl", id="a list"),
+        pytest.param("t.jsonl", "", SkipReason.BAD_SOURCE, "t.jsonl", id="empty JSONL"),
+        pytest.param("t.tsv", "\n", SkipReason.BAD_SOURCE, "t.tsv", id="blank TSV"),
+        pytest.param("t.csv", 'image,text\n"' + "x" * 200_000, SkipReason.BAD_SOURCE, "t.csv", id="a cell without end"),
+    ],
+)
+def test_what_cannot_be_read_is_skipped(
+    tmp_path: Path, name: str, content: str, reason: SkipReason, where: str
+) -> None:
+    whole_file = where == name
+    items = table(tmp_path, name, content if whole_file else f"{content}a.png{',' if name == 't.csv' else chr(9)}три\n")
+    assert (skipped(items), texts(items)) == ([(reason, where)], [] if whole_file else ["три"])
+
+
+def test_unknown_columns_are_an_error(tmp_path: Path) -> None:
+    write(tmp_path / "t.csv", "скан,чтение\nx,y\n")
+    assert find_tables(tmp_path, {}) == []
+    with raises_code("columns-unknown", "t.csv") as error:
+        read_tables(tmp_path, {})
+    assert "скан, чтение" in str(error.value)
+
+
+def test_a_table_without_a_requested_column_is_skipped(tmp_path: Path) -> None:
+    items = table(tmp_path, "t.csv", "image,text\na.png,y\n", {"writer": "hand"})
+    assert skipped(items) == [(SkipReason.BAD_SOURCE, "t.csv")]
+
+
+@pytest.mark.parametrize("name", ["metadata.jsonl", "metadata.csv"])
+def test_an_imagefolder_made_elsewhere_keeps_its_splits(tmp_path: Path, name: str) -> None:
+    for split in ("train", "validation", "test"):
+        picture(tmp_path / split / "scans" / "1.png")
+        row = {"metadata.jsonl": f'{{"file_name": "scans/1.png", "text": "{split}"}}\n'}
+        write(tmp_path / split / name, row.get(name, f"file_name,text\nscans/1.png,{split}\n"))
+    found = {page.split: (page.lines[0].text, page.name) for page in pages(read("table", tmp_path))}
+    assert found == {split: (str(split), f"{split}/scans/1") for split in Split}
+
+
+OUTLINED = "image\ttext\tbbox\tpolygon\tbaseline\tnote\n"
+
+
+def lines_of(folder: Path, *rows: str, name: str = "t.tsv") -> list[list[tuple[str, Outline | None]]]:
+    items = table(folder, name, OUTLINED + "".join(f"a.png\t{row}\n" for row in rows))
+    return [[(line.text, line.outline) for line in page.lines] for page in pages(items)]
+
+
+def test_rows_with_outlines_on_one_image_are_its_lines(tmp_path: Path) -> None:
+    rows = (
+        "раз\t10,10 61,31\t10,10 60,10 60,30 10,30\t10,25 60,25\t",
+        "два\t5,8 70,40\t\t\t",
+        "три\t\t10,10 60,10 60,30 10,30\t\t",
+        "весь\t\t\t\t",
+        "другой\t5,8 70,40\t\t\tдругое",
+    )
+    polygon = ((10, 10), (60, 10), (60, 30), (10, 30))
+    assert lines_of(tmp_path, *rows) == [
+        [
+            ("раз", Outline((10, 10, 61, 31), polygon, ((10, 25), (60, 25)))),
+            ("два", Outline((5, 8, 70, 40))),
+            ("три", Outline((10, 10, 61, 31), polygon)),
+        ],
+        [("весь", None)],
+        [("другой", Outline((5, 8, 70, 40)))],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bbox", "name"),
+    [
+        pytest.param("10,10,50,20", "t.tsv", id="another notation"),
+        pytest.param("[10, 10, 61, 31]", "t.tsv", id="JSON"),
+        pytest.param("10 10 61 31", "t.tsv", id="no commas"),
+        pytest.param("10,10 61,31", "metadata.tsv", id="where an imagefolder's sample was cut"),
+    ],
+)
+def test_outlines_of_others_are_not_read(tmp_path: Path, bbox: str, name: str) -> None:
+    assert lines_of(tmp_path, f"раз\t{bbox}\t\t\t", name=name) == [[("раз", None)]]
+
+
+def test_outlines_that_are_asked_for_must_be_readable(tmp_path: Path) -> None:
+    rows = "a.png\tраз\t10,10 61,31\t\t\t\na.png\tдва\t10,10,50,20\t\t\t\n"
+    items = table(tmp_path, "t.tsv", OUTLINED + rows, {"bbox": "bbox"})
+    assert (skipped(items), texts(items)) == ([(SkipReason.BAD_SOURCE, "t.tsv:3")], ["раз"])
+
+
+AWKWARD = ['he said "yes"', "two\nlines", "a\ttab", '"quoted"', "plain, with comma", "ё"]
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".csv"])
+def test_tables_written_by_the_csv_module_round_trip(tmp_path: Path, suffix: str) -> None:
+    picture(tmp_path / "a.png")
+    with (tmp_path / f"t{suffix}").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter="\t" if suffix == ".tsv" else ",")
+        writer.writerows([("image", "text", "writer"), *(("a.png", text, "anna") for text in AWKWARD)])
+    items = read("table", tmp_path)
+    assert texts(items) == AWKWARD
+    assert {page.writer for page in pages(items)} == {"anna"}
