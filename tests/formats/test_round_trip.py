@@ -180,7 +180,7 @@ def wholes(lowest: int) -> st.SearchStrategy[Page]:
 
 
 def described(
-    document: Callable[[Page], tuple[etree._Element, int]],
+    document: Callable[[Page], tuple[etree._Element, dict[str, int]]],
     parse: Callable[[etree._Element], XmlPage],
     whole: Page,
 ) -> list[tuple[str, Outline | None]]:
