@@ -1,31 +1,39 @@
-"""Reading dataset folders; errors name the file and line."""
+"""Dataset folders: read with errors that name file and line, regrouped by fold, and never written over by mistake."""
 
 import json
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dsocr.config import RunConfig
+from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset, nested_order, training_samples, use_whole_writers
 from dsocr.data.prepare import prepare
+from dsocr.data.splits import split_of_fold
 from dsocr.document import Sample, Split
+from dsocr.errors import DataError
 from tests.data.making import pair, write, write_pages
 from tests.raising import raises_code
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    source = write_pages(tmp_path / "source", ["anna_1", "boris_1", "vera_1"], lines=1)
-    return prepare(source, tmp_path / "out", writer="(.+)_").folder
+def pages(tmp_path: Path) -> Path:
+    return write_pages(tmp_path / "source", ["anna_1", "boris_1", "vera_1"], lines=1)
+
+
+@pytest.fixture
+def folder(pages: Path, tmp_path: Path) -> Path:
+    return prepare(pages, tmp_path / "out", writer="(.+)_").folder
 
 
 def test_samples_match_the_prepared_source(folder: Path) -> None:
-    samples = [sample for split in Split for sample in Dataset.open(folder).samples(split)]
+    samples = list(Dataset.open(folder))
     assert sorted(sample.writer or "" for sample in samples) == ["anna", "boris", "vera"]
     anna = next(sample for sample in samples if sample.writer == "anna")
     assert anna == Sample(
@@ -58,8 +66,18 @@ def test_a_split_the_dataset_does_not_have_is_empty(tmp_path: Path) -> None:
     assert dataset.samples(Split.TRAIN)[0].geometry == {}
 
 
+def test_a_relative_folder_is_that_of_the_current_directory(
+    pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        prepare(pages, "out")
+        assert len(list(Dataset.open("out"))) == 3
+
+
 @pytest.mark.parametrize(
-    ("row", "message"),
+    ("row", "code"),
     [
         pytest.param('{"file_name": "a.png"', "bad-metadata", id="cut off"),
         pytest.param("[]", "bad-metadata", id="no object"),
@@ -71,15 +89,14 @@ def test_a_split_the_dataset_does_not_have_is_empty(tmp_path: Path) -> None:
         pytest.param('{"file_name": "../../a.png", "text": "т"}', "path-outside", id="path out of the folder"),
         pytest.param('{"file_name": "/etc/passwd", "text": "т"}', "path-outside", id="absolute path"),
         pytest.param('{"file_name": "C:\\\\a.png", "text": "т"}', "path-outside", id="drive"),
-        pytest.param('{"file_name": "a\\u0000.png", "text": "т"}', "path-outside", id="path-outside"),
+        pytest.param('{"file_name": "a\\u0000.png", "text": "т"}', "path-outside", id="NUL"),
     ],
 )
-def test_a_row_that_cannot_be_used_is_named(folder: Path, row: str, message: str) -> None:
+def test_an_unusable_row_is_named(folder: Path, row: str, code: str) -> None:
     path = folder / "train" / "metadata.jsonl"
     write(path, path.read_text(encoding="utf-8") + "\n" + row + "\n")
-    with raises_code(message) as error:
+    with raises_code(code, f"{path}:3"):
         Dataset.open(folder).samples(Split.TRAIN)
-    assert str(error.value).startswith(f"{path}:3: ")
 
 
 def test_columns_of_the_user_are_ignored(folder: Path) -> None:
@@ -89,36 +106,146 @@ def test_columns_of_the_user_are_ignored(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "code"),
     [
         pytest.param({"format_version": 2}, "format-version", id="from the future"),
         pytest.param({"format": "other"}, "bad-card", id="another format"),
         pytest.param({"splits": {"dev": {}}}, "bad-card", id="a split of another name"),
+        *(pytest.param(card, "bad-card", id=f"broken: {card}") for card in ("", "[]", "{", "null")),
     ],
 )
-def test_a_card_that_cannot_be_used_is_an_error(folder: Path, change: dict[str, object], message: str) -> None:
-    card = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
-    write(folder / "dataset.json", json.dumps(card | change))
-    with raises_code(message):
+def test_an_unusable_card_is_an_error(folder: Path, change: dict[str, object] | str, code: str) -> None:
+    card = folder / "dataset.json"
+    write(card, change if isinstance(change, str) else json.dumps(json.loads(card.read_text("utf-8")) | change))
+    with raises_code(code):
         Dataset.open(folder)
 
 
-@pytest.mark.parametrize("card", ["", "[]", "{", "null"])
-def test_a_broken_card_is_an_error(folder: Path, card: str) -> None:
-    write(folder / "dataset.json", card)
-    with raises_code("bad-card"):
-        Dataset.open(folder)
+def test_a_card_without_a_unit_is_one_of_lines(folder: Path) -> None:
+    content = json.loads((folder / "dataset.json").read_text("utf-8"))
+    assert content.pop("unit") == "line"
+    write(folder / "dataset.json", json.dumps(content))
+    assert Dataset.open(folder).card.unit == "line"
 
 
-def test_a_folder_without_card_is_no_dataset(tmp_path: Path) -> None:
+def test_missing_files_are_errors_and_not_empty_splits(folder: Path, tmp_path: Path) -> None:
+    (folder / "train/metadata.jsonl").unlink()
+    with raises_code("metadata-missing"):
+        Dataset.open(folder).samples(Split.TRAIN)
     with raises_code("not-a-dataset"):
         Dataset.open(tmp_path)
 
 
-def test_missing_metadata_is_an_error_and_not_an_empty_split(folder: Path) -> None:
-    (folder / "train/metadata.jsonl").unlink()
-    with raises_code("metadata-missing"):
-        Dataset.open(folder).samples(Split.TRAIN)
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_dataset_is_overwritten_only_when_asked_and_only_by_a_whole_one(pages: Path, tmp_path: Path) -> None:
+    def seed() -> Any:
+        return json.loads((tmp_path / "out/dataset.json").read_text("utf-8"))["seed"]
+
+    (tmp_path / "out").mkdir()
+    prepare(pages, tmp_path / "out", seed=1)
+    with raises_code("output-exists"):
+        prepare(pages, tmp_path / "out")
+    with pytest.raises(DataError):
+        prepare(pages, tmp_path / "out", seed=2, split_by="given", overwrite=True)
+    assert seed() == 1
+    prepare(pages, tmp_path / "out", seed=2, overwrite=True)
+    assert (seed(), names(tmp_path)) == (2, ["out", "source"])
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "code"),
+    [
+        pytest.param("out/letter.txt", "дорогая", "output-not-empty", id="a folder of the user's"),
+        pytest.param("out/dataset.json", "{}", "output-not-empty", id="a card of somebody else's"),
+        pytest.param("out/train/metadata.jsonl", "", "output-not-empty", id="a dataset without card"),
+        pytest.param("out", "", "output-is-file", id="a file"),
+    ],
+)
+def test_what_is_not_a_dataset_is_never_touched(
+    pages: Path, tmp_path: Path, file: str, content: str, code: str
+) -> None:
+    kept = write(tmp_path / file, content)
+    with raises_code(code):
+        prepare(pages, tmp_path / "out", overwrite=True)
+    assert kept.read_text(encoding="utf-8") == content
+
+
+def test_a_dataset_with_files_of_the_user_is_not_overwritten(pages: Path, tmp_path: Path) -> None:
+    prepare(pages, tmp_path / "out")
+    write(tmp_path / "out/.DS_Store", "")
+    prepare(pages, tmp_path / "out", overwrite=True)
+    write(tmp_path / "out/notes.txt", "моё")
+    with raises_code("output-foreign-files"):
+        prepare(pages, tmp_path / "out", overwrite=True)
+
+
+@pytest.mark.parametrize("out", ["source", "."])
+def test_the_source_is_never_written_over(pages: Path, tmp_path: Path, out: str) -> None:
+    with raises_code("output-holds-source"):
+        prepare(pages, tmp_path / out, overwrite=True)
+    assert "anna_1.xml" in names(pages)
+
+
+def test_a_dataset_inside_its_source_is_not_read_again(pages: Path) -> None:
+    first = prepare(pages, pages / "dataset").card
+    assert prepare(pages, pages / "dataset", overwrite=True).card.splits == first.splits
+
+
+@pytest.fixture(scope="module")
+def folded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four folds of two writers each, two lines a writer."""
+    folder = tmp_path_factory.mktemp("folds")
+    source = write_pages(folder / "source", [f"{writer}_1" for writer in "abcdefgh"], lines=2)
+    return prepare(source, folder / "out", writer="(.)_", folds=4).folder
+
+
+@pytest.mark.parametrize(
+    ("tested", "splits"),
+    [
+        pytest.param(1, ["test", "validation", "train", "train"], id="first"),
+        pytest.param(3, ["train", "train", "test", "validation"], id="in the middle"),
+        pytest.param(4, ["validation", "train", "train", "test"], id="the last is validated by the first"),
+    ],
+)
+def test_the_fold_after_the_tested_one_validates(tested: int, splits: list[str]) -> None:
+    assert [split_of_fold(fold, tested, 4) for fold in (1, 2, 3, 4)] == splits
+
+
+def test_every_sample_is_tested_once_and_no_writer_crosses(folded: Path) -> None:
+    tested: Counter[str] = Counter()
+    plain = {sample.id: sample.image for sample in Dataset.open(folded)}
+    for fold in range(1, 5):
+        dataset = Dataset.open(folded, fold=fold)
+        assert {sample.id: sample.image for sample in dataset} == plain
+        writers = {split: {sample.writer for sample in dataset.samples(split)} for split in Split}
+        assert [len(writers[split]) for split in Split] == [4, 2, 2]
+        assert len(set.union(*writers.values())) == 8
+        tested.update(sample.id for sample in dataset.samples(Split.TEST))
+        assert {sample.fold for sample in dataset.samples(Split.TEST)} == {fold}
+        assert not {finding.code for finding in check_dataset(dataset)} & {"writer-crosses", "hash-differs"}
+    assert (len(tested), set(tested.values())) == (16, {1})
+
+
+def test_the_folders_are_split_by_the_first_fold(folded: Path) -> None:
+    plain, first = Dataset.open(folded), Dataset.open(folded, fold=1)
+    assert (plain.card.folds, plain.card.fractions) == (4, {"train": 0.5, "validation": 0.25, "test": 0.25})
+    assert all(plain.samples(split) == first.samples(split) for split in Split)
+
+
+def test_a_missing_fold_is_an_error(folded: Path, folder: Path, tmp_path: Path) -> None:
+    for fold in (0, 5):
+        with raises_code("bad-fold"):
+            Dataset.open(folded, fold=fold)
+    assert "fold" not in json.loads((folder / "train/metadata.jsonl").read_text("utf-8").splitlines()[0])
+    with raises_code("no-folds"):
+        Dataset.open(folder, fold=2)
+    out = prepare(tmp_path / "source", tmp_path / "folds", folds=3).folder
+    write(out / "test/metadata.jsonl", '{"file_name": "images/a.png", "text": "т"}')
+    with raises_code("bad-fold"):
+        Dataset.open(out, fold=2).samples(Split.TRAIN)
 
 
 def samples(writers: Sequence[str | None]) -> list[Sample]:
@@ -146,19 +273,19 @@ def test_any_first_part_has_its_share_of_each_writer() -> None:
         assert counts["anna"] == pytest.approx(2 * size / 3, abs=1)
 
 
-def test_of_whole_writers_one_follows_another() -> None:
+def test_whole_writers_follow_one_another() -> None:
     lines = samples([f"w{place % 9}" for place in range(90)])
-    names = [lines[place].writer for place in nested_order(lines, whole_writers=True, seed=1)]
-    assert len([1 for first, second in pairwise(names) if first != second]) == 8
-    assert names[0] != names[10]
+    writers = [lines[place].writer for place in nested_order(lines, whole_writers=True, seed=1)]
+    assert len([1 for first, second in pairwise(writers) if first != second]) == 8
+    assert writers[0] != writers[10]
 
 
 @pytest.mark.parametrize(
     ("training", "validation", "whole"),
     [
-        pytest.param([f"w{place}" for place in range(8)], ["new"], True, id="many, and others are read"),
+        pytest.param([f"w{place}" for place in range(8)], ["new"], True, id="many, and validation has others"),
         pytest.param([f"w{place}" for place in range(7)], ["new"], False, id="too few"),
-        pytest.param([f"w{place}" for place in range(8)], ["w0", "new"], False, id="known hands are read"),
+        pytest.param([f"w{place}" for place in range(8)], ["w0", "new"], False, id="validation has known ones"),
         pytest.param([*(f"w{place}" for place in range(8)), None], ["new"], False, id="not all are known"),
     ],
 )

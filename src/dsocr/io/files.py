@@ -34,7 +34,7 @@ def inside(root: Path, name: str) -> Path:
         hint = "paths must be relative, and stay inside the folder they are named in"
         raise DataError(f"the path {name!r} leads out of the folder or is not valid", code="path-outside", hint=hint)
     path = root.joinpath(*parts)
-    if not path.resolve().is_relative_to(_resolved(root)):
+    if not path.resolve().is_relative_to(_resolved(root.absolute())):
         raise DataError("a link leads out of the folder; copy the file into it", code="path-outside")
     return path
 
