@@ -17,13 +17,14 @@ from safetensors.torch import load_file
 from dsocr.config import RunConfig
 from dsocr.models.adapters import WEIGHTS
 from dsocr.runs import RunFolder
+from dsocr.training.callbacks import TrainingProgress
 from dsocr.training.checkpoint import checkpoint_path, step_of
 from dsocr.training.distributed import Distributed, connect
 from dsocr.training.samples import fit_to_world_size
 from dsocr.training.train import train
 from tests.conftest import PATIENCE
 from tests.raising import raises_code
-from tests.training.test_train import changed, metrics
+from tests.training.test_train import PowerCutError, changed, metrics
 
 # Windows ends other processes without asking them, and torchrun was not tried there.
 needs_torchrun = pytest.mark.skipif(sys.platform == "win32", reason="torchrun was not tried on Windows")
@@ -157,15 +158,12 @@ def test_processes_that_are_killed_or_asked_to_end_leave_what_one_goes_on_with(
 
     alone = changed(config, output=tmp_path / "alone", training={"max_steps": 100})
 
-    class EnoughError(Exception):
-        pass
-
-    def stop(progress: object) -> None:
-        if getattr(progress, "step", 0) == step + 2:
-            raise EnoughError
+    def stop(progress: TrainingProgress) -> None:
+        if progress.step == step + 2:
+            raise PowerCutError
 
     for one in (config, alone):
-        with pytest.raises(EnoughError):
+        with pytest.raises(PowerCutError):
             train(one, on_progress=stop)
     steps = [row["step"] for row in metrics(config.output, "train")]
     assert steps == sorted(set(steps))
@@ -176,20 +174,22 @@ def test_processes_that_are_killed_or_asked_to_end_leave_what_one_goes_on_with(
     assert max(float((ours[name] - theirs[name]).abs().max()) for name in ours) < 1e-4
 
 
-@pytest.mark.parametrize("variable", ["ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"])
-def test_other_launches_are_refused(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"RANK": "0", "WORLD_SIZE": "2", variable: "true"}.items():
+@pytest.mark.parametrize(
+    ("environment", "cards", "code"),
+    [
+        pytest.param({"ACCELERATE_USE_FSDP": "true"}, 0, "launch-unsupported", id="FSDP"),
+        pytest.param({"ACCELERATE_USE_DEEPSPEED": "true"}, 0, "launch-unsupported", id="DeepSpeed"),
+        pytest.param({"LOCAL_RANK": "1"}, 1, "too-many-processes", id="more processes than graphics cards"),
+    ],
+)
+def test_other_launches_are_refused(
+    environment: dict[str, str], cards: int, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", **environment}.items():
         monkeypatch.setenv(name, value)
-    with raises_code("launch-unsupported"), connect():
-        pass
-
-
-def test_more_processes_than_graphics_cards_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with raises_code("too-many-processes"), connect():
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(cards))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
+    with raises_code(code), connect():
         pass
 
 
@@ -202,22 +202,22 @@ def test_a_process_that_no_launcher_started_is_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "forward", "processes", "shared"),
+    ("batch_size", "micro", "processes", "shared"),
     [
         pytest.param(32, 8, 1, 8, id="one process: as configured"),
-        pytest.param(32, 8, 2, 8, id="two forwards for each of two"),
-        pytest.param(32, 16, 4, 8, id="a process's part is less than it could hold"),
-        pytest.param(24, 8, 4, 6, id="a forward divides a process's part"),
+        pytest.param(32, 8, 2, 8, id="two micro-batches for each of two"),
+        pytest.param(32, 16, 4, 8, id="a process's share is less than it could hold"),
+        pytest.param(24, 8, 4, 6, id="a micro-batch divides a process's share"),
     ],
 )
-def test_a_step_is_parted_evenly(step: int, forward: int, processes: int, shared: int, tmp_path: Path) -> None:
-    training = {"batch_size": step, "micro_batch_size": forward}
-    config = RunConfig.model_validate({"dataset": tmp_path, "output": tmp_path, "training": training})
+def test_a_step_is_shared_evenly(
+    batch_size: int, micro: int, processes: int, shared: int, small_config: RunConfig
+) -> None:
+    config = changed(small_config, training={"batch_size": batch_size, "micro_batch_size": micro})
     found = fit_to_world_size(config, processes).training
-    assert (found.batch_size, found.micro_batch_size) == (step, shared)
-    assert found.batch_size % (found.micro_batch_size * processes) == 0
+    assert (found.batch_size, found.micro_batch_size) == (batch_size, shared)
 
 
-def test_a_step_that_cannot_be_parted_is_refused(small_config: RunConfig) -> None:
+def test_a_step_that_cannot_be_shared_is_refused(small_config: RunConfig) -> None:
     with raises_code("batch-size-indivisible"):
         fit_to_world_size(small_config, 3)

@@ -18,6 +18,7 @@ from dsocr.training.forecast import forecast
 from dsocr.training.lifecycle import is_trained
 from dsocr.training.train import TrainResult, train
 from tests.raising import raises_code
+from tests.training.test_train import changed
 
 SIZES = (0.25, 0.5, 0.75, 1.0)
 
@@ -54,10 +55,6 @@ class Pretended:
         return forecast(config, **{"sizes": SIZES, "train_function": self.train, "predict": self.predict, **options})
 
 
-def changed(config: RunConfig, **training: object) -> RunConfig:
-    return config.model_copy(update={"training": config.training.model_copy(update=training)})
-
-
 def test_each_size_is_trained_scored_and_kept(small_config: RunConfig) -> None:
     pretended, counts = Pretended(), []
     result = pretended.forecast(small_config, more=[8], on_point=lambda point: counts.append(point.samples))
@@ -73,6 +70,9 @@ def test_each_size_is_trained_scored_and_kept(small_config: RunConfig) -> None:
     again = pretended.forecast(small_config, targets=[0.5])
     assert len(pretended.trained) == len(pretended.read) == 4
     assert again.points == result.points
+    (folder / "lines-8-validation.json").write_text("{", encoding="utf-8")
+    pretended.forecast(small_config)
+    assert pretended.read[4:] == ["lines-8"], "a damaged score is made again"
 
 
 def test_a_forecast_that_was_stopped_goes_on(small_config: RunConfig) -> None:
@@ -98,7 +98,7 @@ def test_other_settings_are_refused_and_with_overwrite_trained_again_but_for_the
 ) -> None:
     pretended = Pretended()
     pretended.forecast(small_config)
-    other = changed(small_config, learning_rate=1e-3)
+    other = changed(small_config, training={"learning_rate": 1e-3})
     with raises_code("other-settings"):
         pretended.forecast(other)
     with raises_code("other-settings") as refused:
@@ -108,14 +108,6 @@ def test_other_settings_are_refused_and_with_overwrite_trained_again_but_for_the
     pretended.forecast(other, overwrite=True, sizes=SIZES[:3])
     assert len(pretended.trained) == 7
     assert pretended.read[4:] == ["lines-4", "lines-8", "lines-12"]
-
-
-def test_a_damaged_score_is_made_again(small_config: RunConfig) -> None:
-    pretended = Pretended()
-    pretended.forecast(small_config)
-    (RunFolder(small_config.output).forecast / "lines-8-validation.json").write_text("{", encoding="utf-8")
-    pretended.forecast(small_config)
-    assert pretended.read[4:] == ["lines-8"]
 
 
 @pytest.mark.parametrize("sizes", [pytest.param((0.5, 2.0), id="over 1"), pytest.param((0.01, 1.0), id="one line")])
@@ -142,18 +134,13 @@ def test_a_dataset_without_the_split_is_refused(small_config: RunConfig, tmp_pat
 
 
 def test_fewer_samples_are_trained_for_as_many_epochs(small_config: RunConfig) -> None:
-    config = changed(small_config, max_steps=None, epochs=3, batch_size=4, micro_batch_size=4)
+    config = changed(small_config, training={"max_steps": None, "epochs": 3, "micro_batch_size": 4})
     assert [point.steps for point in Pretended().forecast(config).points] == [3, 6, 9, 12]
 
 
 def test_a_forecast_in_earnest_leaves_a_run_that_is_trained(small_config: RunConfig) -> None:
     """Two trainings of two steps each: the subsets are ordinary runs, and the largest is the run itself."""
-    config = small_config.model_copy(
-        update={
-            "training": small_config.training.model_copy(update={"max_steps": 2}),
-            "validation": small_config.validation.model_copy(update={"every_steps": 2}),
-        }
-    )
+    config = changed(small_config, training={"max_steps": 2}, validation={"every_steps": 2})
     steps: list[tuple[int, int]] = []
     result = forecast(
         config, sizes=(0.5, 1.0), more=[4], progress=lambda done, total, note="": steps.append((done, total))
@@ -167,12 +154,3 @@ def test_a_forecast_in_earnest_leaves_a_run_that_is_trained(small_config: RunCon
     subset = load_config(config.output / "forecast" / "lines-8" / "config.yaml")
     assert subset.training.max_samples == 8
     assert is_trained(subset)
-
-
-def test_a_run_keeps_its_forecast_when_it_is_trained_again(small_config: RunConfig) -> None:
-    config = changed(small_config, max_steps=1)
-    kept = RunFolder(config.output).forecast / "lines-4"
-    kept.mkdir(parents=True)
-    train(config)
-    train(config, overwrite=True)
-    assert kept.is_dir()

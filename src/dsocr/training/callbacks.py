@@ -250,11 +250,8 @@ def require_trackers(names: Sequence[str]) -> None:
     for name in names:
         package = _TRACKER_PACKAGES.get(name)
         if package is not None and importlib.util.find_spec(package) is None:
-            raise ConfigError(
-                f"training.report_to: {name} is not installed",
-                code="tracker-not-installed",
-                hint=f"pip install {package}, or leave it out of training.report_to",
-            )
+            hint = f"pip install {package}, or leave it out of training.report_to"
+            raise ConfigError(f"training.report_to: {name} is not installed", code="tracker-not-installed", hint=hint)
 
 
 class SignalHandler(Callback):

@@ -137,12 +137,6 @@ def rotate_checkpoints(folder: Path, keep: int) -> None:
             remove_folder(best)
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Remove the folders that an interrupted save left behind."""
-    for unfinished in folder.glob(".*.tmp"):
-        shutil.rmtree(unfinished, ignore_errors=True)
-
-
 def save_best(folder: Path, step: int, model: Any, calibration: str) -> None:
     """Write the adapter of a step and its calibration (JSON) as the best so far; earlier ones stay."""
     write_folder(best_path(folder, step), [*adapter_files(model), (CALIBRATION, calibration.encode())])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, distributed
@@ -42,11 +42,6 @@ class Distributed:
 
     rank: int = 0
     world_size: int = 1
-
-    @classmethod
-    def from_environment(cls) -> "Distributed":
-        """Read the rank and world size that a launcher wrote into the environment."""
-        return cls(*rank_and_count())
 
     @property
     def is_main(self) -> bool:
@@ -83,8 +78,7 @@ class Distributed:
             message = self.all_gather(None)[0]
             if message is None:
                 raise PeerFailedError("the main process failed", code="peer-failed")
-            value: T = message["value"]
-            return value
+            return cast(T, message["value"])
         try:
             result = function()
         except BaseException:
@@ -111,7 +105,7 @@ def connect() -> Iterator[Distributed]:
 
     Raises ConfigError if the processes cannot train together, PeerFailedError if another one fails.
     """
-    dist = Distributed.from_environment()
+    dist = Distributed(*rank_and_count())
     if dist.world_size == 1 or distributed.is_initialized():  # whoever initialised the process group destroys it
         yield dist
         return
@@ -126,11 +120,8 @@ def connect() -> Iterator[Distributed]:
         if not any(sign in str(error).lower() for sign in _CONNECTION_LOST):
             raise
         # `from None`: the failed process reports the cause; this one only lost its connection.
-        raise PeerFailedError(
-            "another process of this training failed",
-            code="peer-failed",
-            hint="see its own message; without one, it may have run out of memory",
-        ) from None
+        hint = "see its own message; without one, it may have run out of memory"
+        raise PeerFailedError("another process of this training failed", code="peer-failed", hint=hint) from None
     distributed.destroy_process_group()
 
 
@@ -146,11 +137,9 @@ def _backend() -> str:
     """Choose the backend and this process's graphics card; raises ConfigError for unsupported launches."""
     for variable, name in _UNSUPPORTED_LAUNCHES.items():
         if os.environ.get(variable, "").lower() in ("1", "true"):
-            raise ConfigError(
-                f"{name} is not supported: every process holds the whole base and trains the adapter alone",
-                code="launch-unsupported",
-                hint="start it with torchrun, or with `accelerate launch --multi_gpu`",
-            )
+            message = f"{name} is not supported: every process holds the whole base and trains the adapter alone"
+            hint = "start it with torchrun, or with `accelerate launch --multi_gpu`"
+            raise ConfigError(message, code="launch-unsupported", hint=hint)
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     if torch.cuda.is_available():
         if local_rank >= (cards := torch.cuda.device_count()):

@@ -258,12 +258,12 @@ class Trainer:
         self.state.nonfinite_losses += 1
         self.state.consecutive_nonfinite += 1
         if self.state.consecutive_nonfinite >= MAX_NONFINITE_STEPS:
-            raise RunError(
+            message = (
                 f"loss or gradient was not finite in {MAX_NONFINITE_STEPS} consecutive steps, the last one step"
-                f" {self.state.step + 1} with learning rate {self._learning_rate:.2g}",
-                code="loss-not-finite",
-                hint="lower training.learning_rate or set training.precision=fp32, and start again with --overwrite",
+                f" {self.state.step + 1} with learning rate {self._learning_rate:.2g}"
             )
+            hint = "lower training.learning_rate or set training.precision=fp32, and start again with --overwrite"
+            raise RunError(message, code="loss-not-finite", hint=hint)
 
     def _current_learning_rate(self) -> float:
         rates = self.scheduler.get_last_lr() if self.scheduler else [self.optimizer.param_groups[0]["lr"]]
@@ -273,11 +273,9 @@ class Trainer:
         """Raise RunError if a trained weight is not finite."""
         trained = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
         if not bool(torch.stack([torch.isfinite(parameter).all() for parameter in trained]).all()):
-            raise RunError(
-                f"trained weights are not finite after step {self.state.step}",
-                code="weights-not-finite",
-                hint="lower training.learning_rate, and start again with --overwrite",
-            )
+            message = f"trained weights are not finite after step {self.state.step}"
+            hint = "lower training.learning_rate, and start again with --overwrite"
+            raise RunError(message, code="weights-not-finite", hint=hint)
 
     def log(self) -> None:
         """Pass the mean loss since the last log and the state of the optimizer to the callbacks."""
