@@ -40,13 +40,22 @@ def run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFol
             "adapter": {"target_modules": "decoder+vision"},
             "training": {"max_steps": 4, "batch_size": 4, "micro_batch_size": 4, "learning_rate": 3e-2},
             "validation": {"every_steps": 2, "max_samples": 1},
-            "guard": {"lines": 4},
-            "generation": {"max_new_tokens": 40, "batch_size": 3},
+            "guard": {"lines": 2},
+            "generation": {"max_new_tokens": 24, "batch_size": 3},
         }
     )
     result = train(config)
     assert result.guard is not None
     return result.run
+
+
+@pytest.fixture(scope="module")
+def card(run: RunFolder) -> Scorecard:
+    """Evaluate the run with its base, which reads eight lines."""
+    progress: list[tuple[int, int]] = []
+    card = evaluate(run, progress=lambda done, total: progress.append((done, total)))
+    assert progress == [(done, 8) for done in range(1, 9)]
+    return card
 
 
 @pytest.fixture
@@ -55,27 +64,31 @@ def copy(run: RunFolder, tmp_path: Path) -> RunFolder:
     return RunFolder(Path(shutil.copytree(run.path, tmp_path / "copy")))
 
 
-def test_base_and_adapter_read_the_same_lines(run: RunFolder, small_dataset: Path) -> None:
-    progress: list[tuple[int, int]] = []
-    card = evaluate(run, progress=lambda done, total: progress.append((done, total)))
-    assert progress == [(done, 8) for done in range(1, 9)]
-    assert card.base is not None
-    assert card.adapter is not None
-    assert card.base.lines == card.adapter.lines == 4
-    assert Scorecard.load(run.scorecard) == card
-    jsonschema_rs.Draft202012Validator(schema()).validate(json.loads(run.scorecard.read_text(encoding="utf-8")))
-    assert [group.name for group in card.groups["source"].top] == ["lines.jsonl"]
+def test_base_and_adapter_read_the_same_lines(run: RunFolder, card: Scorecard, small_dataset: Path) -> None:
     lines = load_lines(run.lines)
     assert [line.id for line in lines["base"]] == [line.id for line in lines["adapter"]]
     assert [line.prediction for line in lines["base"]] != [line.prediction for line in lines["adapter"]]
-
-    transcriber = LocalReader.of_run(run)
-    alone = LocalReader(
-        transcriber.network.unload(), transcriber.processor, transcriber.generation, transcriber.text_policy
-    )
+    reader = LocalReader.of_run(run)
+    alone = LocalReader(reader.network.unload(), reader.processor, reader.generation, reader.text_policy)
     samples = Dataset.open(small_dataset).samples(Split.TEST)
     read = [prediction.text for prediction in alone.read((s.id, open_image(s.image)) for s in samples)]
     assert read == [line.prediction for line in lines["base"]], "the base without the adapter is the base alone"
+
+
+def test_the_card_is_written_with_its_settings(run: RunFolder, card: Scorecard, small_dataset: Path) -> None:
+    assert Scorecard.load(run.scorecard) == card
+    jsonschema_rs.Draft202012Validator(schema()).validate(json.loads(run.scorecard.read_text(encoding="utf-8")))
+    lines = {status: scores.final.lines for status, scores in card.by_writer_status.items()}
+    assert lines == {"known": 2, "new": 2}
+    assert [group.name for group in card.groups["source"].top] == ["lines.jsonl"]
+    settings, weights = card.settings, (run.adapter / "adapter_model.safetensors").read_bytes()
+    assert settings["adapter_sha256"] == hashlib.sha256(weights).hexdigest()
+    assert (settings["base"], settings["base_revision"]) == ("nano", None)
+    assert settings["generation"]["max_new_tokens"] == 24
+    assert settings["text_policy"]["unicode"] == "NFC"
+    hashes = Dataset.open(small_dataset).card.splits
+    assert card.dataset == {split.value: part.sha256 for split, part in hashes.items()}
+    assert set(card.versions) == {"python", "torch", "transformers", "peft", "numpy", "rapidfuzz"}
 
 
 def test_a_run_on_a_fold_is_trained_and_scored_on_that_fold(small_dataset: Path, tmp_path: Path) -> None:
@@ -106,15 +119,6 @@ def test_a_fold_of_a_dataset_without_folds_is_rejected(small_config: RunConfig) 
     assert caught.value.code == "no-folds"
 
 
-def test_new_writers_are_scored_apart_from_known_ones(run: RunFolder) -> None:
-    card = evaluate(run, with_base=False)
-    assert {status: scores.final.lines for status, scores in card.by_writer_status.items()} == {
-        "known": 2,
-        "new": 2,
-    }
-    assert card.base is None
-
-
 def test_another_split_and_a_limit_are_noted(run: RunFolder, small_dataset: Path) -> None:
     card = evaluate(run, dataset=small_dataset, split=Split.VALIDATION, limit=2, with_base=False)
     assert (card.split, card.base, card.guard) == ("validation", None, None)
@@ -122,19 +126,6 @@ def test_another_split_and_a_limit_are_noted(run: RunFolder, small_dataset: Path
     assert card.settings["limit"] == card.settings["lines"] == 2
     assert len(card.notes) == 1
     assert len(evaluate(run, split=Split.TRAIN, limit=1, with_base=False).notes) == 2, "these lines were trained on"
-
-
-def test_the_card_records_its_settings(run: RunFolder, small_dataset: Path) -> None:
-    card = evaluate(run, limit=1, with_base=False)
-    settings = card.settings
-    weights = (run.adapter / "adapter_model.safetensors").read_bytes()
-    assert settings["adapter_sha256"] == hashlib.sha256(weights).hexdigest()
-    assert (settings["base"], settings["base_revision"]) == ("nano", None)
-    assert settings["generation"]["max_new_tokens"] == 40
-    assert settings["text_policy"]["unicode"] == "NFC"
-    hashes = Dataset.open(small_dataset).card.splits
-    assert card.dataset == {split.value: part.sha256 for split, part in hashes.items()}
-    assert set(card.versions) == {"python", "torch", "transformers", "peft", "numpy", "rapidfuzz"}
 
 
 def changed(dataset: Path, folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
@@ -174,29 +165,30 @@ def test_the_calibration_is_measured_and_fitted_on_request(
 ) -> None:
     kept = Calibration(Scale(1.5, -0.1), Scale(0.9, 0.2), Scale(1.0, 0.5), lines=12)
     kept.save(copy.adapter)
-    evaluate(copy, with_base=False)
+    evaluate(copy, limit=2, with_base=False)
     assert Calibration.load(copy.adapter) == kept
     report = json.loads(copy.confidence.read_text(encoding="utf-8"))
-    assert (report["calibration"]["lines"], report["lines"], report["split"]) == (12, 4, "test")
+    assert (report["calibration"]["lines"], report["lines"], report["split"]) == (12, 2, "test")
     assert report["kinds"].keys() == {"character", "word", "line"}
-    assert len(report["budget"]) == 5
-    assert "4 lines of the test split" in copy.confidence_page.read_text(encoding="utf-8")
+    assert len(report["budget"]) == 3
+    assert "2 lines of the test split" in copy.confidence_page.read_text(encoding="utf-8")
 
     progress: list[tuple[int, int]] = []
-    evaluate(copy, with_base=False, calibrate=True, progress=lambda done, total: progress.append((done, total)))
-    assert progress == [(done, 8) for done in range(1, 9)]
-    fitted = Calibration.load(copy.adapter)
-    assert fitted not in (kept, UNCALIBRATED)
-    assert json.loads(copy.confidence.read_text(encoding="utf-8"))["calibration"]["lines"] == 4
-    evaluate(copy, with_base=False, calibrate=True)
-    assert Calibration.load(copy.adapter) == fitted, "the previous fit does not matter"
+    fitted = []
+    for previous in (kept, UNCALIBRATED):
+        previous.save(copy.adapter)
+        evaluate(copy, limit=2, with_base=False, calibrate=True, progress=lambda *counts: progress.append(counts))
+        fitted.append(Calibration.load(copy.adapter))
+    assert progress == [(done, 4) for done in range(1, 5)] * 2
+    assert kept != fitted[0] == fitted[1] != UNCALIBRATED, "the previous fit does not matter"
+    assert json.loads(copy.confidence.read_text(encoding="utf-8"))["calibration"]["lines"] == 2
 
     other = changed(small_dataset, tmp_path / "other", lambda card: card["splits"].pop("validation"))
     shutil.rmtree(other / "validation")
     with pytest.raises(DataError) as caught:
         evaluate(copy, dataset=other, calibrate=True)
     assert caught.value.code == "split-missing"
-    assert Calibration.load(copy.adapter) == fitted
+    assert Calibration.load(copy.adapter) == fitted[1]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +233,7 @@ def test_a_guard_set_is_the_configured_one_or_that_of_the_base(small_dataset: Pa
     assert str(small_dataset.parent) in str(caught.value)
 
 
-def test_training_and_evaluation_score_the_guard_set(run: RunFolder) -> None:
+def test_training_and_evaluation_score_the_guard_set(run: RunFolder, card: Scorecard) -> None:
     rows = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
     validations = [row for row in rows if row["kind"] == "validation"]
     assert len({row["guard_base_cer"] for row in validations}) == 1, "the base does not change"
@@ -249,9 +241,8 @@ def test_training_and_evaluation_score_the_guard_set(run: RunFolder) -> None:
     assert last["guard_cer"] > last["guard_base_cer"] + 0.02
     assert last["guard_warning"]
     assert last["guard_warning"] in run.log.read_text(encoding="utf-8")
-    card = evaluate(run, limit=1)
     assert card.guard is not None
-    assert card.guard["lines"] == 4
+    assert card.guard["lines"] == 2
     assert card.guard["base_cer"] < card.guard["adapter_cer"]
 
 

@@ -31,10 +31,9 @@ def test_a_curve_without_noise_is_recovered() -> None:
     assert needed.count == pytest.approx(1600, rel=0.3)
 
 
-@pytest.mark.parametrize("counts", [[], [100], [100, 200], [100, 200, 200]])
-def test_a_curve_needs_three_sizes(counts: list[int]) -> None:
+def test_a_curve_needs_three_sizes() -> None:
     with pytest.raises(ValueError, match="3 different sizes"):
-        fit_learning_curve(counts, *similar_clusters([0.2] * len(counts)))
+        fit_learning_curve([100, 200, 200], *similar_clusters([0.2] * 3))
 
 
 def test_extrapolation_and_fewer_clusters_are_less_certain() -> None:

@@ -62,52 +62,38 @@ def jsonl(path: Path, *rows: object) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "how"),
+    ("name", "head", "row", "how"),
     [
+        pytest.param("a.jsonl", "", '{{"id": "test/images/p_000{n}.png", "text": "{text}"}}', "by id", id="ids"),
         pytest.param(
-            "a.jsonl",
-            "".join(json.dumps({"id": one.id, "text": one.text}) + "\n" for one in SAMPLES),
-            "by id: 3 of 3 lines",
-            id="JSON lines with ids",
-        ),
-        pytest.param(
-            "a.jsonl",
-            "".join(
-                json.dumps({"image": f"D:\\x\\p_000{n}.PNG", "label": "?", "pred": TEXTS[n]}) + "\n" for n in (2, 1, 0)
-            ),
-            "by file name without suffix: 3 of 3 lines",
+            *("a.jsonl", "", '{{"image": "D:\\\\x\\\\p_000{n}.PNG", "label": "?", "pred": "{text}"}}'),
+            "by file name without suffix",
             id="paths of another machine, with a reference column",
         ),
+        pytest.param("a.tsv", "", "lines/p_000{n}.png\t{text}", "by file name", id="TSV without a header"),
+        pytest.param("a.csv", "file_name,prediction\n", "p_000{n}.jpg,{text}", "by file name without suffix", id="CSV"),
         pytest.param(
-            "a.tsv",
-            "".join(f"lines/p_000{n}.png\t{text}\n" for n, text in enumerate(TEXTS)),
-            "by file name: 3 of 3 lines",
-            id="TSV without a header",
-        ),
-        pytest.param(
-            "a.csv",
-            "file_name,prediction\n" + "".join(f"p_000{n}.jpg,{text}\n" for n, text in enumerate(TEXTS)),
-            "by file name without suffix: 3 of 3 lines",
-            id="CSV, another suffix",
-        ),
-        pytest.param(
-            "a.csv",
-            "\ufeffid;text\r\n" + "".join(f"p_000{n};{text}\r\n" for n, text in enumerate(TEXTS)),
-            "by file name without suffix: 3 of 3 lines",
-            id="CSV of a spreadsheet on Windows",
+            "a.csv", "\ufeffid;text\r\n", "p_000{n};{text}\r", "by file name without suffix", id="spreadsheet"
         ),
     ],
 )
-def test_tables_are_read_and_matched(name: str, content: str, how: str, tmp_path: Path) -> None:
-    write(tmp_path / name, content)
+def test_tables_are_read_and_matched(name: str, head: str, row: str, how: str, tmp_path: Path) -> None:
+    write(tmp_path / name, head + "".join(row.format(n=n, text=text) + "\n" for n, text in enumerate(TEXTS)))
     found = match_file(tmp_path / name)
     assert texts_of(found) == TEXTS
-    assert how in found.notes
+    assert f"{how}: 3 of 3 lines" in found.notes
 
 
 def test_columns_can_be_named(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", *({"line": f"p_000{n}", "best": text} for n, text in enumerate(TEXTS)))
     assert texts_of(match_file(path, id="line", text="best")) == TEXTS
+    for columns, code in (({"txt": "best"}, "unknown-column-role"), ({"id": "line", "text": "?"}, "column-missing")):
+        with pytest.raises(DataError) as caught:
+            read_predictions(path, columns)
+        assert caught.value.code == code
+    with pytest.raises(DataError) as caught:
+        read_predictions(tmp_path, {"text": "best"})
+    assert caught.value.code == "not-a-table"
 
 
 def test_a_text_file_per_line_is_read_without_its_ground_truth(tmp_path: Path) -> None:
@@ -189,69 +175,44 @@ def test_everything_unusual_is_counted(tmp_path: Path) -> None:
 
 
 def test_half_a_character_is_replaced_and_counted(tmp_path: Path) -> None:
-    rows = (f'{{"id": "p_000{n}", "text": "да\\ud83d"}}\n' for n in range(3))
-    write(tmp_path / "a.jsonl", "".join(rows))
+    write(tmp_path / "a.jsonl", "".join(f'{{"id": "p_000{n}", "text": "да\\ud83d"}}\n' for n in range(3)))
     found = match_file(tmp_path / "a.jsonl")
     assert texts_of(found) == ["да\ufffd"] * 3
     assert found.notes[2].startswith("3 ")
 
 
-def test_names_in_another_normal_form_are_the_same_names(tmp_path: Path) -> None:
+def test_names_are_compared_in_one_normal_form_and_not_guessed(tmp_path: Path) -> None:
     """macOS writes й in file names as two characters."""
     line = Sample("test/images/йод_1.png", Path("p.png"), "а", Split.TEST)
     path = jsonl(tmp_path / "a.jsonl", {"id": unicodedata.normalize("NFD", "йод_1"), "text": "а"})
     assert texts_of(match_file(path, [line])) == ["а"]
-
-
-def test_an_ambiguous_name_does_not_match(tmp_path: Path) -> None:
-    samples = [Sample(f"test/images/{box}/1.png", Path("p.png"), "а", Split.TEST) for box in "ab"]
-    path = jsonl(tmp_path / "a.jsonl", {"id": "1.png", "text": "а"})
+    ambiguous = [Sample(f"test/images/{box}/1.png", Path("p.png"), "а", Split.TEST) for box in "ab"]
     with pytest.raises(DataError) as caught:
-        match_file(path, samples)
+        match_file(jsonl(tmp_path / "b.jsonl", {"id": "1.png", "text": "а"}), ambiguous)
     assert caught.value.code == "nothing-matches"
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "code"),
+    ("files", "code"),
     [
-        pytest.param("a.jsonl", '{"id": "a", "text": "б"}\n{"id": "b", "text": null}\n', "value-missing", id="no text"),
-        pytest.param("a.csv", "id,label\na,б\n", "column-missing", id="only a reference"),
-        pytest.param("a.csv", "line,text\na,б\n", "column-missing", id="no id"),
-        pytest.param("a.xml", "<x/>", "unknown-format", id="other XML"),
-        pytest.param("a.xml", page_xml(""), "no-predictions", id="a page without lines"),
-        pytest.param("a.docx", "?", "unknown-format", id="another format"),
+        pytest.param({"a.jsonl": '{"id": 1, "text": "б"}\n{"id": 2}\n'}, "value-missing", id="no text"),
+        pytest.param({"a.csv": "id,label\na,б\n"}, "column-missing", id="only a reference"),
+        pytest.param({"a.csv": "line,text\na,б\n"}, "column-missing", id="no id"),
+        pytest.param({"a.xml": "<x/>"}, "unknown-format", id="other XML"),
+        pytest.param({"a.xml": page_xml("")}, "no-predictions", id="a page without lines"),
+        pytest.param({"a.docx": "?"}, "unknown-format", id="another format"),
+        pytest.param({"a.jsonl": ""}, "table-empty", id="an empty table"),
+        pytest.param({"a.jsonl": '{"id": "a"\n'}, "json-invalid", id="half a row"),
+        pytest.param({"a.xml": '<PcGts xmlns="x"><Page><TextLine>'}, "xml-invalid", id="XML cut off"),
+        pytest.param({"a.xml": page_xml(""), "b.xml": alto("")}, "mixed-formats", id="PAGE and ALTO"),
     ],
 )
-def test_files_that_cannot_be_read_are_rejected(name: str, content: str, code: str, tmp_path: Path) -> None:
-    write(tmp_path / name, content)
+def test_files_that_cannot_be_read_are_rejected(files: dict[str, str], code: str, tmp_path: Path) -> None:
+    for name, content in files.items():
+        write(tmp_path / name, content)
     with pytest.raises(DataError) as caught:
-        read_predictions(tmp_path / name)
+        read_predictions(tmp_path / name if len(files) == 1 else tmp_path)
     assert caught.value.code == code
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        pytest.param("a.jsonl", "", id="an empty table"),
-        pytest.param("a.jsonl", '{"id": "a"\n', id="half a row"),
-        pytest.param("a.xml", '<PcGts xmlns="x"><Page><TextLine>', id="XML cut off"),
-    ],
-)
-def test_damaged_files_are_rejected(name: str, content: str, tmp_path: Path) -> None:
-    write(tmp_path / name, content)
-    with pytest.raises(DataError):
-        read_predictions(tmp_path / name)
-
-
-def test_columns_belong_to_tables_and_known_roles(tmp_path: Path) -> None:
-    path = jsonl(tmp_path / "a.jsonl", {"id": "a", "text": "б"})
-    for columns, code in (({"txt": "text"}, "unknown-column-role"), ({"text": "best"}, "column-missing")):
-        with pytest.raises(DataError) as caught:
-            read_predictions(path, columns)
-        assert caught.value.code == code
-    with pytest.raises(DataError) as caught:
-        read_predictions(tmp_path, {"text": "best"})
-    assert caught.value.code == "not-a-table"
 
 
 def test_another_encoding_is_read_when_it_is_given(tmp_path: Path) -> None:
@@ -261,14 +222,6 @@ def test_another_encoding_is_read_when_it_is_given(tmp_path: Path) -> None:
     assert "--encoding cp1251" in f"{caught.value} {caught.value.hint}"
     with text_encoding("cp1251"):
         assert read_predictions(tmp_path / "a.tsv").predictions[0].text == "Съешь ещё этих мягких булок"
-
-
-def test_page_and_alto_in_one_folder_are_not_mixed(tmp_path: Path) -> None:
-    write(tmp_path / "a.xml", page_xml(""))
-    write(tmp_path / "b.xml", alto(""))
-    with pytest.raises(DataError) as caught:
-        read_predictions(tmp_path)
-    assert caught.value.code == "mixed-formats"
 
 
 @pytest.fixture

@@ -60,9 +60,10 @@ def test_a_card_matches_its_schema_and_survives_its_file(card: Scorecard, tmp_pa
     assert Scorecard.load(tmp_path / "card.json") == card
 
 
-@pytest.mark.parametrize("name", list(CARD.to_dict()))
-def test_every_key_of_the_schema_is_required(name: str) -> None:
-    assert not VALIDATOR.is_valid({key: value for key, value in CARD.to_dict().items() if key != name})
+def test_every_key_of_the_schema_is_required() -> None:
+    written = CARD.to_dict()
+    for name in written:
+        assert not VALIDATOR.is_valid({key: value for key, value in written.items() if key != name}), name
 
 
 def test_a_card_of_the_previous_format_is_read() -> None:
@@ -113,7 +114,7 @@ def test_the_card_says_how_uncertain_it_is(lines: list[LineScore], sentences: in
 
 
 def test_the_size_of_a_card_is_bounded() -> None:
-    small, big = (make_scorecard("test", None, many_lines(lines, lines)) for lines in (400, 3000))
+    small, big = (make_scorecard("test", None, many_lines(lines, lines)) for lines in (400, 1200))
     sizes = [len(json.dumps(card.to_dict(), ensure_ascii=False)) for card in (small, big)]
     assert sizes[1] < 1.1 * sizes[0]
 

