@@ -73,6 +73,19 @@ def test_a_batch_has_a_limit_of_pixels(engine: Engine, models: FakeModels) -> No
     assert models.batches[1:] == [("mine", [60, 30]), ("mine", [50])]
 
 
+def test_a_line_does_not_wait_for_pages(models: FakeModels) -> None:
+    engine = Engine(models, ServerLimits(), Metrics())
+    engine.start()
+    block(engine, models)
+    page, other_page = (Job(png(width), 9_000_000, "mine", time.monotonic() + PATIENCE) for width in (50, 51))
+    jobs = [job(20), page, job(21), other_page]
+    engine.submit(jobs)
+    models.gate.set()
+    texts(jobs)
+    engine.close()
+    assert models.batches[1:] == [("mine", [20, 21]), ("mine", [50, 51])]
+
+
 def test_the_queue_is_bounded_and_takes_all_images_of_a_request_or_none(engine: Engine, models: FakeModels) -> None:
     block(engine, models)
     engine.submit([job() for _ in range(4)])

@@ -37,6 +37,8 @@ from dsocr.server.limits import Metrics, ServerLimits, busy, check_image, intern
 _LOG = logging.getLogger(__name__)
 _CLOSING = ("shutting_down", "the server is shutting down")
 _FAILED = ("engine_failed", "the reading thread has ended; restart the server")
+_SMALL_IMAGE = 2_000_000
+"""Pixels of an image that may be read together with any smaller one."""
 _DISCONNECT_INTERVAL = 0.25
 """Seconds between two checks whether the client is still connected."""
 
@@ -198,7 +200,8 @@ class Engine:
         return [job for job in batch if job.result.set_running_or_notify_cancel()]
 
     def _fits(self, job: Job, first: Job, pixels: int) -> bool:
-        return job.model == first.model and pixels + job.pixels <= self._limits.max_batch_pixels
+        is_similar = job.pixels <= max(_SMALL_IMAGE, 8 * first.pixels)  # a line does not wait for pages
+        return job.model == first.model and is_similar and pixels + job.pixels <= self._limits.max_batch_pixels
 
     def _read(self, batch: Sequence[Job]) -> None:
         """Set the result of every job; an image that cannot be read does not affect the others."""
