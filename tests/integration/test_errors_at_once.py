@@ -151,7 +151,7 @@ for command in {commands}:
 def test_what_needs_no_network_loads_no_torch(place: Path) -> None:
     """Checking, previewing, reading by a server, and opening a workbench."""
     script = """import sys, dsocr.inference.transcribe, dsocr.inference.engines
-import dsocr.workbench.archive, dsocr.workbench.background
+import dsocr.workbench.archive, dsocr.workbench.session
 from dsocr.cli import app
 for command in ['check config.yaml --workers 1', 'preview config.yaml --as-model -o sheet.html']:
     sys.argv = ['dsocr', *command.split()]

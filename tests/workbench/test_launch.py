@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from dsocr.workbench.launch import _is_relevant
+from dsocr.workbench.window import _is_relevant
 
 
 @pytest.mark.parametrize(

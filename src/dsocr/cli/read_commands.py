@@ -247,7 +247,7 @@ def workbench(
     """Correct transcriptions in a browser. Trains on the corrections, and shows the least certain lines first."""
     from dsocr.models.base_folder import require_readable_adapter
     from dsocr.runs import RunFolder
-    from dsocr.workbench.background import BackgroundReader, BackgroundTraining, find_training_config
+    from dsocr.workbench.session import BackgroundReader, BackgroundTraining, Session, find_training_config
 
     if not source.exists():
         raise DataError("no such file or folder", where=source, code="file-missing")
@@ -265,9 +265,8 @@ def workbench(
         ) from error
     from dsocr.data.source_report import SourceReport
     from dsocr.workbench.archive import import_pages, open_archive
-    from dsocr.workbench.launch import HOST, serve
-    from dsocr.workbench.session import Session
     from dsocr.workbench.store import open_store
+    from dsocr.workbench.window import HOST, serve
 
     quiet_libraries()
     listen(HOST, port).close()  # before lines are detected, and because NiceGUI reports a used port badly

@@ -26,7 +26,7 @@ from dsocr.formats.xml import ElementSpan, XmlEditor, parse_xml
 from dsocr.io.atomic import writing_folder
 from dsocr.io.files import UniqueStems, inside
 from dsocr.workbench.archive import Archive
-from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage
+from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage, corners
 
 EXPORT_FORMATS = ("page", "page-2013", "alto", "tsv")
 """The formats that keep lines on their pages."""
@@ -269,7 +269,7 @@ class _SourceFile:
 
 def _reshape(file: XmlEditor, line: ElementSpan, outline: Outline) -> None:
     """Give a text line another outline; what the file does not state of it is not added."""
-    polygon = format_points(outline.polygon or _corners(outline))
+    polygon = format_points(outline.polygon or corners(outline.box))
     if file.root != "alto":
         for child in line.all("Coords"):
             file.set_attributes(child, {"points": polygon})
@@ -296,7 +296,7 @@ def _new_line(file: XmlEditor, model: ElementSpan, outline: Outline, number: int
     id_ = f"{known.get(name, '')[1:-1] or 'line'}_{number}"
     while id_.encode() in file.data:
         id_ += "_"
-    polygon = format_points(outline.polygon or _corners(outline))
+    polygon = format_points(outline.polygon or corners(outline.box))
     if is_alto:
         attributes = {**_alto_box(outline), "BASELINE": _alto_baseline(file, model, outline)}
         inner = f'<{prefix}Shape><{prefix}Polygon POINTS="{polygon}"/></{prefix}Shape>'
@@ -322,8 +322,3 @@ def _alto_baseline(file: XmlEditor, line: ElementSpan, outline: Outline) -> str:
     if len(stated.replace(",", " ").split()) == 1:
         return str(round(sum(y for _, y in outline.baseline) / len(outline.baseline)))
     return format_points(outline.baseline)
-
-
-def _corners(outline: Outline) -> tuple[tuple[int, int], ...]:
-    left, top, right, bottom = outline.box
-    return (left, top), (right, top), (right, bottom), (left, bottom)

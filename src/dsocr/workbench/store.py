@@ -97,8 +97,14 @@ def join_lines(first: StoredLine, second: StoredLine) -> StoredLine:
 
 def line_at(lines: Sequence[StoredLine], x: float, y: float) -> StoredLine | None:
     """The line at a point of its page; the smallest if several overlap there."""
-    hit = [line for line in lines if _contains(line.outline.box, x, y)]
-    return min(hit, key=lambda line: _area(line.outline.box), default=None)
+
+    def area(line: StoredLine) -> int:
+        left, top, right, bottom = line.outline.box
+        return (right - left) * (bottom - top)
+
+    boxes = ((line, line.outline.box) for line in lines)
+    hit = [line for line, (left, top, right, bottom) in boxes if left <= x < right and top <= y < bottom]
+    return min(hit, key=area, default=None)
 
 
 def _changed(line: StoredLine, text: str, outline: Outline) -> StoredLine:
@@ -108,18 +114,17 @@ def _changed(line: StoredLine, text: str, outline: Outline) -> StoredLine:
 
 def _clip_outline(outline: Outline, box: Box) -> Outline:
     left, _, right, _ = box
-    polygon = _clip(outline.polygon, left, right) if outline.polygon else ()
-    baseline = _clip_baseline(outline.baseline, left, right)
-    return Outline(box, polygon if len(polygon) >= 3 else (), baseline)
+    polygon = _clip_side(_clip_side(outline.polygon, left, keep_right=True), right, keep_right=False)
+    baseline: tuple[Point, ...] = ()
+    if len(outline.baseline) >= 2:
+        between = [point for point in outline.baseline if left < point[0] < right]
+        ends = [(x, _height_at(outline.baseline, x)) for x in (left, right)]
+        baseline = (ends[0], *between, ends[1])
+    return Outline(box, tuple(polygon) if len(polygon) >= 3 else (), baseline)
 
 
-def _clip(polygon: Sequence[Point], left: int, right: int) -> tuple[Point, ...]:
-    """The polygon between two columns: Sutherland-Hodgman clipping (1974)."""
-    kept = _clip_side(list(polygon), left, keep_right=True)
-    return tuple(_clip_side(kept, right, keep_right=False))
-
-
-def _clip_side(polygon: list[Point], column: int, *, keep_right: bool) -> list[Point]:
+def _clip_side(polygon: Sequence[Point], column: int, *, keep_right: bool) -> list[Point]:
+    """The polygon on one side of a column: Sutherland-Hodgman clipping (1974)."""
     kept: list[Point] = []
     for (x1, y1), (x2, y2) in zip(polygon, [*polygon[1:], *polygon[:1]], strict=True):
         inside, next_inside = (x1 >= column, x2 >= column) if keep_right else (x1 <= column, x2 <= column)
@@ -128,13 +133,6 @@ def _clip_side(polygon: list[Point], column: int, *, keep_right: bool) -> list[P
         if inside != next_inside:
             kept.append((column, round(y1 + (y2 - y1) * (column - x1) / (x2 - x1))))
     return kept
-
-
-def _clip_baseline(baseline: Sequence[Point], left: int, right: int) -> tuple[Point, ...]:
-    if len(baseline) < 2:
-        return ()
-    points = [(left, _height_at(baseline, left)), *(point for point in baseline if left < point[0] < right)]
-    return (*points, (right, _height_at(baseline, right)))
 
 
 def _height_at(baseline: Sequence[Point], x: int) -> int:
@@ -149,7 +147,7 @@ def _height_at(baseline: Sequence[Point], x: int) -> int:
 def _around(first: Outline, second: Outline) -> Outline:
     boxes = list(zip(first.box, second.box, strict=True))
     box = (min(boxes[0]), min(boxes[1]), max(boxes[2]), max(boxes[3]))
-    points = [*(first.polygon or _corners(first.box)), *(second.polygon or _corners(second.box))]
+    points = [*(first.polygon or corners(first.box)), *(second.polygon or corners(second.box))]
     return Outline(box, _hull(points), tuple(sorted({*first.baseline, *second.baseline})))
 
 
@@ -160,7 +158,10 @@ def _hull(points: Sequence[Point]) -> tuple[Point, ...]:
     def chain(run: Sequence[Point]) -> list[Point]:
         kept: list[Point] = []
         for x, y in run:
-            while len(kept) > 1 and _turn(kept[-2], kept[-1], (x, y)) <= 0:
+            while len(kept) > 1:
+                (x1, y1), (x2, y2) = kept[-2:]
+                if (x2 - x1) * (y - y1) - (y2 - y1) * (x - x1) > 0:  # it turns left
+                    break
                 kept.pop()
             kept.append((x, y))
         return kept[:-1]
@@ -168,21 +169,10 @@ def _hull(points: Sequence[Point]) -> tuple[Point, ...]:
     return tuple(chain(ordered) + chain(ordered[::-1]))
 
 
-def _turn(a: Point, b: Point, c: Point) -> int:
-    return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
-
-
-def _corners(box: Box) -> tuple[Point, ...]:
+def corners(box: Box) -> tuple[Point, ...]:
+    """The polygon of a box."""
     left, top, right, bottom = box
     return (left, top), (right, top), (right, bottom), (left, bottom)
-
-
-def _contains(box: Box, x: float, y: float) -> bool:
-    return box[0] <= x < box[2] and box[1] <= y < box[3]
-
-
-def _area(box: Box) -> int:
-    return (box[2] - box[0]) * (box[3] - box[1])
 
 
 _VERSION = 2
@@ -276,16 +266,8 @@ class CorrectionStore:
         with self._transaction() as run:
             if run("SELECT 1 FROM page WHERE name = ?", (page.name,)).fetchone():
                 return False
-            values = (
-                None,
-                page.name,
-                str(page.image),
-                page.width,
-                page.height,
-                page.writer,
-                page.document,
-                page.markup,
-            )
+            size = (page.width, page.height)
+            values = (None, page.name, str(page.image), *size, page.writer, page.document, page.markup)
             added = run("INSERT INTO page VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
             for line in lines:
                 self._write(run, replace(line, number=0, page=int(added.lastrowid or 0)))
@@ -313,14 +295,9 @@ class CorrectionStore:
 
     def neighbour(self, line: StoredLine, *, before: bool = False) -> StoredLine | None:
         """The next line, or the one before, across page boundaries; None at the end."""
-        position = (line.page, line.place, line.number)
-        if before:
-            order = "ORDER BY page DESC, place DESC, number DESC LIMIT 1"
-            found = self._select_lines(f"WHERE (page, place, number) < (?, ?, ?) {order}", *position)
-        else:
-            order = "ORDER BY page, place, number LIMIT 1"
-            found = self._select_lines(f"WHERE (page, place, number) > (?, ?, ?) {order}", *position)
-        return next(iter(found), None)
+        sign, order = ("<", "DESC") if before else (">", "ASC")
+        where = f"(page, place, number) {sign} (?, ?, ?) ORDER BY page {order}, place {order}, number {order}"
+        return next(iter(self._select_lines(f"WHERE {where} LIMIT 1", line.page, line.place, line.number)), None)
 
     def following(self, line: StoredLine) -> StoredLine | None:
         """The next line of the same page; None after the last."""
@@ -334,9 +311,8 @@ class CorrectionStore:
     def by_doubt(self) -> list[int]:
         """The numbers of the lines that are not reviewed, the least confident first, then the unread ones."""
         order = "state = 'unread', confidence IS NOT NULL, confidence, number"
-        return [
-            number for (number,) in self._select(f"number FROM line WHERE state IN ('unread', 'read') ORDER BY {order}")
-        ]
+        rows = self._select(f"number FROM line WHERE state IN ('unread', 'read') ORDER BY {order}")
+        return [number for (number,) in rows]
 
     def counts(self) -> Mapping[State, int]:
         """The number of lines in each state."""
@@ -435,10 +411,7 @@ class CorrectionStore:
     def set_setting(self, name: str, value: str) -> None:
         """Store a setting."""
         with self._transaction() as run:
-            run(
-                "INSERT INTO setting VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-                (name, value),
-            )
+            run("INSERT OR REPLACE INTO setting VALUES (?, ?)", (name, value))
 
     def _select(self, rest: str, *values: object) -> list[Any]:
         with self._lock:

@@ -1,18 +1,34 @@
-"""The window of a workbench: a page with its lines, their texts beside it, and a field to correct one in."""
+"""The window of a workbench: a page with its lines, their texts beside it, and a field to correct one in.
 
+It is shown to browsers on this machine only.
+"""
+
+import logging
+import secrets
+import signal
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal, Self
 
-from nicegui import events, run, ui
+from fastapi import Response
+from nicegui import app, events, run, ui
+from nicegui.language import Language as Tag
 
+from dsocr.document import format_points
 from dsocr.errors import DsocrError
+from dsocr.server.access import AccessMiddleware
 from dsocr.workbench.page_export import EXPORT_FORMATS, export, export_dataset
 from dsocr.workbench.session import Session
-from dsocr.workbench.store import StaleError, State, StoredLine, line_at
+from dsocr.workbench.store import StaleError, State, StoredLine, corners, line_at
+
+HOST = "127.0.0.1"
+_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
+"""What ends a process besides Ctrl-C: `kill`, a closed terminal, on Windows a closed console."""
 
 DOUBT = 0.95
 """Characters with a lower probability are highlighted, the lower the stronger."""
@@ -83,45 +99,33 @@ _WORDS: dict[str, tuple[str, str]] = {
 }
 
 
-class Translator:
-    """The texts of the window in one language."""
-
-    def __init__(self, language: Language) -> None:
-        self.language = language
-
-    def __call__(self, name: str, **values: object) -> str:
-        """The text of that name with values filled in."""
-        english, russian = _WORDS[name]
-        return (russian if self.language == "ru" else english).format(**values)
-
-
 def outlines_svg(lines: Sequence[StoredLine], selected: int | None) -> str:
     """The outlines of a page's lines as SVG, in pixels of the page."""
-    return "".join(_outline_svg(line, is_selected=line.number == selected) for line in lines)
-
-
-def _outline_svg(line: StoredLine, *, is_selected: bool) -> str:
-    left, top, right, bottom = line.outline.box
-    corners = line.outline.polygon or ((left, top), (right, top), (right, bottom), (left, bottom))
-    points = " ".join(f"{x},{y}" for x, y in corners)
-    colour = _COLOURS[line.state]
-    look = 'fill-opacity="0.22" stroke-width="5"' if is_selected else 'fill-opacity="0.06" stroke-width="2"'
-    return f'<polygon points="{points}" fill="{colour}" stroke="{colour}" {look} vector-effect="non-scaling-stroke"/>'
+    polygons = []
+    for line in lines:
+        points = format_points(line.outline.polygon or corners(line.outline.box))
+        colour = _COLOURS[line.state]
+        look = 'fill-opacity="0.06" stroke-width="2"'
+        if line.number == selected:
+            look = 'fill-opacity="0.22" stroke-width="5"'
+        attributes = f'points="{points}" fill="{colour}" stroke="{colour}" {look}'
+        polygons.append(f'<polygon {attributes} vector-effect="non-scaling-stroke"/>')
+    return "".join(polygons)
 
 
 def highlighted_html(text: str, characters: Sequence[float]) -> str:
     """A text as HTML with doubtful characters highlighted; their probability is the tooltip."""
     if len(characters) != len(text):  # somebody changed what the model had read
         return escape(text)
-    return "".join(_character_html(letter, likely) for letter, likely in zip(text, characters, strict=True))
-
-
-def _character_html(letter: str, likely: float) -> str:
-    if likely >= DOUBT:
-        return escape(letter)
-    strength = round(25 + 60 * (1 - likely / DOUBT))
-    style = f"background:color-mix(in srgb, #f59e0b {strength}%, transparent);border-bottom:2px solid #b45309"
-    return f'<span style="{style}" title="{likely:.0%}">{escape(letter)}</span>'
+    pieces = []
+    for letter, likely in zip(text, characters, strict=True):
+        piece = escape(letter)
+        if likely < DOUBT:
+            strength = round(25 + 60 * (1 - likely / DOUBT))
+            style = f"background:color-mix(in srgb, #f59e0b {strength}%, transparent);border-bottom:2px solid #b45309"
+            piece = f'<span style="{style}" title="{likely:.0%}">{piece}</span>'
+        pieces.append(piece)
+    return "".join(pieces)
 
 
 class LineList:
@@ -270,22 +274,26 @@ class Window:
     def __init__(self, session: Session, language: Language, visitor: str) -> None:
         self._session = session
         self._store = session.store
-        self._t = Translator(language)
+        self._language = language
         self._visitor = visitor
         self._line = session.store.first()
         self._by_doubt = False
         self._stamp = self._store.stamp()
         self._scrolled_to: int | None = None
-        self._build()
 
     @property
     def _user(self) -> str:
         """Who a change is recorded for: the tab, which keeps its id when the page is reloaded."""
         return f"{self._visitor}/{self._field.client.tab_id}"
 
+    def _t(self, name: str, **values: object) -> str:
+        """The text of that name in the window's language, with values filled in."""
+        return _WORDS[name][self._language == "ru"].format(**values)
+
     # Layout
 
-    def _build(self) -> None:
+    def show(self) -> None:
+        """Add the content to the page."""
         ui.colors(primary="#1d4ed8")  # white text on it is legible, unlike on the default
         # but as text on a dark background it is not
         ui.add_css(".body--dark :is(.text-primary, .q-field, .nicegui-link) { --q-primary: #93c5fd; color: #93c5fd; }")
@@ -321,8 +329,7 @@ class Window:
             if self._session.training is not None:
                 train = ui.button(self._t("train"), icon="school").props("flat dense no-caps")
                 train.on_click(lambda: self._train(train))
-            other = "en" if self._t.language == "ru" else "ru"
-            ui.link("English" if other == "en" else "Русский", f"/{other}")
+            ui.link(*(("English", "/en") if self._language == "ru" else ("Русский", "/ru")))
 
     def _build_editor(self) -> None:
         with ui.card().classes("w-full p-3 gap-2 sticky top-0 z-10"):
@@ -385,33 +392,26 @@ class Window:
         cer = f"{statistics.errors.rate:.1%}"
         judged = statistics.judged
         self._cer.set_text(self._t("cer", cer=cer, lines=judged) if judged else self._t("no_cer"))
-        self._activity.set_text(" · ".join((*self._reading_status(), *self._training_status())))
+        self._activity.set_text(" · ".join(self._background_status()))
 
-    def _reading_status(self) -> Iterator[str]:
-        reader = self._session.reader
-        if reader is None:
-            return
-        if reader.error:
-            yield self._t("reading_failed", error=reader.error)
-            return
-        if reader.is_running:
-            yield self._t("reading", done=reader.done, total=reader.total)
-        if skipped := reader.skipped:
-            yield self._t("skipped", lines=len(skipped), first=skipped[0])
-
-    def _training_status(self) -> Iterator[str]:
+    def _background_status(self) -> Iterator[str]:
+        if (reader := self._session.reader) is not None:
+            if reader.error:
+                yield self._t("reading_failed", error=reader.error)
+            else:
+                if reader.is_running:
+                    yield self._t("reading", done=reader.done, total=reader.total)
+                if reader.skipped:
+                    yield self._t("skipped", lines=len(reader.skipped), first=reader.skipped[0])
         training = self._session.training
-        status = training.status() if training else None
-        if training is None or status is None:
+        if training is None or (status := training.status()) is None:
             return
         if status.error:
             yield self._t("training_failed", error=status.error)
             return
-        if status.is_running:
-            share = f" ({status.share:.0%})" if status.share is not None else ""
-            yield self._t("training", steps=status.steps) + share
-        else:
-            yield self._t("trained", run=training.run)
+        share = f" ({status.share:.0%})" if status.share is not None else ""
+        is_running = status.is_running
+        yield self._t("training", steps=status.steps) + share if is_running else self._t("trained", run=training.run)
         if status.cer is not None:
             yield self._t("validation_cer", cer=f"{status.cer:.1%}")
 
@@ -610,3 +610,71 @@ def _disabled(button: ui.button) -> Iterator[None]:
         yield
     finally:
         button.enable()
+
+
+def serve(session: Session, *, language: Language, port: int, show: bool) -> None:
+    """Serve until Ctrl-C (KeyboardInterrupt) or another signal (SystemExit)."""
+    secret = session.store.setting("secret") or secrets.token_hex(32)
+    session.store.set_setting("secret", secret)
+    _add_routes(session, language)
+    app.add_middleware(AccessMiddleware, hosts={"localhost", HOST})
+    logging.getLogger("uvicorn.error").addFilter(_is_relevant)
+    with _exit_on_signals():
+        ui.run(
+            host=HOST,
+            port=port,
+            show=show,
+            reload=False,
+            dark=None,
+            storage_secret=secret,
+            show_welcome_message=False,
+            title="dsocr",
+        )
+
+
+def _add_routes(session: Session, default: Language) -> None:
+    def respond(make: Callable[[int], bytes], number: int) -> Response:
+        try:
+            return Response(make(number), media_type="image/jpeg")
+        except DsocrError as error:
+            return Response(str(error), status_code=404, media_type="text/plain")
+
+    @app.get("/picture/page/{number}")
+    def page_image(number: int) -> Response:
+        return respond(session.page_jpeg, number)
+
+    @app.get("/picture/line/{number}")
+    def line_image(number: int) -> Response:
+        return respond(session.line_jpeg, number)
+
+    def open_window(language: Language) -> Callable[[], None]:
+        return lambda: Window(session, language, str(app.storage.browser["id"])).show()
+
+    tags: dict[Language, Tag] = {"en": "en-US", "ru": "ru"}
+    pages: dict[str, Language] = {"/": default, "/en": "en", "/ru": "ru"}
+    for path, language in pages.items():
+        ui.page(path, title=f"{session.name} - dsocr", language=tags[language])(open_window(language))
+
+
+def _is_relevant(record: logging.LogRecord) -> bool:
+    """False for a browser that left before the image it had requested was ready, which Starlette logs as an error."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not (isinstance(error, RuntimeError) and str(error) == "No response returned.")
+
+
+@contextmanager
+def _exit_on_signals() -> Iterator[None]:
+    """Turn signals that would kill the process into SystemExit inside the block, so that everything is closed."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    former = {number: signal.getsignal(number) for number in _SIGNALS}
+    handled = [number for number, handler in former.items() if handler is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    for number in handled:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in handled:
+            signal.signal(number, former[number])
