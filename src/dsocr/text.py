@@ -95,11 +95,6 @@ def _is_european(character: str) -> bool:
     return character.isalpha() and ("\u00c0" <= character <= "\u024f" or "\u0400" <= character <= "\u052f")
 
 
-def _normalize_hyphens(text: str) -> str:
-    """Write `-` for `¬` and `⸗`, by which archives mark a broken word."""
-    return text.replace("¬", "-").replace("⸗", "-")
-
-
 def _join_words(text: str) -> str:
     """Join words that are hyphenated at the end of a line, and the two lines with them.
 
@@ -243,7 +238,7 @@ class TextPolicy:
         if self.unicode == "NFC":
             yield "unicode", lambda text: unicodedata.normalize("NFC", text)
         if self.hyphen_signs == "hyphen":
-            yield "hyphen_signs", _normalize_hyphens
+            yield "hyphen_signs", lambda text: text.replace("¬", "-").replace("⸗", "-")
         if self.unclear == "strip":
             yield "unclear", lambda text: remove_matches(unclear_pattern(self.unclear_marks), text)
         if self.struck == "strip":
