@@ -195,7 +195,7 @@ input: {lines_per_sheet: 1, single_lines: 0.0, read_sheets: true}  # dialect: ke
 adapter: {scope: decoder+vision, rank: 4}
 training: {epochs: null, steps: 5, samples: 7,
   samples_per_step: 4, samples_per_forward: 2, warmup: 0.1,  # dialect: key of an old file
-  schedule: linear, max_gradient_norm: 2.0, length_window: 0,  # dialect: key of an old file
+  schedule: linear, max_gradient_norm: 2.0, length_window: 8,  # dialect: key of an old file
   vision_cache: false, vision_cache_gigabytes: 3.0,
   vision_cache_views: 2, workers: 1, processes: auto}
 validation: {samples: 6}
@@ -206,7 +206,7 @@ dataset: letters
 output: runs/letters
 adapter: {target_modules: decoder+vision, r: 4}
 training: {max_steps: 5, max_samples: 7, batch_size: 4, micro_batch_size: 2, warmup_ratio: 0.1, lr_scheduler: linear,
-  max_grad_norm: 2.0, group_by_length: false, feature_cache: false, feature_cache_gb: 3.0, feature_cache_views: 2,
+  max_grad_norm: 2.0, group_by_length: true, feature_cache: false, feature_cache_gb: 3.0, feature_cache_views: 2,
   num_workers: 1}
 validation: {max_samples: 6}
 generation: {num_beams: 2, batch_size: 3, prefetch_batches: 4}
