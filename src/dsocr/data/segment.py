@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
-from scipy.ndimage import binary_erosion, binary_fill_holes, label, uniform_filter1d
+from scipy.ndimage import (
+    binary_dilation,
+    binary_erosion,
+    binary_fill_holes,
+    binary_opening,
+    label,
+    maximum_filter1d,
+    minimum_filter1d,
+    uniform_filter1d,
+)
+from scipy.signal import find_peaks
 
 from dsocr.document import Outline, Point, Region, bounds
 from dsocr.errors import DataError
@@ -199,12 +209,11 @@ def _remove_rules(ink: Ink) -> Ink:
 def _remove_long_strokes(ink: Ink, length: int) -> Ink:
     """Remove what is thin and part of a horizontal stroke of at least `length` columns, a few gaps allowed."""
     # A rule that is not quite level steps from row to row, so three rows are looked at together.
-    thick = ink.copy()
-    thick[1:] |= ink[:-1]
-    thick[:-1] |= ink[1:]
+    thick = binary_dilation(ink, np.ones((3, 1)))
     full = _count_along(thick, length) >= _RULE_UNBROKEN * length
     rule = _count_along(full, length) > 0
-    return ink & ~(rule & (_run_heights(ink) <= _RULE_HEIGHT))
+    kept: Ink = ink & (~rule | binary_opening(ink, np.ones((_RULE_HEIGHT + 1, 1))))
+    return kept
 
 
 def _count_along(mask: Ink, length: int) -> NDArray[np.int32]:
@@ -215,20 +224,11 @@ def _count_along(mask: Ink, length: int) -> NDArray[np.int32]:
     return around
 
 
-def _run_heights(ink: Ink) -> NDArray[np.int32]:
-    """Height of the vertical run that each ink pixel belongs to."""
-    height = len(ink)
-    rows = np.arange(1, height + 1, dtype=np.int32)[:, None]
-    before = np.maximum.accumulate(np.where(ink, 0, rows), axis=0)
-    after = np.minimum.accumulate(np.where(ink, height + 1, rows)[::-1], axis=0)[::-1]
-    heights: NDArray[np.int32] = np.where(ink, after - before - 1, 0).astype(np.int32)
-    return heights
-
-
 # Skew, pitch and columns.
 
 _MAX_SKEW = 5.0
 """Degrees."""
+_MIN_PITCH = 8
 _SKEW_POINTS = 60_000
 """Ink pixels used to find the skew."""
 
@@ -279,15 +279,12 @@ def find_pitch(ink: Ink) -> float:
         repeats = np.fft.irfft(spectrum)[:longest]
         correlation += repeats / max(repeats[0], 1e-9) * strip.sum()
     correlation = np.convolve(correlation, np.ones(3) / 3, mode="same")
-    peaks = [
-        lag
-        for lag in range(8, longest - 1)
-        if correlation[lag] > correlation[lag - 1] and correlation[lag] >= correlation[lag + 1]
-    ]
-    strongest = max((correlation[lag] for lag in peaks), default=0.0)
+    peaks = find_peaks(correlation)[0]
+    peaks = peaks[peaks >= _MIN_PITCH]
+    strongest = correlation[peaks].max(initial=0.0)
     if strongest <= 0.05 * max(correlation[0], 1e-9):
         return _pitch_of_few_lines(ink)
-    return float(next(lag for lag in peaks if correlation[lag] >= 0.7 * strongest))
+    return float(peaks[correlation[peaks] >= 0.7 * strongest][0])
 
 
 def _pitch_of_few_lines(ink: Ink) -> float:
@@ -341,16 +338,6 @@ class _Ridge:
     columns: list[int]
     rows: list[float]
 
-    @property
-    def begin(self) -> float:
-        """Typical row at the left end."""
-        return float(np.median(self.rows[:5]))
-
-    @property
-    def end(self) -> float:
-        """Typical row at the right end."""
-        return float(np.median(self.rows[-5:]))
-
 
 def _find_ridges(ink: Ink, pitch: float) -> list[_Ridge]:
     """The middles of the lines, from the top."""
@@ -359,26 +346,18 @@ def _find_ridges(ink: Ink, pitch: float) -> list[_Ridge]:
         for _ in range(2):
             blurred = uniform_filter1d(blurred, 2 * (size // 2) + 1, axis, mode="constant")
     step = max(round(pitch / 3), 2)
-    samples = [(column, _find_peaks(blurred[:, column], pitch)) for column in range(step // 2, ink.shape[1], step)]
-    heights = np.array([height for _, peaks in samples for _, height in peaks])
+    columns = range(step // 2, ink.shape[1], step)
+    # The lower of two close peaks is dropped.
+    peaks = [find_peaks(blurred[:, column], distance=max(_MIN_DISTANCE * pitch, 1))[0] for column in columns]
+    heights = np.concatenate([blurred[rows, column] for column, rows in zip(columns, peaks, strict=True)])
     if not len(heights):
         return []
     threshold = _FAINT_RIDGE * float(np.percentile(heights, 80))
     ridges: list[_Ridge] = []
-    for column, peaks in samples:
-        _extend_ridges(ridges, column, [row for row, height in peaks if height >= threshold], pitch)
+    for column, rows in zip(columns, peaks, strict=True):
+        _extend_ridges(ridges, column, rows[blurred[rows, column] >= threshold].tolist(), pitch)
     long = [ridge for ridge in _join_ridges(ridges, pitch) if ridge.columns[-1] - ridge.columns[0] >= 0.8 * pitch]
     return sorted(map(_smooth, long), key=lambda ridge: float(np.median(ridge.rows)))
-
-
-def _find_peaks(profile: NDArray[np.float32], pitch: float) -> list[tuple[int, float]]:
-    """Rows and heights of the peaks down a column, without the lower of two close ones."""
-    inner = np.flatnonzero((profile[1:-1] > profile[:-2]) & (profile[1:-1] >= profile[2:]) & (profile[1:-1] > 0)) + 1
-    kept: list[int] = []
-    for row in sorted(inner.tolist(), key=lambda row: -float(profile[row])):
-        if all(abs(row - other) >= _MIN_DISTANCE * pitch for other in kept):
-            kept.append(row)
-    return [(row, float(profile[row])) for row in sorted(kept)]
 
 
 def _extend_ridges(ridges: list[_Ridge], column: int, peaks: list[int], pitch: float) -> None:
@@ -405,16 +384,16 @@ def _join_ridges(ridges: list[_Ridge], pitch: float) -> list[_Ridge]:
     """Join ridges that continue each other after a gap that words may have."""
     joined: list[_Ridge] = []
     for ridge in sorted(ridges, key=lambda ridge: ridge.columns[0]):
+        begin = np.median(ridge.rows[:5])
         before = [
-            other
-            for other in joined
+            (abs(float(np.median(other.rows[-5:]) - begin)), place)
+            for place, other in enumerate(joined)
             if 0 < ridge.columns[0] - other.columns[-1] <= _MAX_GAP * pitch
-            and abs(other.end - ridge.begin) <= 0.5 * pitch
         ]
-        if before:
-            nearest = min(before, key=lambda other: abs(other.end - ridge.begin))
-            nearest.columns += ridge.columns
-            nearest.rows += ridge.rows
+        step, nearest = min(before, default=(np.inf, 0))
+        if step <= 0.5 * pitch:
+            joined[nearest].columns += ridge.columns
+            joined[nearest].rows += ridge.rows
         else:
             joined.append(ridge)
     return joined
@@ -424,8 +403,7 @@ def _smooth(ridge: _Ridge) -> _Ridge:
     """Average out the steps of single letters."""
     if len(ridge.rows) < 5:
         return ridge
-    padded = np.pad(np.array(ridge.rows), 4, mode="edge")
-    return _Ridge(ridge.columns, np.convolve(padded, np.ones(9) / 9, mode="valid").tolist())
+    return _Ridge(ridge.columns, uniform_filter1d(np.array(ridge.rows), 9, mode="nearest").tolist())
 
 
 # Outlines.
@@ -523,20 +501,13 @@ def _outline(ink: Ink, columns: Ints, middle: Floats, top: Floats, bottom: Float
     if np.nanmedian(np.array(lower) - np.array(upper)) < _MIN_HEIGHT * pitch:
         return None
     # As people draw them: not around each letter, and with a margin.
-    high = _extreme_of_neighbours(_fill_gaps(upper), np.minimum) - _MARGIN * pitch
-    low = _extreme_of_neighbours(_fill_gaps(lower), np.maximum) + _MARGIN * pitch
+    high = minimum_filter1d(_fill_gaps(upper), 3, mode="nearest") - _MARGIN * pitch
+    low = maximum_filter1d(_fill_gaps(lower), 3, mode="nearest") + _MARGIN * pitch
     across = columns[np.clip((edges[:-1] + edges[1:]) // 2, 0, len(columns) - 1)].astype(np.float64)
     across[0], across[-1] = columns[begin], columns[end - 1] + _STEP
     polygon = np.concatenate([np.stack([across, high], 1), np.stack([across, low], 1)[::-1]])
     baseline = np.stack([across[[0, -1]], _fit_baseline(band, rows, edges, middles)], 1)
     return _Shape(polygon, baseline, float(band.sum()) / (end - begin))
-
-
-def _extreme_of_neighbours(values: Floats, extreme: np.ufunc) -> Floats:
-    """The extreme of each value and its two neighbours."""
-    padded = np.pad(values, 1, mode="edge")
-    widest: Floats = extreme(extreme(padded[:-2], padded[2:]), values)
-    return widest
 
 
 def _fill_gaps(values: list[float]) -> Floats:

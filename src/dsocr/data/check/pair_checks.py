@@ -163,22 +163,23 @@ def _log_ink_width(item: CheckedSample) -> float:
 
 
 def _check_swaps(lines: Sequence[_PageLine], deviation: float, findings: Findings) -> None:
+    message = "Texts of two neighbouring lines are probably swapped"
     reported = -1
     for first, second in pairwise(lines):
         if second.place == first.place + 1 and first.place != reported and _are_swapped(first, second, deviation):
             reported = second.place
             lengths = f"{len(first.item.text)} and {len(second.item.text)} characters"
             detail = f"and the next line: {lengths} would fit the other way round"
-            message = "Texts of two neighbouring lines are probably swapped"
             findings.add("neighbours-swapped", "warning", message, first.item, detail, second.item)
 
 
 def _are_swapped(first: _PageLine, second: _PageLine, deviation: float) -> bool:
     # A short text varies more, as a sum of few letters does.
     deviation *= max(1.0, math.sqrt(_SHORT_TEXT / min(len(first.item.text), len(second.item.text))))
-    now = first.off(first) / deviation, second.off(second) / deviation
-    swapped = first.off(second) / deviation, second.off(first) / deviation
-    return min(now) < -_WRONG and max(now) > _WRONG and max(map(abs, swapped)) < _RIGHT
+    now = first.off(first), second.off(second)
+    swapped = first.off(second), second.off(first)
+    limit = _WRONG * deviation
+    return min(now) < -limit and max(now) > limit and max(map(abs, swapped)) < _RIGHT * deviation
 
 
 def _check_shifts(lines: Sequence[_PageLine], deviation: float, findings: Findings) -> set[int]:

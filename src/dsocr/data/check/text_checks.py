@@ -44,10 +44,10 @@ def check_tokens(
         message = f"The base's tokenizer needs {usual:.1f} tokens per character, so texts are long and slow to read"
         findings.add("many-tokens", "note", message, densest)
         return
-    limit_per_character = max(_MAX_TOKENS_PER_CHARACTER, _MAX_TIMES_USUAL * usual)
+    message = "Transcription needs unusually many tokens: the tokenizer hardly knows its script"
     for item, tokens, density in zip(samples, counts, densities, strict=True):
-        if density > limit_per_character and tokens - usual * len(item.text) >= _MIN_EXTRA_TOKENS:
-            message = "Transcription needs unusually many tokens: the tokenizer hardly knows its script"
+        is_dense = density > max(_MAX_TOKENS_PER_CHARACTER, _MAX_TIMES_USUAL * usual)
+        if is_dense and tokens - usual * len(item.text) >= _MIN_EXTRA_TOKENS:
             detail = f"{tokens} tokens for {len(item.text)} characters; usual are {usual:.1f} per character"
             findings.add("many-tokens", "note", message, item, detail)
 
@@ -96,20 +96,19 @@ _TWO_WORDS = frozenset(
 def check_letters(samples: Sequence[CheckedSample], findings: Findings) -> None:
     """Find letters of the wrong script, invisible and decomposed characters, broken encodings, and old spelling."""
     for item in samples:
-        text = item.text
+        text, composed = item.text, unicodedata.normalize("NFC", item.text)
         if mixed := list(find_look_alikes(text)):
             message = "A word mixes Latin and Cyrillic letters that look alike"
             findings.add("look-alikes", "warning", message, item, ", ".join(mixed))
         if invisible := find_invisible(text):
             detail = ", ".join(f"U+{ord(character):04X} {_name(character)}" for character in invisible)
             findings.add("invisible-characters", "warning", "Transcription has invisible characters", item, detail)
-        if text != (composed := unicodedata.normalize("NFC", text)):
+        if text != composed:
             message = "Transcription has decomposed characters, a letter and its mark"
             detail = ", ".join(character for character in dict.fromkeys(composed) if character not in text)
             findings.add("decomposed-characters", "warning", message, item, detail)
         if broken := list(find_mojibake(text)):
-            message = "Transcription was read in a wrong encoding"
-            findings.add("mojibake", "warning", message, item, ", ".join(broken))
+            findings.add("mojibake", "warning", "Transcription was read in a wrong encoding", item, ", ".join(broken))
         if old := [word for word in WORD.findall(text) if _is_old_spelling(word)]:
             message = "Transcription uses the spelling from before 1918"
             findings.add("old-spelling", "note", message, item, ", ".join(dict.fromkeys(old)))
@@ -186,18 +185,18 @@ def _as_utf8(run: str, encoding: str) -> str | None:
     One letter alone proves little: `СССР»` ends in the two bytes of an `л`.
     """
     try:
-        meant = b"".join(_to_byte(letter, encoding) for letter in run).decode("utf-8")
+        # cp1252 lets bytes without a letter through as controls.
+        controls = "\u0080", "\u009f"
+        meant = b"".join(
+            letter.encode("latin-1" if encoding == "cp1252" and controls[0] <= letter <= controls[1] else encoding)
+            for letter in run
+        ).decode("utf-8")
     except UnicodeError:
         return None
     if len(meant) == 1 and (run[0] not in "ÃÂ" or (run[0] == "Ã" and run[-1] in _QUOTES)):
         return None
     known = all("\u00a0" <= letter <= "\u045f" or "\u2010" <= letter <= "\u2122" for letter in meant)
     return meant if known else None
-
-
-def _to_byte(letter: str, encoding: str) -> bytes:
-    """The byte that was read as a letter; cp1252 lets bytes without a letter through as controls."""
-    return letter.encode("latin-1" if encoding == "cp1252" and "\u0080" <= letter <= "\u009f" else encoding)
 
 
 def _is_old_spelling(word: str) -> bool:
@@ -211,11 +210,8 @@ def _check_seen_once(samples: Sequence[CheckedSample], findings: Findings) -> No
     first = {character: item for item in reversed(samples) for character in item.text}
     for character, count in counts.items():
         if count == 1 and not character.isspace() and not find_invisible(character):
-            message, detail = (
-                "Character is in the whole dataset only once",
-                f"{printable(character)}, {_name(character)}",
-            )
-            findings.add("seen-once", "note", message, first[character], detail)
+            detail = f"{printable(character)}, {_name(character)}"
+            findings.add("seen-once", "note", "Character is in the whole dataset only once", first[character], detail)
 
 
 def _check_yo(samples: Sequence[CheckedSample], findings: Findings) -> None:
@@ -253,17 +249,9 @@ _MARKS = {
 """Name -> pattern of a mark that transcribers add to the text of the line."""
 
 _SIGNS: dict[str, dict[str, re.Pattern[str]]] = {
-    "quotes": {
-        "« »": re.compile("[«»]"),
-        '" "': re.compile('"'),
-        "“ ”": re.compile("[“”„]"),
-    },
+    "quotes": {"« »": re.compile("[«»]"), '" "': re.compile('"'), "“ ”": re.compile("[“”„]")},
     "apostrophes": {"'": re.compile(r"(?<=\w)'(?=\w)"), "’": re.compile(r"(?<=\w)’(?=\w)")},
-    "dashes": {
-        "—": re.compile("—"),
-        "–": re.compile(r"(?<!\d)–(?!\d)"),
-        "-": re.compile(r"(?<=\s)-(?=\s)"),
-    },
+    "dashes": {"—": re.compile("—"), "–": re.compile(r"(?<!\d)–(?!\d)"), "-": re.compile(r"(?<=\s)-(?=\s)")},
     "dots": {"…": re.compile("…"), "...": re.compile(r"(?<!\.)\.{3}(?![.\]])")},
     "hyphens at line ends": {"-": re.compile(r"\w-$", re.MULTILINE), "¬": re.compile(r"¬$", re.MULTILINE)},
 }
@@ -275,14 +263,14 @@ _MIN_REPEATED = 10
 """Characters; shorter texts repeat on a page naturally."""
 _MIN_SAMPLES = 20
 """Samples needed before the share of one text means something."""
+_PAGE = ("split", "writer", "document", "page")
+"""What lines of one page have in common."""
 
 
 def check_habits(samples: Sequence[CheckedSample], findings: Findings) -> None:
     """Find transcribers' marks in texts, and different signs used for the same thing."""
     marked = [(item, marks) for item in samples if (marks := count_marks(item.text))]
-    totals: Counter[str] = Counter()
-    for _, marks in marked:
-        totals.update(marks)
+    totals = sum((marks for _, marks in marked), Counter[str]())
     listed = ", ".join(f"{name} {count}x" for name, count in totals.most_common())
     message = f"Texts contain transcribers' marks, which a model learns to write: {listed}"
     for item, marks in marked:
@@ -290,10 +278,9 @@ def check_habits(samples: Sequence[CheckedSample], findings: Findings) -> None:
     _check_mixed_signs(samples, findings)
 
 
-def count_marks(text: str) -> dict[str, int]:
+def count_marks(text: str) -> Counter[str]:
     """The transcribers' marks in a text, and how often each occurs."""
-    found = {name: len(pattern.findall(text)) for name, pattern in _MARKS.items()}
-    return {name: count for name, count in found.items() if count}
+    return +Counter({name: len(pattern.findall(text)) for name, pattern in _MARKS.items()})
 
 
 def _check_mixed_signs(samples: Sequence[CheckedSample], findings: Findings) -> None:
@@ -320,7 +307,11 @@ def _check_mixed_signs(samples: Sequence[CheckedSample], findings: Findings) -> 
 def check_repeats(samples: Sequence[CheckedSample], findings: Findings) -> None:
     """Find texts copied to the next line of a page, and splits that hold one text and little else."""
     for first, second in pairwise(samples):
-        if first.sample.page and _page(first) == _page(second) and _is_copied(first, second):
+        one, other, text = first.sample, second.sample, comparable(first.text)
+        is_same_page = one.page and all(getattr(one, name) == getattr(other, name) for name in _PAGE)
+        # The same image twice is another finding.
+        is_copied = len(text) >= _MIN_REPEATED and text == comparable(second.text) and first.digest != second.digest
+        if is_same_page and is_copied:
             message = "Text repeats that of the previous line of the page"
             findings.add("text-repeats", "warning", message, second, f"as {first.where}", first)
     by_split: dict[str, list[CheckedSample]] = defaultdict(list)
@@ -332,13 +323,3 @@ def check_repeats(samples: Sequence[CheckedSample], findings: Findings) -> None:
             first = next(item for item in own if comparable(item.text) == text)
             message = "Most images of a split have the same text"
             findings.add("all-same-text", "warning", message, first, f"{count} of {len(own)} in {split}")
-
-
-def _page(item: CheckedSample) -> tuple[str | None, ...]:
-    return item.sample.split, item.sample.writer, item.sample.document, item.sample.page
-
-
-def _is_copied(first: CheckedSample, second: CheckedSample) -> bool:
-    """Whether two different images have the same text; the same image twice is another finding."""
-    text = comparable(first.text)
-    return len(text) >= _MIN_REPEATED and first.digest != second.digest and text == comparable(second.text)
