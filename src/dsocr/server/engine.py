@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from PIL import Image
@@ -43,20 +43,6 @@ _DISCONNECT_INTERVAL = 0.25
 """Seconds between two checks whether the client is still connected."""
 
 
-class Models(Protocol):
-    """The models that an engine reads with, by name."""
-
-    @property
-    def batch_size(self) -> int:
-        """The largest number of images to read together."""
-
-    def unit(self, model: str) -> Unit:
-        """What the images showed that the model was trained on."""
-
-    def read(self, model: str, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
-        """A prediction for every (id, image), in their order."""
-
-
 @dataclass(frozen=True, slots=True)
 class Transcript:
     """A prediction with the reasons to review it; `page_shaped` means a page was sent to a model of lines."""
@@ -75,16 +61,11 @@ class Job:
     expires: float
     result: "Future[Transcript]" = field(default_factory=Future)
 
-    @property
-    def is_obsolete(self) -> bool:
-        """True if nobody waits for the result any more."""
-        return self.result.cancelled() or time.monotonic() > self.expires
-
 
 class Engine:
     """Reads submitted images in one thread until it is closed."""
 
-    def __init__(self, models: Models, limits: ServerLimits, metrics: Metrics) -> None:
+    def __init__(self, models: "ServedModels", limits: ServerLimits, metrics: Metrics) -> None:
         self._models = models
         self._limits = limits
         self._metrics = metrics
@@ -93,7 +74,7 @@ class Engine:
         self._changed = threading.Condition()
         self._ended: tuple[str, str] | None = None
         self._thread = threading.Thread(target=self._run, name="dsocr-engine", daemon=True)
-        metrics.watch_queue(lambda: len(self._queue))
+        metrics.queued.set_function(lambda: len(self._queue))
 
     def start(self) -> None:
         """Start the reading thread."""
@@ -158,13 +139,17 @@ class Engine:
                 self._changed.wait()
             if self._ended:
                 return False
-            call = self._calls.popleft() if self._calls else None
-        if call is not None:
-            _run_call(*call)
+            function, result = self._calls.popleft() if self._calls else (None, None)
+        if function and result and result.set_running_or_notify_cancel():
+            try:
+                result.set_result(function())
+            except Exception as error:  # noqa: BLE001 - reported to the client
+                result.set_exception(_without_frames(error))
         elif batch := self._next_batch():
             started = time.monotonic()
             self._read(batch)
-            self._metrics.add_batch(len(batch), time.monotonic() - started)
+            self._metrics.batches.observe(len(batch))
+            self._metrics.batch_seconds.observe(time.monotonic() - started)
         return True
 
     def _reject_all(self) -> None:
@@ -184,13 +169,16 @@ class Engine:
         with self._changed:
             while len(self._queue) < size and (left := until - time.monotonic()) > 0 and not self._ended:
                 self._changed.wait(left)
-            batch: list[Job] = []
-            others: deque[Job] = deque()
-            pixels = 0
             for job in self._queue:
-                if job.is_obsolete:
+                if time.monotonic() > job.expires:
                     job.result.cancel()
-                elif len(batch) < size and (not batch or self._fits(job, batch[0], pixels)):
+            queued = [job for job in self._queue if not job.result.cancelled()]
+            batch, others = queued[:1], deque[Job]()
+            pixels = batch[0].pixels if batch else 0
+            for job in queued[1:]:
+                is_similar = job.pixels <= max(_SMALL_IMAGE, 8 * batch[0].pixels)  # a line does not wait for pages
+                fits = len(batch) < size and pixels + job.pixels <= self._limits.max_batch_pixels
+                if fits and is_similar and job.model == batch[0].model:
                     batch.append(job)
                     pixels += job.pixels
                 else:
@@ -198,10 +186,6 @@ class Engine:
             self._queue = others
         # A result that is running can no longer be cancelled, so it can be set.
         return [job for job in batch if job.result.set_running_or_notify_cancel()]
-
-    def _fits(self, job: Job, first: Job, pixels: int) -> bool:
-        is_similar = job.pixels <= max(_SMALL_IMAGE, 8 * first.pixels)  # a line does not wait for pages
-        return job.model == first.model and is_similar and pixels + job.pixels <= self._limits.max_batch_pixels
 
     def _read(self, batch: Sequence[Job]) -> None:
         """Set the result of every job; an image that cannot be read does not affect the others."""
@@ -229,7 +213,10 @@ class Engine:
         for (job, image), prediction in zip(opened, predictions, strict=True):
             is_page = unit == "line" and guess_shows(image.size) == "page"
             flags = (*prediction.flags, *(["page_shaped"] if is_page else []))
-            self._metrics.add_prediction(prediction, flags)
+            self._metrics.images.inc()
+            self._metrics.tokens.inc(prediction.tokens)
+            for flag in flags:
+                self._metrics.flagged.labels(flag).inc()
             job.result.set_result(Transcript(prediction, flags))
         return True
 
@@ -239,15 +226,6 @@ class Engine:
         if not isinstance(error, DsocrError | RequestError):
             _LOG.error("an image could not be read", exc_info=error)
         job.result.set_exception(_without_frames(error))
-
-
-def _run_call(function: Callable[[], Any], result: "Future[Any]") -> None:
-    if not result.set_running_or_notify_cancel():
-        return
-    try:
-        result.set_result(function())
-    except Exception as error:  # noqa: BLE001 - reported to the client
-        result.set_exception(_without_frames(error))
 
 
 def _without_frames(error: Exception) -> Exception:

@@ -5,10 +5,8 @@ import base64
 import binascii
 import io
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from PIL import Image, UnidentifiedImageError
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -17,7 +15,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from dsocr.images import FORMATS, MAX_PIXELS
-from dsocr.inference.confidence import Prediction
 from dsocr.server.access import RequestError
 
 JSON_ALLOWANCE = 64 * 1024
@@ -68,41 +65,34 @@ class ByteBudget:
     """The bytes that all requests hold together; used from the event loop only."""
 
     def __init__(self, size: int) -> None:
-        self._free = size
-
-    @contextmanager
-    def account(self) -> Iterator["ByteAccount"]:
-        """The bytes of one request, released when the block ends."""
-        account = ByteAccount(self)
-        try:
-            yield account
-        finally:
-            account.shrink(0)
-
-    def take(self, size: int) -> None:
-        """Take or, if negative, give back bytes. Raises RequestError if there are not that many left."""
-        if size > self._free:
-            raise busy()
-        self._free -= size
+        self.free = size
 
 
 class ByteAccount:
-    """The bytes that one request holds."""
+    """The bytes that one request holds of a budget, inside a `with` block."""
 
     def __init__(self, budget: ByteBudget) -> None:
         self._budget = budget
         self._held = 0
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shrink(0)
+
     def grow(self, size: int) -> None:
         """Hold `size` more bytes. Raises RequestError if the server has no room for them."""
-        self._budget.take(size)
+        if size > self._budget.free:
+            raise busy()
+        self._budget.free -= size
         self._held += size
 
     def shrink(self, size: int) -> None:
         """Hold at most `size` bytes from now on."""
-        if size < self._held:
-            self._budget.take(size - self._held)
-            self._held = size
+        released = max(0, self._held - size)
+        self._budget.free += released
+        self._held -= released
 
 
 async def read_body(request: Request, max_bytes: int, limits: ServerLimits, account: ByteAccount) -> bytes:
@@ -235,46 +225,21 @@ class Metrics:
 
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
-        self._requests = Counter(
+        self.requests = Counter(
             "dsocr_requests", "Answered requests by path and status.", ["path", "status"], registry=registry
         )
-        self._seconds = Histogram(
+        self.seconds = Histogram(
             "dsocr_request_seconds", "Time from a request's first byte to its answer.", ["path"], registry=registry
         )
-        self._rejected = Counter("dsocr_rejections", "Requests that were not served.", ["reason"], registry=registry)
-        self._queued = Gauge("dsocr_queued_images", "Images waiting to be read.", registry=registry)
-        self._batches = Histogram(
+        self.rejections = Counter("dsocr_rejections", "Requests that were not served.", ["reason"], registry=registry)
+        self.queued = Gauge("dsocr_queued_images", "Images waiting to be read.", registry=registry)
+        self.batches = Histogram(
             "dsocr_batch_images", "Images per batch.", registry=registry, buckets=(1, 2, 4, 8, 16, 32, 64)
         )
-        self._batch_seconds = Histogram("dsocr_batch_seconds", "Time to read a batch.", registry=registry)
-        self._images = Counter("dsocr_images", "Images read.", registry=registry)
-        self._tokens = Counter("dsocr_tokens", "Tokens generated.", registry=registry)
-        self._flagged = Counter("dsocr_flagged_images", "Images to review, by flag.", ["flag"], registry=registry)
-
-    def watch_queue(self, length: Callable[[], int]) -> None:
-        """Report the current queue length whenever metrics are read."""
-        self._queued.set_function(length)
-
-    def add_response(self, path: str, status: int, seconds: float) -> None:
-        """Count an answered request."""
-        self._requests.labels(path, str(status)).inc()
-        self._seconds.labels(path).observe(seconds)
-
-    def add_rejection(self, code: str) -> None:
-        """Count a request that was not served."""
-        self._rejected.labels(code).inc()
-
-    def add_batch(self, images: int, seconds: float) -> None:
-        """Count a batch."""
-        self._batches.observe(images)
-        self._batch_seconds.observe(seconds)
-
-    def add_prediction(self, prediction: Prediction, flags: tuple[str, ...]) -> None:
-        """Count an image that was read."""
-        self._images.inc()
-        self._tokens.inc(prediction.tokens)
-        for flag in flags:
-            self._flagged.labels(flag).inc()
+        self.batch_seconds = Histogram("dsocr_batch_seconds", "Time to read a batch.", registry=registry)
+        self.images = Counter("dsocr_images", "Images read.", registry=registry)
+        self.tokens = Counter("dsocr_tokens", "Tokens generated.", registry=registry)
+        self.flagged = Counter("dsocr_flagged_images", "Images to review, by flag.", ["flag"], registry=registry)
 
     def render(self) -> bytes:
         """All metrics in Prometheus' text format."""
@@ -306,4 +271,5 @@ class MetricsMiddleware:
         finally:
             route = scope.get("route")
             path = route.path if route is not None else "other"  # a client must not be able to create labels
-            self._metrics.add_response(path, status, time.monotonic() - started)
+            self._metrics.requests.labels(path, str(status)).inc()
+            self._metrics.seconds.labels(path).observe(time.monotonic() - started)

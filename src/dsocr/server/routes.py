@@ -198,13 +198,13 @@ def create_app(
         token=token,
         max_open=limits.max_open_requests,
         csp=_CSP,
-        on_reject=metrics.add_rejection,
+        on_reject=lambda code: metrics.rejections.labels(code).inc(),
     )
     app.add_middleware(MetricsMiddleware, metrics=metrics)
 
     @app.exception_handler(RequestError)
     async def answer_error(_: Request, error: RequestError) -> Response:
-        metrics.add_rejection(error.code)
+        metrics.rejections.labels(error.code).inc()
         return JSONResponse(error.body(), error.status, error.headers())
 
     @app.exception_handler(Exception)
@@ -249,14 +249,14 @@ def create_app(
     async def transcriptions(request: Request, model: str | None = None) -> Any:
         """Read the image whose bytes are the body; with `Accept: text/plain` the answer is the text alone."""
         name = known_model(model)
-        with budget.account() as account:
+        with ByteAccount(budget) as account:
             data = await read_request(request, limits.max_body_bytes, account)
             (transcript,) = await read_images(request, [data], name, engine, limits)
         prediction = transcript.prediction
         if request.headers.get("accept", "").startswith("text/plain"):
             return PlainTextResponse(prediction.text)
         return Transcription(
-            id=_new_id("transcription"),
+            id=f"transcription-{uuid4().hex}",
             model=name,
             text=prediction.text,
             tokens=prediction.tokens,
@@ -267,7 +267,7 @@ def create_app(
     @app.post("/v1/chat/completions", responses=_ERRORS, openapi_extra=_CHAT_BODY)
     async def chat_completions(request: Request) -> Response:
         """Read the images of the last message that has any, each a data URI; their texts are joined by line breaks."""
-        with budget.account() as account:
+        with ByteAccount(budget) as account:
             chat, images = await read_chat(request, account)
             name = known_model(chat.model)
             transcripts = await read_images(request, images, name, engine, limits)
@@ -367,19 +367,20 @@ def make_server(app: FastAPI, limits: ServerLimits) -> uvicorn.Server:
 def _completion(chat: ChatRequest, model: str, transcripts: Sequence[Transcript]) -> dict[str, Any]:
     predictions = [transcript.prediction for transcript in transcripts]
     text = "\n".join(prediction.text for prediction in predictions)
+    tokens = sum(prediction.tokens for prediction in predictions)  # images and the run's prompt are not counted
     choice = {
         "index": 0,
         "message": {"role": "assistant", "content": text},
-        "finish_reason": _finish_reason(predictions),
+        "finish_reason": "length" if any(prediction.truncated for prediction in predictions) else "stop",
         "logprobs": _logprobs(predictions) if chat.logprobs else None,
     }
     return {
-        "id": _new_id("chatcmpl"),
+        "id": f"chatcmpl-{uuid4().hex}",
         "object": "chat.completion",
         "created": int(time.time()),
         "model": model,
         "choices": [choice],
-        "usage": _usage(predictions),
+        "usage": {"prompt_tokens": 0, "completion_tokens": tokens, "total_tokens": tokens},
         "dsocr": [
             {"confidence": transcript.prediction.confidence, "flags": list(transcript.flags)}
             for transcript in transcripts
@@ -401,16 +402,6 @@ def _chunks(chat: ChatRequest, model: str, transcripts: Sequence[Transcript]) ->
         yield {**head, "choices": [part]}
     if chat.stream_options and chat.stream_options.include_usage:
         yield {**head, "choices": [], "usage": whole["usage"]}
-
-
-def _finish_reason(predictions: Sequence[Prediction]) -> str:
-    return "length" if any(prediction.truncated for prediction in predictions) else "stop"
-
-
-def _usage(predictions: Sequence[Prediction]) -> dict[str, int]:
-    """Generated tokens. Images and the run's fixed prompt are not counted as prompt tokens."""
-    tokens = sum(prediction.tokens for prediction in predictions)
-    return {"prompt_tokens": 0, "completion_tokens": tokens, "total_tokens": tokens}
 
 
 def _logprobs(predictions: Sequence[Prediction]) -> dict[str, Any] | None:
@@ -436,10 +427,6 @@ def _logprobs(predictions: Sequence[Prediction]) -> dict[str, Any] | None:
         for token, logprob in tokens
     ]
     return {"content": content, "refusal": None}
-
-
-def _new_id(kind: str) -> str:
-    return f"{kind}-{uuid4().hex}"
 
 
 def _invalid(error: RequestValidationError | ValidationError) -> RequestError:
