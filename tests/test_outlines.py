@@ -131,6 +131,11 @@ def test_matching_of_outlines_and_baselines(baseline: list[tuple[int, int]], is_
     assert is_off_baseline(outline) is is_off
 
 
+def test_an_outline_is_scaled_in_both_directions() -> None:
+    outline = Outline((1, 2, 3, 4), ((1, 2), (3, 2), (3, 4)), ((1, 4), (3, 4)))
+    assert outline.scaled(2, 10) == Outline((2, 20, 6, 40), ((2, 20), (6, 20), (6, 40)), ((2, 40), (6, 40)))
+
+
 @pytest.mark.parametrize(("down", "turn"), [(True, "ROTATE_270"), (False, "ROTATE_90")])
 def test_sideways_lines_are_turned(down: bool, turn: str, tmp_path: Path) -> None:
     upright = Image.new("L", (400, 60), 235)

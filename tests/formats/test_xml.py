@@ -49,6 +49,14 @@ def test_an_entity_in_text_is_never_expanded(tmp_path: Path) -> None:
     assert "СЕКРЕТ" not in repr(items)
 
 
+def test_what_an_entity_names_is_never_opened(tmp_path: Path) -> None:
+    # It would make the document invalid.
+    path = write(tmp_path / "open.txt", "<open>")
+    document = alto("<TextLine>&x;</TextLine>", head=f'<!DOCTYPE alto [<!ENTITY x SYSTEM "{path.as_uri()}">]>')
+    with raises_code("xml-doctype"):
+        xml.parse_xml_bytes(document.encode())
+
+
 @pytest.mark.parametrize(
     "image",
     ["../secret.png", "/etc/passwd", "C:\\secret.png", "file:///etc/passwd", "http://example.org/secret.png"],
