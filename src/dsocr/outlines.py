@@ -52,25 +52,31 @@ def outline_by_baselines(page: Page) -> tuple[Page, list[Line]]:
     The height comes from the other outlines of the page, else from the distance between baselines; if neither is known,
     the page stays as it is.
     """
-    outlines = [(line, line.outline) for line in page.lines if line.outline and _has_baseline(line.outline, page.size)]
-    with_polygon = [outline for _, outline in outlines if len(outline.polygon) >= 3]
+    outlines = {
+        place: line.outline
+        for place, line in enumerate(page.lines)
+        if line.outline and _has_baseline(line.outline, page.size)
+    }
+    with_polygon = [outline for outline in outlines.values() if len(outline.polygon) >= 3]
     matching = [outline for outline in with_polygon if not is_off_baseline(outline)]
     if 2 * len(matching) < len(with_polygon):
         # If most outlines are on another scale, the others match by chance.
         matching = []
-    kept = {id(outline) for outline in matching} | {id(outline) for _, outline in outlines if _is_box(outline)}
-    wrong = {id(line): outline for line, outline in outlines if id(outline) not in kept}
-    heights = _line_heights(matching, [outline for _, outline in outlines]) if wrong else None
+    kept = set(matching)
+    # A box stays, unless it is just the extent of the baseline.
+    wrong = {
+        place: outline
+        for place, outline in outlines.items()
+        if outline not in kept and (outline.polygon or outline.box == bounds(outline.baseline))
+    }
+    heights = _line_heights(matching, list(outlines.values())) if wrong else None
     if heights is None:
         return page, []
-    lines, repaired = [], []
-    for line in page.lines:
-        if outline := wrong.get(id(line)):
-            polygon = _band(np.array(outline.baseline, dtype=float), *heights)
-            line = replace(line, outline=Outline.of_polygon(polygon, outline.baseline))
-            repaired.append(line)
-        lines.append(line)
-    return replace(page, lines=tuple(lines)), repaired
+    lines = list(page.lines)
+    for place, outline in wrong.items():
+        polygon = _band(np.array(outline.baseline, dtype=float), *heights)
+        lines[place] = replace(lines[place], outline=Outline.of_polygon(polygon, outline.baseline))
+    return replace(page, lines=tuple(lines)), [lines[place] for place in wrong]
 
 
 def quarter_turns(outline: Outline) -> int:
@@ -82,11 +88,6 @@ def quarter_turns(outline: Outline) -> int:
     if abs(y1 - y0) <= 2 * abs(x1 - x0) or bottom - top <= right - left:
         return 0
     return 1 if y1 > y0 else -1
-
-
-def _is_box(outline: Outline) -> bool:
-    """Whether the outline is a box of its own, not just the extent of the baseline."""
-    return not outline.polygon and outline.box != bounds(outline.baseline)
 
 
 def _has_baseline(outline: Outline, size: tuple[int, int] | None) -> bool:
@@ -109,10 +110,9 @@ def _line_heights(matching: Sequence[Outline], outlines: Sequence[Outline]) -> t
 def _extent(outline: Outline) -> tuple[float, float]:
     """How far a polygon typically extends above and below its baseline."""
     _, offsets = _project(np.array(outline.polygon, dtype=float), np.array(outline.baseline, dtype=float))
-    above, below = offsets[offsets > 0], -offsets[offsets < 0]
-    return float(np.percentile(above, 75)) if len(above) else 0.0, float(np.percentile(below, 75)) if len(
-        below
-    ) else 0.0
+    sides = (offsets[offsets > 0], -offsets[offsets < 0])
+    above, below = (float(np.percentile(side, 75)) if len(side) else 0.0 for side in sides)
+    return above, below
 
 
 def _pitches(outlines: Sequence[Outline]) -> list[float]:
@@ -125,11 +125,10 @@ def _pitches(outlines: Sequence[Outline]) -> list[float]:
         for other in baselines:
             along, offsets = _project(other, baseline)
             overlap = min(along.max(), length) - max(along.min(), 0)
-            if overlap > 0.3 * min(length, along.max() - along.min()):
-                distances.append(abs(float(offsets.mean())))
-        pitches += (
-            [min(distance for distance in distances if distance > _MIN_PITCH)] if max(distances) > _MIN_PITCH else []
-        )
+            distance = abs(float(offsets.mean()))
+            if overlap > 0.3 * min(length, along.max() - along.min()) and distance > _MIN_PITCH:
+                distances.append(distance)
+        pitches += [min(distances)] if distances else []
     return pitches
 
 

@@ -46,10 +46,6 @@ _INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 
 _LAST = 1 << 30
 """Reading order of elements without one."""
-_CUSTOM_OUTLINE = re.compile(r"outline\s*\{\s*type\s*:\s*(box|image)\b")
-"""Written by `convert` for lines of which only the box is known, or that are the whole image."""
-_CUSTOM_ORDER = re.compile(r"readingOrder\s*\{\s*index\s*:\s*(\d+)")
-_CUSTOM_STYLE = re.compile(r"textStyle\s*\{([^}]*)\}")
 _DIGITS = re.compile(r"\d{1,11}", re.ASCII)
 
 _REGIONS = ("TextRegion", "TableCell")
@@ -120,16 +116,10 @@ def _reading_order(page: etree._Element) -> dict[str, int]:
 
 
 def _region_refs(group: etree._Element) -> Iterator[str]:
-    region = group.get("regionRef")
-    if region:
+    if region := group.get("regionRef"):
         yield region
-    for child in sorted(group.iterchildren("{*}*"), key=_index_rank):
+    for child in sorted(group.iterchildren("{*}*"), key=lambda child: _to_rank(child.get("index"))):
         yield from _region_refs(child)
-
-
-def _index_rank(element: etree._Element) -> int:
-    index = integer_attribute(element, "index")
-    return _LAST if index is None else index
 
 
 def _rank(region: etree._Element, ranks: dict[str, int]) -> int:
@@ -140,8 +130,11 @@ def _rank(region: etree._Element, ranks: dict[str, int]) -> int:
 
 
 def _custom_rank(element: etree._Element) -> int:
-    found = _CUSTOM_ORDER.search(element.get("custom") or "")
-    return int(found[1]) if found else _LAST
+    return _to_rank(xml.custom_value(element, "readingOrder", "index"))
+
+
+def _to_rank(index: str | None) -> int:
+    return int(index) if index and _DIGITS.fullmatch(index) else _LAST
 
 
 def _parse_text(line: etree._Element) -> str:
@@ -167,10 +160,10 @@ def _parse_struck(line: etree._Element) -> tuple[tuple[int, int], ...]:
     text = _raw_text(line)
     indent, size = len(text) - len(text.lstrip()), len(text.strip())
     spans = []
-    for style in _CUSTOM_STYLE.findall(line.get("custom") or ""):
-        values = {key.strip(): value.strip() for key, _, value in (part.partition(":") for part in style.split(";"))}
+    for tag, values in xml.custom_tags(line):
         offset, length = values.get("offset", ""), values.get("length", "")
-        if values.get("strikethrough") == "true" and _DIGITS.fullmatch(offset) and _DIGITS.fullmatch(length):
+        is_struck = tag == "textStyle" and values.get("strikethrough") == "true"
+        if is_struck and _DIGITS.fullmatch(offset) and _DIGITS.fullmatch(length):
             start, end = max(int(offset) - indent, 0), min(int(offset) - indent + int(length), size)
             spans += [(start, end)] if start < end else []
     return tuple(spans)
@@ -185,9 +178,9 @@ def _parse_outline(element: etree._Element) -> Outline | None:
     return replace(outline, polygon=()) if _outline_type(element) == "box" else outline
 
 
-def _outline_type(line: etree._Element) -> str:
-    found = _CUSTOM_OUTLINE.search(line.get("custom") or "")
-    return found[1] if found else ""
+def _outline_type(element: etree._Element) -> str:
+    """Return what `_add_outlined` writes: "box" or "image" where corners are not a polygon that somebody drew."""
+    return xml.custom_value(element, "outline", "type")
 
 
 def _parse_coords(element: etree._Element | None) -> tuple[Point, ...]:
@@ -218,8 +211,16 @@ def page_document(page: Page, version: str = NEWEST) -> tuple[etree._Element, di
         order = add_element(add_element(element, "ReadingOrder", {}), "OrderedGroup", {"id": "order"})
         for index, (id_, _) in enumerate(regions):
             add_element(order, "RegionRefIndexed", {"index": index, "regionRef": id_})
-    for index, (id_, named_lines) in enumerate(regions):
-        _add_region(element, index, id_, named_lines, page)
+    for index, (id_, lines) in enumerate(regions):
+        outline = xml.region_outline([line for _, line in lines], page)
+        region = _add_outlined(element, "TextRegion", id_, index, outline, outline.box)
+        for line_index, (line_id, line) in enumerate(lines):
+            box = xml.line_box(line, page)
+            child = _add_outlined(region, "TextLine", line_id, line_index, line.outline, box)
+            if line.outline and line.outline.baseline:
+                add_element(child, "Baseline", {"points": _format_points(line.outline.baseline)})
+            if line.text:
+                add_element(add_element(child, "TextEquiv", {}), "Unicode", {}, line.text)
     changes = xml.count_changed_ids(page, regions)
     # PAGE allows no negative coordinates.
     changes["outlines that began outside their image, and were moved to its edge"] = sum(map(_is_moved, page.lines))
@@ -233,38 +234,18 @@ def _creation_time() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _add_region(parent: etree._Element, index: int, id_: str, named_lines: list[tuple[str, Line]], page: Page) -> None:
-    outline = xml.region_outline([line for _, line in named_lines], page)
-    custom = f"readingOrder {{index:{index};}}{_custom_outline(outline)}"
-    region = add_element(parent, "TextRegion", {"id": id_, "custom": custom})
-    add_element(region, "Coords", {"points": _format_points(outline.polygon or _corners(outline.box))})
-    for line_index, (line_id, line) in enumerate(named_lines):
-        _add_line(region, line_id, line_index, line, page)
-
-
-def _add_line(region: etree._Element, id_: str, index: int, line: Line, page: Page) -> None:
-    outline = line.outline
-    custom = f"readingOrder {{index:{index};}}{_custom_outline(outline)}"
-    element = add_element(region, "TextLine", {"id": id_, "custom": custom})
-    polygon = outline.polygon if outline else ()
-    add_element(element, "Coords", {"points": _format_points(polygon or _corners(xml.line_box(line, page)))})
-    if outline and outline.baseline:
-        add_element(element, "Baseline", {"points": _format_points(outline.baseline)})
-    if line.text:
-        add_element(add_element(element, "TextEquiv", {}), "Unicode", {}, line.text)
-
-
-def _custom_outline(outline: Outline | None) -> str:
-    """Return what `custom` says about corners that are not a polygon that somebody drew."""
-    if outline is None:
-        return " outline {type:image;}"
-    return "" if outline.polygon else " outline {type:box;}"
-
-
-def _corners(box: Box) -> tuple[Point, ...]:
-    """Return the corners of a box by its outermost pixels."""
+def _add_outlined(
+    parent: etree._Element, name: str, id_: str, index: int, outline: Outline | None, box: Box
+) -> etree._Element:
+    """Add a region or a line with its polygon, else with the outermost pixels of its box."""
+    kind = "image" if outline is None else "" if outline.polygon else "box"
+    custom = f"readingOrder {{index:{index};}}" + (f" outline {{type:{kind};}}" if kind else "")
+    element = add_element(parent, name, {"id": id_, "custom": custom})
     left, top, right, bottom = box
-    return (left, top), (right - 1, top), (right - 1, bottom - 1), (left, bottom - 1)
+    corners = (left, top), (right - 1, top), (right - 1, bottom - 1), (left, bottom - 1)
+    polygon = outline.polygon if outline else ()
+    add_element(element, "Coords", {"points": _format_points(polygon or corners)})
+    return element
 
 
 def _format_points(points: Iterable[Point]) -> str:

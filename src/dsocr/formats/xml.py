@@ -28,6 +28,8 @@ MAX_XML_BYTES = 32 * 1024 * 1024
 FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML forbids, unpaired surrogates included."""
 
+_CUSTOM_TAG = re.compile(r"([\w-]+)\s*\{([^}]*)\}")
+_CUSTOM_VALUE = re.compile(r"\s*([^:;]*?)\s*:\s*([^;]*?)\s*(?:;|$)")
 _NUMBER = re.compile(r"[-+]?\d{1,9}(?:\.\d+)?(?:[eE][-+]?\d)?")
 
 
@@ -153,6 +155,17 @@ def integer_attribute(element: etree._Element, name: str) -> int | None:
     return round(float(text)) if _NUMBER.fullmatch(text) else None
 
 
+def custom_tags(element: etree._Element) -> list[tuple[str, dict[str, str]]]:
+    """Return the tags in `custom`, as Transkribus writes them: `structure {type:heading;} abbrev {offset:2;}`."""
+    found = _CUSTOM_TAG.findall(element.get("custom") or "")
+    return [(name, dict(_CUSTOM_VALUE.findall(values))) for name, values in found]
+
+
+def custom_value(element: etree._Element, tag: str, key: str) -> str:
+    """Return a value of a tag in `custom`; empty if there is none."""
+    return next((values[key] for name, values in custom_tags(element) if name == tag and key in values), "")
+
+
 def parse_region(
     element: etree._Element, id_name: str, parse_outline: Callable[[etree._Element], Outline | None]
 ) -> Region:
@@ -194,8 +207,6 @@ KEPT_IDS = frozenset({"region id", "line id"})
 UNGROUPED_BLOCK = "eSc_dummyblock_"
 """The block in which eScriptorium puts lines without a region."""
 
-_CUSTOM_TAG = re.compile(r"([\w-]+)\s*\{([^}]*)\}")
-_CUSTOM_TYPE = re.compile(r"structure\s*\{[^}]*?\btype\s*:\s*([^;}]*)")
 _OTHER_BLOCKS = frozenset({"ComposedBlock", "Illustration", "GraphicalElement"})
 
 
@@ -232,13 +243,11 @@ def _describe(element: etree._Element, name: str, labels: Mapping[str | None, st
         yield f"{kind} id", ""
     if name == "TextRegion" and next(element.iterancestors("{*}TextRegion"), None) is not None:
         yield "nested text region", ""
-    custom = element.get("custom") or ""
-    structure = _CUSTOM_TYPE.search(custom)
     tags = " ".join(labels.get(tag) or tag for tag in (element.get("TAGREFS") or "").split())
-    if type_ := element.get("type") or (structure[1].strip() if structure else tags):
+    if type_ := element.get("type") or custom_value(element, "structure", "type") or tags:
         yield f"{kind} type", type_
     if kind == "line":
-        yield from (("tag in texts", tag) for tag, values in _CUSTOM_TAG.findall(custom) if "offset" in values)
+        yield from (("tag in texts", tag) for tag, values in custom_tags(element) if "offset" in values)
 
 
 def _has_several_strings(string: etree._Element) -> bool:
