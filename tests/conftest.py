@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from dsocr.runs import RunFolder
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-# One thread each, here and in the processes that tests start: tests run side by side. Read when torch is imported,
-# which is left to the tests that need it.
+# Tests run side by side, so one thread each, also in the processes that they start. Read when torch is imported.
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
-# The same examples every time, and no verdict on how busy the machine is.
+# The same examples every time, and no deadline on a busy machine.
 hypothesis.settings.register_profile("project", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("project")
 
@@ -33,13 +32,13 @@ TEXTS = ["Привет, мир", "ёжик 25", "Bonjour", "щука и Эхо",
 
 
 def pytest_collection_finish() -> None:
-    """Leave what imports made out of every later look for garbage, which took a third of a second each."""
+    """Exclude imported objects from garbage collections, which took a third of a second each."""
     gc.collect()
     gc.freeze()
 
 
 def draw_line(path: Path, text: str) -> None:
-    """A line image with the text in Pillow's own font."""
+    """Draw a line image with the text in Pillow's own font."""
     image = Image.new("L", (26 * len(text) + 20, 60), 240)
     ImageDraw.Draw(image).text((10, 8), text, fill=30, font=ImageFont.load_default(36))
     image.save(path)
@@ -65,7 +64,7 @@ def small_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def eight_steps(dataset: Path, run: Path) -> RunConfig:
-    """Eight quick steps, four lines a step; of the network the decoder learns, where a test is not about the towers."""
+    """Eight quick steps of four lines, with an adapter of the decoder only."""
     return RunConfig.model_validate(
         {
             "dataset": dataset,
@@ -87,13 +86,13 @@ def eight_steps(dataset: Path, run: Path) -> RunConfig:
 
 @pytest.fixture
 def small_config(small_dataset: Path, tmp_path: Path) -> RunConfig:
-    """Eight quick steps on the small dataset, still to be made."""
+    """Eight quick steps on the small dataset."""
     return eight_steps(small_dataset, tmp_path / "run")
 
 
 @pytest.fixture(scope="session")
 def small_run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
-    """What a training as `small_config` says leaves, for tests that change nothing in it."""
+    """A finished run of eight steps; tests must not change it."""
     from dsocr.training.train import train
 
     return train(eight_steps(small_dataset, tmp_path_factory.mktemp("trained") / "run")).run

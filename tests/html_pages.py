@@ -1,10 +1,10 @@
-"""What stands in a page of ours, read as a browser would."""
+"""The content of an HTML page, parsed as a browser would."""
 
 from html.parser import HTMLParser
 
 
 class Page(HTMLParser):
-    """What stands in a page: its tags, its attributes, its words; every tag that is opened must be closed."""
+    """The tags, attributes and words of a page; every tag that is opened must be closed."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Small checkpoints with random weights in the authors' layout, and runs on them, as if trained."""
+"""Write small checkpoints with random weights in the authors' layout, and finished runs on them."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,6 @@ from transformers import (
 )
 
 from dsocr.models.adapters import adapter_tensors, attach_adapter, save_adapter
-from dsocr.models.base_folder import find_base
 from dsocr.models.batch import collate
 from dsocr.models.deepseek_ocr import UNUSED_TENSORS
 from dsocr.models.loading import BaseModel, load_base
@@ -61,7 +60,7 @@ _SAM = {
 
 
 def write_first(folder: Path, *, dtype: torch.dtype = torch.float32) -> Path:
-    """A small DeepSeek-OCR, with the tensors that no code uses and with code that must never be run."""
+    """Write a small DeepSeek-OCR, with unused tensors and with code that must never be run."""
     text = {**_TEXT, "layer_types": ["full_attention"] * 3, "sliding_window": 128, "max_position_embeddings": 8192}
     encoder = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = UnlimitedOcrConfig(
@@ -77,7 +76,7 @@ def write_first(folder: Path, *, dtype: torch.dtype = torch.float32) -> Path:
 
 
 def write_second(folder: Path, *, dtype: torch.dtype = torch.float32) -> Path:
-    """A small DeepSeek-OCR-2."""
+    """Write a small DeepSeek-OCR-2."""
     text = {**_TEXT, "mlp_layer_types": ["dense", "sparse", "sparse"], "max_position_embeddings": 8192}
     encoder = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 1}
     config = DeepseekOcr2Config(
@@ -100,7 +99,7 @@ def _write(
 ) -> Path:
     torch.manual_seed(5)
     network = network_class(config)
-    for parameter in network.parameters():  # the class leaves some at zero, which no test could tell from lost
+    for parameter in network.parameters():  # zeros of the class could not be told from lost weights
         torch.nn.init.normal_(parameter, mean=float(parameter.ndim == 1), std=0.05)
     network.to(dtype).save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
@@ -138,22 +137,16 @@ def _write_tokenizer(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
-def base_folder(base: str) -> Path:
-    """Where the files of a base lie."""
-    return find_base(base)[0]
-
-
 def make_run(
-    folder: Path, base: str, scope: str = "decoder", *, variant: Any = "lora", rank: int = 4, stated_base: str = ""
+    folder: Path, base: str, scope: str = "decoder", *, variant: Any = "lora", stated_base: str = ""
 ) -> RunFolder:
-    """A finished run whose adapter has random weights, as if it had been trained."""
+    """Write a finished run whose adapter has random weights."""
     run = RunFolder(folder)
     run.adapter.mkdir(parents=True)
     run.config.write_text("dataset: data\n", encoding="utf-8")
     loaded = load_base(base)
-    alpha = 2 * rank
     model = attach_adapter(
-        loaded.network, base=base, revision=None, target_modules=scope, r=rank, alpha=alpha, variant=variant
+        loaded.network, base=base, revision=None, target_modules=scope, r=4, alpha=8, variant=variant
     )
     generator = torch.Generator().manual_seed(1)
     for name, tensor in adapter_tensors(model).items():
@@ -174,10 +167,10 @@ _RESOLUTIONS = {"deepseek_ocr": "tiny", "deepseek_ocr_2": "small", "nano": "wrap
 
 
 def logits(base: BaseModel, network: Any = None) -> torch.Tensor:
-    """What a base, or a network on it, answers to a picture with a text."""
-    encoder = base.processor(_RESOLUTIONS[base.family.name], "<image>\nБВГ")
+    """Logits of a base, or of another network on it, for a random image with a text."""
+    processor = base.processor(_RESOLUTIONS[base.family.name], "<image>\nБВГ")
     pixels = np.random.default_rng(0).integers(0, 256, (60, 300, 3), dtype=np.uint8)
-    batch = collate([encoder.encode(Image.fromarray(pixels), "ДЕЖ")], encoder.pad_id, padding="right")
+    batch = collate([processor.encode(Image.fromarray(pixels), "ДЕЖ")], processor.pad_id, padding="right")
     with torch.inference_mode():
         answer: torch.Tensor = (network or base.network)(**batch).logits
     return answer

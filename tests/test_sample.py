@@ -161,9 +161,9 @@ def test_every_drawing_has_its_own_random_state(more: list[tuple[str, ...]]) -> 
     assert len(drawn) == len(seeds) == 1 + 3 * len(HANDS)
 
 
-@pytest.mark.parametrize("hands", [["gleb"], ["vera", "anna"]], ids=["one hand", "in another order"])
-def test_the_plan_of_a_page_does_not_depend_on_other_pages(hands: list[str]) -> None:
+@pytest.mark.parametrize("writers", [["gleb"], ["vera", "anna"]], ids=["one writer", "in another order"])
+def test_the_plan_of_a_page_does_not_depend_on_other_pages(writers: list[str]) -> None:
     whole = {page.name: page for page in more_pages(drawings=2)}
-    some = list(more_pages(hands))
-    assert {page.writer for page in some} == set(hands)
+    some = list(more_pages(writers))
+    assert {page.writer for page in some} == set(writers)
     assert all(whole[page.name] == page for page in some)

@@ -1,4 +1,4 @@
-"""Faces of npm packages `@fontsource/<name>`, unpacked side by side in one folder; none is shipped.
+"""Load faces from npm packages `@fontsource/<name>`, unpacked side by side in one folder; none is shipped.
 
 Their Cyrillic files hold letters only, so a word is drawn in runs, each from the file that has its characters.
 """
@@ -27,7 +27,7 @@ def load_face(folder: Path, weight: int = 400, *, capitals_only: bool = False) -
 def _character_map(path: Path) -> frozenset[int]:
     cache = path.with_suffix(".cmap.json")
     if not cache.is_file():
-        from fontTools.ttLib import TTFont  # of the extra `tools`, which nothing but drawing needs
+        from fontTools.ttLib import TTFont  # in the extra `tools`
 
         cache.write_text(json.dumps(sorted(TTFont(path, lazy=True).getBestCmap())), encoding="utf-8")
     return frozenset(json.loads(cache.read_text(encoding="utf-8")))

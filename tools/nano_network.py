@@ -13,7 +13,7 @@ CANVAS = 256
 TOKEN_PIXELS = 32
 """Side of the square of pixels under one vision token: patch 8, then two convolutions of stride 2."""
 ROW_PIXELS = 64
-"""Height of a folded row: two vision tokens, so that about two letters fall to one."""
+"""Height of a wrapped row: two vision tokens, so that one token shows about two letters."""
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
@@ -46,7 +46,7 @@ def make_config(vocabulary: int, width: int = 160) -> UnlimitedOcrConfig:
                 "num_attention_heads": 2,
                 "image_size": CANVAS,
                 "patch_size": 8,
-                # A window is as high as a row of text; what lies beyond it is the second tower's business.
+                # A window is as high as a row of text; the second tower sees what is beyond it.
                 "window_size": ROW_PIXELS // 8,
                 "global_attn_indexes": [],
                 "mlp_dim": 256,

@@ -3,11 +3,11 @@
     python tools/pretrain_nano.py --fonts FONTS --words ru=ru_RU.dic --words fr=french --words en=american-english
 
 FONTS holds npm packages `@fontsource/<name>` unpacked into folders of the same name. On text loss alone a network this
-small sits on the language-model plateau and reads nothing; a second head asks each vision token which characters lie
-under it, slot by slot, and is discarded afterwards. For the first samples only that head is trained, because a decoder
-learns nothing from uninformative tokens and learns fast from informative ones. After an interruption the same command
-resumes from its last checkpoint. On several cores, `torchrun --nproc-per-node 2 tools/pretrain_nano.py ...` shares each
-batch between processes.
+small sits on the language-model plateau and reads nothing; a second head predicts from each vision token which
+characters are under it, slot by slot, and is discarded afterwards. For the first samples only that head is trained,
+because a decoder learns nothing from uninformative tokens and learns fast from informative ones. After an interruption
+the same command resumes from its last checkpoint. On several cores, `torchrun --nproc-per-node 2
+tools/pretrain_nano.py ...` shares each batch between processes.
 """
 
 import argparse
@@ -46,19 +46,19 @@ PRINT += ["playfair-display", "pt-sans", "pt-serif", "roboto", "tinos", "ubuntu"
 HANDS = ["amatic-sc", "comforter", "great-vibes", "klee-one", "lobster", "pacifico", "pangolin", "playpen-sans"]
 HANDS += ["shantell-sans", "balsamiq-sans", "cedarville-cursive", "dancing-script", "homemade-apple", "indie-flower"]
 HANDS += ["kalam", "la-belle-aurore", "patrick-hand", "reenie-beanie", "sacramento", "satisfy"]
-KEPT_AWAY = ["bad-script", "caveat", "marck-script", "neucha"]
-"""The hands of the shipped sample: pretraining never sees them."""
+HELD_OUT = ["bad-script", "caveat", "marck-script", "neucha"]
+"""The fonts of the shipped sample, which pretraining never sees."""
 
 PROMPT = "\nFree OCR."
 VISION_TOKENS = (CANVAS // TOKEN_PIXELS) ** 2
 SLOTS_TO_IMAGE = VISION_TOKENS + CANVAS // TOKEN_PIXELS + 1
 SLOTS = 2
-"""Characters asked of one vision token, left to right: one for each 16 pixels."""
+"""Characters predicted from one vision token, left to right: one for each 16 pixels."""
 
 
 @dataclass
 class Recipe:
-    """Everything that decides the weights."""
+    """All settings that determine the weights."""
 
     fonts: Path
     words: dict[str, Path]
@@ -100,9 +100,9 @@ def drawn_line(
 def slot_labels(
     plan: Wrapping, width: int, centres: NDArray[np.float64], ids: list[int], space: int
 ) -> NDArray[np.int64]:
-    """Which character lies in each slot of each vision token, (VISION_TOKENS * SLOTS,); pad (2) where none does.
+    """The character in each slot of each vision token, (VISION_TOKENS * SLOTS,); pad (2) for an empty slot.
 
-    Both tokens of a row's height are asked for the same characters. Rows lower than ROW_PIXELS are not asked.
+    Both tokens of a row's height have the same characters. Rows lower than ROW_PIXELS are ignored.
     """
     if plan.row_height != ROW_PIXELS:
         return np.full(VISION_TOKENS * SLOTS, IGNORED)
@@ -132,7 +132,7 @@ class RenderedLines(IterableDataset[dict[str, Tensor]]):
         texts, print_faces, hand_faces = recipe.texts(), recipe.faces(PRINT), recipe.faces(HANDS)
         for index in range(self.first + self.rank, recipe.samples, self.world):
             rng = np.random.default_rng((recipe.seed, index))
-            # Clean print first: a network that has found out that pictures matter learns hands soon after.
+            # Clean print first: a network that has learned to look at images learns handwriting soon after.
             ease = min(1.0, index / (0.12 * recipe.samples))
             longest = 20 + 38 * ease
             length = int(rng.uniform(2, longest)) if rng.random() < 0.85 else int(rng.uniform(longest, 1.5 * longest))
@@ -171,14 +171,14 @@ def collate(samples: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 
 class Pretraining(nn.Module):
-    """The network with the head that will be thrown away."""
+    """The network with the second head, which is discarded after pretraining."""
 
     def __init__(self, network: UnlimitedOcrForConditionalGeneration) -> None:
         super().__init__()
         self.network = network
         width = network.config.text_config.hidden_size
         self.slots = nn.Linear(width, SLOTS * network.config.text_config.vocab_size)
-        # Most slots are empty; counted in full they teach for thousands of steps that there is nothing to see.
+        # Most slots are empty; with full weight the head predicts nothing but empty slots for thousands of steps.
         self.weights = nn.Buffer(torch.ones(network.config.text_config.vocab_size), persistent=False)
         self.weights[2] = 0.15
 
@@ -191,7 +191,7 @@ class Pretraining(nn.Module):
         guesses = self.slots(tokens).view(-1, self.network.config.text_config.vocab_size)
         slot_loss = nn.functional.cross_entropy(
             guesses.float(), batch["slot_labels"].view(-1), self.weights, ignore_index=IGNORED
-        ).nan_to_num()  # a batch of very long lines has no slot that could be asked
+        ).nan_to_num()  # a batch of very long lines has no labelled slot
         if not reads:
             return torch.zeros(()), slot_loss
         output = self.network(
@@ -258,7 +258,7 @@ def train(recipe: Recipe, work: Path) -> UnlimitedOcrForConditionalGeneration:
             optimizer.load_state_dict(saved)
         seen = state["seen"]
     known = evaluation_lines(recipe, PRINT, 128, 0.3, seed=11)
-    hands = evaluation_lines(recipe, KEPT_AWAY, 128, 1.0, seed=12)
+    hands = evaluation_lines(recipe, HELD_OUT, 128, 1.0, seed=12)
     loader = DataLoader(
         RenderedLines(recipe, seen, rank, world),
         recipe.batch // world,
@@ -314,7 +314,7 @@ def average_gradients(model: nn.Module) -> None:
 
 
 def log(work: Path, **values: float) -> None:
-    """One line for people and machines."""
+    """Print one line of JSON, and append it to the log."""
     line = json.dumps({key: round(value, 4) for key, value in values.items()})
     print(line, flush=True)
     with (work / "log.jsonl").open("a", encoding="utf-8") as file:
@@ -330,7 +330,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--work", type=Path, default=Path(".work/nano"))
     parser.add_argument("--out", type=Path, default=Path("src/dsocr/models/bases/nano"))
-    parser.add_argument("--measure", action="store_true", help="only say how well the base in OUT reads")
+    parser.add_argument("--measure", action="store_true", help="only measure how well the base in OUT reads")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     words = {language: Path(file) for language, file in (pair.split("=", 1) for pair in options.words)}
@@ -344,7 +344,7 @@ def main() -> None:
             return
         save_base(network, make_tokenizer(), options.out)
     network = load_base(str(options.out)).network
-    for name, fonts, strength in (("print", PRINT, 0.3), ("known hands", HANDS, 1.0), ("kept away", KEPT_AWAY, 1.0)):
+    for name, fonts, strength in (("print", PRINT, 0.3), ("known hands", HANDS, 1.0), ("held out", HELD_OUT, 1.0)):
         rate = character_error_rate(network, evaluation_lines(recipe, fonts, 1000, strength, seed=99))
         print(f"{name}: CER {rate:.4f} on 1000 lines of unseen words")
 

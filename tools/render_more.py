@@ -1,15 +1,14 @@
-"""Draws a larger test in the hands of the shipped sample, to measure what its 150 test lines are too few for.
+"""Render a larger test set by the writers of the shipped sample, for measurements that need more than 150 lines.
 
     python tools/render_more.py --fonts FONTS -o more
     dsocr evaluate runs/demo --dataset more
-    python tools/render_more.py --fonts FONTS -o more-known --hands anna boris vera
+    python tools/render_more.py --fonts FONTS -o more-known --writers anna boris vera
 
-A dataset folder with a test split and nothing else; none of it is shipped. FONTS is as `render_sample.py` wants it. The
-texts, `sample_texts/more.txt`, were written for this and stand in no split of the sample: 367 lines. Each is drawn in
-every hand, and with `--drawings 2` in each hand twice, always on another sheet with another pen. So the same words come
-again: four hands are four times the lines, but not four times the texts, and what takes every line or word for a draw
-of its own, as intervals over lines and the errors by chance of `dsocr evaluate` do, may make them too narrow
-(`docs/lab/experiments.md` says by how much). The same fonts and texts give the same images.
+The result is a dataset folder with a test split only; it is not shipped. FONTS is as for `render_sample.py`. The 367
+lines of `sample_texts/more.txt` are in no split of the sample. Each is drawn for every writer, with `--drawings 2`
+twice, each time on another sheet with another pen. So texts repeat: four writers are four times the lines, but not four
+times the texts. Intervals that take lines as independent, as those of `dsocr evaluate` over lines do, may be too narrow
+(`docs/lab/experiments.md` has the numbers). The same fonts and texts give the same images.
 """
 
 import argparse
@@ -27,10 +26,10 @@ from render_sample import HANDS, TEXTS, Page, read_texts, write_source
 MORE = TEXTS / "more.txt"
 
 
-def more_pages(hands: Iterable[str] = tuple(HANDS), drawings: int = 1) -> Iterator[Page]:
-    """Every page of the further texts in each handwriting, repeated; pages are drawn independently."""
+def more_pages(writers: Iterable[str] = tuple(HANDS), drawings: int = 1) -> Iterator[Page]:
+    """Every page of the additional texts by each writer, `drawings` times; pages are drawn independently."""
     texts = [lines for _, lines in read_texts(MORE)]
-    for writer in hands:
+    for writer in writers:
         for number, lines in enumerate(texts, start=1):
             for drawing in range(1, drawings + 1):
                 name = f"{writer}-more-{number:02d}-{drawing}"
@@ -38,7 +37,7 @@ def more_pages(hands: Iterable[str] = tuple(HANDS), drawings: int = 1) -> Iterat
 
 
 def make_more(fonts: Path, out: Path, pages: Sequence[Page]) -> Card:
-    """Draws the pages and prepares them as the dataset folder `out`, which must not be there yet."""
+    """Draw the pages and prepare them as the dataset folder `out`, which must not exist yet."""
     with tempfile.TemporaryDirectory() as temporary:
         source = Path(temporary, "rendered")
         source.mkdir()
@@ -51,11 +50,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--fonts", type=Path, required=True, help="folder with unpacked @fontsource packages")
     parser.add_argument("-o", "--out", type=Path, required=True, help="dataset folder to write")
-    parser.add_argument("--hands", nargs="+", choices=tuple(HANDS), default=tuple(HANDS), help="all if not given")
-    parser.add_argument("--drawings", type=int, default=1, help="how often each hand writes each text")
+    parser.add_argument("--writers", nargs="+", choices=tuple(HANDS), default=tuple(HANDS), help="all if not given")
+    parser.add_argument("--drawings", type=int, default=1, help="number of times that each writer writes each text")
     options = parser.parse_args()
     try:
-        card = make_more(options.fonts, options.out, list(more_pages(options.hands, options.drawings)))
+        card = make_more(options.fonts, options.out, list(more_pages(options.writers, options.drawings)))
     except DsocrError as error:
         sys.exit(f"error: {error}")
     print(f"made {options.out}: {card.splits[Split.TEST].samples} test lines")

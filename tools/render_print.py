@@ -1,4 +1,4 @@
-"""Makes the shipped guard set `examples/print`: clean print that the base `nano` reads, to see whether it forgets it.
+"""Render the shipped guard set `examples/print`: clean print that the base `nano` reads, to see whether it forgets it.
 
     python tools/render_print.py --fonts FONTS
 
@@ -24,14 +24,14 @@ from render_sample import lay_into
 SEED = 2026
 JPEG_QUALITY = 75
 WEAR = 0.3
-"""Of the 0 to 0.7 of what pretraining showed print in."""
+"""Strength of the random style; pretraining used 0 to 0.7 for print."""
 TEXTS = Path(__file__).parent / "print_texts.txt"
 PRINT = Path(__file__).parents[1] / "examples" / "print"
 FONTS = ("pt-serif", "roboto", "tinos", "open-sans")
 
 
 def write_source(fonts: Path, folder: Path) -> None:
-    """The lines as images, each font in its turn, and the table that tells what they are."""
+    """Draw the lines, with the fonts in rotation, and write the table of their texts."""
     faces = cycle([load_face(fonts / name) for name in FONTS])
     with (folder / "lines.csv").open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
@@ -44,7 +44,7 @@ def write_source(fonts: Path, folder: Path) -> None:
 
 
 def make_print(fonts: Path, out: Path) -> Card:
-    """Draws the set and puts it into `out`, beside whatever else lies there, such as the README."""
+    """Draw the set and put it into `out`, beside other files there, such as the README."""
     with tempfile.TemporaryDirectory() as temporary:
         source, dataset = Path(temporary, "rendered"), Path(temporary, "dataset")
         source.mkdir()

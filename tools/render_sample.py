@@ -1,10 +1,10 @@
-"""Makes the shipped sample `examples/handwriting`: four rendered hands, one of which stands in test alone.
+"""Render the shipped sample `examples/handwriting`: four writers, one of them in the test split only.
 
     python tools/render_sample.py --fonts FONTS
 
-FONTS holds the npm packages `@fontsource/<name>` of the four hands, unpacked into folders of the same name. The texts
-are `sample_texts/<split>.txt`: pages of lines, each page under the name of its writer. The same fonts and texts give
-the same files.
+FONTS holds the npm packages `@fontsource/<name>` of the four writers, unpacked into folders of the same name. The texts
+are `sample_texts/<split>.txt`: pages of lines, each under the name of its writer. The same fonts and texts give the
+same files.
 """
 
 import argparse
@@ -53,7 +53,7 @@ GREY = Paper((222, 220, 214), grain=6, shade=9)
 
 @dataclass(frozen=True)
 class Hand:
-    """A writer: the font nearest to the hand, its weights, how it is usually written, with what and on what."""
+    """How a writer writes: a font and its weights, the usual style, inks and papers."""
 
     font: str
     weights: tuple[int, ...]
@@ -94,12 +94,12 @@ HANDS = {
         (GREY, OLD, SQUARED),
     ),
 }
-"""Pretraining of the nano base keeps these fonts away."""
+"""The writers by name; the nano base was not pretrained on their fonts."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """Lines that one writer wrote on one sheet; another `drawing` of the same lines looks otherwise."""
+    """Lines that one writer wrote on one sheet; another `drawing` of the same lines looks different."""
 
     name: str
     writer: str
@@ -125,7 +125,7 @@ def read_texts(file: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def page_style(hand: Hand, rng: np.random.Generator) -> Style:
-    """The writer's style on one page: a pen, a sheet, and the mood of the day."""
+    """The writer's style on one page, with a random pen and sheet and small variations."""
     paper = hand.papers[int(rng.integers(len(hand.papers)))]
     ink = np.array(hand.inks[int(rng.integers(len(hand.inks)))]) + rng.integers(-8, 9, 3)
     return replace(
@@ -173,7 +173,7 @@ def _colour(values: np.ndarray) -> Colour:
 
 
 def write_source(fonts: Path, pages: list[Page], folder: Path) -> None:
-    """The pages as line images, and the table that tells what they are."""
+    """Draw the lines of the pages as images, and write the table of their texts, writers and splits."""
     with (folder / "lines.csv").open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
         table.writerow(["file_name", "text", "writer", "split", "page"])
@@ -183,7 +183,7 @@ def write_source(fonts: Path, pages: list[Page], folder: Path) -> None:
 
 
 def write_page(fonts: Path, page: Page, folder: Path) -> Iterator[tuple[str, str]]:
-    """File name and text of each line, drawn; a page looks the same whatever the others are."""
+    """Draw the lines of a page and yield their file names and texts; a page does not depend on the others."""
     hand = HANDS[page.writer]
     rng = np.random.default_rng((SEED, zlib.crc32("\n".join(page.lines).encode()), *page.drawing))
     style = page_style(hand, rng)
@@ -196,7 +196,7 @@ def write_page(fonts: Path, page: Page, folder: Path) -> Iterator[tuple[str, str
 
 
 def make_sample(fonts: Path, out: Path) -> Card:
-    """Draws the sample and puts it into `out`, beside whatever else lies there, such as the README."""
+    """Draw the sample and put it into `out`, beside other files there, such as the README."""
     with tempfile.TemporaryDirectory() as temporary:
         source, dataset = Path(temporary, "rendered"), Path(temporary, "dataset")
         source.mkdir()

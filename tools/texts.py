@@ -1,6 +1,6 @@
 """Random text lines for pretraining: words of three languages, numbers, dates, punctuation, and nonsense.
 
-Meant to be hard to guess, so that a network must look at the picture. Word lists are plain text, one word a line
+They are hard to guess, so that a network must look at the image. Word lists are plain text, one word a line
 (Hunspell `.dic` files work); none is shipped.
 """
 
@@ -36,8 +36,8 @@ ALPHABET = (
 """Every character the nano base can write, in the order of its token ids."""
 
 
-def is_kept_away(word: str) -> bool:
-    """True for one word in twenty. Pretraining never shows these, so that tests can tell reading from memorization."""
+def is_held_out(word: str) -> bool:
+    """True for one word in twenty, not used in pretraining, so that tests can tell reading from memorization."""
     return zlib.crc32(word.lower().encode()) % 20 == 0
 
 
@@ -50,7 +50,7 @@ def load_words(path: Path) -> list[str]:
 
 @dataclass
 class TextMaker:
-    """Draws random lines; `unseen` draws only words pretraining never shows."""
+    """Draws random lines; `unseen` draws only held-out words."""
 
     words_by_language: dict[str, list[str]]
     weights: dict[str, float]
@@ -58,7 +58,7 @@ class TextMaker:
 
     def __post_init__(self) -> None:
         self._words = {
-            language: [word for word in words if is_kept_away(word) is self.unseen]
+            language: [word for word in words if is_held_out(word) is self.unseen]
             for language, words in self.words_by_language.items()
         }
 
@@ -80,7 +80,7 @@ class TextMaker:
         if kind < 0.165:
             return str(rng.choice(["—", "–", "-", "&", "№", "+", "=", "*", "%", "§", "/"]))
         words = self._words[language]
-        return _dressed(_cased(words[int(rng.integers(len(words)))], rng), rng)
+        return _punctuated(_cased(words[int(rng.integers(len(words)))], rng), rng)
 
 
 def _cased(word: str, rng: np.random.Generator) -> str:
@@ -90,7 +90,7 @@ def _cased(word: str, rng: np.random.Generator) -> str:
     return word[0].upper() + word[1:] if chance < 0.3 else word
 
 
-def _dressed(word: str, rng: np.random.Generator) -> str:
+def _punctuated(word: str, rng: np.random.Generator) -> str:
     chance = rng.random()
     if chance < 0.16:
         return word + str(rng.choice([",", ".", ",", ".", ":", ";", "!", "?", "…", "-"]))

@@ -10,11 +10,11 @@ from safetensors.torch import load_file, save_file
 
 from dsocr.errors import DsocrError
 from dsocr.models.adapters import WEIGHTS, load_adapter
-from dsocr.models.base_folder import tensor_shapes, tensor_types, weight_files
+from dsocr.models.base_folder import find_base, tensor_shapes, tensor_types, weight_files
 from dsocr.models.export import export_merged
 from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings, RunFolder
-from tests.making_models import base_folder, logits, make_run, write_first, write_second
+from tests.making_models import logits, make_run, write_first, write_second
 from tests.raising import raises_code
 
 BASES = ["deepseek_ocr", "deepseek_ocr_2", "nano"]
@@ -45,7 +45,7 @@ def test_merged_weights_read_as_base_and_adapter_do(
     kind: str, scope: str, bases: dict[str, str], tmp_path: Path
 ) -> None:
     run, out = make_run(tmp_path / "run", bases[kind], scope), tmp_path / "merged"
-    folder = base_folder(bases[kind])
+    folder, _ = find_base(bases[kind])
     base = load_base(bases[kind])
     alone = logits(base)
     together = logits(base, load_adapter(base.network, run.adapter))
