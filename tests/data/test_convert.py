@@ -4,7 +4,6 @@ import errno
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -14,7 +13,6 @@ from dsocr.cli import app
 from dsocr.data.convert import convert
 from dsocr.data.prepare import prepare
 from dsocr.document import Page, SkipReason
-from dsocr.errors import DataError
 from dsocr.formats import TARGET_FORMATS, detect_format
 from dsocr.images import decode_image
 from tests.data.making import SQUARE, alto, alto_line, page_line, page_xml, pair, picture, write, write_pages
@@ -91,19 +89,16 @@ def test_skipped_items_are_counted_and_listed(target: str, pages: Path, tmp_path
         convert(pages, tmp_path / "strict", to=target, strict=True)
 
 
-def test_a_box_without_a_pixel_is_skipped(tmp_path: Path) -> None:
+def test_a_box_without_a_pixel_is_skipped_and_nothing_left_is_an_error(tmp_path: Path) -> None:
     picture(tmp_path / "source" / "p.png")
     empty = '<TextLine HPOS="5" VPOS="5" WIDTH="0" HEIGHT="9"><String CONTENT="т"/></TextLine>'
     write(tmp_path / "source" / "p.xml", alto(alto_line("да") + empty))
     report = convert(tmp_path / "source", tmp_path / "out", to="page")
     assert [item.reason for item in report.skipped] == [SkipReason.TOO_SMALL]
-
-
-def test_nothing_left_is_an_error_with_the_reasons(tmp_path: Path) -> None:
-    pair(tmp_path / "source", "a", " \n")
+    pair(tmp_path / "blank", "a", " \n")
     with raises_code("no-lines"):
-        convert(tmp_path / "source", tmp_path / "out", to="page")
-    assert not (tmp_path / "out").exists()
+        convert(tmp_path / "blank", tmp_path / "nothing", to="page")
+    assert not (tmp_path / "nothing").exists()
 
 
 @pytest.mark.parametrize(
@@ -206,36 +201,40 @@ def test_structure_is_counted_over_all_pages(tmp_path: Path) -> None:
     assert found[0] == "4 region types (cell 2, heading 2)"
 
 
-@pytest.mark.parametrize("target", ["page", "page-2013", "alto"])
-@pytest.mark.parametrize("document", [ALTO_WITH_STRUCTURE, PAGE_WITH_STRUCTURE], ids=["ALTO", "PAGE"])
-def test_ids_are_kept(document: str, target: str, tmp_path: Path) -> None:
-    picture(tmp_path / "source" / "p.png")
-    write(tmp_path / "source" / "p.xml", document)
-    out = convert(tmp_path / "source", tmp_path / "out", to=target).output
+def converted_ids(document: str, target: str, folder: Path) -> list[tuple[str | None, str]]:
+    """The ids of region and line of each line of a converted document."""
+    picture(folder / "source" / "p.png")
+    write(folder / "source" / "p.xml", document)
+    out = convert(folder / "source", folder / "out", to=target).output
     (page,) = detect_format(out, None, {}).read(out, {})
     assert isinstance(page, Page)
-    ids = [(line.region and line.region.id, line.id) for line in page.lines]
-    if document == ALTO_WITH_STRUCTURE:
-        assert ids == [("eSc_textblock_a", "eSc_line_b"), ("eSc_textblock_a", "eSc_line_a")]
-    else:
+    return [(line.region and line.region.id, line.id) for line in page.lines]
+
+
+@pytest.mark.parametrize("target", ["page", "page-2013", "alto"])
+@pytest.mark.parametrize(
+    ("document", "ids"),
+    [
+        pytest.param(
+            ALTO_WITH_STRUCTURE,
+            [("eSc_textblock_a", "eSc_line_b"), ("eSc_textblock_a", "eSc_line_a")],
+            id="ALTO",
+        ),
         # An id with a space is not valid, and the text of a region alone becomes a line.
-        assert ids == [("r_7", "l1"), ("r2", "l2"), ("alone", "r3l1")]
+        pytest.param(PAGE_WITH_STRUCTURE, [("r_7", "l1"), ("r2", "l2"), ("alone", "r3l1")], id="PAGE"),
+    ],
+)
+def test_ids_are_kept(document: str, ids: list[tuple[str, str]], target: str, tmp_path: Path) -> None:
+    assert converted_ids(document, target, tmp_path) == ids
 
 
 @pytest.mark.parametrize("target", ["page", "alto"])
 def test_ids_that_occur_twice_are_replaced(target: str, tmp_path: Path) -> None:
-    picture(tmp_path / "source" / "p.png")
-    lines = "".join(alto_line(text).replace("<TextLine", f'<TextLine ID="{id_}"') for text, id_ in IDS)
-    write(tmp_path / "source" / "p.xml", alto(lines))
-    out = convert(tmp_path / "source", tmp_path / "out", to=target).output
-    (page,) = detect_format(out, None, {}).read(out, {})
-    assert isinstance(page, Page)
-    ids = [line.id for line in page.lines]
+    given = ("r1l2", "", "r1l2", "page", "order", "r1")
+    lines = "".join(alto_line(f"т{id_}").replace("<TextLine", f'<TextLine ID="{id_}"') for id_ in given)
+    ids = [line for _, line in converted_ids(alto(lines), target, tmp_path)]
     assert ids[0] == "r1l2"
     assert len(set(ids)) == len(ids)
-
-
-IDS = [("раз", "r1l2"), ("два", ""), ("три", "r1l2"), ("четыре", "page"), ("пять", "order"), ("шесть", "r1")]
 
 
 def test_columns_that_have_no_place_are_reported(tmp_path: Path) -> None:
@@ -308,35 +307,25 @@ def test_a_disk_that_cannot_be_written_is_an_error_with_a_remedy(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
 
 
-def put_file(out: Path) -> None:
-    write(out / "notes.txt", "mine")
-
-
-def put_into_a_conversion(out: Path) -> None:
-    write_pages(out.parent / "other", ["a"])
-    convert(out.parent / "other", out, to="page")
-    write(out / "page" / "mine.xml", "<a/>")
-
-
-def put_dataset(out: Path) -> None:
-    write_pages(out.parent / "other", ["a", "b", "c"])
-    prepare(out.parent / "other", out)
-
-
 @pytest.mark.parametrize(
-    ("put", "message"),
+    ("there", "code"),
     [
-        pytest.param(put_file, "output-not-empty", id="files of others"),
-        pytest.param(put_into_a_conversion, "output-foreign-files", id="one file more"),
-        pytest.param(put_dataset, "output-is-dataset", id="a dataset"),
+        pytest.param("files", "output-not-empty", id="files of others"),
+        pytest.param("conversion", "output-foreign-files", id="a conversion with another file"),
+        pytest.param("dataset", "output-is-dataset", id="a dataset"),
     ],
 )
-def test_nothing_of_others_is_overwritten(put: Any, message: str, pages: Path, tmp_path: Path) -> None:
-    put(tmp_path / "out")
-    before = contents(tmp_path / "out")
-    with raises_code(message):
-        convert(pages, tmp_path / "out", to="page", overwrite=True)
-    assert contents(tmp_path / "out") == before
+def test_nothing_of_others_is_overwritten(there: str, code: str, pages: Path, tmp_path: Path) -> None:
+    out, other = tmp_path / "out", write_pages(tmp_path / "other", ["a", "b", "c"])
+    if there == "conversion":
+        convert(other, out, to="page")
+    elif there == "dataset":
+        prepare(other, out)
+    write(out / "page" / "mine.xml", "<a/>")
+    before = contents(out)
+    with raises_code(code):
+        convert(pages, out, to="page", overwrite=True)
+    assert contents(out) == before
 
 
 @pytest.mark.parametrize(
@@ -354,12 +343,9 @@ def test_the_source_is_left_alone(out: str, message: str, pages: Path, tmp_path:
     assert contents(pages) == before
 
 
-def test_a_target_that_is_not_known_is_an_error(pages: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError):
-        convert(pages, tmp_path / "out", to="docx")
-
-
 def test_progress_is_reported_after_each_image(pages: Path, tmp_path: Path) -> None:
+    with raises_code("format-unknown"):
+        convert(pages, tmp_path / "out", to="docx")
     calls: list[tuple[int, int]] = []
     convert(pages, tmp_path / "out", to="tsv", progress=lambda done, total: calls.append((done, total)))
     assert calls == [(1, 2), (2, 2)]

@@ -2,12 +2,9 @@
 
 import errno
 import hashlib
-import os
-import shutil
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -130,27 +127,17 @@ def test_a_damaged_journal_is_begun_anew(pages: Path, tmp_path: Path) -> None:
     assert made(pages, tmp_path / "out").report.reused == 0
 
 
-def test_two_cannot_write_one_dataset(pages: Path, tmp_path: Path) -> None:
-    folder = tmp_path / ".out.work"
-    folder.mkdir()
-    other = Journal(folder / "journal.sqlite")
-    with raises_code("output-busy"):
-        made(pages, tmp_path / "out")
-    other.close()
-    made(pages, tmp_path / "out")
-
-
-@pytest.mark.parametrize("exchanged", [False, True], ids=["before the new one came", "after it came"])
-def test_a_kill_while_datasets_change_places_loses_nothing(pages: Path, tmp_path: Path, exchanged: bool) -> None:
-    out, former = tmp_path / "out", tmp_path / ".out.work" / "former"
+@pytest.mark.parametrize("moment", ["before the new one came", "after it came", "when only the rest had to go"])
+def test_a_kill_while_datasets_change_places_loses_nothing(pages: Path, tmp_path: Path, moment: str) -> None:
+    out, folder = tmp_path / "out", tmp_path / ".out.work"
     made(pages, out)
     before = content(out)
-    former.parent.mkdir()
-    if exchanged:
-        made(pages, former)
-    else:
-        out.rename(former)
-        (former.parent / "draft").mkdir()
+    folder.mkdir()
+    if moment == "before the new one came":
+        out.rename(folder / "former")
+        (folder / "draft").mkdir()
+    elif moment == "after it came":
+        made(pages, folder / "former")
     with raises_code("output-exists"):
         made(pages, out)
     assert content(out) == before
@@ -158,26 +145,19 @@ def test_a_kill_while_datasets_change_places_loses_nothing(pages: Path, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
 
-def test_a_kill_when_all_is_done_leaves_nothing_behind(pages: Path, tmp_path: Path) -> None:
+def test_a_dataset_that_another_process_makes_is_left_alone(pages: Path, tmp_path: Path) -> None:
     out, folder = tmp_path / "out", tmp_path / ".out.work"
-    interrupt(pages, out, after=8)
+    folder.mkdir()
+    other = Journal(folder / "journal.sqlite")
+    with raises_code("output-busy"):
+        made(pages, out)
     made(pages, tmp_path / "whole")
-    shutil.rmtree(folder / "draft")
     (tmp_path / "whole").rename(out)
     with raises_code("output-exists"):
         made(pages, out)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
-
-
-def test_a_dataset_that_is_being_made_is_ignored(pages: Path, tmp_path: Path) -> None:
-    made(pages, tmp_path / "out")
-    folder = tmp_path / ".out.work"
-    folder.mkdir()
-    other = Journal(folder / "journal.sqlite")
-    with raises_code("output-exists"):
-        made(pages, tmp_path / "out")
     assert folder.exists()
     other.close()
+    made(pages, out, overwrite=True)
 
 
 def test_an_early_interruption_leaves_no_work_folder(
@@ -211,33 +191,43 @@ def test_workers_make_the_same_bytes(pages: Path, tmp_path: Path, monkeypatch: p
     assert content(tmp_path / "one") == content(tmp_path / "two")
 
 
-def test_killed_at_any_moment_it_ends_the_same(tmp_path: Path) -> None:
-    """Two kills; benchmarks/kills.py does many."""
-    source = write_pages(tmp_path / "source", [f"w{number}_1" for number in range(40)], lines=10)
-    command = [sys.executable, "-m", "dsocr", "prepare", str(source), "-q", "--workers", "1", "-o"]
-    start = time.perf_counter()
-    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
-    seconds = time.perf_counter() - start
-    for part in (0.6, 0.9):
-        out = tmp_path / f"out{part}"
-        process = subprocess.Popen([*command, str(out)], env=os.environ, stdout=subprocess.DEVNULL)
-        time.sleep(part * seconds)
-        process.kill()
-        process.wait()
-        subprocess.run([*command, str(out)], check=not out.exists(), capture_output=True)
-        assert content(out) == content(tmp_path / "whole")
+KILLED = """
+import os, sys
+from dsocr.data import journal
+from dsocr.data.dataset import SplitWriter
+from dsocr.data.prepare import prepare
+journal._COMMIT_SECONDS = 0  # as if each page took long
+source, out, moment = sys.argv[1:]
+calls = iter(range(99))
+kill = lambda *_: os._exit(9) if next(calls) == 4 else None
+if moment == "while writing":
+    SplitWriter.add = kill
+prepare(source, out, writer="(w.)_", split="0.5/0.25/0.25", progress=kill if moment == "while cropping" else None)
+"""
+
+
+@pytest.mark.parametrize("moment", ["while cropping", "while writing"])
+def test_a_killed_prepare_ends_the_same(pages: Path, tmp_path: Path, moment: str) -> None:
+    """benchmarks/kills.py kills at random moments."""
+    made(pages, tmp_path / "whole")
+    out = tmp_path / "out"
+    assert subprocess.run([sys.executable, "-c", KILLED, str(pages), str(out), moment], check=False).returncode == 9
+    assert not out.exists()
+    assert made(pages, out).report.reused >= 4
+    assert content(out) == content(tmp_path / "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source", "whole"]
 
 
 @pytest.mark.parametrize(
-    ("error", "sentence"),
+    ("error", "code"),
     [
         pytest.param(OSError(errno.ENOSPC, "No space left on device"), "disk-full", id="full, in a worker"),
         pytest.param(OSError(errno.EROFS, "Read-only file system"), "not-writable", id="read-only"),
         pytest.param(sqlite3.OperationalError("database or disk is full"), "disk-full", id="full, in the journal"),
     ],
 )
-def test_a_disk_that_cannot_be_written_is_a_sentence_and_loses_nothing(
-    pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, sentence: str
+def test_a_disk_that_cannot_be_written_is_an_error_and_loses_nothing(
+    pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, code: str
 ) -> None:
     made(pages, tmp_path / "whole")
     find, calls = Journal.find_crops, iter(range(8))
@@ -249,7 +239,7 @@ def test_a_disk_that_cannot_be_written_is_a_sentence_and_loses_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "find_crops", failing)
-        with raises_code(sentence):
+        with raises_code(code):
             made(pages, tmp_path / "out")
     assert made(pages, tmp_path / "out").report.reused >= 3
     assert content(tmp_path / "out") == content(tmp_path / "whole")

@@ -1,8 +1,7 @@
-"""Groups stay whole, every split gets its share, and the same seed gives the same answer."""
+"""Groups stay whole, every split gets its share, and the same seed gives the same splits."""
 
 import random
 from collections import Counter
-from pathlib import PurePath
 
 import numpy as np
 import pytest
@@ -23,7 +22,6 @@ from dsocr.data.splits import (
     script_of,
 )
 from dsocr.document import Split
-from dsocr.io.files import split_of_folder
 from tests.raising import raises_code
 
 EIGHT_ONE_ONE = parse_fractions("0.8/0.1/0.1")
@@ -79,14 +77,11 @@ def test_no_single_move_would_come_nearer(sizes: dict[str, int], fractions: str,
             assert all(distance({**assigned, group: other}) > best - 1e-6 for other in wanted)
 
 
-def test_single_samples_are_split_exactly() -> None:
+def test_single_samples_are_split_exactly_and_differently_with_another_seed() -> None:
     sizes = {str(number): 1 for number in range(1000)}
-    assert counts(sizes, assign_groups(sizes, EIGHT_ONE_ONE, 1)) == {"train": 800, "validation": 100, "test": 100}
-
-
-def test_another_seed_is_another_draw() -> None:
-    sizes = {str(number): 1 for number in range(100)}
-    assert assign_groups(sizes, EIGHT_ONE_ONE, 1) != assign_groups(sizes, EIGHT_ONE_ONE, 2)
+    assigned = assign_groups(sizes, EIGHT_ONE_ONE, 1)
+    assert counts(sizes, assigned) == {"train": 800, "validation": 100, "test": 100}
+    assert assigned != assign_groups(sizes, EIGHT_ONE_ONE, 2)
 
 
 def test_many_groups_of_many_sizes_take_no_time() -> None:
@@ -115,11 +110,8 @@ def test_fixed_groups_keep_their_split_and_an_overfull_split_gets_no_more(
 def test_groups_that_are_not_fixed_are_assigned_by_the_fractions() -> None:
     sizes = {str(number): 1 for number in range(1000)}
     held = {str(number): Split.TEST for number in range(280)}
-    assert counts(sizes, assign_groups(sizes, EIGHT_ONE_ONE, 1, fixed=held)) == {
-        "train": 640,
-        "validation": 80,
-        "test": 280,
-    }
+    filled = counts(sizes, assign_groups(sizes, EIGHT_ONE_ONE, 1, fixed=held))
+    assert filled == {"train": 640, "validation": 80, "test": 280}
 
 
 def test_folds_are_dealt_as_splits_are() -> None:
@@ -137,28 +129,10 @@ def test_too_few_groups_are_an_error() -> None:
 @pytest.mark.parametrize(
     "text", ["0.8/0.2", "0.8/0.1/0.2", "a/b/c", "1.2/-0.1/-0.1", "", "nan/0/0", "inf/0/0", "0/0/0"]
 )
-def test_shares_that_make_no_whole_are_an_error(text: str) -> None:
+def test_fractions_that_make_no_whole_are_an_error(text: str) -> None:
+    assert parse_fractions("80/10/10") == EIGHT_ONE_ONE
     with raises_code("bad-fractions"):
         parse_fractions(text)
-
-
-def test_percentages_are_shares() -> None:
-    assert parse_fractions("80/10/10") == EIGHT_ONE_ONE
-
-
-@pytest.mark.parametrize(
-    ("folder", "split"),
-    [
-        pytest.param("train/images", Split.TRAIN, id="train"),
-        pytest.param("data/Training", Split.TRAIN, id="capital, long form"),
-        pytest.param("val", Split.VALIDATION, id="val"),
-        pytest.param("dev", Split.VALIDATION, id="dev"),
-        pytest.param("tests", None, id="another word"),
-        pytest.param("", None, id="no folder"),
-    ],
-)
-def test_folders_named_after_splits(folder: str, split: Split | None) -> None:
-    assert split_of_folder(PurePath(folder)) == split
 
 
 def test_crossing_names_overlaps_between_splits() -> None:
@@ -166,7 +140,7 @@ def test_crossing_names_overlaps_between_splits() -> None:
     assert find_crossing(values) == {"a": [Split.TRAIN, Split.TEST]}
 
 
-def fact(text: str = "т", **known: str) -> SplitCandidate:
+def candidate(text: str = "т", **known: str) -> SplitCandidate:
     return SplitCandidate("p", "p.xml:1", text, **known)  # type: ignore[arg-type]
 
 
@@ -184,19 +158,16 @@ def own_keys(one: SplitCandidate, units: str) -> set[str]:
         pytest.param({}, "document", ("text т",), id="else the text"),
         pytest.param({"writer": "a"}, "writer+text", ("writer a", "text т"), id="both"),
         pytest.param({}, "writer+text", ("text т",), id="the same key once"),
+        pytest.param({"text": " а  б"}, "text", ("text а б",), id="spaces do not count"),
     ],
 )
 def test_groups_of_a_sample_follow_its_metadata(known: dict[str, str], units: str, keys: tuple[str, ...]) -> None:
-    assert own_keys(fact(**known), units) == set(keys)
+    assert own_keys(candidate(**known), units) == set(keys)
 
 
-def test_texts_that_differ_in_spaces_only_are_one() -> None:
-    assert len(set(group_candidates([fact("а  б"), fact(" а б")], ["text"]))) == 1
-
-
-FACTS = st.lists(
+CANDIDATES = st.lists(
     st.builds(
-        fact,
+        candidate,
         st.sampled_from("абвгдежз"),
         writer=st.sampled_from(["", "a", "b", "c", "d", "e"]),
         page=st.sampled_from("12"),
@@ -206,30 +177,18 @@ FACTS = st.lists(
 )
 
 
-@given(facts=FACTS)
-def test_joined_units_share_nothing_between_groups(facts: list[SplitCandidate]) -> None:
-    groups = group_candidates(facts, ["writer", "text"])
-    for one, its in zip(facts, groups, strict=True):
-        for other, others in zip(facts, groups, strict=True):
-            if its != others:
-                assert one.text != other.text
-                assert not one.writer or one.writer != other.writer
-
-
-@given(facts=FACTS)
-def test_joined_groups_are_no_larger_than_they_must_be(facts: list[SplitCandidate]) -> None:
+@given(candidates=CANDIDATES)
+def test_joined_groups_share_nothing_and_are_no_larger_than_they_must_be(candidates: list[SplitCandidate]) -> None:
     """Whatever is in one group is reached from its first sample by steps over a shared key."""
-    groups, keys = (
-        group_candidates(facts, ["writer", "text"]),
-        [own_keys(fact, "writer+text") for fact in facts],
-    )
-    for group in set(groups):
-        places = [place for place, its in enumerate(groups) if its == group]
-        reached = keys[places[0]].copy()
-        for _ in places:
-            for place in places:
-                reached |= keys[place] if keys[place] & reached else set()
-        assert all(keys[place] <= reached for place in places)
+    groups = group_candidates(candidates, ["writer", "text"])
+    keys = [own_keys(one, "writer+text") for one in candidates]
+    by_group = {group: [one for one, its in zip(keys, groups, strict=True) if its == group] for group in groups}
+    for group, members in by_group.items():
+        reached = members[0].copy()
+        for _ in members:
+            reached |= set.union(*(one for one in members if one & reached))
+        assert all(one <= reached for one in members)
+        assert not any(reached & set.union(*others) for other, others in by_group.items() if other != group)
 
 
 def test_a_unit_that_does_not_exist_is_an_error() -> None:
@@ -259,18 +218,14 @@ def test_length_buckets_hold_about_as_many_texts_each() -> None:
     assert length_bounds([]) == []
 
 
-def test_every_text_has_one_length_and_one_script() -> None:
-    assert compute_strata(["а", "bb", "333", "", "дд e"]).sum(axis=1).tolist() == [2] * 5
-
-
-def test_unevenness_is_none_where_splits_are_alike_and_whole_where_they_share_nothing() -> None:
-    alike = compute_strata(["а", "aaaaaa"] * 4)
-    assert imbalance(alike, np.array([0, 0, 1, 1] * 2)) == 0
-    apart = imbalance(alike, np.array([0, 1] * 4))
+def test_imbalance_is_none_where_splits_are_alike_and_whole_where_they_share_nothing() -> None:
+    strata = compute_strata(["а", "aaaaaa"] * 4)
+    assert imbalance(strata, np.array([0, 0, 1, 1] * 2)) == 0
+    apart = imbalance(strata, np.array([0, 1] * 4))
     assert apart == pytest.approx(2), "lengths and scripts, half the whole away in each of two splits"
 
 
-def hands(seed: int) -> tuple[list[str], list[str]]:
+def lines_by_writers(seed: int) -> tuple[list[str], list[str]]:
     """Lines by 40 writers: a quarter of them write short lines, a quarter Latin ones."""
     draw = random.Random(seed)
     groups, texts = [], []
@@ -282,32 +237,29 @@ def hands(seed: int) -> tuple[list[str], list[str]]:
     return groups, texts
 
 
-def test_alike_splits_are_nearer_to_the_whole_and_no_farther_from_the_fractions() -> None:
+def test_stratified_splits_are_nearer_to_the_whole_and_no_farther_from_the_fractions() -> None:
     before = after = 0.0
     for seed in range(5):
-        groups, texts = hands(seed)
-        plain = assign_groups(Counter(groups), EIGHT_ONE_ONE, seed)
-        alike = assign_balanced(groups, texts, EIGHT_ONE_ONE, seed)
-        assert off(alike, groups) <= off(plain, groups)
-        before += imbalance(compute_strata(texts), np.array([plain[group] for group in groups]))
-        after += imbalance(compute_strata(texts), np.array([alike[group] for group in groups]))
+        groups, texts = lines_by_writers(seed)
+        sizes, strata = Counter(groups), compute_strata(texts)
+
+        def distance(assigned: dict[str, Split], sizes: dict[str, int] = sizes) -> float:
+            total = sum(sizes.values())
+            return sum((count - EIGHT_ONE_ONE[split] * total) ** 2 for split, count in counts(sizes, assigned).items())
+
+        plain = assign_groups(sizes, EIGHT_ONE_ONE, seed)
+        balanced = assign_balanced(groups, texts, EIGHT_ONE_ONE, seed)
+        assert distance(balanced) <= distance(plain)
+        before += imbalance(strata, np.array([plain[group] for group in groups]))
+        after += imbalance(strata, np.array([balanced[group] for group in groups]))
     assert after < 0.7 * before
 
 
-def off(assigned: dict[str, Split], groups: list[str]) -> float:
-    """The squared distance of the sizes to the fractions."""
-    filled = Counter(assigned[group] for group in groups)
-    return sum((filled[split] - EIGHT_ONE_ONE[split] * len(groups)) ** 2 for split in Split)
-
-
-def test_a_seed_gives_the_same_splits_in_any_order() -> None:
-    groups, texts = hands(1)
+def test_a_seed_gives_the_same_splits_in_any_order_and_fixed_groups_stay() -> None:
+    groups, texts = lines_by_writers(1)
+    fixed = {"w0": Split.TEST, "w1": Split.VALIDATION}
     order = random.Random(3).sample(range(len(groups)), len(groups))
     shuffled = [groups[place] for place in order], [texts[place] for place in order]
-    assert assign_balanced(*shuffled, EIGHT_ONE_ONE, 1) == assign_balanced(groups, texts, EIGHT_ONE_ONE, 1)
-
-
-def test_held_groups_do_not_move() -> None:
-    groups, texts = hands(2)
-    held = {"w0": Split.TEST, "w1": Split.VALIDATION}
-    assert assign_balanced(groups, texts, EIGHT_ONE_ONE, 1, fixed=held).items() >= held.items()
+    assigned = assign_balanced(groups, texts, EIGHT_ONE_ONE, 1, fixed=fixed)
+    assert assign_balanced(*shuffled, EIGHT_ONE_ONE, 1, fixed=fixed) == assigned
+    assert assigned.items() >= fixed.items()
