@@ -138,7 +138,7 @@ def _write_tokenizer(folder: Path) -> None:
 
 
 def make_run(
-    folder: Path, base: str, scope: str = "decoder", *, variant: Any = "lora", stated_base: str = ""
+    folder: Path, base: str, scope: str = "decoder", *, variant: Any = "lora", rank: int = 4, stated_base: str = ""
 ) -> RunFolder:
     """Write a finished run whose adapter has random weights."""
     run = RunFolder(folder)
@@ -146,7 +146,7 @@ def make_run(
     run.config.write_text("dataset: data\n", encoding="utf-8")
     loaded = load_base(base)
     model = attach_adapter(
-        loaded.network, base=base, revision=None, target_modules=scope, r=4, alpha=8, variant=variant
+        loaded.network, base=base, revision=None, target_modules=scope, r=rank, alpha=2 * rank, variant=variant
     )
     generator = torch.Generator().manual_seed(1)
     for name, tensor in adapter_tensors(model).items():
