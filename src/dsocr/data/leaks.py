@@ -5,7 +5,7 @@ Counts only what is in the metadata; `dsocr check` compares images too.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import quantiles
 from typing import Any
@@ -186,18 +186,13 @@ _PURPOSES = {Split.TRAIN: "train", Split.VALIDATION: "validate", Split.TEST: "te
 
 def summarise(report: LeakReport) -> str:
     """A paragraph to quote: how the dataset was split, what splits share, and what of the test occurs in train."""
-    return " ".join(_sentences(report))
-
-
-def _sentences(report: LeakReport) -> Iterator[str]:
     total = sum(statistics.samples for statistics in report.splits.values())
     sizes = ", ".join(_size(split, statistics) for split, statistics in report.splits.items())
-    yield f"The {total:,} samples of {report.dataset} {_method(report)}: {sizes}."
-    yield _shared_sentence(report)
-    for split in (Split.TEST, Split.VALIDATION):
-        if split in report.overlap and Split.TRAIN in report.splits:
-            yield _overlap_sentence(split, report)
-            break
+    sentences = [f"The {total:,} samples of {report.dataset} {_method(report)}: {sizes}.", _shared_sentence(report)]
+    tested = [split for split in (Split.TEST, Split.VALIDATION) if split in report.overlap]
+    if tested and Split.TRAIN in report.splits:
+        sentences.append(_overlap_sentence(tested[0], report))
+    return " ".join(sentences)
 
 
 def _method(report: LeakReport) -> str:
@@ -277,26 +272,21 @@ def leak_tables(report: LeakReport) -> list[tuple[str, list[str], Rows]]:
         ("in more than one split", ["kind", "count", "examples"], shared),
     ]
     if report.overlap and Split.TRAIN in report.splits:
-        tables.append(
-            (
-                "also in train",
-                ["", *map(str, report.overlap)],
-                _overlap_rows(list(report.overlap.values()), report.knows("writers")),
-            )
-        )
+        tables.append(("also in train", ["", *map(str, report.overlap)], _overlap_rows(report)))
     return tables
 
 
-def _overlap_rows(overlaps: Sequence[TrainOverlap], knows_writers: bool) -> Rows:
-    rows: dict[str, Iterable[str]] = {
-        "samples with a text from train": (share(of.same_texts, of.samples) for of in overlaps),
-        "the same except for case and punctuation": (share(of.near_texts, of.samples) for of in overlaps),
-        "samples by a writer from train": (
+def _overlap_rows(report: LeakReport) -> Rows:
+    overlaps, knows_writers = report.overlap.values(), report.knows("writers")
+    rows = {
+        "samples with a text from train": [share(of.same_texts, of.samples) for of in overlaps],
+        "the same except for case and punctuation": [share(of.near_texts, of.samples) for of in overlaps],
+        "samples by a writer from train": [
             share(of.known_writers, of.samples) if knows_writers else "unknown" for of in overlaps
-        ),
-        "words not in train": (share(of.unknown_words, of.words) for of in overlaps),
-        "different words not in train": (share(of.unknown_forms, of.forms) for of in overlaps),
-        "sequences of three words that are in train": (share(of.known_ngrams, of.ngrams) for of in overlaps),
+        ],
+        "words not in train": [share(of.unknown_words, of.words) for of in overlaps],
+        "different words not in train": [share(of.unknown_forms, of.forms) for of in overlaps],
+        "sequences of three words that are in train": [share(of.known_ngrams, of.ngrams) for of in overlaps],
     }
     return [[title, *cells] for title, cells in rows.items()]
 

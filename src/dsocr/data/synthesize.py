@@ -1,6 +1,5 @@
 """Synthesize datasets: draw the lines of a text file in the fonts of a folder."""
 
-import codecs
 import hashlib
 import heapq
 import json
@@ -83,19 +82,12 @@ def synthesize(
     if strict and (found.broken or missing):
         raise DataError(_describe_problems(found, missing), where=fonts, code="fonts-incomplete")
     if strict and skipped:
-        raise DataError(
-            f"skipped: {', '.join(f'{number} {what}' for what, number in skipped.items())}",
-            where=text,
-            code="text-skipped",
-        )
+        message = f"skipped: {', '.join(f'{number} {what}' for what, number in skipped.items())}"
+        raise DataError(message, where=text, code="text-skipped")
     useful = [face for face in faces if missing.get(face.name, (0, ""))[0] < len(lines)]
     if not useful:
-        raise DataError(
-            "no font can draw a line of the text",
-            where=fonts,
-            hint=_describe_problems(found, missing),
-            code="fonts-unusable",
-        )
+        hint = _describe_problems(found, missing)
+        raise DataError("no font can draw a line of the text", where=fonts, hint=hint, code="fonts-unusable")
     assigned, undrawn = _assign_fonts(useful, lines, fractions, count, seed)
     with tempfile.TemporaryDirectory() as temporary:
         source = Path(temporary, "synthesized")
@@ -187,9 +179,8 @@ def _assign_fonts(
         drawable = [(text, found) for text, found in able.items() if found]
         if not drawable:
             message = f"no font of the {split} split can draw any of its {len(own_texts)} lines of text"
-            raise DataError(
-                message, code="fonts-unusable", hint=f"add text, or fonts that have its letters, {_FEWER_SPLITS}"
-            )
+            hint = f"add text, or fonts that have its letters, {_FEWER_SPLITS}"
+            raise DataError(message, code="fonts-unusable", hint=hint)
         for turn in range(max(1, round(count * fractions[split]))):
             round_, place = divmod(turn, len(drawable))
             text, found = drawable[place]
@@ -227,26 +218,21 @@ def _split_families(
 def choose_lines(path: Path, count: int, seed: int) -> tuple[list[str], Counter[str]]:
     """Choose at most `count` different lines of a UTF-8 text file at random, and count what was skipped by reason.
 
-    The file is read once, in chunks, and at most `count` lines are kept in memory. Raises DataError if it cannot be
-    read or has nothing to draw.
+    The file is read once, and about `count` lines are kept in memory. Raises DataError if it cannot be read or has
+    nothing to draw.
     """
     skipped: Counter[str] = Counter()
     # The lines with the smallest hashes are a fair sample, and a repeated line has the hash it had before.
-    largest_first: list[tuple[int, str]] = []
-    kept: set[str] = set()
+    kept: set[tuple[int, str]] = set()
     for line in _read_lines(path, np.random.default_rng(seed), skipped):
-        rank = int.from_bytes(hashlib.blake2b(f"{seed} {line}".encode(), digest_size=8).digest())
-        if line in kept or (len(kept) == count and rank >= -largest_first[0][0]):
-            continue
-        kept.add(line)
-        heapq.heappush(largest_first, (-rank, line))
-        if len(kept) > count:
-            kept.remove(heapq.heappop(largest_first)[1])
+        digest = hashlib.blake2b(f"{seed} {line}".encode(), digest_size=8).digest()
+        kept.add((int.from_bytes(digest), line))
+        if len(kept) > 2 * count:
+            kept = set(heapq.nsmallest(count, kept))
     if not kept:
-        raise DataError(
-            "text file has nothing to draw", where=path, hint="write one line of text per line", code="text-empty"
-        )
-    return [line for _, line in sorted(largest_first, reverse=True)], skipped
+        hint = "write one line of text per line"
+        raise DataError("text file has nothing to draw", where=path, hint=hint, code="text-empty")
+    return [line for _, line in heapq.nsmallest(count, kept)], skipped
 
 
 def _read_lines(path: Path, rng: np.random.Generator, skipped: Counter[str]) -> Iterator[str]:
@@ -262,19 +248,15 @@ def _read_lines(path: Path, rng: np.random.Generator, skipped: Counter[str]) -> 
 
 def _read_chunks(path: Path) -> Iterator[str]:
     """Yield the lines of a file; very long lines in chunks, cut at a space if they have one."""
-    decoder = codecs.getincrementaldecoder("utf-8-sig")()
-    rest, done = "", False
+    rest = ""
     try:
-        with path.open("rb") as file:
-            while not done:
-                data = file.read(_CHUNK)
-                done = not data
-                *lines, rest = (rest + decoder.decode(data, done)).replace("\r", "\n").split("\n")
-                yield from lines
-                if len(rest) > _CHUNK:
-                    head, _, rest = rest.rpartition(" ")
-                    yield head or rest
-                    rest = rest if head else ""
+        with path.open(encoding="utf-8-sig") as file:
+            while line := file.readline(_CHUNK):
+                line, rest = rest + line, ""
+                if not line.endswith("\n") and len(line) >= _CHUNK:
+                    head, space, tail = line.rpartition(" ")
+                    line, rest = (head, tail) if space else (line, "")
+                yield line
     except UnicodeDecodeError as error:
         raise DataError("text is not UTF-8", where=path, hint="save it in UTF-8", code="text-encoding") from error
     except OSError as error:
