@@ -98,7 +98,8 @@ def upright_size(source: Path | PackedImage | bytes) -> tuple[int, int]:
     data = read_bytes(source) if isinstance(source, PackedImage) else source
     try:
         with Image.open(io.BytesIO(data) if isinstance(data, bytes) else data, formats=FORMATS) as file:
-            is_sideways = _read_exif(file).get(_ORIENTATION) in _SIDEWAYS
+            # Pillow opens a TIFF file with the size that it has upright.
+            is_sideways = file.format != "TIFF" and _read_exif(file).get(_ORIENTATION) in _SIDEWAYS
             return (file.height, file.width) if is_sideways else file.size
     except _HEADER_ERRORS as error:
         where = None if isinstance(source, bytes) else source

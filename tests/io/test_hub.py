@@ -130,13 +130,7 @@ def test_one_folder_of_a_repository_is_enough(tmp_path: Path, main: Path, hub: F
     assert hub.fetched == ["ru/train.parquet"]
 
 
-def test_a_missing_folder_is_an_error(tmp_path: Path, main: Path, hub: FakeHub) -> None:
-    shards(main, "ru/train.parquet")
-    with raises_code("hub-folder-missing"):
-        prepare(Path("hf:anna/letters/de"), tmp_path / "out")
-
-
-def test_an_imagefolder_is_fetched_without_its_code(tmp_path: Path, main: Path, hub: FakeHub) -> None:
+def test_images_and_tables_are_fetched_without_code(tmp_path: Path, main: Path, hub: FakeHub) -> None:
     picture(main / "train" / "a.JPG")
     write(main / "train" / "metadata.csv", "file_name,text\na.JPG,да\n")
     write(main / "letters.py", "raise SystemExit")
@@ -149,7 +143,6 @@ def test_images_in_an_archive_are_unpacked_beside_their_annotations(tmp_path: Pa
     write(main / "train.tsv", "image\ttext\na.png\tда\n")
     with zipfile.ZipFile(main / "images.zip", "w") as file:
         file.writestr("images/a.png", png())
-    write(main / "letters.py", "raise SystemExit")
     assert prepare(Path("hf:anna/letters"), tmp_path / "out", split="1/0/0").card.splits[Split.TRAIN].samples == 1
     assert hub.fetched == ["images.zip", "train.tsv"]
 
@@ -161,9 +154,7 @@ def test_images_in_an_archive_are_unpacked_beside_their_annotations(tmp_path: Pa
         pytest.param("default/partial-train/0000.parquet", " (partial)", id="a part"),
     ],
 )
-def test_what_the_hub_converted_is_taken_and_said(
-    tmp_path: Path, main: Path, hub: FakeHub, name: str, part: str
-) -> None:
+def test_the_hubs_conversion_is_used_and_noted(tmp_path: Path, main: Path, hub: FakeHub, name: str, part: str) -> None:
     write(main / "letters.py", "raise SystemExit")
     shards(tmp_path / "hub" / "converted", name)
     hub.repositories = {None: main, CONVERTED: tmp_path / "hub" / "converted"}
@@ -173,50 +164,44 @@ def test_what_the_hub_converted_is_taken_and_said(
 
 
 @pytest.mark.parametrize(
-    ("file", "why"),
+    ("source", "files", "code"),
     [
-        pytest.param("letters.py", "it is made by a script, and code of a dataset is never run", id="a script"),
-        pytest.param("letters.tar.gz", "it holds neither", id="something else"),
+        pytest.param("hf:anna/letters", ["letters.py"], "hub-dataset-unreadable", id="a script"),
+        pytest.param("hf:anna/letters", ["letters.tar.gz"], "hub-dataset-unreadable", id="something else"),
+        pytest.param("hf:anna/letters/de", ["ru/train.parquet"], "hub-folder-missing", id="no such folder"),
     ],
 )
-def test_a_repository_with_nothing_to_read_says_why(
-    tmp_path: Path, main: Path, hub: FakeHub, file: str, why: str
+def test_a_repository_with_nothing_to_read_is_an_error(
+    tmp_path: Path, main: Path, hub: FakeHub, source: str, files: list[str], code: str
 ) -> None:
-    write(main / file, "")
-    with raises_code("hub-dataset-unreadable"):
-        prepare(Path("hf:anna/letters"), tmp_path / "out")
+    for file in files:
+        write(main / file, "")
+    with raises_code(code):
+        prepare(Path(source), tmp_path / "out")
     assert hub.fetched == []
     assert not (tmp_path / "out").exists()
 
 
-def test_without_a_network_the_cache_is_read(tmp_path: Path, main: Path, hub: FakeHub) -> None:
-    shards(main, "train.parquet")
+def test_without_a_network_the_cache_is_read_and_its_links_followed(tmp_path: Path, main: Path, hub: FakeHub) -> None:
+    picture(main / "train" / "a.png")
+    write(main / "train" / "metadata.csv", "file_name,text\na.png,да\n")
     first = prepare(Path("hf:anna/letters"), tmp_path / "first", split="1/0/0").card
+    if os.name != "nt":  # There links need a right that most accounts lack.
+        blobs = hub.cache / "blobs"
+        blobs.mkdir()
+        for place, path in enumerate(sorted((hub.cache / "main").rglob("*.*"))):
+            path.rename(blobs / str(place))
+            path.symlink_to(blobs / str(place))
     hub.reachable = False
     second = prepare(Path("hf:anna/letters"), tmp_path / "second", split="1/0/0").card
     assert (second.source, second.splits) == (first.source, first.splits)
 
 
-def test_without_a_network_and_a_cache_the_way_out_is_an_error(tmp_path: Path, hub: FakeHub) -> None:
+def test_without_a_network_and_a_cache_the_error_names_the_download(tmp_path: Path, hub: FakeHub) -> None:
     hub.reachable = False
-    with raises_code("hub-dataset-not-found") as e:
+    with raises_code("hub-dataset-not-found") as error:
         prepare(Path("hf:anna/letters@v1"), tmp_path / "out")
-    assert "hf download anna/letters --revision v1 --repo-type dataset" in (e.value.hint or "")
-
-
-@pytest.mark.skipif(os.name == "nt", reason="links need a right that most accounts lack")
-def test_links_of_the_cache_are_followed(tmp_path: Path, main: Path, hub: FakeHub) -> None:
-    picture(main / "train" / "a.png")
-    write(main / "train" / "metadata.csv", "file_name,text\na.png,да\n")
-    prepare(Path("hf:anna/letters"), tmp_path / "first", split="1/0/0")
-    blobs = hub.cache / "blobs"
-    blobs.mkdir()
-    for place, path in enumerate(sorted((hub.cache / "main").rglob("*.*"))):
-        path.rename(blobs / str(place))
-        path.symlink_to(blobs / str(place))
-    hub.reachable = False
-    card = prepare(Path("hf:anna/letters"), tmp_path / "second", split="1/0/0").card
-    assert card.splits[Split.TRAIN].samples == 1
+    assert "hf download anna/letters --revision v1 --repo-type dataset" in (error.value.hint or "")
 
 
 def test_a_name_that_could_be_the_hubs_is_not_looked_up(tmp_path: Path, hub: FakeHub) -> None:
@@ -266,27 +251,23 @@ def test_every_failure_is_one_line(failure: Exception, line: str, monkeypatch: p
         list_dataset_files("a/b", None)
 
 
-def test_the_files_of_a_repository_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    siblings = [SimpleNamespace(rfilename=name) for name in ("README.md", "data/train.parquet")]
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *_, **__: SimpleNamespace(siblings=siblings))
-    assert list_dataset_files("a/b", None) == ["README.md", "data/train.parquet"]
-
-
-def test_the_commit_is_the_name_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_listed_and_fetched_at_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, object] = {}
 
     def download(name: str, **options: object) -> str:
         asked.update(options, name=name)
         return str(tmp_path / "snapshots" / "c0ffee")
 
+    siblings = [SimpleNamespace(rfilename=name) for name in ("README.md", "data/train.parquet")]
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *_, **__: SimpleNamespace(siblings=siblings))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert list_dataset_files("a/b", None) == ["README.md", "data/train.parquet"]
     assert fetch_hub_files("a/b", "main", "dataset", ("*.parquet",)) == (tmp_path / "snapshots" / "c0ffee", "c0ffee")
-    assert asked["repo_type"] == "dataset"
-    assert asked["allow_patterns"] == ["*.parquet"]
+    assert (asked["repo_type"], asked["allow_patterns"]) == ("dataset", ["*.parquet"])
 
 
 @pytest.mark.parametrize(
     ("name", "is_id"), [("owner/name", True), ("a-b/c_d.e", True), ("name", False), ("a/b/c", False), ("../x y", False)]
 )
-def test_what_the_hub_could_have(name: str, is_id: bool) -> None:
+def test_hub_ids_are_not_paths(name: str, is_id: bool) -> None:
     assert is_hub_id(name) is is_id

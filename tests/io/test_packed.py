@@ -112,6 +112,5 @@ def test_damage_is_reported(pages: Path, tmp_path: Path, damage: bytes | None, m
 
 def test_a_missing_row_is_reported(pages: Path, tmp_path: Path) -> None:
     make(pages, tmp_path / "out", store="parquet")
-    file = shard_files(tmp_path / "out", Split.TEST)[0]
     with raises_code("image-unreadable"):
-        read_packed(PackedImage(file, 900))
+        read_packed(PackedImage(shard_files(tmp_path / "out", Split.TEST)[0], 900))
