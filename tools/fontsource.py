@@ -10,17 +10,18 @@ from pathlib import Path
 from dsocr.data.render import Face
 
 
-def load_face(folder: Path, weight: int = 400, *, capitals_only: bool = False) -> Face:
+def load_face(folder: Path, weight: int = 400, *, slope: str = "normal", capitals_only: bool = False) -> Face:
     """A face of an unpacked @fontsource package, e.g. `fonts/caveat`."""
     files = [
         path
         for subset in ("latin", "cyrillic", "latin-ext", "cyrillic-ext")
-        if (path := folder / "files" / f"{folder.name}-{subset}-{weight}-normal.woff2").is_file()
+        if (path := folder / "files" / f"{folder.name}-{subset}-{weight}-{slope}.woff2").is_file()
     ]
     if not files:
-        raise FileNotFoundError(f"{folder} holds no @fontsource files of weight {weight}")
+        raise FileNotFoundError(f"{folder} holds no @fontsource files of weight {weight}, {slope}")
     characters = [frozenset(map(chr, _character_map(path))) for path in files]
-    return Face(f"{folder.name}-{weight}", tuple(files), tuple(characters), capitals_only)
+    name = f"{folder.name}-{weight}" + ("" if slope == "normal" else f"-{slope}")
+    return Face(name, tuple(files), tuple(characters), capitals_only)
 
 
 @cache

@@ -81,16 +81,17 @@ def test_checkpoint_of_another_network(tmp_path: Path) -> None:
 
 def test_folded_network_computes_the_same_in_training() -> None:
     network = PPOCRV6SmallRecForTextRecognition(small_config()).eval()
-    for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            nn.init.uniform_(module.running_mean)
-            nn.init.uniform_(module.running_var, 0.5, 2)
-            nn.init.uniform_(module.weight, 0.5, 2)
+    modules: list[Any] = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    for module in modules:
+        nn.init.uniform_(module.running_mean)
+        nn.init.uniform_(module.running_var, 0.5, 2)
+        nn.init.uniform_(module.weight, 0.5, 2)
     with torch.inference_mode():
         expected = network(pixels()).last_hidden_state
         ctc_network.fold_normalization(network)
         actual = compute_logits(network.train(), pixels()).softmax(-1)
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
+    assert all(parameter.requires_grad for parameter in network.parameters())
 
 
 def varint(value: int) -> bytes:
@@ -111,9 +112,12 @@ def tensor_proto(name: str, tensor: torch.Tensor) -> bytes:
 
 def onnx_file(network: Any, characters: list[str]) -> bytes:
     """The network as an ONNX file in the layout of PP-OCRv6_rec_small.onnx, without the graph's nodes."""
-    layers = list(network.modules())
-    convolutions = [layer for layer in layers if isinstance(layer, nn.Conv2d)]
+
+    def layers(kind: type[nn.Module]) -> list[Any]:
+        return [layer for layer in network.modules() if isinstance(layer, kind)]
+
     graph = b""
+    convolutions = layers(nn.Conv2d)
     for index, layer in enumerate(convolutions):
         if index < len(convolutions) - 3:
             graph += tensor_proto(f"conv2d_{index}.w_0", layer.weight)
@@ -124,10 +128,10 @@ def onnx_file(network: Any, characters: list[str]) -> bytes:
         graph += tensor_proto(f"conv2d_{index}.w_0", layer.weight / scale[:, None, None, None])
         values = {"w_0": weight, "b_0": layer.bias + mean * scale, "w_1": mean, "w_2": variance}
         graph += b"".join(tensor_proto(f"batch_norm2d_{index}.{key}", value) for key, value in values.items())
-    for index, layer in enumerate(layer for layer in layers if isinstance(layer, nn.LayerNorm)):
+    for index, layer in enumerate(layers(nn.LayerNorm)):
         graph += tensor_proto(f"helper.reshape.{2 * index}", layer.weight)
         graph += tensor_proto(f"helper.reshape.{2 * index + 1}", layer.bias)
-    for index, layer in enumerate(layer for layer in layers if isinstance(layer, nn.Linear)):
+    for index, layer in enumerate(layers(nn.Linear)):
         graph += tensor_proto(f"linear_{index}.w_0", layer.weight.T.contiguous())
         graph += tensor_proto(f"linear_{index}.b_0", layer.bias)
     metadata = field(1, b"character") + field(2, "\n".join(characters[:-1]).encode())

@@ -146,7 +146,9 @@ def fold_normalization(network: Network) -> None:
         normalization = getattr(module, "normalization", None)
         if isinstance(normalization, nn.BatchNorm2d):
             convolution = cast(nn.Conv2d, module.convolution)
-            module.convolution = torch.nn.utils.fuse_conv_bn_eval(convolution.eval(), normalization.eval())
+            # The fused bias takes after that of the convolution, which has none, and would not be trained.
+            fused = torch.nn.utils.fuse_conv_bn_eval(convolution.eval(), normalization.eval()).requires_grad_(True)
+            module.convolution = fused
             module.normalization = nn.Identity()
 
 

@@ -1,0 +1,150 @@
+"""The tool that pretrains the embedded base `small`: its cache of lines, batches, checkpoint and texts."""
+
+import argparse
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec import PPOCRV6SmallRecConfig
+
+import pretrain_small
+from dsocr.models.ctc_network import HEIGHT, create_network, load_network, save_network
+from pretrain_small import Batches, Training, open_cache, write_source
+from small_alphabet import CHARACTERS
+from small_texts import LineMaker, Words, spell_before_reform
+
+
+def line(width: int, value: int = 200) -> NDArray[np.uint8]:
+    pixels = np.full((HEIGHT, width), value, dtype=np.uint8)
+    pixels[20:30, ::7] = 30
+    return pixels
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    folder = tmp_path / "cache"
+    hands = [(f"text {number}", line(160 + 16 * number, number), number % 5 == 0) for number in range(20)]
+    write_source(folder, "hands", iter(hands))
+    write_source(folder, "rendered-1", iter([("буквы ѣ", line(200), False)]))
+    write_source(folder, "rendered-unseen", iter([("kept away", line(200), True)]))
+    return folder
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    blocks = [[[3, 8, 8, 1, True]], [[3, 8, 8, 1, False]], [[3, 8, 8, [2, 1], False]], [[3, 8, 8, [2, 1], False]]]
+    backbone = {"model_type": "pp_lcnet_v4", "block_configs": blocks, "stem_channels": [3, 4, 8]}
+    torch.manual_seed(1)
+    letters = ["a", "e", "t", "x"]
+    config = PPOCRV6SmallRecConfig(backbone_config=backbone, hidden_size=16, num_attention_heads=2)
+    save_network(create_network(letters, config), letters, tmp_path / "base")
+    return tmp_path / "base"
+
+
+def test_alphabet() -> None:
+    assert len(set(CHARACTERS)) == len(CHARACTERS)
+    assert all(len(character) == 1 == len(unicodedata.normalize("NFC", character)) for character in CHARACTERS)
+    assert set("ёѣіѳѵЁѢІѲѴѐќ№«»—…‹›éœßñçłő’ &") <= set(CHARACTERS)
+
+
+def test_cache_keeps_lines_and_texts(cache: Path) -> None:
+    hands = next(source for source in open_cache(cache) if source.name == "hands")
+    assert len(hands.texts) == 20
+    assert hands.texts[7] == "text 7"
+    np.testing.assert_array_equal(hands.line(7), line(160 + 16 * 7, 7))
+    assert hands.validates.sum() == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "kept"),
+    [
+        ("A &amp; B", 200, ["A & B"]),
+        ("e\u0301te\u0301  two", 200, ["été two"]),
+        ("", 200, []),
+        ("中", 200, []),
+        ("too long for its width", 64, []),
+        ("too wide", 5000, []),
+    ],
+)
+def test_lines_that_cannot_be_learned_are_skipped(tmp_path: Path, text: str, width: int, kept: list[str]) -> None:
+    write_source(tmp_path, "one", iter([(text, line(width), False), ("other", line(200), False)]))
+    assert open_cache(tmp_path)[0].texts == [*kept, "other"]
+
+
+def test_batches_are_the_same_each_time_and_never_show_validation_lines(cache: Path) -> None:
+    batches = Batches(open_cache(cache), pixels=1500, rendered_share=0.5, seed=3)
+    first, again = batches.pool(4, 64), batches.pool(4, 64)
+    texts = [text for batch in first for text, _ in batch]
+    assert texts == [text for batch in again for text, _ in batch]
+    assert all(len(batch) * max(pixels.shape[1] for _, pixels in batch) <= 1500 for batch in first)
+    assert {"text 0", "text 5", "kept away"}.isdisjoint(texts)
+    assert 20 < texts.count("буквы ѣ") < 44
+
+
+def options(base: Path, cache: Path, folder: Path, steps: int) -> argparse.Namespace:
+    return argparse.Namespace(
+        base=base, cache=cache, work=folder / "work", out=folder / "out", test=None, steps=steps, learning_rate=1e-3,
+        average=0.9, pixels=8000, rendered_share=0.3, check_minutes=60, threads=1, seed=2,
+    )  # fmt: skip
+
+
+def test_training_writes_a_base_and_resumes(base: Path, cache: Path, tmp_path: Path) -> None:
+    pretrain_small.train(options(base, cache, tmp_path, steps=1))
+    network, characters = load_network(tmp_path / "out")
+    assert characters == CHARACTERS
+    assert network.config.head_out_channels == len(CHARACTERS) + 1
+    log = (tmp_path / "work" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    step = int(log[-1].split('"step": ')[1].split(",")[0])
+    pretrain_small.train(options(base, cache, tmp_path, steps=step + 1))
+    resumed = (tmp_path / "work" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    assert f'"step": {step},' in resumed[len(log)]
+
+
+def test_checkpoint_restores_network_average_and_optimizer(base: Path, tmp_path: Path) -> None:
+    def new_training() -> Training:
+        network: Any = pretrain_small.start_network(base)
+        return Training(network, pretrain_small.start_network(base), torch.optim.AdamW(network.parameters(), lr=1e-3))
+
+    def take_step(training: Training) -> None:
+        for parameter in training.network.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        training.optimizer.step()
+        training.step += 1
+
+    training = new_training()
+    take_step(training)
+    training.average.load_state_dict(training.network.state_dict())
+    training.best = 0.25
+    training.save(tmp_path / "checkpoint.safetensors")
+    take_step(training)
+    restored = new_training()
+    restored.load(tmp_path / "checkpoint.safetensors")
+    assert (restored.step, restored.best) == (1, 0.25)
+    for name, tensor in restored.average.state_dict().items():
+        assert torch.equal(tensor, restored.network.state_dict()[name])
+    take_step(restored)
+    for name, tensor in restored.network.state_dict().items():
+        assert torch.equal(tensor, training.network.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(
+    ("word", "spelled"),
+    [("дом", "домъ"), ("Иванов", "Ивановъ"), ("издание", "изданіе"), ("хлеб", "хлѣбъ"), ("я", "я"), ("ДОМ", "ДОМЪ")],
+)
+def test_spelling_before_the_reform(word: str, spelled: str) -> None:
+    rng = np.random.default_rng(3)
+    assert spelled in {spell_before_reform(word, rng) for _ in range(20)}
+
+
+def test_lines_are_of_known_characters() -> None:
+    words = {"ru": Words([], np.array([]), ["дом", "лес", "объезд"]), "fr": Words([], np.array([]), ["été", "où"])}
+    maker = LineMaker(words, {"ru": 0.4, "old_ru": 0.4, "fr": 0.2, "uk": 0.5})
+    rng = np.random.default_rng(1)
+    lines = [maker.line(rng, 30) for _ in range(200)]
+    assert {language for language, _ in lines} == {"ru", "old_ru", "fr"}
+    assert set("".join(text for _, text in lines)) <= set(CHARACTERS)
+    assert all(20 < len(text) < 80 for _, text in lines)

@@ -1,0 +1,513 @@
+"""Pretrain the embedded base `small` on real and rendered handwriting.
+
+    python tools/pretrain_small.py lines DATASET... --cache CACHE          # crops of `dsocr prepare`, at height 48
+    python tools/pretrain_small.py render --fonts FONTS --words ru=russian --cache CACHE --count 12000
+    python tools/pretrain_small.py train --base PPOCR --cache CACHE --work WORK --out OUT --test DATASET/test
+
+PPOCR is what `dsocr.models.ctc_network.convert_onnx` writes. The cache has two files for each source: all lines as
+bytes, one after another, and a table of their texts. Training takes in every source that is in the cache when it
+starts; after an interruption the same command resumes from the last checkpoint. OUT gets the averaged weights with the
+lowest CER on validation lines, which are whole documents that training never sees. On a busy machine
+`torchrun --nproc-per-node 2 tools/pretrain_small.py train ...` is faster than threads: each process computes a batch.
+"""
+
+import argparse
+import html
+import json
+import math
+import os
+import signal
+import time
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from dsocr.data.dataset import Dataset
+from dsocr.data.render import Face
+from dsocr.data.synthesize import draw_line
+from dsocr.evaluation.metrics import character_errors, pool
+from dsocr.models.ctc_network import (
+    HEIGHT,
+    PIXELS_PER_STEP,
+    collate_lines,
+    compute_logits,
+    compute_loss,
+    count_steps,
+    decode_greedy,
+    load_network,
+    prepare_line,
+    replace_head,
+    save_network,
+)
+from fontsource import load_face
+from small_alphabet import CHARACTERS
+from small_texts import CYRILLIC_LANGUAGES, WEIGHTS, LineMaker, load_words
+
+STRETCH = 1.4
+"""Width of the cached lines over their natural width at height 48: cursive letters need more columns."""
+
+MAX_WIDTH = 2400
+HELD_OUT = (
+    "le-sallon-de-1767-denis-diderot",
+    "lettre-boudreau-tessier",
+    "poemes-louise-trudelle",
+    "bnf-français-3816",
+    "bnf-naf-1103",
+    "bnf-8-q-piece-1904",
+    "Arsenal_Ms-10283",
+    "mauritius_JK1",
+    "Page9-Lettre69",
+    "lectaurep-random-set-2",
+)
+"""Documents of the real sources that only validate, as parts of the paths of their transcriptions."""
+
+LOOKALIKES = dict(
+    zip(
+        "абвгдезийкмнопрстуфхцчшщъьіјѕАВЕЗИКМНОПРСТУХЧІЈЅҐЦШЬЪ№",
+        "aбbrgezuйkmnonpcmyqxurwwbьijsABE3UKMHOПPCTYXYIJSГUWbbN",
+        strict=True,
+    )
+)
+"""Cyrillic letters and the Latin ones that they look like in cursive, from whose rows of the head they start."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The cached lines of one source: texts, and where the pixels of each line begin."""
+
+    name: str
+    pixels: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    widths: NDArray[np.int64]
+    texts: list[str]
+    validates: NDArray[np.bool_]
+
+    def line(self, index: int) -> NDArray[np.uint8]:
+        """The pixels of a line, grey, `(48, W)`."""
+        start, width = int(self.starts[index]), int(self.widths[index])
+        return self.pixels[start : start + HEIGHT * width].reshape(HEIGHT, width)
+
+
+def open_cache(folder: Path) -> list[Source]:
+    """Open every source of a cache; pixels stay on disk."""
+    sources = []
+    for table in sorted(folder.glob("*.jsonl")):
+        rows = [json.loads(line) for line in table.read_text(encoding="utf-8").splitlines()]
+        widths = np.array([row["width"] for row in rows], dtype=np.int64)
+        starts = np.concatenate([[0], np.cumsum(widths[:-1] * HEIGHT)])
+        pixels = np.memmap(table.with_suffix(".pixels"), dtype=np.uint8, mode="r")
+        validates = np.array([row["validates"] for row in rows])
+        sources.append(Source(table.stem, pixels, starts, widths, [row["text"] for row in rows], validates))
+    return sources
+
+
+def write_source(cache: Path, name: str, lines: Iterator[tuple[str, NDArray[np.uint8], bool]]) -> None:
+    """Write a source of texts, grey pixels `(48, W)`, and whether they validate; skip what cannot be learned."""
+    cache.mkdir(parents=True, exist_ok=True)
+    known = set(CHARACTERS)
+    kept = skipped = 0
+    table, pixels = cache / f"{name}.jsonl.part", cache / f"{name}.pixels"
+    with table.open("w", encoding="utf-8") as rows, pixels.open("wb") as content:
+        for text, line, validates in lines:
+            text = " ".join(unicodedata.normalize("NFC", html.unescape(text)).split())
+            steps = line.shape[1] // PIXELS_PER_STEP
+            if not text or not known.issuperset(text) or count_steps(text) > 0.8 * steps or line.shape[1] > MAX_WIDTH:
+                skipped += 1
+                continue
+            content.write(np.ascontiguousarray(line).tobytes())
+            row = {"text": text, "width": line.shape[1], "validates": validates}
+            rows.write(json.dumps(row, ensure_ascii=False) + "\n")
+            kept += 1
+    table.replace(cache / f"{name}.jsonl")
+    print(f"{name}: {kept} lines, {skipped} skipped", flush=True)
+
+
+def grey_line(image: Image.Image) -> NDArray[np.uint8]:
+    """A line image in grey at height 48, stretched."""
+    return prepare_line(image.convert("L"), STRETCH)[:, :, 0]
+
+
+def dataset_lines(folder: Path) -> Iterator[tuple[str, NDArray[np.uint8], bool]]:
+    """The training samples of a dataset folder, those of held-out documents for validation."""
+    for sample in Dataset.open(folder).samples("train"):
+        assert isinstance(sample.image, Path), "prepare the dataset with --store files"
+        validates = any(part in (sample.source or "") for part in HELD_OUT)
+        with Image.open(sample.image) as image:
+            yield sample.text, grey_line(image), validates
+
+
+CURSIVE = ["comforter", "comforter-brush", "great-vibes", "pacifico", "lobster", "pattaya", "amatic-sc", "klee-one"]
+CURSIVE += ["playpen-sans", "balsamiq-sans", "zen-kurenaido", "hachi-maru-pop", "bellota-text", "kurale"]
+ITALIC = ["playfair-display", "lora", "cormorant", "alegreya", "pt-serif", "philosopher"]
+PRINT = ["arimo", "tinos", "noto-serif", "roboto", "open-sans", "pt-sans", "pt-serif"]
+KEPT_AWAY = ["bad-script", "caveat", "marck-script", "neucha", "shantell-sans", "pangolin", "yomogi"]
+"""Fonts for tests: the four hands of `examples/handwriting` and three more. Pretraining never sees them."""
+
+
+def load_faces(fonts: Path, names: Sequence[str], slope: str = "normal") -> list[Face]:
+    """The faces of @fontsource packages at weight 400."""
+    return [load_face(fonts / name, slope=slope, capitals_only=name == "amatic-sc") for name in names]
+
+
+def rendered_lines(
+    makers: LineMaker, groups: Sequence[tuple[float, list[Face]]], count: int, seed: int, *, validates: bool
+) -> Iterator[tuple[str, NDArray[np.uint8], bool]]:
+    """Random lines in random faces of groups with shares, on random paper, some between two other lines."""
+    shares = np.array([share for share, _ in groups])
+    for number in range(count):
+        rng = np.random.default_rng((seed, number))
+        _, text = makers.line(rng, int(rng.triangular(6, 30, 58)))
+        faces = groups[int(rng.choice(len(groups), p=shares / shares.sum()))][1]
+        face = faces[int(rng.integers(len(faces)))]
+        text = text.upper() if face.capitals_only else text
+        text = " ".join("".join(letter for letter in text if face.can_draw(letter)).split()) or "1"
+        augmentation = rng.choice(["light", "medium", "strong"], p=[0.3, 0.4, 0.3])
+        line = grey_line(draw_line(text, face, 64, str(augmentation), rng))
+        if rng.random() < 0.4:
+            between = "".join(letter for letter in makers.line(rng, 60)[1] if face.can_draw(letter))
+            other = grey_line(draw_line(between or "1", face, 64, "none", rng))
+            line = add_neighbour(line, other, rng)
+        yield text, line, validates
+
+
+def add_neighbour(line: NDArray[np.uint8], other: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Draw the descenders of a line above or the ascenders of a line below at the edge of a line."""
+    shown = int(rng.integers(3, 13))
+    other = np.tile(other, (1, -(-line.shape[1] // other.shape[1])))[:, : line.shape[1]]
+    darker = other.astype(np.float32) / max(1.0, float(np.median(other)))
+    shade = np.ones(line.shape, dtype=np.float32)
+    if rng.random() < 0.5:
+        shade[:shown] = darker[HEIGHT - shown - 4 : HEIGHT - 4]
+    else:
+        shade[-shown:] = darker[4 : 4 + shown]
+    return np.clip(line * np.minimum(1.0, shade), 0, 255).astype(np.uint8)
+
+
+def render(options: argparse.Namespace) -> None:
+    """Cache lines in the fonts of pretraining, or with `--unseen` of fonts and words kept away from it."""
+    words = {}
+    for pair in options.words:
+        language, files = pair.split("=", 1)
+        frequencies, _, listed = files.partition(",")
+        words[language] = load_words(
+            Path(frequencies) if frequencies else None, Path(listed) if listed else None, unseen=options.unseen
+        )
+    if options.unseen:
+        weights = {language: WEIGHTS[language] for language in CYRILLIC_LANGUAGES}
+        groups = [(1.0, load_faces(options.fonts, KEPT_AWAY))]
+    else:
+        weights = WEIGHTS
+        groups = [(0.68, load_faces(options.fonts, CURSIVE)), (0.17, load_faces(options.fonts, ITALIC, "italic"))]
+        groups.append((0.15, load_faces(options.fonts, PRINT)))
+    lines = rendered_lines(LineMaker(words, weights), groups, options.count, options.seed, validates=options.unseen)
+    write_source(options.cache, options.name, lines)
+
+
+def vary(line: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Return a line with another width, slant, size, contrast, stroke and noise; grey `(48, W)`."""
+    height, width = line.shape
+    paper = int(np.median(line))
+    wide = rng.uniform(0.86, 1.16)
+    tall = rng.uniform(0.8, 1.08)
+    slant = rng.normal(0, 0.18)
+    size = max(PIXELS_PER_STEP, round(width * wide))
+    centre = height / 2 + rng.normal(0, 1.5)
+    # Output pixel -> input pixel: shear about the middle, then scale.
+    matrix = (1 / wide, slant / wide, -slant * height / 2 / wide, 0, 1 / tall, centre - height / 2 / tall)
+    image = Image.fromarray(line).transform(
+        (size, height), Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR, fillcolor=paper
+    )
+    varied = np.asarray(image, dtype=np.float32)
+    if rng.random() < 0.3:
+        low = max(16, size // int(rng.integers(2, 4)))
+        small = image.resize((low, int(rng.integers(20, 36))), Image.Resampling.BOX)
+        varied = np.asarray(small.resize((size, height), Image.Resampling.BILINEAR), dtype=np.float32)
+    contrast, shift = rng.uniform(0.6, 1.25), rng.normal(0, 14)
+    varied = (varied - paper) * contrast + paper + shift
+    if rng.random() < 0.5:
+        varied = varied + rng.normal(0, rng.uniform(1, 9), varied.shape).astype(np.float32)
+    return np.clip(varied, 0, 255).astype(np.uint8)
+
+
+def to_batch(lines: Sequence[NDArray[np.uint8]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Stack grey lines as the network's input."""
+    return collate_lines([np.repeat(line[:, :, None], 3, axis=2) for line in lines])
+
+
+class Batches:
+    """Endless batches, drawn pool by pool from (seed, pool), so that a resumed training sees the same data."""
+
+    def __init__(self, sources: Sequence[Source], pixels: int, rendered_share: float, seed: int) -> None:
+        self.sources = [source for source in sources if not source.validates.all()]
+        self.pixels = pixels
+        self.seed = seed
+        self.indices = [np.flatnonzero(~source.validates) for source in self.sources]
+        weights = np.array([len(indices) ** 0.7 for indices in self.indices])
+        rendered = np.array([source.name.startswith("rendered") for source in self.sources])
+        if rendered.any() and not rendered.all():
+            weights[rendered] *= rendered_share / weights[rendered].sum()
+            weights[~rendered] *= (1 - rendered_share) / weights[~rendered].sum()
+        self.weights = weights / weights.sum()
+
+    def pool(self, number: int, lines: int = 256) -> list[list[tuple[str, NDArray[np.uint8]]]]:
+        """The batches of one pool: lines of similar width together, about `pixels` of width in each."""
+        rng = np.random.default_rng((self.seed, number))
+        drawn = []
+        for chosen in rng.choice(len(self.sources), lines, p=self.weights):
+            source = self.sources[chosen]
+            index = int(rng.choice(self.indices[chosen]))
+            drawn.append((source.texts[index], vary(source.line(index), rng)))
+        drawn.sort(key=lambda pair: pair[1].shape[1])
+        batches: list[list[tuple[str, NDArray[np.uint8]]]] = [[]]
+        for pair in drawn:
+            if batches[-1] and (len(batches[-1]) + 1) * pair[1].shape[1] > self.pixels:
+                batches.append([])
+            batches[-1].append(pair)
+        return [batches[place] for place in rng.permutation(len(batches))]
+
+
+def start_network(folder: Path) -> Any:
+    """The network of a checkpoint with a head for `CHARACTERS`."""
+    network, known = load_network(folder)
+    if known != CHARACTERS:
+        replace_head(network, known, CHARACTERS)
+        head, places = network.head.head, {character: place for place, character in enumerate(CHARACTERS, start=1)}
+        with torch.no_grad():
+            for letter, twin in LOOKALIKES.items():
+                if letter not in known and twin in known:
+                    head.weight[places[letter]] = head.weight[places[twin]]
+                    head.bias[places[letter]] = head.bias[places[twin]] - 1
+    return network.to(memory_format=torch.channels_last)
+
+
+@torch.inference_mode()
+def error_rate(network: Any, lines: Sequence[tuple[str, NDArray[np.uint8]]]) -> float:
+    """Pooled CER of greedy decoding."""
+    order = sorted(range(len(lines)), key=lambda place: lines[place][1].shape[1])
+    errors = []
+    for first in range(0, len(order), 8):
+        chosen = [lines[place] for place in order[first : first + 8]]
+        pixels, steps = to_batch([line for _, line in chosen])
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = compute_logits(network, pixels.contiguous(memory_format=torch.channels_last))
+        for (text, _), decoded in zip(chosen, decode_greedy(logits, steps, CHARACTERS), strict=True):
+            errors.append(character_errors(text, decoded.text))
+    return pool(errors).rate
+
+
+@dataclass
+class Training:
+    """All that a checkpoint holds."""
+
+    network: Any
+    average: Any
+    optimizer: torch.optim.AdamW
+    step: int = 0
+    pool: int = 0
+    best: float = math.inf
+
+    def save(self, file: Path) -> None:
+        """Write the checkpoint, complete or not at all."""
+        tensors: dict[str, torch.Tensor] = {}
+        for prefix, module in (("network.", self.network), ("average.", self.average)):
+            tensors |= {prefix + name: tensor.contiguous() for name, tensor in module.state_dict().items()}
+        names = [name for name, _ in self.network.named_parameters()]
+        for place, state in self.optimizer.state_dict()["state"].items():
+            for key, tensor in state.items():
+                tensors[f"optimizer.{key}.{names[place]}"] = tensor.contiguous()
+        progress = {"step": str(self.step), "pool": str(self.pool), "best": str(self.best)}
+        save_file(tensors, file.with_suffix(".part"), metadata=progress)
+        file.with_suffix(".part").replace(file)
+
+    def load(self, file: Path) -> None:
+        """Continue from a checkpoint."""
+        from safetensors import safe_open
+
+        tensors = load_file(file)
+        for prefix, module in (("network.", self.network), ("average.", self.average)):
+            module.load_state_dict(
+                {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+            )
+        names = [name for name, _ in self.network.named_parameters()]
+        keys = ("step", "exp_avg", "exp_avg_sq")
+        saved = {place: {key: tensors[f"optimizer.{key}.{name}"] for key in keys} for place, name in enumerate(names)}
+        self.optimizer.load_state_dict({"state": saved, "param_groups": self.optimizer.state_dict()["param_groups"]})
+        with safe_open(file, "pt") as opened:
+            progress = opened.metadata()
+        self.step, self.pool, self.best = int(progress["step"]), int(progress["pool"]), float(progress["best"])
+
+
+def learning_rate(options: argparse.Namespace, step: int) -> float:
+    """Linear warm-up over 100 steps, constant, then linear to 5 % over the last 30 % of the steps."""
+    falling = (options.steps - step) / (0.3 * options.steps)
+    return float(options.learning_rate * min(1.0, (step + 1) / 100, max(0.05, falling)))
+
+
+def train(options: argparse.Namespace) -> None:
+    """Train until the number of steps or a signal; log losses and CER, keep the best averaged weights."""
+    torch.manual_seed(options.seed)
+    torch.set_num_threads(options.threads)
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    options.work.mkdir(parents=True, exist_ok=True)
+    checkpoint = options.work / "checkpoint.safetensors"
+    network, average = start_network(options.base).train(), start_network(options.base).eval()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=options.learning_rate, betas=(0.9, 0.99), weight_decay=0.01)
+    training = Training(network, average, optimizer)
+    if checkpoint.is_file():
+        training.load(checkpoint)
+    sources = open_cache(options.cache)
+    batches = Batches(sources, options.pixels, options.rendered_share, options.seed)
+    checks = {source.name: source for source in sources if source.validates.any()}
+    test = test_lines(options.test) if options.test else []
+    stop = False
+
+    def end(*_: object) -> None:
+        nonlocal stop
+        stop = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    if rank == 0:
+        counts = {source.name: len(source.texts) for source in sources}
+        log(options.work, step=training.step, processes=world, sources=counts)
+    losses: list[float] = []
+    seen, started, checked = 0, time.time(), time.time() if training.step else 0.0
+    while training.step < options.steps and not stop:
+        drawn = batches.pool(training.pool)
+        for batch in drawn[rank : len(drawn) // world * world : world]:
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(options, training.step)
+            pixels, steps = to_batch([line for _, line in batch])
+            with torch.autocast("cpu", torch.bfloat16):
+                logits = compute_logits(network, pixels.contiguous(memory_format=torch.channels_last))
+            loss = compute_loss(logits, steps, [text for text, _ in batch], CHARACTERS).mean()
+            loss.backward()  # type: ignore[no-untyped-call]
+            stop = average_gradients(network, stop)
+            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            training.step += 1
+            decay = min(options.average, (1 + training.step) / (10 + training.step))
+            with torch.no_grad():
+                for mean, parameter in zip(average.parameters(), network.parameters(), strict=True):
+                    mean.lerp_(parameter, 1 - decay)
+            losses.append(float(loss.detach()))
+            seen += len(batch) * world
+            if rank == 0 and training.step % 20 == 0:
+                rate = seen / (time.time() - started)
+                log(options.work, step=training.step, loss=float(np.mean(losses)), lines_per_second=rate)
+                losses.clear()
+                seen, started = 0, time.time()
+            if stop:
+                break
+        training.pool += 1
+        if rank:
+            continue
+        training.save(checkpoint)
+        if stop or time.time() - checked > options.check_minutes * 60 or training.step >= options.steps:
+            rates = {name: error_rate(average, validation_lines(source)) for name, source in checks.items()}
+            mean = sum(rates.values()) / max(1, len(rates))
+            if test:
+                rates["test"] = error_rate(average, test)
+            log(options.work, step=training.step, mean_cer=mean, **rates)
+            if mean < training.best:
+                training.best = mean
+                save_network(average, CHARACTERS, options.out, torch.float16)
+            checked = time.time()
+            seen, started = 0, time.time()
+
+
+def average_gradients(network: Any, stop: bool) -> bool:
+    """Average the gradients of all processes; return whether any of them is to stop."""
+    if not dist.is_initialized():
+        return stop
+    gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
+    flat = torch.cat([*(gradient.flatten() for gradient in gradients), torch.tensor([float(stop)])])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    sizes = [gradient.numel() for gradient in gradients]
+    for gradient, mean in zip(gradients, torch.split(flat[:-1], sizes), strict=True):
+        gradient.copy_(mean.view_as(gradient))
+    return bool(flat[-1] > 0)
+
+
+def validation_lines(source: Source, most: int = 60) -> list[tuple[str, NDArray[np.uint8]]]:
+    """At most `most` validation lines of a source, evenly spread."""
+    places = np.flatnonzero(source.validates)
+    places = places[np.linspace(0, len(places) - 1, min(most, len(places))).astype(int)]
+    return [(source.texts[place], source.line(int(place))) for place in places]
+
+
+def test_lines(folder: Path) -> list[tuple[str, NDArray[np.uint8]]]:
+    """All lines of a split of a dataset, for example `data/copiste/test`."""
+    lines = []
+    for sample in Dataset.open(folder.parent).samples(folder.name):
+        assert isinstance(sample.image, Path), "prepare the dataset with --store files"
+        with Image.open(sample.image) as image:
+            lines.append((sample.text, grey_line(image)))
+    return lines
+
+
+def log(work: Path, **values: Any) -> None:
+    """One line for people and machines."""
+    rounded = {key: round(value, 4) if isinstance(value, float) else value for key, value in values.items()}
+    line = json.dumps({"time": time.strftime("%H:%M:%S"), **rounded}, ensure_ascii=False)
+    print(line, flush=True)
+    with (work / "log.jsonl").open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+
+
+def main() -> None:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    lines = commands.add_parser("lines", help="cache the lines of datasets")
+    lines.add_argument("datasets", type=Path, nargs="+")
+    lines.add_argument("--cache", type=Path, required=True)
+    rendering = commands.add_parser("render", help="cache lines drawn in fonts")
+    rendering.add_argument("--fonts", type=Path, required=True, help="folder of unpacked packages @fontsource/<name>")
+    rendering.add_argument(
+        "--words", action="append", required=True, metavar="LANGUAGE=FREQUENCIES,LIST", help="either file may be empty"
+    )
+    rendering.add_argument("--cache", type=Path, required=True)
+    rendering.add_argument("--name", default="rendered")
+    rendering.add_argument("--count", type=int, default=12_000)
+    rendering.add_argument("--seed", type=int, default=1)
+    rendering.add_argument("--unseen", action="store_true", help="only fonts and words kept away, for validation")
+    training = commands.add_parser("train", help="train or resume")
+    training.add_argument("--base", type=Path, required=True, help="checkpoint folder to start from")
+    training.add_argument("--cache", type=Path, required=True)
+    training.add_argument("--work", type=Path, required=True, help="folder of the checkpoint and the log")
+    training.add_argument("--out", type=Path, required=True, help="folder of the best averaged weights")
+    training.add_argument("--test", type=Path, help="split of a dataset to measure, for example data/copiste/test")
+    training.add_argument("--steps", type=int, default=6000)
+    training.add_argument("--learning-rate", type=float, default=4e-4)
+    training.add_argument("--average", type=float, default=0.998, help="decay of the averaged weights")
+    training.add_argument("--pixels", type=int, default=11_000, help="total width of the lines of a batch")
+    training.add_argument("--rendered-share", type=float, default=0.35)
+    training.add_argument("--check-minutes", type=float, default=15)
+    training.add_argument("--threads", type=int, default=2)
+    training.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    if options.command == "lines":
+        for folder in options.datasets:
+            write_source(options.cache, folder.name, dataset_lines(folder))
+    elif options.command == "render":
+        render(options)
+    else:
+        train(options)
+
+
+if __name__ == "__main__":
+    main()
