@@ -99,7 +99,7 @@ def _write(
 ) -> Path:
     torch.manual_seed(5)
     network = network_class(config)
-    for parameter in network.parameters():  # zeros of the class could not be told from lost weights
+    for parameter in network.parameters():  # zeros of the class would look like lost weights
         torch.nn.init.normal_(parameter, mean=float(parameter.ndim == 1), std=0.05)
     network.to(dtype).save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)

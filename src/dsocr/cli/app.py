@@ -28,10 +28,10 @@ RENAMED_COMMANDS = {
 }
 """Commands of earlier versions and what replaces them."""
 
-_RESUME = "run the same command, without --overwrite, to resume"
+_AGAIN = "run the same command, without --overwrite"
 _AFTER_INTERRUPT = {
-    "train": f"checkpoints are kept; {_RESUME} from the last one",
-    "forecast": f"finished trainings are kept; {_RESUME}",
+    "train": f"checkpoints are kept; {_AGAIN}, to resume from the last one",
+    "forecast": f"finished trainings are kept; {_AGAIN}, to resume",
     "evaluate": "no scores are written; run the same command again",
     "serve": "the server has stopped; run the same command to start it again",
     "workbench": "the workbench has stopped; corrections are kept, run the same command to continue",
@@ -113,7 +113,7 @@ def _after_interrupt(interrupt: KeyboardInterrupt, name: str, options: Mapping[s
     rank, processes = rank_and_count()
     if isinstance(interrupt, Interrupted):
         launcher = "" if processes == 1 else f"torchrun --nproc-per-node {processes} -m "
-        resume = _RESUME if name == "forecast" else f"{launcher}{interrupt.resume}"
+        resume = _AGAIN if name == "forecast" else f"{launcher}{interrupt.resume}"
         lines = [f"interrupted; a checkpoint of step {interrupt.step} is written", f"resume:  {resume}"]
         return lines if rank == 0 else []
     if name in _JOURNALS and work_path(Path(options["output"])).exists():
