@@ -199,35 +199,25 @@ def test_parquet_is_written_in_shards(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 ASKED = "<image>\nFree OCR."
+PARTS = [{"type": "image", "image": "images/a.png"}, {"type": "text", "text": "Free OCR."}]
+ANSWER = [{"type": "text", "text": "слово"}]
 
 
 @pytest.mark.parametrize(
-    ("target", "messages"),
+    ("target", "question", "answer", "images"),
     [
-        pytest.param(
-            "ms-swift",
-            [{"role": "user", "content": ASKED}, {"role": "assistant", "content": "слово"}],
-            id="ms-swift: an image's place in the words",
-        ),
-        pytest.param(
-            "unsloth",
-            [
-                {
-                    "role": "user",
-                    "content": [{"type": "image", "image": "images/a.png"}, {"type": "text", "text": "Free OCR."}],
-                },
-                {"role": "assistant", "content": [{"type": "text", "text": "слово"}]},
-            ],
-            id="Unsloth: contents in parts",
-        ),
+        pytest.param("ms-swift", ASKED, "слово", ["images/a.png"], id="ms-swift: an image's place in the words"),
+        pytest.param("unsloth", PARTS, ANSWER, None, id="Unsloth: contents in parts"),
     ],
 )
-def test_conversations_as_a_program_wants_them(target: str, messages: list[Any], tmp_path: Path) -> None:
+def test_conversations_as_a_program_wants_them(
+    target: str, question: object, answer: object, images: list[str] | None, tmp_path: Path
+) -> None:
     pair(tmp_path / "source" / "val", "a", "слово")
     out = convert(tmp_path / "source", tmp_path / "out", to=target).output
     (row,) = map(json.loads, (out / "validation.jsonl").read_text("utf-8").splitlines())
-    assert row["messages"] == messages
-    assert row.get("images", ["images/a.png"]) == ["images/a.png"]
+    assert row["messages"] == [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    assert row.get("images") == images
     assert (out / "images" / "a.png").is_file()
 
 
