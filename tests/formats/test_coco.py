@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from dsocr.data.prepare import prepare
-from dsocr.document import Item, Outline, SkipReason, Split
+from dsocr.document import Item, Outline, SkipReason
 from dsocr.formats.coco import find_coco
 from tests.data.making import picture, write
 from tests.formats.reading import pages, read, skipped, texts
@@ -118,16 +117,3 @@ def test_other_json_is_not_coco(tmp_path: Path) -> None:
     write(tmp_path / "b.json", '{"messages": [], "images": ["a.png"]}')
     write(tmp_path / "c.json", '{"name": "a", "description": "б"}')
     assert find_coco(tmp_path) == []
-
-
-def test_files_become_a_dataset_with_their_splits(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    for place, split in enumerate(("train", "val", "test")):
-        picture(source / "images" / f"{split}.png", size=(200, 100), colour=(255, 255, 250 - place))
-        entries = [{"id": 1, "file_name": f"{split}.png", "width": 100, "height": 50}]
-        lines = [annotation(f"{split} раз"), annotation(f"{split} два"), annotation(None)]
-        write_coco(source / f"annotations_{split}.json", *lines, images=entries)
-    card = prepare(source, tmp_path / "out").card
-    assert (card.source_format, card.split_by) == ("coco", "given")
-    assert {split: part.samples for split, part in card.splits.items()} == dict.fromkeys(Split, 2)
-    assert {reason: part.count for reason, part in card.skipped.items()} == {"no text": 3}

@@ -62,21 +62,6 @@ def test_another_list_of_lines_is_not_iam(tmp_path: Path) -> None:
     assert find_iam(tmp_path) == []
 
 
-def test_a_dataset_is_split_by_writers(tmp_path: Path) -> None:
-    rows = forms = ""
-    for writer in range(3):
-        form = f"a01-{writer:03d}"
-        forms += f"{form} {writer:03d} 1 all 2 2 9 9\n"
-        for line in range(2):
-            picture(tmp_path / "iam" / "lines" / form / f"{form}-{line:02d}.png", colour=(255, writer, line))
-            rows += f"{form}-{line:02d} ok 1 2 3 4 5 6 text|{writer}|{line}\n"
-    write(tmp_path / "iam" / "ascii" / "lines.txt", HEAD + rows)
-    write(tmp_path / "iam" / "ascii" / "forms.txt", forms)
-    card = prepare(tmp_path / "iam", tmp_path / "out").card
-    assert (card.source_format, card.split_by, card.skipped) == ("iam", "writer", {})
-    assert [part.samples for part in card.splits.values()] == [2, 2, 2]
-
-
 def four_lines(folder: Path) -> str:
     """Rows of two lines of each of two forms, their images written."""
     rows = ""

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dsocr.data.prepare import prepare
 from dsocr.document import Item, Outline, Page, Skipped, SkipReason
 from dsocr.formats.label_studio import find_label_studio
 from tests.data.making import picture, write
@@ -245,16 +244,3 @@ def test_any_export_is_either_read_or_skipped(tmp_path: Path, image: Any, annota
 def test_other_json_is_not_label_studio(tmp_path: Path, content: str) -> None:
     write(tmp_path / "a.json", content)
     assert find_label_studio(tmp_path) == []
-
-
-def test_an_export_becomes_a_dataset(tmp_path: Path) -> None:
-    source = tmp_path / "s"
-    tasks = []
-    for place in range(3):
-        picture(source / "images" / f"p{place}.png", size=(400, 200), colour=(255, 255, 250 - place))
-        lines = [item for row in range(2) for item in (shape(f"r{row}"), text(f"страница {place} {row}", f"r{row}"))]
-        tasks.append(task(annotation(*lines), image=f"/data/upload/1/0a1b2c3d-p{place}.png"))
-    write(source / "project.json", json.dumps(tasks))
-    card = prepare(source / "project.json", tmp_path / "out", split="0.4/0.3/0.3").card
-    assert (card.source_format, card.split_by, card.skipped) == ("label-studio", "page", {})
-    assert sum(part.samples for part in card.splits.values()) == 6

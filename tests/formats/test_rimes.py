@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from dsocr.data.prepare import prepare
 from dsocr.document import Item, Outline, Region, SkipReason, Split
 from dsocr.formats.rimes import find_rimes
 from tests.data.making import picture, write
@@ -62,16 +61,3 @@ def test_a_file_can_be_named_alone(tmp_path: Path) -> None:
     write(tmp_path / "eval_2011.xml", document(page(LINE)))
     assert find_rimes(tmp_path / "eval_2011.xml") == [tmp_path / "eval_2011.xml"]
     assert len(find_rimes(tmp_path)) == 2
-
-
-def test_files_become_a_dataset_with_their_splits(tmp_path: Path) -> None:
-    source = tmp_path / "s"
-    for place, name in enumerate(("training_2011", "eval_2011_annotated")):
-        picture(source / "images" / f"{name}.png", colour=(255, 255, 250 - place))
-        lines = [LINE.replace("Je", f"{name} {number}") for number in range(2)]
-        write(source / f"{name}.xml", document(page(*lines, image=f"{name}.png")))
-    card = prepare(source, tmp_path / "out").card
-    assert (card.source_format, card.split_by, card.skipped) == ("rimes", "given", {})
-    assert {split: part.samples for split, part in card.splits.items()} == {Split.TRAIN: 2, Split.TEST: 2}
-    regions = prepare(source, tmp_path / "regions", unit="region").card
-    assert {split: part.samples for split, part in regions.splits.items()} == {Split.TRAIN: 1, Split.TEST: 1}

@@ -13,6 +13,7 @@ from lxml import etree
 from PIL import Image
 
 from dsocr.data.convert import convert, read_dataset
+from dsocr.data.prepare import prepare
 from dsocr.document import Line, Outline, Page, Point, Split
 from dsocr.formats import SOURCE_FORMATS, TARGET_FORMATS, detect_format
 from dsocr.formats.alto import alto_document, parse_alto
@@ -20,7 +21,7 @@ from dsocr.formats.page import page_document, parse_page
 from dsocr.formats.tables import TsvWriter, read_tables
 from dsocr.formats.xml import XmlPage
 from dsocr.io.files import is_dataset
-from dsocr.text import is_blank
+from dsocr.text import TextPolicy, is_blank
 from tests.data.making import picture
 from tests.formats.making_sources import SOURCES
 from tests.formats.reading import pages, skipped
@@ -77,6 +78,19 @@ def test_a_source_round_trips(sources: Sources, source: str, target: str, tmp_pa
         expected_lines = Counter((page.split, line) for page in before for line in lines_of(page, target))
         assert Counter((page.split, *lines_of(page)) for page in after) == expected_lines
     assert detect_format(tmp_path / "out", None, {}).name == READ_AS.get(target, "messages")
+
+
+@pytest.mark.parametrize("source", SOURCE_FORMATS)
+def test_a_source_becomes_a_dataset(sources: Sources, source: str, tmp_path: Path) -> None:
+    folder, texts = sources[source]
+    given = Counter(page.split for page in read(folder) for _ in page.lines if page.split)
+    policy = TextPolicy(unicode="keep", spaces="keep")
+    dataset = prepare(folder, tmp_path / "out", split="1/0/0", text_policy=policy)
+    assert dataset.card.source_format == source
+    found = {split: [sample.text.strip() for sample in dataset.samples(split)] for split in dataset.card.splits}
+    # Without a split of its own, a source is all for training; otherwise what has none is skipped.
+    assert {split: len(lines) for split, lines in found.items()} == (given or {Split.TRAIN: len(texts)})
+    assert not Counter(text for lines in found.values() for text in lines) - Counter(texts)
 
 
 def test_every_format_is_in_the_matrix() -> None:
