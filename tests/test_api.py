@@ -123,11 +123,15 @@ def test_from_scans_to_texts(small_dataset: Path, tmp_path: Path) -> None:
     image = next(iter(dataset)).image
     alone, (first, second) = reader.read(image), reader.read([str(image), Image.open(str(image))])
     assert alone.text == first.text == second.text
-    report = reader.transcribe(tmp_path / "data" / "test", tmp_path / "texts.jsonl")
+    report = reader.transcribe(tmp_path / "data" / "test", tmp_path / "texts.jsonl", review=tmp_path / "review.txt")
     rows = [json.loads(line) for line in (tmp_path / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
     assert report.lines == len(rows) == 4
-    again = dsocr.transcribe(run, [tmp_path / "data" / "test"], tmp_path / "pages", format="text")
+    review = tmp_path / "again.txt"
+    again = dsocr.transcribe(run, [tmp_path / "data" / "test"], tmp_path / "pages", format="text", review=review)
     assert again.lines == 4
+    assert report.estimated_cer is not None
+    assert again.estimated_cer is not None
+    assert report.estimated_cer.cer == pytest.approx(again.estimated_cer.cer, abs=0.01)
 
     dsocr.export(run, tmp_path / "export")
     assert dsocr.load(tmp_path / "export").read(image).text == alone.text

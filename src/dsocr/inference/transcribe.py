@@ -273,7 +273,7 @@ def transcribe(
             )
             curve, confidences = write_review(rows, review)
             # The calibration was not fitted to the confidences of other programs.
-            if not is_remote:
+            if not isinstance(engine, RemoteEngine):
                 report.estimate(curve, confidences, Calibration.load(run.adapter))
         unwritten = target.write(folder / "draft", lambda: journal.read_pages(pages), step, card)
         if strict and unwritten:
