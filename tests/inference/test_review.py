@@ -20,20 +20,13 @@ LINES = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 50)), max_size=30)
 
 def test_every_checked_line_takes_its_errors_away() -> None:
     curve = checking_curve([(6, 10), (2, 10), (0, 20)])
+    assert estimated_checking_curve([]) == [CheckedShare(0, 0, 1)]
     assert curve == [
         CheckedShare(0, 8 / 40, 0),
         CheckedShare(1 / 3, 2 / 30, 0.75),
         CheckedShare(2 / 3, 0, 1),
         CheckedShare(1, 0, 1),
     ]
-
-
-@given(LINES)
-def test_lines_with_the_errors_of_their_confidences_leave_the_curve_that_is_estimated(
-    lines: list[tuple[float, int]],
-) -> None:
-    true = checking_curve([((1 - confidence) * length, length) for confidence, length in lines])
-    assert estimated_checking_curve(lines) == true
 
 
 @given(LINES)
@@ -53,10 +46,6 @@ def test_a_line_without_confidence_or_text_estimates_nothing(line: tuple[float |
     curve = estimated_checking_curve([line, (0.7, 10)])
     assert [point.rest for point in curve] == pytest.approx([0.3, 0.3, 0])
     assert [point.found for point in curve] == pytest.approx([0, 0, 1])
-
-
-def test_no_lines_estimate_no_errors() -> None:
-    assert estimated_checking_curve([]) == [CheckedShare(0, 0, 1)]
 
 
 def test_reviewing_the_uncertain_third_halves_the_estimated_errors() -> None:

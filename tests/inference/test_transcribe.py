@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from dsocr.errors import DataError, RunError
+from dsocr.errors import DataError
 from dsocr.inference.confidence import Calibration, Scale
 from dsocr.inference.decoding import decode
 from dsocr.inference.generation import Generation
@@ -119,13 +118,6 @@ def test_a_bad_image_is_counted_and_named_or_fatal(run: RunFolder, scans: Path, 
     assert not (tmp_path / "strict.txt").exists()
 
 
-def test_text_output_has_a_line_an_image(run: RunFolder, scans: Path, tmp_path: Path) -> None:
-    out = transcribe(run, [scans / "a.png"], tmp_path / "texts.txt").out
-    lines = out.read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("a.png\t")
-
-
 def test_existing_output_is_not_overwritten_by_default(run: RunFolder, scans: Path, tmp_path: Path) -> None:
     out = tmp_path / "texts.txt"
     out.write_text("mine", encoding="utf-8")
@@ -133,33 +125,6 @@ def test_existing_output_is_not_overwritten_by_default(run: RunFolder, scans: Pa
         transcribe(run, [scans], out)
     transcribe(run, [scans / "a.png"], out, overwrite=True)
     assert out.read_text(encoding="utf-8") != "mine"
-
-
-@pytest.mark.parametrize(
-    ("inputs", "out", "message"),
-    [
-        pytest.param(["nowhere"], "texts.txt", "no such file or folder", id="missing input"),
-        pytest.param(["scans/box"], "texts.docx", "no kind of output", id="unknown output"),
-    ],
-)
-def test_wrong_arguments_are_errors(
-    inputs: list[str], out: str, message: str, run: RunFolder, scans: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(DataError, match=message):
-        transcribe(run, [scans.parent / name for name in inputs], tmp_path / out)
-
-
-def test_a_folder_without_images_is_an_error_that_lists_readable_formats(run: RunFolder, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="no image, PDF, PAGE or ALTO") as caught:
-        transcribe(run, [tmp_path / "empty"], tmp_path / "texts.txt")
-    assert "images end in" in (caught.value.hint or "")
-    assert not list(tmp_path.glob(".*")), "no work folder is left"
-
-
-def test_an_unfinished_run_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RunError):
-        RunFolder.open(tmp_path / "nowhere")
 
 
 def test_a_batch_reads_as_its_images_do_alone(nano: BaseModel) -> None:
@@ -181,21 +146,3 @@ def test_truncation_is_flagged_and_the_end_token_is_counted(nano: BaseModel) -> 
     assert cut.tokens == 1
     (whole,) = decode(nano.network, encoder, [sample], Generation(max_new_tokens=60))
     assert whole.truncated or whole.tokens == len(whole.text) + 1
-
-
-def test_the_guard_stops_a_loop(nano: BaseModel) -> None:
-    """A network bent to repeat itself: without the guard it loops to the limit, with it the loop is broken."""
-    encoder = nano.processor(None, "free_ocr")
-    network = load_base("nano").network
-    letter = encoder.text_ids("а")[0]
-    with torch.no_grad():
-        network.lm_head.weight.zero_()
-    network.lm_head.register_forward_hook(
-        lambda module, inputs, output: output.index_fill(-1, torch.tensor([letter]), 5.0)
-    )
-    sample = encoder.encode(Image.new("L", (500, 40), 90))
-    loop = decode(network, encoder, [sample], Generation(max_new_tokens=40, no_repeat_ngram_size=0))[0]
-    assert set(loop.text) == {"а"}
-    assert loop.looping
-    guarded = decode(network, encoder, [sample], Generation(max_new_tokens=40, no_repeat_ngram_size=6))[0]
-    assert "а" * 7 not in guarded.text

@@ -94,9 +94,6 @@ def test_the_queue_is_bounded_and_takes_all_images_of_a_request_or_none(engine: 
     assert (error.value.status, error.value.code) == (429, "busy")
     assert (error.value.retry_after or 0) >= 1
     engine.submit([job(), job()])
-
-
-def test_more_images_than_the_queue_holds_are_not_worth_a_retry(engine: Engine) -> None:
     with pytest.raises(RequestError) as error:
         engine.submit([job() for _ in range(7)])
     assert (error.value.status, error.value.code, error.value.retry_after) == (413, "too_many_images", None)

@@ -216,6 +216,7 @@ def test_no_request_waits_longer_than_the_deadline(models: FakeModels) -> None:
     with TestClient(app_of(models, limits=ServerLimits(deadline=0.5))) as client:
         response = client.post("/v1/transcriptions", content=png())
         assert (response.status_code, code(response)) == (504, "deadline_exceeded")
+        models.gate.set()
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/openapi.json", "/docs", "/v1/nothing"])

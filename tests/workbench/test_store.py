@@ -170,16 +170,6 @@ def test_neighbours_cross_page_boundaries(store: CorrectionStore) -> None:
     assert back == lines[::-1]
 
 
-def test_the_first_line_is_the_first_that_is_not_reviewed(store: CorrectionStore) -> None:
-    lines = store.lines()
-    assert store.first() == lines[0]
-    store.review(lines[0], "x", State.UNREADABLE, who="anna")
-    assert store.first() == lines[1]
-    for one in lines[1:]:
-        store.review(one, "x", State.ACCEPTED, who="anna")
-    assert store.first() == store.lines()[0]
-
-
 def test_every_change_and_undo_changes_the_stamp(store: CorrectionStore) -> None:
     stamps = [store.stamp()]
     for text in ("раз", "два"):
@@ -199,12 +189,6 @@ def test_a_failed_write_is_an_error_and_the_next_one_works(store: CorrectionStor
     assert store.review(first, "сохранено", State.ACCEPTED, who="anna").text == "сохранено"
 
 
-def test_an_unusable_folder_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "work").write_text("a file", encoding="utf-8")
-    with raises_code("corrections-not-writable"):
-        CorrectionStore.open(tmp_path / "work" / "corrections.sqlite")
-
-
 def test_lines_are_ordered_by_doubt(store: CorrectionStore) -> None:
     first, second, third = store.lines()
     store.add_reading(first, "a", [0.9], 0.9)
@@ -212,6 +196,7 @@ def test_lines_are_ordered_by_doubt(store: CorrectionStore) -> None:
     assert store.by_doubt() == [third.number, second.number, first.number]
     store.review(third, "c", State.ACCEPTED, who="anna")
     assert store.by_doubt() == [second.number, first.number]
+    assert store.first() == store.lines()[0]
     assert store.counts() == {State.UNREAD: 0, State.READ: 2, State.ACCEPTED: 1, State.UNREADABLE: 0}
 
 
@@ -235,6 +220,9 @@ def test_threads_lose_no_changes(store: CorrectionStore) -> None:
 
 
 def test_other_files_are_errors(tmp_path: Path) -> None:
+    (tmp_path / "work").write_text("a file", encoding="utf-8")
+    with raises_code("corrections-not-writable"):
+        CorrectionStore.open(tmp_path / "work" / "corrections.sqlite")
     (tmp_path / "notes.txt").write_text("not a database, but long enough to be looked at as one" * 20, encoding="utf-8")
     with raises_code("not-corrections"):
         CorrectionStore.open(tmp_path / "notes.txt")
@@ -276,13 +264,6 @@ def test_elements_of_the_source_follow_splits_and_joins(store: CorrectionStore) 
     assert [one.elements for one in store.lines(number)] == [(0,), (1,)]
     store.join(store.lines(number)[0], who="anna")
     assert [one.elements for one in store.lines(number)] == [(0, 1)]
-
-
-def test_settings_are_stored(store: CorrectionStore) -> None:
-    assert store.setting("run") is None
-    store.set_setting("run", "runs/one")
-    store.set_setting("run", "runs/two")
-    assert store.setting("run") == "runs/two"
 
 
 def test_line_at_finds_the_smallest_line() -> None:
