@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
+from dsocr.data.segment import segment
+from dsocr.inference import inputs
 from dsocr.inference import pages as work
 from dsocr.inference.confidence import Prediction
 from dsocr.runs import ReadingSettings, RunFolder
@@ -51,10 +53,22 @@ def draw_job(folder: Path, monkeypatch: pytest.MonkeyPatch, pages: int) -> RunFo
     """A run, and pages in `in/` of which p05 is broken; all that is read is kept, and the date stands still."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     monkeypatch.setattr(work, "MIN_SECONDS_KEPT", 0.0)
+    monkeypatch.setattr(inputs, "segment", _segment_once)
     for number in range(pages):
         draw_page(folder / "in" / f"p{number:02d}.png", lines=1 + number % 3, shade=30 + number)
     (folder / "in" / "p05.png").write_bytes(b"broken")
     return fake_run(folder / "run")
+
+
+def _segment_once(image: Image.Image) -> object:
+    """Segment a page; the tests draw the same ones again and again."""
+    key = image.tobytes()
+    if key not in _SEGMENTED:
+        _SEGMENTED[key] = segment(image)
+    return _SEGMENTED[key]
+
+
+_SEGMENTED: dict[bytes, object] = {}
 
 
 def files(folder: Path) -> dict[str, bytes]:

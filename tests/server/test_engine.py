@@ -29,7 +29,7 @@ def models() -> FakeModels:
 
 @pytest.fixture
 def engine(models: FakeModels) -> Iterator[Engine]:
-    engine = Engine(models, LIMITS, Metrics())
+    engine = Engine(models, LIMITS, Metrics())  # type: ignore[arg-type]
     engine.start()
     yield engine
     models.gate.set()
@@ -74,16 +74,16 @@ def test_a_batch_has_a_limit_of_pixels(engine: Engine, models: FakeModels) -> No
 
 
 def test_a_line_does_not_wait_for_pages(models: FakeModels) -> None:
-    engine = Engine(models, ServerLimits(), Metrics())
+    engine = Engine(models, ServerLimits(max_batch_pixels=20_000_000), Metrics())  # type: ignore[arg-type]
     engine.start()
     block(engine, models)
-    page, other_page = (Job(png(width), 9_000_000, "mine", time.monotonic() + PATIENCE) for width in (50, 51))
-    jobs = [job(20), page, job(21), other_page]
+    pages = [Job(png(width), 9_000_000, "mine", time.monotonic() + PATIENCE) for width in (50, 51, 52)]
+    jobs = [pages[0], job(20), *pages[1:], job(21)]
     engine.submit(jobs)
     models.gate.set()
     texts(jobs)
     engine.close()
-    assert models.batches[1:] == [("mine", [20, 21]), ("mine", [50, 51])]
+    assert models.batches[1:] == [("mine", [50, 51]), ("mine", [20, 21]), ("mine", [52])]
 
 
 def test_the_queue_is_bounded_and_takes_all_images_of_a_request_or_none(engine: Engine, models: FakeModels) -> None:

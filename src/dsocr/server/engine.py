@@ -38,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 _CLOSING = ("shutting_down", "the server is shutting down")
 _FAILED = ("engine_failed", "the reading thread has ended; restart the server")
 _SMALL_IMAGE = 2_000_000
-"""Pixels of an image that may be read together with any smaller one."""
+"""Pixels of the largest image that is read before larger ones, if these were read last."""
 _DISCONNECT_INTERVAL = 0.25
 """Seconds between two checks whether the client is still connected."""
 
@@ -73,6 +73,7 @@ class Engine:
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._changed = threading.Condition()
         self._ended: tuple[str, str] | None = None
+        self._was_large = False
         self._thread = threading.Thread(target=self._run, name="dsocr-engine", daemon=True)
         metrics.queued.set_function(lambda: len(self._queue))
 
@@ -173,17 +174,22 @@ class Engine:
                 if time.monotonic() > job.expires:
                     job.result.cancel()
             queued = [job for job in self._queue if not job.result.cancelled()]
-            batch, others = queued[:1], deque[Job]()
-            pixels = batch[0].pixels if batch else 0
-            for job in queued[1:]:
-                is_similar = job.pixels <= max(_SMALL_IMAGE, 8 * batch[0].pixels)  # a line does not wait for pages
+            # A line does not wait for pages: they are not read together, and after some pages it is the line's turn.
+            small = [job for job in queued if job.pixels <= _SMALL_IMAGE]
+            first = (small if self._was_large and small else queued)[:1]
+            batch: list[Job] = []
+            others: deque[Job] = deque()
+            pixels = 0
+            for job in queued:
                 fits = len(batch) < size and pixels + job.pixels <= self._limits.max_batch_pixels
-                if fits and is_similar and job.model == batch[0].model:
+                is_alike = (job.model, job.pixels <= _SMALL_IMAGE) == (first[0].model, first[0] in small)
+                if job is first[0] or (fits and is_alike):
                     batch.append(job)
                     pixels += job.pixels
                 else:
                     others.append(job)
             self._queue = others
+            self._was_large = bool(batch) and batch[0].pixels > _SMALL_IMAGE
         # A result that is running can no longer be cancelled, so it can be set.
         return [job for job in batch if job.result.set_running_or_notify_cancel()]
 

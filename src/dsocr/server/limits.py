@@ -35,7 +35,7 @@ class ServerLimits:
     max_held_bytes: int = 256 * 2**20
     max_pixels: int = MAX_PIXELS
     max_aspect_ratio: int = 200
-    max_batch_pixels: int = 2 * MAX_PIXELS
+    max_batch_pixels: int = MAX_PIXELS
     max_open_requests: int = 256
     max_queued: int = 64
     max_images_per_request: int = 16
