@@ -10,7 +10,7 @@ from typing import cast
 
 from lxml import etree
 
-from dsocr.document import Box, Line, Outline, Page, Point, ProcessingStep, Skipped, bounds, parse_points, word_boxes
+from dsocr.document import Box, Item, Line, Outline, Page, Point, ProcessingStep, bounds, parse_points, word_boxes
 from dsocr.errors import DataError
 from dsocr.formats import xml
 from dsocr.formats.format import Columns, Format, stated_size
@@ -41,7 +41,7 @@ def find_alto(source: Path, columns: Columns | None = None) -> list[Path]:
     return xml.find_xml(source, "alto")
 
 
-def read_alto(source: Path, columns: Columns | None = None) -> Iterator[Page | Skipped]:
+def read_alto(source: Path, columns: Columns | None = None) -> Iterator[Item]:
     """Read the pages of a folder of ALTO files, lines in the order of the file."""
     return xml.read_xml_pages(source, find_alto(source), parse_alto)
 

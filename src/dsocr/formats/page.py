@@ -13,13 +13,13 @@ from lxml import etree
 
 from dsocr.document import (
     Box,
+    Item,
     Line,
     Outline,
     Page,
     Point,
     ProcessingStep,
     Region,
-    Skipped,
     bounds,
     format_points,
     parse_points,
@@ -59,7 +59,7 @@ def find_page(source: Path, columns: Columns | None = None) -> list[Path]:
     return xml.find_xml(source, "PcGts")
 
 
-def read_page(source: Path, columns: Columns | None = None) -> Iterator[Page | Skipped]:
+def read_page(source: Path, columns: Columns | None = None) -> Iterator[Item]:
     """Read the pages of a folder of PAGE files, lines in reading order."""
     return xml.read_xml_pages(source, find_page(source), parse_page)
 

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -232,21 +232,18 @@ def _stored_image(page: "pypdfium2.PdfPage") -> bytes | None:
 
 def _single_image(page: "pypdfium2.PdfPage") -> "pypdfium2.PdfImage | None":
     """Return the image of a page with nothing else but invisible text, neither rotated nor mirrored."""
-    import pypdfium2
+    from pypdfium2 import PdfImage, raw
 
-    seen = [part for part in page.get_objects() if not _is_invisible(part)]
-    if len(seen) != 1 or not isinstance(seen[0], pypdfium2.PdfImage) or page.get_rotation():
+    def is_seen(part: "pypdfium2.PdfObject") -> bool:
+        is_text = part.type == raw.FPDF_PAGEOBJ_TEXT
+        return not (is_text and raw.FPDFTextObj_GetTextRenderMode(part) == _INVISIBLE)
+
+    seen = list(filter(is_seen, page.get_objects()))
+    if len(seen) != 1 or not isinstance(seen[0], PdfImage) or page.get_rotation():
         return None
     across, slant, lean, up = seen[0].get_matrix().get()[:4]
     upright = across > 0 and up > 0 and max(abs(slant), abs(lean)) < 1e-3 * min(across, up)
     return seen[0] if upright else None
-
-
-def _is_invisible(part: "pypdfium2.PdfObject") -> bool:
-    from pypdfium2 import raw
-
-    is_text = part.type == raw.FPDF_PAGEOBJ_TEXT
-    return bool(is_text and raw.FPDFTextObj_GetTextRenderMode(part) == _INVISIBLE)
 
 
 def _decode_jpeg(data: bytes) -> Image.Image | None:
@@ -281,21 +278,19 @@ def write_pdf(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
     import pikepdf
 
     remaining = iter(pages)
-    first = next(remaining, None)
+    first = list(islice(remaining, 1))
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".pdf-", ignore_cleanup_errors=True) as folder:
         document, source = _document_for(first)
         in_memory, unfilled = 0, set(range(len(document.pages)))
         font = document.make_indirect(_blank_font(document))
-        for number, page in enumerate(chain([first] if first else [], remaining)):
+        for number, page in enumerate(chain(first, remaining)):
             if not page.number or page.image != source:
                 source = None
-            target = None if source is None else document.pages[page.number - 1]
-            unfilled -= set() if source is None else {page.number - 1}
-            in_memory += _write_page(document, target, page, font)
+            index = len(document.pages) if source is None else page.number - 1
+            unfilled.discard(index)
+            in_memory += _write_page(document, index, page, font)
             if in_memory > _MEMORY:
-                document, font = _spill(
-                    document, Path(folder, f"{number}.pdf"), -1 if target is None else page.number - 1
-                )
+                document, font = _spill(document, Path(folder, f"{number}.pdf"), index)
                 in_memory = 0
         for index in sorted(unfilled, reverse=True):
             del document.pages[index]
@@ -306,14 +301,13 @@ def write_pdf(pages: Iterable[Page], path: Path, step: ProcessingStep) -> None:
         document.close()
 
 
-def _document_for(first: Page | None) -> "tuple[pikepdf.Pdf, Path | None]":
-    """Return the PDF of the first page, to replace what its pages show, with its path; else an empty one and None."""
+def _document_for(pages: list[Page]) -> "tuple[pikepdf.Pdf, Path | None]":
+    """Return the PDF of a page, to replace what its pages show, with its path; else an empty one and None."""
     import pikepdf
 
-    if first is None or not first.number or first.image.suffix.lower() not in PDF_SUFFIXES:
-        return pikepdf.new(), None
+    path = next((page.image for page in pages if page.number and page.image.suffix.lower() in PDF_SUFFIXES), None)
     try:
-        document = pikepdf.open(first.image)
+        document = pikepdf.open(path) if path else pikepdf.new()
     except pikepdf.PdfError:  # PDFium reads some damaged files that qpdf does not
         return pikepdf.new(), None
     for claim in ("/StructTreeRoot", "/MarkInfo"):  # they describe the contents that are replaced
@@ -323,7 +317,7 @@ def _document_for(first: Page | None) -> "tuple[pikepdf.Pdf, Path | None]":
         with document.open_metadata(set_pikepdf_as_editor=False, update_docinfo=False) as metadata:
             for claim in ("pdfaid:part", "pdfaid:conformance"):
                 metadata.pop(claim, None)
-    return document, first.image
+    return document, path
 
 
 def _spill(document: "pikepdf.Pdf", path: Path, filled: int) -> "tuple[pikepdf.Pdf, pikepdf.Object]":
@@ -341,8 +335,8 @@ def _spill(document: "pikepdf.Pdf", path: Path, filled: int) -> "tuple[pikepdf.P
     return reopened, reopened.pages[filled].Resources.Font.F
 
 
-def _write_page(document: "pikepdf.Pdf", target: "pikepdf.Page | None", page: Page, font: "pikepdf.Object") -> int:
-    """Replace what the target shows, or a new page, by the image with its text; return the image's size in bytes."""
+def _write_page(document: "pikepdf.Pdf", index: int, page: Page, font: "pikepdf.Object") -> int:
+    """Replace what the page at an index shows, or add one, by the image with its text; return the image's bytes."""
     from pikepdf import Dictionary
 
     content = image_bytes(page)
@@ -354,23 +348,20 @@ def _write_page(document: "pikepdf.Pdf", target: "pikepdf.Page | None", page: Pa
     width, height = image.width * scale, image.height * scale
     text = "".join(_draw_line(line, page, image.height, scale) for line in page.transcribed_lines)
     drawing = f"q {width:.2f} 0 0 {height:.2f} 0 0 cm /I Do Q\n{text}"
-    if target is None:
+    if index == len(document.pages):
         target = document.add_blank_page(page_size=(round(width, 2), round(height, 2)))
     else:
+        target = document.pages[index]
         target.flatten_rotation()  # turns the annotations too
-        drawing = "1 0 0 1 {:.2f} {:.2f} cm\n{}".format(*_corner(target), drawing)
+        # The lower left corner of what is shown of the page, upright now.
+        boxes = [[float(value) for value in box] for box in (target.mediabox, target.cropbox)]
+        left, bottom = (max(min(box[at], box[at + 2]) for box in boxes) for at in (0, 1))
+        drawing = f"1 0 0 1 {left:.2f} {bottom:.2f} cm\n{drawing}"
         for key in set(target.obj.keys()) - _KEPT_OF_PAGE:
             del target.obj[key]
     target.Resources = Dictionary(XObject=Dictionary(I=_image_object(document, content)), Font=Dictionary(F=font))
     target.Contents = document.make_stream(drawing.encode("ascii"))
     return len(content)
-
-
-def _corner(page: "pikepdf.Page") -> tuple[float, float]:
-    """Return the lower left corner of what is shown of an upright page."""
-    boxes = [[float(value) for value in box] for box in (page.mediabox, page.cropbox)]  # type: ignore[attr-defined]
-    left, bottom = (max(min(box[at], box[at + 2]) for box in boxes) for at in (0, 1))
-    return left, bottom
 
 
 def _image_object(document: "pikepdf.Pdf", file: bytes) -> "pikepdf.Stream":
@@ -406,38 +397,24 @@ def _png_pixels(file: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _blank_font(document: "pikepdf.Pdf") -> "pikepdf.Dictionary":
-    from pikepdf import Dictionary, Name
+def _blank_font(document: "pikepdf.Pdf") -> "pikepdf.Object":
+    from pikepdf import Object
 
-    descriptor = Dictionary(
-        Type=Name.FontDescriptor,
-        FontName=Name.Blank,
-        Flags=5,
-        FontBBox=[0, 0, 500, 1000],
-        ItalicAngle=0,
-        Ascent=1000,
-        Descent=0,
-        CapHeight=1000,
-        StemV=80,
-        FontFile2=document.make_stream(_blank_truetype()),
+    descriptor = Object.parse(
+        b"<< /Type /FontDescriptor /FontName /Blank /Flags 5 /FontBBox [0 0 500 1000] /ItalicAngle 0 /Ascent 1000 "
+        b"/Descent 0 /CapHeight 1000 /StemV 80 >>"
     )
-    descendant = Dictionary(
-        Type=Name.Font,
-        Subtype=Name.CIDFontType2,
-        BaseFont=Name.Blank,
-        CIDSystemInfo=Dictionary(Registry="Adobe", Ordering="Identity", Supplement=0),
-        DW=500,
-        FontDescriptor=document.make_indirect(descriptor),
-        CIDToGIDMap=document.make_stream(b"\0\1" * 65536),
+    descriptor.FontFile2 = document.make_stream(_blank_truetype())
+    descendant = Object.parse(
+        b"<< /Type /Font /Subtype /CIDFontType2 /BaseFont /Blank /DW 500 "
+        b"/CIDSystemInfo << /Registry (Adobe) /Ordering (Identity) /Supplement 0 >> >>"
     )
-    return Dictionary(
-        Type=Name.Font,
-        Subtype=Name.Type0,
-        BaseFont=Name.Blank,
-        Encoding=Name("/Identity-H"),
-        DescendantFonts=[document.make_indirect(descendant)],
-        ToUnicode=document.make_stream(_unicode_map().encode("ascii")),
-    )
+    descendant.FontDescriptor = document.make_indirect(descriptor)
+    descendant.CIDToGIDMap = document.make_stream(b"\0\1" * 65536)
+    font = Object.parse(b"<< /Type /Font /Subtype /Type0 /BaseFont /Blank /Encoding /Identity-H >>")
+    font.DescendantFonts = [document.make_indirect(descendant)]
+    font.ToUnicode = document.make_stream(_unicode_map().encode("ascii"))
+    return font
 
 
 def _blank_truetype() -> bytes:

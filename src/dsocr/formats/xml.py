@@ -16,9 +16,9 @@ from xml.parsers import expat
 
 from lxml import etree
 
-from dsocr.document import Box, Line, Outline, Page, Region, Skipped, SkipReason, bounds_of_boxes
+from dsocr.document import Box, Item, Line, Outline, Page, Region, Skipped, SkipReason, bounds_of_boxes
 from dsocr.errors import DataError
-from dsocr.formats.format import ImageFinder, Written, copy_page_image
+from dsocr.formats.format import ImageFinder, SourceFile, Written, copy_page_image, read_files
 from dsocr.images import decode_image
 from dsocr.io.encodings import head
 from dsocr.io.files import list_files, relative, split_of_folder
@@ -58,51 +58,46 @@ def find_xml(source: Path, root_element: str) -> list[Path]:
     return [path for path in list_files(source, {".xml"}) if pattern.search(head(path).replace(b"\0", b""))]
 
 
-def read_xml_pages(
-    source: Path, files: list[Path], parse: Callable[[etree._Element, str], XmlPage]
-) -> Iterator[Page | Skipped]:
+def read_xml_pages(source: Path, files: list[Path], parse: Callable[[etree._Element, str], XmlPage]) -> Iterator[Item]:
     """Read the pages of a source and find their images; a page that cannot be used is skipped."""
-    images = ImageFinder(source)
     stems = Counter(file.stem for file in files)
-    for file in files:
-        where = relative(file, source)
-        try:
-            xml_page = parse(parse_xml(file), where)
-        except DataError as error:
-            yield Skipped(SkipReason.BAD_SOURCE, where, error.message)
-            continue
-        try:
-            image = _find_image(images, xml_page.image or file.stem, file)
-        except DataError as error:
-            yield Skipped(SkipReason.NO_IMAGE, where, error.message)
-            continue
-        lines, skipped = [], []
-        for line in xml_page.placed_lines():
-            if line.outline is None and line.text.strip() and not xml_page.is_line_image:
-                yield Skipped(SkipReason.NO_OUTLINE, line.where, "the line has neither a polygon nor a box")
-                skipped.append(line)
-            else:
-                lines.append(line)
-        for line in xml_page.region_texts:
-            if line.outline and len(line.text.splitlines()) == 1:
-                lines.append(line)
-            else:
-                message = "the text of the region is not divided into lines with outlines"
-                yield Skipped(SkipReason.NO_OUTLINE, line.where, message)
-                skipped.append(line)
-        # The stem is ambiguous if two folders have it.
-        name = relative(file.with_suffix(""), source) if stems[file.stem] > 1 else file.stem
-        yield Page(
-            image=image,
-            name=name,
-            where=where,
-            lines=tuple(lines),
-            size=xml_page.size,
-            page=name,
-            split=split_of_folder(file.parent.relative_to(source)),
-            skipped=tuple(skipped),
-            xml=file,
-        )
+    return read_files(source, files, lambda file: _read_page(file, parse(parse_xml(file.path), file.where), stems))
+
+
+def _read_page(file: SourceFile, xml_page: XmlPage, stems: Counter[str]) -> Iterator[Item]:
+    path = file.path
+    try:
+        image = _find_image(file.images, xml_page.image or path.stem, path)
+    except DataError as error:
+        yield Skipped(SkipReason.NO_IMAGE, file.where, error.message)
+        return
+    lines, skipped = [], []
+    for line in xml_page.placed_lines():
+        if line.outline is None and line.text.strip() and not xml_page.is_line_image:
+            yield Skipped(SkipReason.NO_OUTLINE, line.where, "the line has neither a polygon nor a box")
+            skipped.append(line)
+        else:
+            lines.append(line)
+    for line in xml_page.region_texts:
+        if line.outline and len(line.text.splitlines()) == 1:
+            lines.append(line)
+        else:
+            message = "the text of the region is not divided into lines with outlines"
+            yield Skipped(SkipReason.NO_OUTLINE, line.where, message)
+            skipped.append(line)
+    # The stem is ambiguous if two folders have it.
+    name = relative(path.with_suffix(""), file.root) if stems[path.stem] > 1 else path.stem
+    yield Page(
+        image=image,
+        name=name,
+        where=file.where,
+        lines=tuple(lines),
+        size=xml_page.size,
+        page=name,
+        split=split_of_folder(path.parent.relative_to(file.root)),
+        skipped=tuple(skipped),
+        xml=path,
+    )
 
 
 def _find_image(images: ImageFinder, name: str, file: Path) -> Path:
