@@ -156,10 +156,7 @@ def page_image(path: Path, number: int) -> bytes:
         if not 1 <= number <= len(pdf):
             raise DataError(f"the PDF has {len(pdf)} pages", code="pdf-page-missing", where=where)
         page = pdf[number - 1]
-        try:
-            return _stored_image(page) or _render(page, where)
-        finally:
-            page.close()
+        return _stored_image(page) or _render(page, where)
 
 
 @contextmanager
@@ -199,11 +196,8 @@ def _render(page: "pypdfium2.PdfPage", where: str) -> bytes:
 
 def _bitmap_image(bitmap: "pypdfium2.PdfBitmap") -> Image.Image:
     """Copy the pixels of a bitmap, which belong to PDFium."""
-    try:
-        picture: Image.Image = bitmap.to_pil()
-        return picture.copy()
-    finally:
-        bitmap.close()
+    picture: Image.Image = bitmap.to_pil()
+    return picture.copy()
 
 
 def _encode_png(picture: Image.Image) -> bytes:
@@ -453,11 +447,7 @@ def _unicode_map() -> str:
 def _points_per_pixel(page: Page, image: Image.Image) -> float:
     if page.number and page.image.suffix.lower() in PDF_SUFFIXES:
         with _open(page.image) as pdf:
-            shown = pdf[page.number - 1]
-            try:
-                return float(shown.get_width()) / image.width
-            finally:
-                shown.close()
+            return float(pdf[page.number - 1].get_width()) / image.width
     dpi = image.info.get("dpi")
     stated = round(float(dpi[0])) if isinstance(dpi, tuple) and dpi and math.isfinite(float(dpi[0])) else 0
     return POINTS_PER_INCH / (stated if stated in _PLAUSIBLE_DPI else DPI)
