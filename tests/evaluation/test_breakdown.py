@@ -12,6 +12,7 @@ from dsocr.evaluation.breakdown import (
     MAX_CHARACTERS,
     MAX_GROUPS,
     Averages,
+    BlockCount,
     CharacterCount,
     CharacterErrors,
     Confusion,
@@ -71,11 +72,12 @@ def test_similar_letters_count_all_errors_and_mutual_confusions() -> None:
 
 def test_blocks_count_occurrences_errors_and_insertions() -> None:
     lines = scored(("да 5", "дa"), ("да", "да—"), ("😀", ""))
-    blocks = {one.block: (one.count, one.errors, one.inserted) for one in CharacterErrors.compute(lines).blocks}
-    assert blocks["Cyrillic"] == (4, 1, 0)
-    assert blocks["Basic Latin"] == (2, 2, 0)
-    assert blocks["General Punctuation"] == (0, 0, 1)
-    assert blocks["Emoticons"] == (1, 1, 0)
+    assert CharacterErrors.compute(lines).blocks == (
+        BlockCount("Cyrillic", 4, 1, 0),
+        BlockCount("Basic Latin", 2, 2, 0),
+        BlockCount("Emoticons", 1, 1, 0),
+        BlockCount("General Punctuation", 0, 0, 1),
+    )
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=5))

@@ -169,25 +169,16 @@ def test_the_page_escapes_names_and_says_where_it_was_measured() -> None:
 
 
 def test_lines_without_scores_have_no_confidence() -> None:
-    lines = [
-        JudgedLine.compute(with_scores("мир труд"), "мир труд"),
-        JudgedLine.compute(ScoredText("май"), "май"),
-    ]
+    lines = [JudgedLine.compute(scored, scored.text) for scored in (with_scores("мир труд"), ScoredText("май"))]
     counts = {kind: len(Outcomes.of(kind, lines).confidence) for kind in get_args(Kind)}
     assert counts == {"character": 8, "word": 2, "line": 1}
 
 
-def test_a_calibration_survives_its_file(tmp_path: Path) -> None:
+def test_a_saved_calibration_knows_lines_of_another_distribution(tmp_path: Path) -> None:
     assert Calibration.load(tmp_path) == Calibration()
-    saved = Calibration(Scale(1.5, -0.1), Scale(0.9, 0.2), Scale(1.0, 0.0), lines=12)
-    saved.save(tmp_path)
-    assert Calibration.load(tmp_path) == saved
-
-
-def test_lines_of_another_distribution_are_unlike_those_of_the_calibration(tmp_path: Path) -> None:
     calibration = fit_calibration(judged())
     calibration.save(tmp_path)
-    calibration = Calibration.load(tmp_path)
+    assert Calibration.load(tmp_path) == calibration
     draw = np.random.default_rng(4)
     similar, unlike = ([calibration.line(float(one)) for one in draw.uniform(low, 1, 40)] for low in (0.5, 0.95))
     for confidences, expected in ((similar, False), (unlike, True), (unlike[:3], False)):

@@ -28,6 +28,7 @@ from dsocr.inference.reader import LocalReader
 from dsocr.models.loading import BaseModel
 from dsocr.runs import RunFolder
 from dsocr.training.train import train
+from tests.evaluation.making_runs import error_code
 
 
 @pytest.fixture(scope="module")
@@ -114,9 +115,7 @@ def test_a_run_on_a_fold_is_trained_and_scored_on_that_fold(small_dataset: Path,
 
 
 def test_a_fold_of_a_dataset_without_folds_is_rejected(small_config: RunConfig) -> None:
-    with pytest.raises(DataError) as caught:
-        train(small_config.model_copy(update={"fold": 1}))
-    assert caught.value.code == "no-folds"
+    assert error_code(train, small_config.model_copy(update={"fold": 1})) == "no-folds"
 
 
 def test_another_split_and_a_limit_are_noted(run: RunFolder, small_dataset: Path) -> None:
@@ -155,9 +154,7 @@ def test_datasets_that_cannot_be_scored_are_rejected(run: RunFolder, small_datas
     missing = changed(small_dataset, tmp_path / "missing", lambda card: card["splits"].pop("test"))
     shutil.rmtree(missing / "test")
     for folder, code in ((twice, "duplicate-id"), (empty, "split-missing"), (missing, "split-missing")):
-        with pytest.raises(DataError) as caught:
-            evaluate(run, dataset=folder, with_base=False)
-        assert caught.value.code == code
+        assert error_code(evaluate, run, dataset=folder, with_base=False) == code
 
 
 def test_the_calibration_is_measured_and_fitted_on_request(
@@ -185,9 +182,7 @@ def test_the_calibration_is_measured_and_fitted_on_request(
 
     other = changed(small_dataset, tmp_path / "other", lambda card: card["splits"].pop("validation"))
     shutil.rmtree(other / "validation")
-    with pytest.raises(DataError) as caught:
-        evaluate(copy, dataset=other, calibrate=True)
-    assert caught.value.code == "split-missing"
+    assert error_code(evaluate, copy, dataset=other, calibrate=True) == "split-missing"
     assert Calibration.load(copy.adapter) == fitted[1]
 
 

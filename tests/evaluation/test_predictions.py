@@ -25,7 +25,7 @@ from dsocr.io.encodings import text_encoding
 from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
 from tests.data.making import alto, page_xml, write
-from tests.evaluation.making_runs import make_evaluated_run, misread, read_better
+from tests.evaluation.making_runs import error_code, make_evaluated_run, misread, read_better
 
 TEXTS = ["Ёж йод", "щука", "=1+1"]
 
@@ -88,12 +88,8 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", *({"line": f"p_000{n}", "best": text} for n, text in enumerate(TEXTS)))
     assert texts_of(match_file(path, id="line", text="best")) == TEXTS
     for columns, code in (({"txt": "best"}, "unknown-column-role"), ({"id": "line", "text": "?"}, "column-missing")):
-        with pytest.raises(DataError) as caught:
-            read_predictions(path, columns)
-        assert caught.value.code == code
-    with pytest.raises(DataError) as caught:
-        read_predictions(tmp_path, {"text": "best"})
-    assert caught.value.code == "not-a-table"
+        assert error_code(read_predictions, path, columns) == code
+    assert error_code(read_predictions, tmp_path, {"text": "best"}) == "not-a-table"
 
 
 def test_a_text_file_per_line_is_read_without_its_ground_truth(tmp_path: Path) -> None:
@@ -143,9 +139,7 @@ def test_pages_with_the_same_name_are_distinguished_by_folder(tmp_path: Path) ->
     for box, text in (("a", "раз"), ("b", "два")):
         write(tmp_path / f"page/{box}/p.xml", page_xml(f'<TextRegion id="r">{page_line(0, text)}</TextRegion>'))
     assert texts_of(match_file(tmp_path, samples)) == ["раз", "два"]
-    with pytest.raises(DataError) as caught:
-        match_file(tmp_path / "page/a", samples)
-    assert caught.value.code == "page-ambiguous"
+    assert error_code(match_file, tmp_path / "page/a", samples) == "page-ambiguous"
 
 
 @pytest.mark.parametrize(
@@ -158,9 +152,7 @@ def test_pages_with_the_same_name_are_distinguished_by_folder(tmp_path: Path) ->
 )
 def test_predictions_that_do_not_match_are_rejected(rows: list[tuple[str, str]], code: str, tmp_path: Path) -> None:
     write(tmp_path / "a.tsv", "id\ttext\n" + "".join(f"{name}\t{text}\n" for name, text in rows))
-    with pytest.raises(DataError) as caught:
-        match_file(tmp_path / "a.tsv")
-    assert caught.value.code == code
+    assert error_code(match_file, tmp_path / "a.tsv") == code
 
 
 def test_everything_unusual_is_counted(tmp_path: Path) -> None:
@@ -187,9 +179,10 @@ def test_names_are_compared_in_one_normal_form_and_not_guessed(tmp_path: Path) -
     path = jsonl(tmp_path / "a.jsonl", {"id": unicodedata.normalize("NFD", "йод_1"), "text": "а"})
     assert texts_of(match_file(path, [line])) == ["а"]
     ambiguous = [Sample(f"test/images/{box}/1.png", Path("p.png"), "а", Split.TEST) for box in "ab"]
-    with pytest.raises(DataError) as caught:
-        match_file(jsonl(tmp_path / "b.jsonl", {"id": "1.png", "text": "а"}), ambiguous)
-    assert caught.value.code == "nothing-matches"
+    assert (
+        error_code(match_file, jsonl(tmp_path / "b.jsonl", {"id": "1.png", "text": "а"}), ambiguous)
+        == "nothing-matches"
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,9 +203,7 @@ def test_names_are_compared_in_one_normal_form_and_not_guessed(tmp_path: Path) -
 def test_files_that_cannot_be_read_are_rejected(files: dict[str, str], code: str, tmp_path: Path) -> None:
     for name, content in files.items():
         write(tmp_path / name, content)
-    with pytest.raises(DataError) as caught:
-        read_predictions(tmp_path / name if len(files) == 1 else tmp_path)
-    assert caught.value.code == code
+    assert error_code(read_predictions, tmp_path / name if len(files) == 1 else tmp_path) == code
 
 
 def test_another_encoding_is_read_when_it_is_given(tmp_path: Path) -> None:
@@ -260,10 +251,7 @@ def names(found: Comparison) -> list[str]:
 
 
 def code_of(*paths: object, **options: Any) -> str:
-    """Return the code of the error that gathering raises."""
-    with pytest.raises(DsocrError) as caught:
-        compare_paths([str(path) for path in paths], **options)
-    return caught.value.code
+    return error_code(compare_paths, [str(path) for path in paths], **options)
 
 
 def test_a_single_run_gives_base_and_adapter(better: RunFolder) -> None:

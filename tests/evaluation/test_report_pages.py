@@ -7,7 +7,7 @@ import pytest
 from lxml import etree
 from PIL import Image
 
-from dsocr.errors import DataError, RunError
+from dsocr.errors import RunError
 from dsocr.evaluation.compare import ComparedGroup, System, compare
 from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine
 from dsocr.evaluation.metrics import ErrorRate
@@ -28,7 +28,7 @@ from dsocr.evaluation.report.pages import (
 from dsocr.evaluation.report.plots import MOST_WRITERS, curve_plots, writers_svg
 from dsocr.evaluation.scores import load_lines
 from dsocr.runs import RunFolder, elapsed_until, read_history
-from tests.evaluation.making_runs import make_evaluated_run, misread, read_better, scored
+from tests.evaluation.making_runs import error_code, make_evaluated_run, misread, read_better, scored
 from tests.html_pages import Page
 
 
@@ -115,10 +115,7 @@ def test_a_flat_curve_is_drawn(tmp_path: Path) -> None:
     ("out", "code"), [("curves.svg", "curves-suffix"), ("nowhere/curves.html", "output-folder-missing")]
 )
 def test_curves_need_a_place_they_can_be_written_to(out: str, code: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError) as caught:
-        write_curves([make_run(tmp_path / "run")], tmp_path / out)
-    assert caught.value.code == code
-    assert caught.value.where in (str(tmp_path / out), str((tmp_path / out).parent))
+    assert error_code(write_curves, [make_run(tmp_path / "run")], tmp_path / out) == code
 
 
 @pytest.mark.parametrize("content", [None, "", '{"loss": 1}\n{"kind": "train", "step": 1}\n'])
@@ -199,9 +196,7 @@ def test_a_comparison_is_written_as_a_folder_or_a_page(tmp_path: Path) -> None:
     assert writers_svg(["<base>", "a & b"], found.groups, "writer", standalone=True) == svg
     write_comparison(found, tmp_path / "page.html")
     for path, overwrite, code in (("out", False, "output-exists"), (".", True, "output-foreign")):
-        with pytest.raises(DataError) as caught:
-            require_free(tmp_path / path, overwrite=overwrite)
-        assert caught.value.code == code
+        assert error_code(require_free, tmp_path / path, overwrite=overwrite) == code
     require_free(tmp_path / "out", overwrite=True)
 
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
-from dsocr.errors import DataError, RunError
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard, schema, worst_lines
 from dsocr.evaluation.scores import LineScore, score_lines
-from tests.evaluation.making_runs import Read, sample, scored
+from tests.evaluation.making_runs import Read, error_code, sample, scored
 from tests.evaluation.test_scores import LINES, SCORED
 
 BASE = SCORED
@@ -91,11 +90,9 @@ def test_headline_numbers() -> None:
     assert (CARD.cer, CARD.wer, CARD.interval) == (1 / 11, 1 / 3, None)
     card = make_scorecard("test", MANY, None)
     assert card.base is not None
-    interval = card.base.intervals["cer"]
-    assert (card.cer, card.interval) == (card.base.cer.rate, interval.bounds)
-    assert interval.bounds is not None
-    assert interval.bounds[0] < card.cer < interval.bounds[1]
-    assert (interval.unit, interval.clusters, set(card.base.intervals)) == ("writer", 60, {"cer", "wer", "exact"})
+    assert card.interval is not None
+    assert card.interval[0] < card.cer == card.base.cer.rate < card.interval[1]
+    assert {name: one.clusters for name, one in card.base.intervals.items()} == {"cer": 60, "wer": 60, "exact": 60}
     assert "95% interval over 60 writers" in card.uncertainty[0]
 
 
@@ -128,9 +125,7 @@ def test_the_size_of_a_card_is_bounded() -> None:
     ],
 )
 def test_both_sides_must_match(base: list[LineScore] | None, adapter: list[LineScore], code: str) -> None:
-    with pytest.raises(DataError) as caught:
-        make_scorecard("test", base, adapter)
-    assert caught.value.code == code
+    assert error_code(make_scorecard, "test", base, adapter) == code
     assert make_scorecard("test", BASE[::-1], ADAPTER).groups == CARD.groups, "their order does not matter"
 
 
@@ -141,9 +136,7 @@ def test_another_file_is_not_a_card(tmp_path: Path, content: str | None) -> None
     path = tmp_path / "scorecard.json"
     if content is not None:
         path.write_text(content, encoding="utf-8")
-    with pytest.raises(RunError) as caught:
-        Scorecard.load(path)
-    assert caught.value.code == ("scorecard-missing" if content is None else "scorecard-invalid")
+    assert error_code(Scorecard.load, path) == ("scorecard-missing" if content is None else "scorecard-invalid")
 
 
 def test_the_worst_lines_cost_most() -> None:
@@ -153,14 +146,11 @@ def test_the_worst_lines_cost_most() -> None:
 
 
 def test_the_table_shows_the_card() -> None:
-    rows = [line.split() for line in str(CARD).splitlines()]
-    assert ["CER", "72.73%", "9.09%"] in rows
-    assert ["exact", "1", "2"] in rows
-    assert ["runaway", "1", "0"] in rows
-    assert ["seconds", "4.0", "5.2"] in rows
-    assert ["new", "writers"] in rows
-    assert ["macro", "average", "over", "lines", "77.78%", "8.33%"] in rows
-    assert ["prediction", "пера"] in rows
+    rows = {" ".join(line.split()) for line in str(CARD).splitlines()}
+    assert rows >= {
+        *("CER 72.73% 9.09%", "exact 1 2", "runaway 1 0", "seconds 4.0 5.2", "new writers", "prediction пера"),
+        "macro average over lines 77.78% 8.33%",
+    }
     assert "<td>72.73%</td><td>9.09%</td>" in CARD._repr_html_()
     assert "<script>" not in replace(CARD, split="<script>")._repr_html_()
 
