@@ -64,8 +64,8 @@ def test_a_loop_of_one_writer_does_not_hide_that_all_others_are_better() -> None
 
 def test_lines_and_writers_are_listed_by_how_much_they_changed() -> None:
     (difference,) = against([5, 9, 2, 3], [5, 1, 4, 2], ["a", "b", "c", "d"]).differences
-    assert [(line.first.id, line.errors_saved) for line in difference.improved] == [("1", 8), ("3", 1)]
-    assert [(line.first.id, line.errors_saved) for line in difference.worsened] == [("2", -2)]
+    assert [(line.last.id, line.saved) for line in difference.improved] == [("1", 8), ("3", 1)]
+    assert [(line.last.id, line.saved) for line in difference.worsened] == [("2", -2)]
     comparison = against([9, 5, 5, 5, 5], [1, 6, 4, 5, 3], ["a", "b", "c", "d", "e"])
     assert [group.name for group in comparison.groups] == ["a", "e", "c", "d", "b"]
 

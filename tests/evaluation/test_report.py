@@ -16,11 +16,12 @@ from PIL import Image
 from dsocr.document import Split
 from dsocr.evaluation.breakdown import CharacterErrors, Confusion
 from dsocr.evaluation.calibration import CalibrationReport, JudgedLine
+from dsocr.evaluation.compare import read_lines
 from dsocr.evaluation.evaluate import GuardResult
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.report import lines as lines_module
 from dsocr.evaluation.report.contents import commands, gather_contents
-from dsocr.evaluation.report.lines import LONGEST, chapters_of, differences, other_lines, read_lines
+from dsocr.evaluation.report.lines import LONGEST, chapters_of, differences, other_lines
 from dsocr.evaluation.report.report import (
     Axis,
     character_tables,

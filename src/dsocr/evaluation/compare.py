@@ -1,7 +1,7 @@
 """Compare systems that read the same lines: which is better, by how much, and whether the difference is significant."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -15,7 +15,7 @@ from dsocr.document import PackedImage
 from dsocr.errors import DataError
 from dsocr.evaluation.metrics import ErrorRate, finite_or_none, format_difference, pool
 from dsocr.evaluation.scorecard import FAILURE_LABELS, align_columns, printable
-from dsocr.evaluation.scores import LineScore, Score, align_readings
+from dsocr.evaluation.scores import FAILURES, LineScore, Score, align_readings
 from dsocr.evaluation.statistics import (
     MIN_CLUSTERS,
     Clusters,
@@ -55,10 +55,6 @@ class System:
         """The pooled score with intervals."""
         return Score.compute(self.lines, intervals=True)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return name, score and notes for JSON."""
-        return {"name": self.name, **self.score.to_dict(), "notes": list(self.notes)}
-
 
 @dataclass(frozen=True, slots=True)
 class ComparedGroup:
@@ -68,34 +64,42 @@ class ComparedGroup:
     lines: int
     cers: Sequence[ErrorRate]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the group for JSON; `cers` are fractions in the order of the systems."""
-        return {"name": self.name, "lines": self.lines, "cers": [finite_or_none(cer.rate) for cer in self.cers]}
-
 
 @dataclass(frozen=True, slots=True)
-class LineChange:
-    """The same line as read by the first and by another system."""
+class ReadLine:
+    """One line as each system read it, in the order of the systems; `number` counts the lines from 1."""
 
-    first: LineScore
-    second: LineScore
+    number: int
+    scores: tuple[LineScore, ...]
 
     @property
-    def errors_saved(self) -> int:
-        """How many errors fewer the second system has; negative if it has more."""
-        return self.first.cer.errors - self.second.cer.errors
+    def last(self) -> LineScore:
+        """The line as the last system read it."""
+        return self.scores[-1]
+
+    @property
+    def saved(self) -> int:
+        """How many errors fewer the last system has than the first; negative if it has more."""
+        return self.scores[0].cer.errors - self.last.cer.errors
+
+    @property
+    def failures(self) -> list[str]:
+        """How the last system failed as a whole; empty for most lines."""
+        return [failure for failure in FAILURES if getattr(self.last, failure)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the line for JSON."""
+        """Return the line as read by the first and the last system for JSON."""
         return {
-            "id": self.first.id,
-            "writer": self.first.writer,
-            "page": self.first.page,
-            "reference": self.first.reference,
-            "first": self.first.prediction,
-            "second": self.second.prediction,
-            "errors_saved": self.errors_saved,
+            **{name: getattr(self.last, name) for name in ("id", "writer", "page", "reference")},
+            "first": self.scores[0].prediction,
+            "second": self.last.prediction,
+            "errors_saved": self.saved,
         }
+
+
+def read_lines(readings: Iterable[Sequence[LineScore]]) -> list[ReadLine]:
+    """Pair the lines of readings of the same split, all in the same order."""
+    return [ReadLine(number, scores) for number, scores in enumerate(zip(*readings, strict=True), start=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +118,8 @@ class Difference:
     groups: tuple[int, int, int]
     typical: float | None
     sign_p: float
-    improved: Sequence[LineChange]
-    worsened: Sequence[LineChange]
+    improved: Sequence[ReadLine]
+    worsened: Sequence[ReadLine]
 
     @property
     def difference(self) -> float:
@@ -207,15 +211,20 @@ class Comparison:
     dsocr_version: str = __version__
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the comparison for JSON."""
+        """Return the comparison for JSON; the CERs of a group are in the order of the systems."""
         return {
             "summaries": [difference.summary for difference in self.differences],
             "unit": self.unit,
             "clusters": self.clusters,
             "cautions": list(self.cautions),
-            "systems": [system.to_dict() for system in self.systems],
+            "systems": [
+                {"name": system.name, **system.score.to_dict(), "notes": list(system.notes)} for system in self.systems
+            ],
             "differences": [difference.to_dict() for difference in self.differences],
-            "groups": [group.to_dict() for group in self.groups],
+            "groups": [
+                {"name": group.name, "lines": group.lines, "cers": [finite_or_none(cer.rate) for cer in group.cers]}
+                for group in self.groups
+            ],
             "about": dict(self.about),
             "created_at": self.created_at,
             "dsocr_version": self.dsocr_version,
@@ -255,13 +264,13 @@ def compare(
 
 
 def _difference(first: System, second: System, clusters: Clusters) -> Difference:
-    pairs = [LineChange(*pair) for pair in zip(first.lines, second.lines, strict=True)]
-    counts = [(pair.first.cer.errors, pair.second.cer.errors, pair.first.cer.length) for pair in pairs]
+    lines = read_lines([first.lines, second.lines])
+    counts = [(line.scores[0].cer.errors, line.last.cer.errors, line.last.cer.length) for line in lines]
     first_errors, second_errors, lengths = np.array(counts, dtype=np.float64).T
     paired = PairedErrors(first_errors, second_errors, lengths, clusters)
     changes, length = clusters.sums(paired.second - paired.first), clusters.sums(paired.lengths)
     better, worse, same = (int(np.sum(part)) for part in (changes < 0, changes > 0, changes == 0))
-    changed = sorted(pairs, key=lambda pair: -abs(pair.errors_saved))
+    changed = sorted(lines, key=lambda line: -abs(line.saved))
     return Difference(
         first=first,
         second=second,
@@ -270,8 +279,8 @@ def _difference(first: System, second: System, clusters: Clusters) -> Difference
         groups=(better, worse, same),
         typical=float(np.median(changes[length > 0] / length[length > 0])) if length.any() else None,
         sign_p=sign_test(better, worse),
-        improved=[pair for pair in changed if pair.errors_saved > 0],
-        worsened=[pair for pair in changed if pair.errors_saved < 0],
+        improved=[line for line in changed if line.saved > 0],
+        worsened=[line for line in changed if line.saved < 0],
     )
 
 
@@ -350,12 +359,12 @@ def _group_table(comparison: Comparison, names: Sequence[str]) -> Iterator[tuple
         yield printable(group.name, 40), str(group.lines), *cers
 
 
-def _changed_lines(kind: str, changes: Sequence[LineChange], difference: Difference) -> str:
+def _changed_lines(kind: str, changes: Sequence[ReadLine], difference: Difference) -> str:
     first, second = difference.first.name, difference.second.name
     lines = [f"Lines that {second} reads {kind} than {first}: {len(changes)}"]
     width = max(map(len, ("reference", first, second)))
     for change in changes[:_MAX_LINES_IN_TEXT]:
-        one, other = change.first, change.second
+        one, other = change.scores
         lines.append(f"  {one.id}: {one.cer.errors} -> {other.cer.errors} errors")
         texts = (("reference", one.reference), (first, one.prediction), (second, other.prediction))
         lines += [f"    {name:<{width}}  {printable(text)}" for name, text in texts]

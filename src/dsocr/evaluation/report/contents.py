@@ -8,10 +8,10 @@ from typing import Any
 
 from dsocr.document import Split
 from dsocr.errors import DsocrError, RunError, typed
-from dsocr.evaluation.compare import System, compare
+from dsocr.evaluation.compare import ReadLine, System, compare, read_lines
 from dsocr.evaluation.evaluate import open_scored_dataset
 from dsocr.evaluation.metrics import format_difference
-from dsocr.evaluation.report.lines import Chapter, Images, ReadLine, chapters_of, read_lines
+from dsocr.evaluation.report.lines import Chapter, Images, chapters_of
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.scores import LineScore, Score, load_lines
 from dsocr.html import counted

@@ -1,6 +1,6 @@
 """Choose the lines that a report shows, with their images, and mark how their texts differ."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,8 +8,8 @@ import numpy as np
 from markupsafe import Markup
 
 from dsocr.document import PackedImage
+from dsocr.evaluation.compare import ReadLine
 from dsocr.evaluation.metrics import align
-from dsocr.evaluation.scores import FAILURES, LineScore
 from dsocr.html import Thumbnails
 
 MOST_PICTURES = 12 * 2**20
@@ -32,29 +32,6 @@ Images = Mapping[str, Path | PackedImage]
 
 
 @dataclass(frozen=True, slots=True)
-class ReadLine:
-    """One line as each reading has it, in the order of the readings; `number` counts the lines of the split from 1."""
-
-    number: int
-    scores: tuple[LineScore, ...]
-
-    @property
-    def last(self) -> LineScore:
-        """The line in the reading that the report is about."""
-        return self.scores[-1]
-
-    @property
-    def saved(self) -> int:
-        """Character errors of the first reading that the last one does not make."""
-        return self.scores[0].cer.errors - self.last.cer.errors
-
-    @property
-    def failures(self) -> list[str]:
-        """How the last reading failed as a whole; empty for most lines."""
-        return [field for field in FAILURES if getattr(self.last, field)]
-
-
-@dataclass(frozen=True, slots=True)
 class Chapter:
     """Lines that are shown together; `note` says how they were chosen."""
 
@@ -62,11 +39,6 @@ class Chapter:
     title: str
     note: str
     lines: Sequence[ReadLine]
-
-
-def read_lines(readings: Iterable[Sequence[LineScore]]) -> list[ReadLine]:
-    """Pair the lines of readings of the same split, all in the same order."""
-    return [ReadLine(number, scores) for number, scores in enumerate(zip(*readings, strict=True), start=1)]
 
 
 def chapters_of(lines: Sequence[ReadLine], names: Sequence[str]) -> list[Chapter]:

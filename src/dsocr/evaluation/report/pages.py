@@ -6,10 +6,10 @@ from pathlib import Path
 
 from dsocr.errors import DataError
 from dsocr.evaluation.calibration import CalibrationReport
-from dsocr.evaluation.compare import Comparison
+from dsocr.evaluation.compare import Comparison, read_lines
 from dsocr.evaluation.learning_curve import Forecast
 from dsocr.evaluation.report.contents import flat, lines_by_writers, sentence
-from dsocr.evaluation.report.lines import chapters_of, read_lines
+from dsocr.evaluation.report.lines import chapters_of
 from dsocr.evaluation.report.plots import (
     budget_plot,
     curve_plots,

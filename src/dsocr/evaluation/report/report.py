@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 from dsocr.errors import DataError, typed
 from dsocr.evaluation.breakdown import CharacterErrors, Confusion, LineGroups
+from dsocr.evaluation.compare import ReadLine
 from dsocr.evaluation.metrics import finite_or_none, format_difference, mark_differences, script_of
 from dsocr.evaluation.report.contents import ReportContents, commands, facts, gather_contents, settings
-from dsocr.evaluation.report.lines import LONGEST, Chapter, Images, ReadLine, differences, illustrate, other_lines
+from dsocr.evaluation.report.lines import LONGEST, Chapter, Images, differences, illustrate, other_lines
 from dsocr.evaluation.report.plots import curve_plots, curve_svg
 from dsocr.evaluation.scorecard import FAILURE_LABELS, PROFILE_LABELS, Scorecard
 from dsocr.evaluation.scores import Score, Scores
