@@ -179,14 +179,14 @@ def test_a_comparison_holds_the_sentences_the_readings_and_their_lines(
 
 
 def test_a_comparison_is_written_as_a_folder_or_a_page(tmp_path: Path) -> None:
-    """Its plot is an image with escaped names, the same each time."""
+    """No name and no text becomes code in it, whether it was read right, wrong, or not at all."""
     names = ["<script>", "w\x012", "$a$", "w4", "w5"]
-    first, second = (scored(*(("abc", text),) * 5, writers=names) for text in ("", "ab"))
+    first, second = (scored(*(("<script>c", text),) * 5, writers=names) for text in ("<i>", "<script>"))
     found = compare([System("<base>", first), System("a & b", second)])
     write_comparison(found, tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {PAGE, NUMBERS, CHANGES, PLOT}
     changes = [json.loads(line) for line in (tmp_path / "out" / CHANGES).read_text(encoding="utf-8").splitlines()]
-    assert [change["errors_saved"] for change in changes] == [2] * 5
+    assert [change["errors_saved"] for change in changes] == [5] * 5
     svg = (tmp_path / "out" / PLOT).read_text(encoding="utf-8")
     root = etree.fromstring(svg)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
@@ -195,6 +195,9 @@ def test_a_comparison_is_written_as_a_folder_or_a_page(tmp_path: Path) -> None:
     assert {"<base>", "a & b", "<script> (1)", "w\ufffd2 (1)", "$a$ (1)"} <= texts
     assert writers_svg(["<base>", "a & b"], found.groups, "writer", standalone=True) == svg
     write_comparison(found, tmp_path / "page.html")
+    page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert page.tags.count("script") == 1
+    assert page.words.count("<script>c") >= 5
     for path, overwrite, code in (("out", False, "output-exists"), (".", True, "output-foreign")):
         assert error_code(require_free, tmp_path / path, overwrite=overwrite) == code
     require_free(tmp_path / "out", overwrite=True)

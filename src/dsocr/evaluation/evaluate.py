@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from dsocr.inference.reader import LocalReader
 
 
-def open_dataset(run: RunFolder, folder: Path | None = None) -> Dataset:
-    """Open the dataset in `folder`, by default the run's own with the splits it was trained on."""
+def open_dataset(run: RunFolder, folder: Path | None = None, fold: int | None = None) -> Dataset:
+    """Open a dataset folder, by default the run's own with the splits it was trained on."""
     if folder is not None:
-        return Dataset.open(folder)
+        return Dataset.open(folder, fold=fold)
     config = load_run_config(run.config)
     return Dataset.open(config.dataset, fold=config.fold)
 
@@ -47,7 +47,7 @@ def open_dataset(run: RunFolder, folder: Path | None = None) -> Dataset:
 def open_scored_dataset(run: RunFolder, card: Scorecard, folder: Path | None = None) -> Dataset:
     """Open the dataset that a scorecard was made on, by default from where it was then. Raises DsocrError if gone."""
     scored = folder or card.settings.get("dataset")
-    return open_dataset(run) if scored is None else Dataset.open(Path(scored), fold=card.settings.get("fold"))
+    return open_dataset(run, None if scored is None else Path(scored), card.settings.get("fold"))
 
 
 def require_samples(dataset: Dataset, split: Split, limit: int | None = None) -> list[Sample]:
@@ -232,19 +232,20 @@ def evaluate(
         struck_marks=reader.text_policy.struck_marks,
         dataset={name.value: part.sha256 for name, part in opened.card.splits.items()},
         settings={
-            **_settings(run, reader, opened, len(samples), limit),
+            **_settings(run, reader, opened),
+            "lines": len(samples),
+            "limit": limit,
             "dataset": None if dataset is None else dataset.as_posix(),
         },
         notes=tuple(_notes(run, opened, split, limit, is_own=dataset is None)),
-        guard=None if guard is None else guard.to_dict(),
+        guard=guard and guard.to_dict(),
     )
     write_lines(run.lines, lines)
     card.save(run.scorecard)
     if any(prediction.scores for prediction in predictions):
         from dsocr.evaluation.report.pages import render_calibration
 
-        name = opened.folder.resolve().name
-        judged = _judge(samples, predictions)
+        name, judged = opened.folder.resolve().name, _judge(samples, predictions)
         report = CalibrationReport.compute(Calibration.load(run.adapter), judged, dataset=name, split=split)
         write_atomically(run.confidence, to_json(report.to_dict()))
         write_atomically(run.confidence_page, render_calibration(report, run.path.resolve().name))
@@ -271,29 +272,21 @@ def _notes(run: RunFolder, dataset: Dataset, split: Split, limit: int | None, *,
     """Yield what is unusual about the data, compared with what the run was trained on."""
     if split == Split.TRAIN:
         yield "The model was trained on these lines, so the scores do not predict those of other lines."
+    try:
+        trained = json.loads(run.provenance.read_text(encoding="utf-8"))["dataset"][Split.TRAIN.value]
+    except (OSError, ValueError, KeyError, TypeError):
+        trained = None  # was not recorded
     train = dataset.card.splits.get(Split.TRAIN)
-    if _training_hashes(run).get(Split.TRAIN.value) != (train and train.sha256):
-        changed = (
-            "The dataset has changed since the run was trained on it"
-            if is_own
-            else "The run was not trained on this dataset"
-        )
+    if trained != (train and train.sha256):
+        changed = "The run was not trained on this dataset"
+        if is_own:
+            changed = "The dataset has changed since the run was trained on it"
         yield f"{changed}: writers count as known if they are in its train split."
     if limit is not None:
         yield f"Only the first lines of the split were read, at most {limit}."
 
 
-def _training_hashes(run: RunFolder) -> dict[str, str]:
-    """Return the hash of each split that the run was trained with, empty if it was not recorded."""
-    try:
-        return dict(json.loads(run.provenance.read_text(encoding="utf-8"))["dataset"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-
-
-def _settings(
-    run: RunFolder, reader: "LocalReader", dataset: Dataset, lines: int, limit: int | None
-) -> dict[str, object]:
+def _settings(run: RunFolder, reader: "LocalReader", dataset: Dataset) -> dict[str, object]:
     from dsocr.models.adapters import WEIGHTS
 
     settings = ReadingSettings.load(run.adapter)
@@ -311,6 +304,4 @@ def _settings(
         "text_policy": reader.text_policy.as_dict(),
         "split_by": dataset.card.split_by,
         "fold": dataset.fold,
-        "lines": lines,
-        "limit": limit,
     }
