@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Self
 
 from PIL import Image
 
@@ -30,50 +29,21 @@ _find_lines = choose_segmenter("builtin")
 
 
 @dataclass(frozen=True, slots=True)
-class ImageRef:
-    """An image file of the source, or page `number` of a PDF, counted from 1."""
-
-    file: str
-    number: int | None = None
-
-    @classmethod
-    def parse(cls, name: str) -> Self:
-        """The reference that `name` was made from."""
-        page = _PDF_PAGE.fullmatch(name)
-        return cls(page[1], int(page[2])) if page else cls(name)
-
-    @property
-    def name(self) -> str:
-        """`scan.png`, `scans.pdf#3`."""
-        return self.file if self.number is None else f"{self.file}#{self.number}"
-
-    @property
-    def stem(self) -> str:
-        """The name of a page with this image, the same as when transcribing: `scan`, `scans_0003`."""
-        stem = Path(self.file).with_suffix("").as_posix()
-        return stem if self.number is None else f"{stem}_{self.number:04d}"
-
-    @property
-    def document(self) -> str | None:
-        """The name of the PDF, without suffix."""
-        return None if self.number is None else Path(self.file).with_suffix("").as_posix()
-
-
-@dataclass(frozen=True, slots=True)
 class Archive:
     """An open source: its files are below `root`; `source` is that folder, or the one PDF in it to work on."""
 
     root: Path
     source: Path
 
-    def read(self, ref: ImageRef) -> bytes:
-        """An image file. Raises DataError if it is missing or cannot be rendered."""
-        path = inside(self.root, ref.file)
-        return read_bytes(path) if ref.number is None else _render_pdf_page(path, ref.number)
+    def read(self, name: str) -> bytes:
+        """An image file, or a page of a PDF (`scans.pdf#3`). Raises DataError if it is missing or damaged."""
+        file, number = _split_name(name)
+        path = inside(self.root, file)
+        return _render_pdf_page(path, number) if number else read_bytes(path)
 
     def image_bytes(self, page: StoredPage) -> bytes:
         """The image file of a page. Raises DataError if it is missing."""
-        return self.read(ImageRef.parse(page.image.as_posix()))
+        return self.read(page.image.as_posix())
 
     def page_image(self, page: StoredPage) -> Image.Image:
         """The image of a page, upright."""
@@ -85,9 +55,9 @@ class Archive:
             Line("" if line.state is State.UNREADABLE else line.text, f"{page.name}:{line.number}", line.outline)
             for line in lines
         )
-        ref = ImageRef.parse(page.image.as_posix())
+        file, number = _split_name(page.image.as_posix())
         return Page(
-            inside(self.root, ref.file),
+            inside(self.root, file),
             page.name,
             page.name,
             source_lines,
@@ -95,7 +65,7 @@ class Archive:
             writer=page.writer,
             page=page.name,
             document=page.document,
-            content=None if ref.number is None else partial(self.image_bytes, page),
+            content=partial(self.image_bytes, page) if number else None,
         )
 
     def cut(self, page: StoredPage, lines: list[StoredLine]) -> list[Image.Image | CropFailure]:
@@ -132,6 +102,12 @@ def open_archive(store: CorrectionStore, source: Path, folder: Path) -> Iterator
             raise DataError(message, code="source-not-supported", where=source, hint=hint)
 
 
+def _split_name(name: str) -> tuple[str, int]:
+    """The file of an image and its page, counted from 1; 0 if it is not one of a PDF."""
+    page = _PDF_PAGE.fullmatch(name)
+    return (page[1], int(page[2])) if page else (name, 0)
+
+
 @lru_cache(maxsize=2)
 def _render_pdf_page(path: Path, number: int) -> bytes:
     """A page as an image file; cached because its lines are requested one after another."""
@@ -157,32 +133,32 @@ def import_pages(
     Lines are detected on images and PDF pages without any; `progress` counts those. `writer` is a column or a pattern
     and `encoding` that of texts that are not UTF-8, as in `prepare`. What cannot be shown goes to `notes`.
     """
-    names = NamePatterns({"writer": writer, "page": None, "document": None})
+    patterns = NamePatterns({"writer": writer, "page": None, "document": None})
     added = 0
     known = {page.image.as_posix() for page in store.pages()}
     with text_encoding(encoding):
-        for image, ref, markup in _described_images(archive, format, notes):
-            named = names.apply(image, notes)
-            if ref.name not in known and (size := _image_size(archive, ref, notes)) is not None:
-                laid_out = _assign_text_to_lines(named, archive, ref, size, notes)
-                added += _add_page(store, laid_out, ref, size, markup if laid_out is named else None)
+        for image, name, markup in _described_images(archive, format, notes):
+            named = patterns.apply(image, notes)
+            if name not in known and (size := _image_size(archive, name, notes)) is not None:
+                laid_out = _assign_text_to_lines(named, archive, name, size, notes)
+                added += _add_page(store, laid_out, name, size, markup if laid_out is named else None)
     known = {page.image.as_posix() for page in store.pages()}
-    missing = [ref for ref in _image_refs(archive, notes) if ref.name not in known]
-    for done, ref in enumerate(missing, start=1):
-        if (size := _image_size(archive, ref, notes)) is not None:
-            image = names.apply(_detect_lines(archive, ref, size), notes)
+    missing = [name for name in _image_names(archive, notes) if name not in known]
+    for done, name in enumerate(missing, start=1):
+        if (size := _image_size(archive, name, notes)) is not None:
+            image = patterns.apply(_detect_lines(archive, name, size), notes)
             if image.lines:
-                added += _add_page(store, image, ref, size, None)
+                added += _add_page(store, image, name, size, None)
             else:
-                notes.skip(Skipped(SkipReason.NO_TRANSCRIPTION, ref.name, "no line was found on the image"))
+                notes.skip(Skipped(SkipReason.NO_TRANSCRIPTION, name, "no line was found on the image"))
         progress(done, len(missing))
-    names.require_matches()
+    patterns.require_matches()
     return added
 
 
 def _described_images(
     archive: Archive, format: str | None, notes: SourceReport
-) -> Iterator[tuple[Page, ImageRef, str | None]]:
+) -> Iterator[tuple[Page, str, str | None]]:
     """The images with lines that the source's format describes, if it has one, and the ALTO or PAGE file of each."""
     source = archive.source
     images = [source] if source.is_file() else list_files(source, _SUFFIXES)
@@ -194,25 +170,21 @@ def _described_images(
         if image.content is not None and image.image.suffix.lower() not in PDF_SUFFIXES:
             message = f"{chosen.name} sources without image files cannot be shown"
             raise DataError(message, code="source-not-supported", where=source)
-        # pages of a PDF are named by their number
-        number = int(image.name.rpartition("_")[2]) if image.content else None
         if image.lines:
-            markup = image.where if chosen.name in {"alto", "page"} else None
-            yield image, ImageRef(relative(image.image, archive.root), number), markup
+            name = relative(image.image, archive.root) + (f"#{image.number}" if image.content else "")
+            yield image, name, image.where if chosen.name in {"alto", "page"} else None
 
 
 def _has_text_beside(pdf: Path) -> bool:
     return any(path.suffix.lower() == ".txt" and path.stem.startswith(pdf.stem) for path in pdf.parent.iterdir())
 
 
-def _assign_text_to_lines(
-    image: Page, archive: Archive, ref: ImageRef, size: tuple[int, int], notes: SourceReport
-) -> Page:
+def _assign_text_to_lines(image: Page, archive: Archive, name: str, size: tuple[int, int], notes: SourceReport) -> Page:
     """The image with detected lines if it is a page with one text of several lines; each gets its own if they match."""
     texts = [text for text in image.lines[0].text.splitlines() if text.strip()]
     if len(image.lines) > 1 or image.lines[0].outline or len(texts) < 2 or guess_shows(size) == "line":
         return image
-    lines = _find_lines(archive.read(ref), image.name)
+    lines = _find_lines(archive.read(name), image.name)
     if len(lines) == len(texts):
         return replace(image, lines=tuple(replace(line, text=text) for line, text in zip(lines, texts, strict=True)))
     message = f"its text has {len(texts)} lines but {len(lines)} were found on the page; they are shown without text"
@@ -220,39 +192,40 @@ def _assign_text_to_lines(
     return replace(image, lines=tuple(lines)) if lines else image
 
 
-def _detect_lines(archive: Archive, ref: ImageRef, size: tuple[int, int]) -> Page:
-    """An image without metadata, with the lines detected on it."""
-    is_line = ref.number is None and guess_shows(size) == "line"
-    lines = [Line("", ref.name)] if is_line else _find_lines(archive.read(ref), ref.name)
-    return Page(archive.root / ref.file, ref.stem, ref.name, tuple(lines), document=ref.document)
+def _detect_lines(archive: Archive, name: str, size: tuple[int, int]) -> Page:
+    """An image without metadata, with the lines detected on it; its page has the name that `transcribe` gives it."""
+    file, number = _split_name(name)
+    stem = Path(file).with_suffix("").as_posix()
+    is_line = not number and guess_shows(size) == "line"
+    lines = [Line("", name)] if is_line else _find_lines(archive.read(name), name)
+    page = f"{stem}_{number:04d}" if number else stem
+    return Page(archive.root / file, page, name, tuple(lines), document=stem if number else None)
 
 
-def _image_refs(archive: Archive, notes: SourceReport) -> Iterator[ImageRef]:
+def _image_names(archive: Archive, notes: SourceReport) -> Iterator[str]:
     source = archive.source
     for path in [source] if source.is_file() else list_files(source, _SUFFIXES):
         file = relative(path, archive.root)
         if path.suffix.lower() not in PDF_SUFFIXES:
-            yield ImageRef(file)
+            yield file
             continue
         try:
-            numbers = range(1, count_pages(path) + 1)
+            yield from [f"{file}#{number}" for number in range(1, count_pages(path) + 1)]
         except DataError as error:
             notes.skip(Skipped(SkipReason.BAD_SOURCE, file, error.message))
-            continue
-        yield from (ImageRef(file, number) for number in numbers)
 
 
-def _image_size(archive: Archive, ref: ImageRef, notes: SourceReport) -> tuple[int, int] | None:
+def _image_size(archive: Archive, name: str, notes: SourceReport) -> tuple[int, int] | None:
     """Width and height; None, with a note, if the image cannot be read."""
     try:
-        return decode_image(archive.read(ref), name=ref.name).image.size
+        return decode_image(archive.read(name), name=name).image.size
     except DataError as error:
-        notes.skip(Skipped(SkipReason.BAD_IMAGE, ref.name, error.message))
+        notes.skip(Skipped(SkipReason.BAD_IMAGE, name, error.message))
         return None
 
 
-def _add_page(store: CorrectionStore, image: Page, ref: ImageRef, size: tuple[int, int], markup: str | None) -> bool:
-    page = StoredPage(0, image.name, Path(ref.name), *size, image.writer, image.document, markup)
+def _add_page(store: CorrectionStore, image: Page, name: str, size: tuple[int, int], markup: str | None) -> bool:
+    page = StoredPage(0, image.name, Path(name), *size, image.writer, image.document, markup)
     lines = []
     for place, line in enumerate(image.lines):
         text = line.text.strip()
