@@ -1,10 +1,14 @@
-"""Small PDF files to test with, written by hand so that every object in them is known."""
+"""Small PDF files to test with."""
 
 import io
 from collections.abc import Sequence
 from pathlib import Path
 
+import pikepdf
 from PIL import Image, ImageDraw
+
+Stream = tuple[str, bytes]
+"""The entries of a stream's dictionary, in the syntax of PDF, and its data."""
 
 
 def scan(size: tuple[int, int] = (200, 300), place: int = 0) -> Image.Image:
@@ -22,61 +26,40 @@ def jpeg(image: Image.Image, mode: str = "RGB") -> bytes:
     return buffer.getvalue()
 
 
-def stream(head: str, data: bytes) -> bytes:
-    return f"<< {head} /Length {len(data)} >>\nstream\n".encode() + data + b"\nendstream"
-
-
-def image_object(image: Image.Image, *, as_jpeg: bool = True, more: str = "") -> bytes:
+def image_object(image: Image.Image, *, as_jpeg: bool = True, more: str = "") -> Stream:
     head = f"/Type /XObject /Subtype /Image /Width {image.width} /Height {image.height} /BitsPerComponent 8 {more}"
     if as_jpeg:
-        return stream(f"{head} /ColorSpace /DeviceRGB /Filter /DCTDecode", jpeg(image))
-    return stream(f"{head} /ColorSpace /DeviceRGB", image.tobytes())
+        return f"{head} /ColorSpace /DeviceRGB /Filter /DCTDecode", jpeg(image)
+    return f"{head} /ColorSpace /DeviceRGB", image.tobytes()
 
 
 def write_pdf(
     path: Path,
-    images: Sequence[bytes],
+    images: Sequence[Stream],
     *,
     box: tuple[float, float] = (96, 144),
     draw: str = "q 96 0 0 144 0 0 cm /Im Do Q",
     page: str = "",
 ) -> Path:
-    """A PDF with a page for each image object, which `draw` puts on the page; `page` is added to its dictionary."""
-    count = len(images)
-    kids = " ".join(f"{3 + 3 * place} 0 R" for place in range(count))
-    objects = [
-        b"<< /Type /Catalog /Pages 2 0 R >>",
-        f"<< /Type /Pages /Kids [{kids}] /Count {count} >>".encode(),
-    ]
-    for place, image in enumerate(images):
-        own = 3 + 3 * place
-        font = "/Font << /F << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >>"
-        resources = f"<< /XObject << /Im {own + 2} 0 R >> {font} >>"
-        head = f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 {box[0]} {box[1]}] {page} /Resources {resources}"
-        objects += [f"{head} /Contents {own + 1} 0 R >>".encode(), stream("", draw.encode()), image]
+    """A PDF with a page for each image, which `draw` puts on the page; `page` is added to its dictionary."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(_file(objects))
+    with pikepdf.new() as pdf:
+        for head, data in images:
+            image = pdf.make_stream(data, dict(pikepdf.Object.parse(f"<< {head} >>".encode()).items()))
+            added = pdf.add_blank_page(page_size=box)
+            font = pikepdf.Object.parse(b"<< /F << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >>")
+            added.Resources = pikepdf.Dictionary(XObject=pikepdf.Dictionary(Im=image), Font=font)
+            added.Contents = pdf.make_stream(draw.encode())
+            for key, value in pikepdf.Object.parse(f"<< {page} >>".encode()).items():
+                added.obj[key] = value
+        pdf.save(path, compress_streams=False)
     return path
 
 
-def _file(objects: Sequence[bytes], trailer: str = "") -> bytes:
-    data, offsets = b"%PDF-1.4\n", []
-    for number, content in enumerate(objects, start=1):
-        offsets.append(len(data))
-        data += f"{number} 0 obj\n".encode() + content + b"\nendobj\n"
-    start = len(data)
-    rows = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
-    data += f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{rows}".encode()
-    return data + f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R {trailer} >>\nstartxref\n{start}\n%%EOF".encode()
-
-
 def encrypted_pdf() -> bytes:
-    """A PDF that cannot be opened: no key in it matches a password."""
-    keys = f"/O <{'28' * 32}> /U <{'42' * 32}>"
-    objects = [
-        b"<< /Type /Catalog /Pages 2 0 R >>",
-        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] >>",
-        f"<< /Filter /Standard /V 1 /R 2 {keys} /P -4 >>".encode(),
-    ]
-    return _file(objects, f"/Encrypt 4 0 R /ID [<{'00' * 16}> <{'00' * 16}>]")
+    """A PDF that cannot be opened without a password."""
+    buffer = io.BytesIO()
+    with pikepdf.new() as pdf:
+        pdf.add_blank_page()
+        pdf.save(buffer, encryption=pikepdf.Encryption(owner="a", user="b"))
+    return buffer.getvalue()

@@ -15,7 +15,7 @@ from dsocr.formats import detect_format
 from dsocr.formats.pdf import count_pages, find_pdf, page_image
 from dsocr.images import decode_image, read_bytes
 from tests.data.making import write
-from tests.formats.making_pdf import encrypted_pdf, image_object, jpeg, scan, stream, write_pdf
+from tests.formats.making_pdf import encrypted_pdf, image_object, jpeg, scan, write_pdf
 from tests.formats.reading import pages, read, skipped, texts
 from tests.raising import raises_code
 
@@ -56,7 +56,7 @@ def test_scans_of_few_colours_come_out_pixel_for_pixel(tmp_path: Path, mode: str
     palette = bytes(picture.getpalette() or []).ljust(768, b"\0").hex()
     colours = f"/{space}" if space.isalpha() else space.format(palette=palette)
     size = f"/Width {picture.width} /Height {picture.height} /BitsPerComponent {bits}"
-    data = stream(f"/Type /XObject /Subtype /Image {size} /ColorSpace {colours}", picture.tobytes())
+    data = (f"/Type /XObject /Subtype /Image {size} /ColorSpace {colours}", picture.tobytes())
     found = decode_image(page_image(write_pdf(tmp_path / "a.pdf", [data]), 1), name="a").image
     assert found.convert("RGB").tobytes() == picture.convert("RGB").tobytes()
 
@@ -103,7 +103,7 @@ def test_a_page_too_large_to_render_is_an_error(tmp_path: Path) -> None:
 
 def test_an_image_that_would_fill_the_memory_is_an_error_by_its_stated_size(tmp_path: Path) -> None:
     head = "/Type /XObject /Subtype /Image /Width 60000 /Height 90000 /BitsPerComponent 8 /ColorSpace /DeviceRGB"
-    path = write_pdf(tmp_path / "a.pdf", [stream(head, bytes(100))])
+    path = write_pdf(tmp_path / "a.pdf", [(head, bytes(100))])
     with raises_code("pdf-image-too-large", "a.pdf#1"):
         page_image(path, 1)
 
