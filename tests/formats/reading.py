@@ -12,7 +12,7 @@ def read(format_: str, source: Path, columns: Mapping[str, str] | None = None) -
 
 
 def read_one(format_: str, source: Path, columns: Mapping[str, str] | None = None) -> Page:
-    """The only page, of which nothing is skipped."""
+    """The only page; no line is skipped."""
     (page,) = read(format_, source, columns)
     assert isinstance(page, Page), page
     return page

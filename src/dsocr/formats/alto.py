@@ -118,26 +118,20 @@ def alto_document(page: Page) -> tuple[etree._Element, dict[str, int]]:
     regions = xml.name_elements(page.lines)
     for id_, named_lines in regions:
         outline = xml.region_outline([line for _, line in named_lines], page)
-        block = add_element(space, "TextBlock", {"ID": id_, **_box_attributes(outline.box)})
-        _add_shape(block, outline)
+        block = _add_outlined(space, "TextBlock", id_, outline, outline.box)
         for line_id, line in named_lines:
-            _add_line(block, line_id, line, page)
+            box = xml.line_box(line, page)
+            element = _add_outlined(block, "TextLine", line_id, line.outline, box)
+            add_element(element, "String", {"CONTENT": line.text, **_box_attributes(box)})
     return root, xml.count_changed_ids(page, regions)
 
 
-def _add_line(block: etree._Element, id_: str, line: Line, page: Page) -> None:
-    box = _box_attributes(xml.line_box(line, page))
-    outline = line.outline
+def _add_outlined(parent: etree._Element, name: str, id_: str, outline: Outline | None, box: Box) -> etree._Element:
     baseline = {"BASELINE": _format_points(outline.baseline)} if outline and outline.baseline else {}
-    element = add_element(block, "TextLine", {"ID": id_, **baseline, **box})
-    if outline:
-        _add_shape(element, outline)
-    add_element(element, "String", {"CONTENT": line.text, **box})
-
-
-def _add_shape(parent: etree._Element, outline: Outline) -> None:
-    if outline.polygon:
-        add_element(add_element(parent, "Shape", {}), "Polygon", {"POINTS": _format_points(outline.polygon)})
+    element = add_element(parent, name, {"ID": id_, **baseline, **_box_attributes(box)})
+    if outline and outline.polygon:
+        add_element(add_element(element, "Shape", {}), "Polygon", {"POINTS": _format_points(outline.polygon)})
+    return element
 
 
 def _box_attributes(box: Box) -> dict[str, int]:
