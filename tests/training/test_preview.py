@@ -9,7 +9,8 @@ from dsocr.document import Split
 from dsocr.models.deepseek_images import show
 from dsocr.models.deepseek_ocr import Processor
 from dsocr.models.family import load_processor
-from dsocr.training.samples import EncodedSamples, preview
+from dsocr.training.preview import preview
+from dsocr.training.samples import EncodedSamples
 
 
 @pytest.fixture

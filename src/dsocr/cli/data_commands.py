@@ -304,7 +304,7 @@ def preview(
     config = _preview_config(data, augmentation, seed)
     # Slow, and not needed to say that something does not exist.
     from dsocr.models.family import load_processor
-    from dsocr.training.samples import preview
+    from dsocr.training.preview import preview
 
     processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     rows = list(preview(config, processor, samples=samples, epochs=epochs, as_model=as_model))

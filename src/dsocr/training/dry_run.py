@@ -22,6 +22,7 @@ from dsocr.runs import RunFolder
 from dsocr.training.callbacks import Callback
 from dsocr.training.features import cache_features_in_memory
 from dsocr.training.preflight import Check, check_setup, errors
+from dsocr.training.preview import within_budget
 from dsocr.training.samples import (
     REMEMBERED_BYTES,
     Collator,
@@ -33,7 +34,6 @@ from dsocr.training.samples import (
     spread,
     steps_per_epoch,
     total_steps,
-    within_budget,
 )
 from dsocr.training.setup import causal_loss, prepare_batch
 from dsocr.training.train import (

@@ -69,6 +69,7 @@ from dsocr.training.lifecycle import (
     rewind_run,
 )
 from dsocr.training.preflight import check_setup, require_learning
+from dsocr.training.preview import within_budget
 from dsocr.training.samples import (
     Collator,
     EncodedSamples,
@@ -78,7 +79,6 @@ from dsocr.training.samples import (
     measure_lengths,
     micro_batches_per_step,
     total_steps,
-    within_budget,
 )
 from dsocr.training.setup import (
     SparseLastBlock,

@@ -1,0 +1,84 @@
+"""Which samples are trained on, and a preview of how they are augmented. Needs no torch, so it shows at once."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+
+from dsocr.config import RunConfig
+from dsocr.data.augment import augment, changes, generator
+from dsocr.data.contact_sheet import SheetRow
+from dsocr.data.dataset import Dataset
+from dsocr.document import Sample, Split
+from dsocr.errors import DataError
+from dsocr.images import open_image
+from dsocr.models.deepseek_images import Views, shrink
+
+if TYPE_CHECKING:
+    from dsocr.models.deepseek_ocr import Processor
+
+
+def within_budget(samples: Sequence[Sample], processor: "Processor", config: RunConfig) -> tuple[list[Sample], int]:
+    """Return the samples whose transcription fits, and the number of others. Raises DataError if none fits."""
+    budget = config.training.max_text_tokens
+    fitting = [sample for sample in samples if len(processor.text_ids(sample.text)) <= budget]
+    if not fitting:
+        message = "no training sample fits max_text_tokens"
+        raise DataError(message, code="text-too-long", where=config.dataset, hint="see `dsocr check`")
+    return fitting, len(samples) - len(fitting)
+
+
+def preview(
+    config: RunConfig, processor: "Processor", *, samples: int, epochs: int, as_model: bool
+) -> Iterator[SheetRow]:
+    """Yield a row for each of `samples` training samples: the original image, then that of each of the first epochs.
+
+    The samples are spread evenly over the split. With `as_model` the images are what the processor makes of them, the
+    tiles of a view below the whole.
+    """
+    dataset = Dataset.open(config.dataset)
+    split = dataset.samples(Split.TRAIN)
+    if not split:
+        raise DataError("dataset has no train split to preview", where=dataset.folder, code="train-missing")
+    training, _ = within_budget(split, processor, config)
+    for index in sorted({round(place) for place in np.linspace(0, len(training) - 1, min(samples, len(training)))}):
+        sample = training[index]
+        # Epochs count from 0 in the random draws and from 1 on the sheet.
+        images = [("original", open_image(sample.image))]
+        images += [(f"epoch {epoch + 1}", _image(sample, index, epoch, config, processor)) for epoch in range(epochs)]
+        details = f"{sample.id}, writer {sample.writer}" if sample.writer else sample.id
+        yield SheetRow(sample.text, details, [_captioned(*image, processor, as_model) for image in images])
+
+
+def _image(sample: Sample, index: int, epoch: int, config: RunConfig, processor: "Processor") -> Image.Image:
+    """The image of a sample as `EncodedSamples` has it in an epoch."""
+    image, augmentation = open_image(sample.image), config.training.augmentation
+    if not changes(augmentation):
+        return image
+    return augment(shrink(image, processor.resolution), generator(config.seed, epoch, index), augmentation)
+
+
+def _captioned(name: str, image: Image.Image, processor: "Processor", as_model: bool) -> tuple[str, Image.Image]:
+    if not as_model:
+        return f"{name}, {image.width} x {image.height}", image
+    views = processor.encode(image).views
+    return f"{name}, {processor.resolution.slots(views.grid)} vision tokens", _as_image(views)
+
+
+def _as_image(views: Views) -> Image.Image:
+    """Return the whole image and, below it, the tiles in their grid with a gap between them."""
+    whole = Image.fromarray(views.whole.transpose(1, 2, 0))
+    if views.tiles is None:
+        return whole
+    columns, rows = views.grid
+    side = views.tiles.shape[-1]
+    gap = side // 40
+    width = max(whole.width, columns * (side + gap))
+    image = Image.new("RGB", (width, whole.height + gap + rows * (side + gap)), "white")
+    image.paste(whole)
+    for place, tile in enumerate(views.tiles):
+        row, column = divmod(place, columns)
+        corner = (column * (side + gap), whole.height + gap + row * (side + gap))
+        image.paste(Image.fromarray(tile.transpose(1, 2, 0)), corner)
+    return image
