@@ -85,7 +85,7 @@ def test_few_texts_are_repeated_in_other_styles(fonts: Path, tmp_path: Path) -> 
 def test_line_height(fonts: Path, text: Path, tmp_path: Path) -> None:
     drawn(fonts, text, tmp_path / "out", count=20, height=100)
     heights = [open_image(line.image).height for line in samples(tmp_path / "out")]
-    assert 65 < np.median(heights) < 135
+    assert 70 < np.median(heights) < 130
 
 
 def test_no_line_is_drawn_in_a_font_that_lacks_a_letter(fonts: Path, text: Path, tmp_path: Path) -> None:
