@@ -3,6 +3,8 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from dsocr.data.check.findings import CheckedSample, Finding, Findings
 from dsocr.data.check.split_checks import check_balance
 from dsocr.data.dataset import Dataset
@@ -25,23 +27,24 @@ TRAIN = several(60, "обычный текст", Split.TRAIN)
 TEST = several(60, "обычный текст", Split.TEST)
 
 
-def test_balanced_dataset_passes() -> None:
-    assert found(*TRAIN, *TEST) == {}
-
-
-def test_character_that_training_lacks() -> None:
-    finding = found(*TRAIN, *TEST, sample(61, "вѣкъ и вѣра", split=Split.TEST))["unseen-in-train"]
-    assert (finding.severity, [example.detail for example in finding.examples]) == ("warning", ["в, 2x", "ѣ, 2x"])
-
-
-def test_invisible_characters_and_single_ones_are_other_findings() -> None:
-    assert found(*TRAIN, *TEST, sample(61, "ω\u00ad\u00ad", split=Split.TEST)) == {}
-
-
-def test_rarest_characters_that_matter() -> None:
-    train = [*TRAIN, sample(61, "щщ эээээ", split=Split.TRAIN)]
-    finding = found(*train, *TEST, sample(61, "щщщщщ эээээээ", split=Split.TEST))["rare-characters"]
-    assert [example.detail for example in finding.examples] == ["щ, 5x there, 2x in training"]
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        pytest.param([], {}, id="balanced"),
+        pytest.param(
+            [sample(61, "вѣкъ и вѣра", split=Split.TEST)], {"unseen-in-train": ["в, 2x", "ѣ, 2x"]}, id="unseen"
+        ),
+        pytest.param([sample(61, "ω\u00ad\u00ad", split=Split.TEST)], {}, id="single and invisible characters"),
+        pytest.param(
+            [sample(61, "щщ эээээ"), sample(61, "щщщщщ эээээээ", split=Split.TEST)],
+            {"rare-characters": ["щ, 5x there, 2x in training"]},
+            id="the rarest that matter",
+        ),
+    ],
+)
+def test_characters_that_training_lacks(samples: list[CheckedSample], expected: dict[str, list[str]]) -> None:
+    findings = found(*TRAIN, *TEST, *samples)
+    assert {code: [example.detail for example in each.examples] for code, each in findings.items()} == expected
 
 
 def test_test_split_of_a_few_lines() -> None:
