@@ -69,8 +69,10 @@ _TRANSPOSE = {
 }
 _TOO_LARGE = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 _HEADER_ERRORS = (OSError, SyntaxError, ValueError, *_TOO_LARGE)
-_DAMAGE = (OSError, EOFError, SyntaxError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError)
-_DAMAGE += (RuntimeError, struct.error, zlib.error)
+_DAMAGE = (
+    *(OSError, EOFError, SyntaxError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError),
+    *(RuntimeError, struct.error, zlib.error),
+)
 """Errors that Pillow's decoders raise on damaged files."""
 
 _PARQUET_ERRORS = (OSError, ValueError, KeyError, IndexError)

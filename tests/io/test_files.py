@@ -28,6 +28,7 @@ def test_names_below_the_folder_are_followed(tmp_path: Path, name: str) -> None:
         pytest.param("../a.png", id="one level up"),
         pytest.param("images/../../a.png", id="up from within"),
         pytest.param("images\\..\\..\\a.png", id="up with backslashes"),
+        pytest.param("images/../a.png", id="up, though it ends in the folder"),
         pytest.param("a\0.png", id="NUL"),
         pytest.param("a\ud800.png", id="half of a surrogate pair"),
         pytest.param("", id="empty"),
