@@ -142,6 +142,15 @@ def test_a_step_averages_the_items_of_all_its_micro_batches() -> None:
     torch.testing.assert_close(gradient([3, 1], 2), gradient([4], 1))
 
 
+def test_gradients_are_clipped_to_the_norm() -> None:
+    model = LineModel()
+    before = torch.cat([weight.detach().flatten().clone() for weight in model.parameters()])
+    batch = {"x": torch.ones(4, 1), "y": torch.full((4, 1), 100.0)}
+    Trainer(model, torch.optim.SGD(model.parameters(), lr=1.0), None, [batch], max_steps=1, max_grad_norm=0.5).fit()
+    after = torch.cat([weight.detach().flatten() for weight in model.parameters()])
+    assert float((after - before).norm()) == pytest.approx(0.5, rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("optimizer", "arguments"),
     [
