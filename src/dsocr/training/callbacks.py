@@ -98,8 +98,7 @@ class MetricsWriter(Callback):
         self._log = log
         self._started, self._first_step, self._first_tokens = 0.0, 0, 0
         self._elapsed_before = 0.0
-        self._loss: float | None = None
-        self._learning_rate: float | None = None
+        self._values: Mapping[str, float | None] = {}
         self._validation: ValidationResult | None = None
 
     def on_train_begin(self, trainer: "Trainer") -> None:
@@ -118,15 +117,10 @@ class MetricsWriter(Callback):
 
     def on_log(self, trainer: "Trainer", values: Mapping[str, float | None]) -> None:
         """Write one row."""
-        step = trainer.state.step
-        self._loss, self._learning_rate = values["loss"], values["learning_rate"]
+        step, self._values = trainer.state.step, values
         tokens = trainer.state.tokens - self._first_tokens
         row = {
-            "loss": values["loss"],
-            "learning_rate": values["learning_rate"],
-            "gradient_norm": values["grad_norm"],
-            "nonfinite_losses": values["nonfinite_losses"],
-            "skipped_steps": values["skipped_steps"],
+            **values,
             "samples_per_second": self._progress(trainer).samples_per_second,
             "tokens_per_second": tokens / max(time.monotonic() - self._started, 1e-9) if tokens else None,
             "memory_bytes": _memory_in_use(trainer.device.type),
@@ -135,8 +129,8 @@ class MetricsWriter(Callback):
         append_jsonl(self._run.metrics, {**place, **row})
         for tracker in self._trackers:
             tracker.log("train", row, step)
-        loss = "none finite" if self._loss is None else f"{self._loss:.4f}"
-        self._log.info("step %d: loss %s, learning rate %.2e", step, loss, self._learning_rate)
+        loss = "none finite" if values["loss"] is None else f"{values['loss']:.4f}"
+        self._log.info("step %d: loss %s, learning rate %.2e", step, loss, values["learning_rate"])
         if values["nonfinite_losses"]:
             self._log.warning("step %d: %d steps so far without a finite loss", step, values["nonfinite_losses"])
 
@@ -152,16 +146,10 @@ class MetricsWriter(Callback):
         append_jsonl(self._run.metrics, {"kind": "validation", **result.to_dict(), "elapsed_seconds": self._elapsed()})
         for tracker in self._trackers:
             tracker.log_validation(result)
-        self._log.info(
-            "step %d: validation loss %.4f, CER %.2f %%, %d empty, %d runaway of %d%s",
-            result.step,
-            result.loss,
-            100 * result.cer,
-            result.empty,
-            result.runaway,
-            result.samples,
-            ", the best so far" if result.is_best else "",
-        )
+        scores = f"validation loss {result.loss:.4f}, CER {100 * result.cer:.2f} %"
+        counts = f"{result.empty} empty, {result.runaway} runaway of {result.samples}"
+        best = ", the best so far" if result.is_best else ""
+        self._log.info("step %d: %s, %s%s", result.step, scores, counts, best)
         if result.guard is not None:
             level = logging.WARNING if result.guard.exceeds_margin else logging.INFO
             self._log.log(level, "step %d: %s", result.step, result.guard.message)
@@ -176,8 +164,8 @@ class MetricsWriter(Callback):
         return TrainingProgress(
             step,
             max_steps,
-            self._loss,
-            self._learning_rate,
+            self._values.get("loss"),
+            self._values.get("learning_rate"),
             self._validation,
             self._batch_size / max(seconds_per_step, 1e-9),
             seconds_per_step * (max_steps - step),

@@ -231,8 +231,7 @@ class Trainer:
     def _is_finite(self, loss_sum: Tensor, grad_norm: Tensor) -> bool:
         """Decide alike on every rank whether a step may update the weights.
 
-        Waits for the device once a step; an earlier version waited at every micro-batch to count its tokens. Postponing
-        the check would need an optimizer that can be undone on the device.
+        Waits for the device once a step; postponing the check would need an optimizer that can be undone on the device.
         """
         finite = torch.isfinite(loss_sum)
         if self.accelerator.scaler is None:  # else the scaler looks at the gradients
@@ -284,7 +283,7 @@ class Trainer:
         values = {
             "loss": self.state.loss_sum / steps if steps else None,
             "learning_rate": self._learning_rate,
-            "grad_norm": float(self._grad_norm),
+            "gradient_norm": float(self._grad_norm),
             "nonfinite_losses": self.state.nonfinite_losses,
             "skipped_steps": self.state.skipped_steps,
         }
