@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -140,6 +141,14 @@ def test_a_step_averages_the_items_of_all_its_micro_batches() -> None:
         return model.linear.weight.detach()
 
     torch.testing.assert_close(gradient([3, 1], 2), gradient([4], 1))
+
+
+def test_a_log_has_the_mean_loss_since_the_one_before() -> None:
+    every, rare = Recorder(), Recorder()
+    make(every, log_every=1).fit()
+    make(rare, log_every=5).fit()
+    losses = [log["loss"] for log in every.logs]
+    assert [log["loss"] for log in rare.logs] == pytest.approx([fmean(losses[:5]), fmean(losses[5:10])])
 
 
 def test_gradients_are_clipped_to_the_norm() -> None:
