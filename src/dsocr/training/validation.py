@@ -83,7 +83,7 @@ class ValidationResult:
 
 @dataclass(slots=True)
 class ValidatorState:
-    """What a checkpoint keeps of a Validator. GuardSet errors are (errors, reference length)."""
+    """What a checkpoint keeps of a Validator. Errors in the guard set are [errors, reference length]."""
 
     best_cer: float | None = None
     best_runaway: int = 0
@@ -109,8 +109,8 @@ class Validator(Callback):
     """Validates every `every_steps` steps, keeps the best adapter in `folder`, stops after `patience` worse results.
 
     The best has the lowest CER, which counts all that a runaway line writes; of equal ones, the fewest runaway lines.
-    Its confidences are calibrated on what it read. The guard set is read beside the samples, by the base alone before
-    the first step, and decides nothing. Each rank reads a share, and all come to the same result.
+    Its confidences are calibrated on what it read. The guard set is read beside the samples, and once before the first
+    step, and decides nothing. Each rank reads a share, and all come to the same result.
     """
 
     def __init__(
@@ -149,8 +149,9 @@ class Validator(Callback):
         self.state = ValidatorState(**state)
 
     def on_train_begin(self, trainer: "Trainer") -> None:
-        """Read the guard set with the base alone, unless a checkpoint has its result."""
-        self._guard_base_errors(trainer.module)
+        """Read the guard set with the untrained model, unless a checkpoint has its result."""
+        if self._guard is not None and self.state.guard_base is None:
+            self.state.guard_base = self._guard_errors(self._guard, trainer.module)
 
     def on_step_end(self, trainer: "Trainer") -> None:
         """Validate if it is time."""
@@ -169,7 +170,7 @@ class Validator(Callback):
         """Validate once: report the result, and keep the adapter if it is the best."""
         started, state = time.monotonic(), self.state
         predictions = self._predict(model)
-        guard = self._read_guard(model)
+        guard_errors = None if self._guard is None else self._guard_errors(self._guard, model)
         loss = self._loss(model)
         is_best = math.isfinite(loss) and (
             state.best_cer is None or (predictions.cer, predictions.runaway) < (state.best_cer, state.best_runaway)
@@ -177,7 +178,7 @@ class Validator(Callback):
         if is_best:
             state.best_cer, state.best_runaway = predictions.cer, predictions.runaway
             state.best_step, state.without_improvement = step, 0
-            state.best_guard = None if guard is None else [guard.adapter.errors, guard.adapter.length]
+            state.best_guard = guard_errors
             if self._dist.is_main:
                 calibration = calibrate_predictions(predictions.scored, self._text_policy)
                 save_best(self._folder, step, model, calibration.to_json())
@@ -194,7 +195,7 @@ class Validator(Callback):
             seconds=time.monotonic() - started,
             is_best=is_best,
             lines=predictions.lines,
-            guard=guard,
+            guard=self._compare_guard(guard_errors),
         )
         if self._dist.is_main:
             self.on_result(result)
@@ -202,30 +203,18 @@ class Validator(Callback):
     @property
     def guard_of_best(self) -> GuardResult | None:
         """The guard set as the best adapter reads it; None without a guard set or a validation."""
-        if self._guard is None or self.state.guard_base is None or self.state.best_guard is None:
-            return None
-        return self._guard.compare(ErrorRate(*self.state.guard_base), ErrorRate(*self.state.best_guard))
+        return self._compare_guard(self.state.best_guard)
 
-    def _read_guard(self, model: Any) -> GuardResult | None:
-        if self._guard is None:
+    def _compare_guard(self, errors: list[int] | None) -> GuardResult | None:
+        if self._guard is None or self.state.guard_base is None or errors is None:
             return None
-        return self._guard.compare(self._guard_base_errors(model), self._guard_errors(self._guard, model))
+        return self._guard.compare(ErrorRate(*self.state.guard_base), ErrorRate(*errors))
 
-    def _guard_errors(self, guard: GuardSet, model: Any) -> ErrorRate:
+    def _guard_errors(self, guard: GuardSet, model: Any) -> list[int]:
+        """Return the model's errors in the guard set, and the length of its references."""
         shard = replace(guard, samples=self._dist.shard(guard.samples))
         ours = shard.score(model, self._processor, self._generation)
-        counts: list[tuple[int, int]] = self._dist.all_gather((ours.errors, ours.length))
-        return sum((ErrorRate(errors, length) for errors, length in counts), ErrorRate())
-
-    def _guard_base_errors(self, model: Any) -> ErrorRate:
-        """Return the errors of the base alone, which are read once."""
-        if self._guard is None:
-            return ErrorRate()
-        if self.state.guard_base is None:
-            with model.disable_adapter():
-                base = self._guard_errors(self._guard, model)
-            self.state.guard_base = [base.errors, base.length]
-        return ErrorRate(*self.state.guard_base)
+        return [sum(counts) for counts in zip(*self._dist.all_gather((ours.errors, ours.length)), strict=True)]
 
     def _predict(self, model: Any) -> Predictions:
         """Read all samples."""
