@@ -1,9 +1,11 @@
 """Scored lines and evaluated run folders with invented predictions, so that no model has to be trained."""
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,3 +91,18 @@ def misread(place: int, sample: Sample) -> Read:
 def read_better(place: int, sample: Sample) -> Read:
     """Read well, without the last letter of every other line."""
     return Read(sample.text if place % 2 else sample.text[:-1])
+
+
+def change_card(dataset: Path, folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """Copy a dataset, unless `folder` is its own, and change its card."""
+    if folder != dataset:
+        shutil.copytree(dataset, folder)
+    card = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+    change(card)
+    (folder / "dataset.json").write_text(json.dumps(card), encoding="utf-8")
+    return folder
+
+
+def other_test_split(card: dict[str, Any]) -> None:
+    """Let a card have another test split."""
+    card["splits"]["test"]["sha256"] = "f" * 64

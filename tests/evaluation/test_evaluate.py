@@ -3,9 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jsonschema_rs
 import pytest
@@ -28,7 +26,7 @@ from dsocr.inference.reader import LocalReader
 from dsocr.models.loading import BaseModel
 from dsocr.runs import RunFolder
 from dsocr.training.train import train
-from tests.evaluation.making_runs import error_code
+from tests.evaluation.making_runs import change_card, error_code
 
 
 @pytest.fixture(scope="module")
@@ -118,31 +116,18 @@ def test_a_fold_of_a_dataset_without_folds_is_rejected(small_config: RunConfig) 
     assert error_code(train, small_config.model_copy(update={"fold": 1})) == "no-folds"
 
 
-def test_another_split_and_a_limit_are_noted(run: RunFolder, small_dataset: Path) -> None:
+def test_another_split_a_limit_and_another_dataset_are_noted(
+    run: RunFolder, small_dataset: Path, tmp_path: Path
+) -> None:
     card = evaluate(run, dataset=small_dataset, split=Split.VALIDATION, limit=2, with_base=False)
     assert (card.split, card.base, card.guard) == ("validation", None, None)
     assert card.settings["dataset"] == small_dataset.as_posix()
     assert card.settings["limit"] == card.settings["lines"] == 2
     assert len(card.notes) == 1
-    assert len(evaluate(run, split=Split.TRAIN, limit=1, with_base=False).notes) == 2, "these lines were trained on"
-
-
-def changed(dataset: Path, folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
-    """Copy a dataset and change its card."""
-    shutil.copytree(dataset, folder)
-    card = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
-    change(card)
-    (folder / "dataset.json").write_text(json.dumps(card), encoding="utf-8")
-    return folder
-
-
-def test_a_dataset_that_the_run_was_not_trained_on_is_noted(
-    run: RunFolder, small_dataset: Path, tmp_path: Path
-) -> None:
-    other = changed(small_dataset, tmp_path / "other", lambda card: card["splits"]["train"].update(sha256="0"))
-    card = evaluate(run, dataset=other, limit=1, with_base=False)
-    assert len(card.notes) == 2
-    assert card.notes[0] in str(card).replace("\n", " ")
+    other = change_card(small_dataset, tmp_path / "other", lambda card: card["splits"]["train"].update(sha256="0"))
+    card = evaluate(run, dataset=other, split=Split.TRAIN, limit=1, with_base=False)
+    assert len(card.notes) == 3, "these lines were trained on"
+    assert card.notes[1] in str(card).replace("\n", " ")
 
 
 def test_datasets_that_cannot_be_scored_are_rejected(run: RunFolder, small_dataset: Path, tmp_path: Path) -> None:
@@ -151,7 +136,7 @@ def test_datasets_that_cannot_be_scored_are_rejected(run: RunFolder, small_datas
     metadata.write_text(metadata.read_text(encoding="utf-8") * 2, encoding="utf-8")
     empty = Path(shutil.copytree(small_dataset, tmp_path / "empty"))
     (empty / "test" / "metadata.jsonl").write_text("", encoding="utf-8")
-    missing = changed(small_dataset, tmp_path / "missing", lambda card: card["splits"].pop("test"))
+    missing = change_card(small_dataset, tmp_path / "missing", lambda card: card["splits"].pop("test"))
     shutil.rmtree(missing / "test")
     for folder, code in ((twice, "duplicate-id"), (empty, "split-missing"), (missing, "split-missing")):
         assert error_code(evaluate, run, dataset=folder, with_base=False) == code
@@ -180,7 +165,7 @@ def test_the_calibration_is_measured_and_fitted_on_request(
     assert kept != fitted[0] == fitted[1] != UNCALIBRATED, "the previous fit does not matter"
     assert json.loads(copy.confidence.read_text(encoding="utf-8"))["calibration"]["lines"] == 2
 
-    other = changed(small_dataset, tmp_path / "other", lambda card: card["splits"].pop("validation"))
+    other = change_card(small_dataset, tmp_path / "other", lambda card: card["splits"].pop("validation"))
     shutil.rmtree(other / "validation")
     assert error_code(evaluate, copy, dataset=other, calibrate=True) == "split-missing"
     assert Calibration.load(copy.adapter) == fitted[1]

@@ -146,18 +146,11 @@ def test_a_wrong_prediction_of_the_largest_training_is_reported() -> None:
     assert Forecast.compute("test", FALLING[:3], more=[], targets=[]).held_out is None
 
 
-@pytest.mark.parametrize(
-    ("writers", "unit", "clusters"),
-    [
-        pytest.param(8, "writer", 8, id="enough writers"),
-        pytest.param(3, "line", 40, id="a few writers"),
-        pytest.param(None, "line", 40, id="unknown writers"),
-    ],
-)
-def test_writers_are_resampled_if_there_are_enough(writers: int | None, unit: str, clusters: int) -> None:
-    points = [point(samples, 0.2, writers=writers) for samples in (10, 20, 40)]
-    forecast = Forecast.compute("validation", points, more=[], targets=[])
-    assert (forecast.unit, forecast.clusters) == (unit, clusters)
+def test_writers_are_resampled_if_there_are_enough() -> None:
+    for writers, resampled in ((8, ("writer", 8)), (3, ("line", 40))):
+        points = [point(samples, 0.2, writers=writers) for samples in (10, 20, 40)]
+        forecast = Forecast.compute("validation", points, more=[], targets=[])
+        assert (forecast.unit, forecast.clusters) == resampled
 
 
 def test_trainings_scored_on_different_lines_are_not_compared() -> None:

@@ -38,7 +38,14 @@ from dsocr.evaluation.scores import LineScore, Score, load_lines
 from dsocr.inference.confidence import UNCALIBRATED, ScoredText
 from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.text import comparable
-from tests.evaluation.making_runs import error_code, make_evaluated_run, misread, read_better
+from tests.evaluation.making_runs import (
+    change_card,
+    error_code,
+    make_evaluated_run,
+    misread,
+    other_test_split,
+    read_better,
+)
 from tests.html_pages import Page
 
 
@@ -245,14 +252,11 @@ def test_a_missing_dataset_costs_only_images(run: RunFolder, tmp_path: Path) -> 
 def test_a_changed_dataset_is_a_warning_and_its_changed_line_has_no_image(
     run: RunFolder, small_dataset: Path, tmp_path: Path
 ) -> None:
-    changed = shutil.copytree(small_dataset, tmp_path / "changed")
+    changed = change_card(small_dataset, tmp_path / "changed", other_test_split)
     metadata = changed / "test" / "metadata.jsonl"
     rows = metadata.read_text(encoding="utf-8").splitlines()
     rows[0] = json.dumps(json.loads(rows[0]) | {"text": "another"})
     metadata.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    card = json.loads((changed / "dataset.json").read_text(encoding="utf-8"))
-    card["splits"]["test"]["sha256"] = "0" * 64
-    (changed / "dataset.json").write_text(json.dumps(card), encoding="utf-8")
     contents = gather_contents(run, changed)
     assert (len(contents.images), len(contents.warnings)) == (3, 2)
     assert contents.warnings[1].startswith("1 of 4 lines")
