@@ -150,13 +150,14 @@ class BackgroundTraining:
             path = self._work / f"run-{number}.yaml"
             write_atomically(path, config.to_yaml())
             command = [sys.executable, "-m", "dsocr", "train", str(path), "--quiet"]
+            options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
             # Ctrl-C in a terminal does not reach it: a training that is interrupted twice writes no checkpoint.
-            options: dict[str, Any] = {"start_new_session": True}
             if sys.platform == "win32":
-                options = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+                options["creationflags"] = subprocess.CREATE_NEW_PROCESS_GROUP
+            else:
+                options["start_new_session"] = True
             with self._log.open("wb") as log:
-                streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
-                self._process = subprocess.Popen(command, **streams, **options)  # noqa: S603
+                self._process = subprocess.Popen(command, stdout=log, **options)  # noqa: S603
             self._config = config
             return config.output
 
