@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from small_alphabet import CHARACTERS
-from texts import is_kept_away
+from texts import is_held_out
 
 WEIGHTS = {"ru": 0.42, "old_ru": 0.14, "uk": 0.12, "bg": 0.07, "sr": 0.07, "be": 0.03, "fr": 0.05, "de": 0.04}
 WEIGHTS |= {"en": 0.03, "pl": 0.01, "es": 0.01, "it": 0.01}
@@ -66,7 +66,7 @@ def load_words(frequencies: Path | None, listed: Path | None, *, unseen: bool = 
     known = set(CHARACTERS) - set(" 0123456789")
 
     def usable(word: str) -> bool:
-        return 0 < len(word) <= 20 and known.issuperset(word) and is_kept_away(word) is unseen
+        return 0 < len(word) <= 20 and known.issuperset(word) and is_held_out(word) is unseen
 
     frequent: list[str] = []
     shares: list[float] = []
