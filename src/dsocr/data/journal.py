@@ -5,7 +5,6 @@ import json
 import math
 import shutil
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -179,13 +178,7 @@ class Cropper:
 
     def crop_all(self, pages: Iterable[Page]) -> Iterator[CropResult]:
         """The crops of each page in order; only a few pages are held at a time."""
-        pending: deque[Callable[[], CropResult]] = deque()
-        for page in pages:
-            pending.append(self._start(page))
-            while len(pending) > self._workers.backlog:
-                yield pending.popleft()()
-        while pending:
-            yield pending.popleft()()
+        return self._workers.in_order(map(self._start, pages))
 
     def _start(self, page: Page) -> Callable[[], CropResult]:
         try:

@@ -8,7 +8,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -36,11 +37,6 @@ class Workers:
         self._spent = 0.0
         self._pool: ProcessPoolExecutor | None = None
 
-    @property
-    def backlog(self) -> int:
-        """Number of results to wait for at once, so that no worker is idle and memory stays small."""
-        return 3 * self.count if self._pool else 1
-
     def submit(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
         """Call the function here or in another process; its exceptions are raised by `result`."""
         if self.count == 1 or self._spent < START_AFTER:
@@ -55,6 +51,19 @@ class Workers:
         """Wait for a future. Raises DataError if its process died."""
         with _explain_broken_pool():
             return future.result()
+
+    def in_order(self, started: Iterable[Callable[[], R]]) -> Iterator[R]:
+        """Call functions that wait for results, a few behind those that `started` has yielded.
+
+        So no worker is idle, and memory stays small.
+        """
+        pending: deque[Callable[[], R]] = deque()
+        for wait in started:
+            pending.append(wait)
+            while len(pending) > (3 * self.count if self._pool else 1):
+                yield pending.popleft()()
+        while pending:
+            yield pending.popleft()()
 
     def close(self) -> None:
         """End the processes; calls that have not started are cancelled."""

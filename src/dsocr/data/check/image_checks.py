@@ -2,10 +2,10 @@
 
 import hashlib
 import statistics
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -54,14 +54,11 @@ _LINES_PER_PAGE = 5
 def read_samples(dataset: Dataset, workers: int | None = None) -> Iterator[CheckedSample]:
     """Yield every sample in order with its image measured; see `check_dataset` for `workers`."""
     samples = (item for split in Split for item in dataset.numbered(split))
+    batches = iter(lambda: list(islice(samples, _BATCH)), [])
     with worker_processes(workers) as pool:
-        pending: deque[Future[list[CheckedSample]]] = deque()
-        while batch := list(islice(samples, _BATCH)):
-            pending.append(pool.submit(_inspect_batch, batch))
-            while len(pending) > pool.backlog:
-                yield from pool.result(pending.popleft())
-        while pending:
-            yield from pool.result(pending.popleft())
+        started = (partial(pool.result, pool.submit(_inspect_batch, batch)) for batch in batches)
+        for inspected in pool.in_order(started):
+            yield from inspected
 
 
 def _inspect_batch(batch: Sequence[tuple[str, Sample]]) -> list[CheckedSample]:
