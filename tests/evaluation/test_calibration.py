@@ -20,7 +20,7 @@ from dsocr.evaluation.calibration import (
     fit_scale,
 )
 from dsocr.evaluation.metrics import character_errors
-from dsocr.evaluation.report.pages import render_calibration
+from dsocr.evaluation.report.result_pages import render_calibration
 from dsocr.inference.confidence import PLAIN, Calibration, Scale, ScoredText, TokenScore
 from dsocr.inference.review import share_for
 from dsocr.runs import CALIBRATION

@@ -12,7 +12,8 @@ from dsocr.evaluation.compare import ComparedGroup, System, compare
 from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.report.contents import gather_contents
-from dsocr.evaluation.report.pages import (
+from dsocr.evaluation.report.plots import MOST_WRITERS, curve_plots, writers_svg
+from dsocr.evaluation.report.result_pages import (
     CHANGES,
     NUMBERS,
     PAGE,
@@ -25,7 +26,6 @@ from dsocr.evaluation.report.pages import (
     write_curves,
     write_forecast,
 )
-from dsocr.evaluation.report.plots import MOST_WRITERS, curve_plots, writers_svg
 from dsocr.evaluation.scores import load_lines
 from dsocr.runs import RunFolder, elapsed_until, read_history
 from tests.evaluation.making_runs import error_code, make_evaluated_run, misread, read_better, scored

@@ -93,7 +93,7 @@ def report(
 
 
 def _write_curves(printer: Printer, runs: Sequence[Path], output: Path, *, json: bool) -> None:
-    from dsocr.evaluation.report.pages import write_curves
+    from dsocr.evaluation.report.result_pages import write_curves
 
     histories = write_curves(runs, output)
     if json:
@@ -153,7 +153,7 @@ def compare(
     """Compare models, and test whether the difference is significant. Scores predictions for the same lines."""
     from dsocr.evaluation.compare import render_comparison
     from dsocr.evaluation.predictions import compare_paths
-    from dsocr.evaluation.report.pages import PAGE, require_free, write_comparison
+    from dsocr.evaluation.report.result_pages import PAGE, require_free, write_comparison
 
     printer = Printer(quiet=quiet or json)
     if output is not None:

@@ -198,7 +198,7 @@ def forecast(
     settings = load_config(config, set_ or [])
     require_samples(require_sources(settings), split)
     # Slow, and not needed to say what is wrong with a configuration.
-    from dsocr.evaluation.report.pages import FORECAST_PAGE
+    from dsocr.evaluation.report.result_pages import FORECAST_PAGE
     from dsocr.runs import RunFolder
     from dsocr.training.forecast import SIZES, forecast
 

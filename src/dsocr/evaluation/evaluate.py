@@ -243,7 +243,7 @@ def evaluate(
     write_lines(run.lines, lines)
     card.save(run.scorecard)
     if any(prediction.scores for prediction in predictions):
-        from dsocr.evaluation.report.pages import render_calibration
+        from dsocr.evaluation.report.result_pages import render_calibration
 
         name, judged = opened.folder.resolve().name, _judge(samples, predictions)
         report = CalibrationReport.compute(Calibration.load(run.adapter), judged, dataset=name, split=split)

@@ -20,7 +20,7 @@ from dsocr.errors import ConfigError, RunError
 from dsocr.evaluation.evaluate import require_samples
 from dsocr.evaluation.learning_curve import CurvePoint, Forecast, ScoredLine
 from dsocr.evaluation.metrics import character_errors
-from dsocr.evaluation.report.pages import write_forecast
+from dsocr.evaluation.report.result_pages import write_forecast
 from dsocr.images import open_image
 from dsocr.inference.reader import LocalReader
 from dsocr.io.processes import rank_and_count
