@@ -389,8 +389,8 @@ _TAG = re.compile(rb"""<([^\s/>"'=]+)(?:[^>"']|"[^"]*"|'[^']*')*>""")
 _ATTRIBUTE = re.compile(rb"""\s+([^\s=/>"']+)\s*=\s*("[^"]*"|'[^']*')""")
 _DECLARED = re.compile(rb"""^<\?xml[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
 _BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
-_IN_TEXT = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"}
-_IN_ATTRIBUTE = {**_IN_TEXT, '"': "&quot;", "\n": "&#10;", "\t": "&#9;"}
+_IN_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"})
+_IN_ATTRIBUTE = {**_IN_TEXT, **str.maketrans({'"': "&quot;", "\n": "&#10;", "\t": "&#9;"})}
 
 
 @dataclass(slots=True)
@@ -560,9 +560,9 @@ def replace_forbidden(text: str) -> str:
 
 def escape_text(text: str) -> str:
     """Escape a text for an element's content."""
-    return replace_forbidden(text).translate(str.maketrans(_IN_TEXT))
+    return replace_forbidden(text).translate(_IN_TEXT)
 
 
 def escape_attribute(text: str) -> str:
     """Escape a text for an attribute's value in double quotes."""
-    return replace_forbidden(text).translate(str.maketrans(_IN_ATTRIBUTE))
+    return replace_forbidden(text).translate(_IN_ATTRIBUTE)
