@@ -8,6 +8,7 @@ Several rows with outlines on one image are the lines of that page.
 
 import csv
 import io
+import json
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ from dsocr.formats.format import (
 )
 from dsocr.formats.messages import is_messages
 from dsocr.images import IMAGE_SUFFIXES
-from dsocr.io.encodings import parse_json, read_text
+from dsocr.io.encodings import read_text
 from dsocr.io.files import list_files, parse_split, split_of_folder
 
 OUTLINE_ROLES = ("bbox", "polygon", "baseline")
@@ -323,7 +324,10 @@ def _csv_lines(path: Path, text: str, delimiter: str = "") -> list[tuple[int, li
 
 def _json_cells(line: str, number: int, path: Path) -> dict[str, str]:
     """Return the strings and numbers of a row; nested values have no role."""
-    row = parse_json(line, f"{path}:{number}")
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"line {number} is not JSON: {error}", code="json-invalid", where=path) from error
     if not isinstance(row, dict):
         raise DataError(f"line {number} is not a JSON object", code="json-not-object", where=path)
     return {key: str(value) for key, value in row.items() if isinstance(value, str | int | float)}
