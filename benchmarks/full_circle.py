@@ -30,8 +30,8 @@ from dsocr.document import Sample, Split
 from dsocr.evaluation.compare import Comparison, System, compare, render_comparison
 from dsocr.evaluation.predictions import MatchedText
 from dsocr.evaluation.scores import score_lines
-from dsocr.inference.generation import Generation
 from dsocr.inference.reader import LocalReader
+from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy

@@ -22,7 +22,6 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 from transformers import logging
 
-from dsocr.inference.generation import Generation
 from dsocr.models.adapters import (
     WEIGHTS,
     adapter_tensors,
@@ -33,8 +32,9 @@ from dsocr.models.adapters import (
 )
 from dsocr.models.base_folder import tensor_shapes, tensor_types
 from dsocr.models.batch import collate, drop_ignored_positions
-from dsocr.models.deepseek_ocr import Encoded, Processor, find_prompt
+from dsocr.models.deepseek_inputs import DeepseekEncoded, DeepseekProcessor, find_prompt
 from dsocr.models.feature_cache import vision_features
+from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
@@ -240,9 +240,9 @@ def _loaded(folder: Path) -> tuple[BaseModel, float]:
     return base, time.perf_counter() - start
 
 
-def _sample(base: BaseModel) -> tuple[Encoded, Processor]:
+def _sample(base: BaseModel) -> tuple[DeepseekEncoded, DeepseekProcessor]:
     """One line of text, as a tiny view."""
-    encoder = base.processor(RESOLUTION, PROMPT)
+    encoder: Any = base.processor(RESOLUTION, PROMPT)
     line = Image.new("RGB", (700, 60), "white")
     ImageDraw.Draw(line).text((10, 8), TEXT, fill="black", font=ImageFont.load_default(36))
     return encoder.encode(line, TEXT), encoder

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from peft import PeftModel
@@ -15,16 +15,17 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForImageTextToText, PreTrainedModel, PreTrainedTokenizerFast, logging
 
-from dsocr.inference.decoding import decode
-from dsocr.inference.generation import Generation
 from dsocr.models.adapters import adapter_tensors, attach_adapter, load_tensors
 from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
+from dsocr.models.causal_decoding import decode
+from dsocr.models.causal_training import checkpoint_activations, compile_layers
 from dsocr.models.deepseek_images import find_resolution
-from dsocr.models.deepseek_ocr import DeepseekOcr, Encoded, Processor, find_prompt, original_config
+from dsocr.models.deepseek_inputs import DeepseekEncoded, DeepseekProcessor, find_prompt
+from dsocr.models.deepseek_ocr import DeepseekOcr, original_config
 from dsocr.models.feature_cache import vision_features
+from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.training.callbacks import Callback
-from dsocr.training.setup import causal_loss, checkpoint_activations, compile_layers, prepare_batch
 from dsocr.training.trainer import Trainer, build_optimizer
 from gpu_floor import operations, wait
 from measuring import peak_resident
@@ -40,6 +41,7 @@ from random_checkpoint import (
     original_tensors,
 )
 
+FAMILY = DeepseekOcr("deepseek_ocr", original=True)
 RANK = 16
 LEARNING_RATE = 1e-3
 UNTIMED = 3
@@ -78,7 +80,7 @@ class Bench:
     """A model with an adapter, as fresh as `adapter` remembers it, on one device."""
 
     model: PeftModel
-    encoder: Processor
+    encoder: DeepseekProcessor
     adapter: dict[str, Tensor]
     device: torch.device
 
@@ -94,7 +96,7 @@ class Bench:
             network, encoder = _random_network(numbers, device), _encoder(numbers, resolution)
         else:
             base = load_base(str(folder), dtype=torch.bfloat16, device=device)
-            network, encoder = base.network, base.processor(resolution, "free_ocr")
+            network, encoder = base.network, cast(DeepseekProcessor, base.processor(resolution, "free_ocr"))
         network.name_or_path = "full size"
         model = attach_adapter(network, base="full size", revision=None, target_modules=scope, r=RANK, alpha=2 * RANK)
         fresh = {name: tensor.detach().clone() for name, tensor in adapter_tensors(model).items()}
@@ -196,8 +198,8 @@ class Bench:
             precision="bf16",
             log_every=max(1, (UNTIMED + steps) // 4),
             callbacks=[clock],
-            loss_function=causal_loss,
-            prepare_batch=prepare_batch,
+            loss_function=FAMILY.loss,
+            prepare_batch=FAMILY.prepare_batch,
         ).fit()
         return clock.losses, clock.seconds
 
@@ -222,11 +224,11 @@ class Bench:
             if name == "mm_encoder_outputs"
         }
 
-    def _seen(self, sample: Encoded) -> Tensor:
+    def _seen(self, sample: DeepseekEncoded) -> Tensor:
         """What is kept of a sample's image."""
         return vision_features(self.model.get_base_model(), self.encoder, [sample], torch.bfloat16)[0]
 
-    def _samples(self, images: int) -> list[Encoded]:
+    def _samples(self, images: int) -> list[DeepseekEncoded]:
         """Images of lines, each of other letters and all equally long."""
         random = Random(SEED)
         samples = []
@@ -298,12 +300,12 @@ def _random_network(numbers: Numbers, device: torch.device) -> PreTrainedModel:
     return network.eval()
 
 
-def _encoder(numbers: Numbers, resolution: str) -> Processor:
+def _encoder(numbers: Numbers, resolution: str) -> DeepseekProcessor:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=make_tokenizer(numbers), bos_token=BEGIN, eos_token=END, pad_token=PAD
     )
     chosen = find_resolution("deepseek_ocr", resolution)
-    return Processor(tokenizer, numbers.image_token_id, chosen, find_prompt("free_ocr"))
+    return DeepseekProcessor(FAMILY, tokenizer, numbers.image_token_id, chosen, find_prompt("free_ocr"))
 
 
 def _drawn(text: str) -> Image.Image:

@@ -32,14 +32,14 @@ from dsocr.config import RunConfig
 from dsocr.data.prepare import prepare
 from dsocr.document import Sample, Split
 from dsocr.evaluation.metrics import ErrorRate, character_errors
-from dsocr.inference.decoding import decode
-from dsocr.inference.generation import Generation
 from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
-from dsocr.models.deepseek_ocr import Processor
+from dsocr.models.causal_decoding import decode
+from dsocr.models.causal_training import compile_layers
+from dsocr.models.deepseek_inputs import DeepseekProcessor
+from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.training.features import cache_features
 from dsocr.training.samples import EncodedSamples
-from dsocr.training.setup import compile_layers
 from dsocr.training.train import Setup, fresh_adapter, make_sampler
 from measuring import describe, machine, table_line, versions
 
@@ -117,14 +117,19 @@ class Training:
 
     def _step(self, number: int) -> None:
         indices = self.order[number * self.per_step : (number + 1) * self.per_step]
-        encoded = [] if self.recipe.cache else [self.samples[index] for index in indices]
+        encoded: list[Any] = [] if self.recipe.cache else [self.samples[index] for index in indices]
         started, used = time.perf_counter(), time.process_time()
         encoded = encoded or [self.samples[index] for index in indices]
         count = sum(len(sample.answer_ids) for sample in encoded)
         self.model.train()
+        processor: Any = self.samples.processor
         loss = torch.zeros(())
         for start in range(0, len(encoded), self.per_forward):
-            batch = collate(encoded[start : start + self.per_forward], self.samples.processor.pad_id, padding="right")
+            batch = collate(
+                encoded[start : start + self.per_forward],
+                processor.pad_id,
+                padding="right",
+            )
             batch = drop_ignored_positions(batch) if self.recipe.learnt else batch
             inputs = {n: v for n, v in batch.items() if n != "attention_mask"} if self.recipe.maskless else batch
             part = self.model(**normalize_pixels(inputs), num_items_in_batch=torch.tensor(count)).loss
@@ -188,7 +193,7 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     return Training(recipe, model, samples, order, per_step, per_forward, optimizer)
 
 
-def read(training: Training, lines: Sequence[Sample], encoder: Processor) -> float:
+def read(training: Training, lines: Sequence[Sample], encoder: DeepseekProcessor) -> float:
     """The CER on lines that are not trained on, read as they were trained on."""
     encoded, pooled = EncodedSamples(lines, encoder), ErrorRate()
     for start in range(0, len(lines), 32):
@@ -257,7 +262,8 @@ def measure(
             training.step(number)
     print(f"\nscope {scope}, {len(lines)} lines seen by each\n" + table_line(HEAD, WIDTHS))
     for training in trainings:
-        cer = read(training, others, training.samples.processor) if training.recipe.read else None
+        processor: Any = training.samples.processor
+        cer = read(training, others, processor) if training.recipe.read else None
         print(table_line(row(training, trainings[0], cer), WIDTHS), flush=True)
 
 

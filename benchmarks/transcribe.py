@@ -30,11 +30,12 @@ from transformers import logging
 from dsocr.data.dataset import Dataset
 from dsocr.document import PackedImage, Split
 from dsocr.images import open_image
-from dsocr.inference import decoding
-from dsocr.inference.confidence import ScoredText, TokenSpans
-from dsocr.inference.generation import Generation
 from dsocr.inference.reader import LocalReader
+from dsocr.models import causal_decoding
 from dsocr.models.adapters import attach_adapter
+from dsocr.models.causal_decoding import TokenSpans
+from dsocr.models.decoded import ScoredText
+from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
@@ -178,7 +179,7 @@ def _without_scores() -> Any:
             return scores
 
     return patch.multiple(
-        decoding,
+        causal_decoding,
         ModelScores=Same,
         ChosenTokens=Nothing,
         StopLoops=Nothing,

@@ -19,6 +19,7 @@ from transformers import (
 
 from dsocr.models.adapters import adapter_tensors, attach_adapter, save_adapter
 from dsocr.models.batch import collate
+from dsocr.models.deepseek_inputs import DeepseekProcessor
 from dsocr.models.deepseek_ocr import UNUSED_TENSORS
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder
@@ -168,9 +169,16 @@ _RESOLUTIONS = {"deepseek_ocr": "tiny", "deepseek_ocr_2": "small", "nano": "wrap
 
 def logits(base: BaseModel, network: Any = None) -> torch.Tensor:
     """Logits of a base, or of another network on it, for a random image with a text."""
-    processor = base.processor(_RESOLUTIONS[base.family.name], "<image>\nБВГ")
+    processor = deepseek_processor(base, _RESOLUTIONS[base.family.name], "<image>\nБВГ")
     pixels = np.random.default_rng(0).integers(0, 256, (60, 300, 3), dtype=np.uint8)
     batch = collate([processor.encode(Image.fromarray(pixels), "ДЕЖ")], processor.pad_id, padding="right")
     with torch.inference_mode():
         answer: torch.Tensor = (network or base.network)(**batch).logits
     return answer
+
+
+def deepseek_processor(base: BaseModel, resolution: str | None, prompt: str) -> DeepseekProcessor:
+    """Return the processor of a base of the DeepSeek-OCR family."""
+    processor = base.processor(resolution, prompt)
+    assert isinstance(processor, DeepseekProcessor)
+    return processor

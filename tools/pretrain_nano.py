@@ -30,11 +30,12 @@ from transformers import PreTrainedTokenizerFast, UnlimitedOcrForConditionalGene
 
 from dsocr.data.render import Face, random_style, render_line
 from dsocr.evaluation.metrics import ErrorRate, character_errors
-from dsocr.inference.generation import Generation
 from dsocr.inference.reader import LocalReader
 from dsocr.models.batch import IGNORED, normalize
 from dsocr.models.deepseek_images import Wrapping, find_resolution, plan_wrapping, wrap
-from dsocr.models.deepseek_ocr import IMAGE, Processor
+from dsocr.models.deepseek_inputs import IMAGE, DeepseekProcessor
+from dsocr.models.deepseek_ocr import DeepseekOcr
+from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.text import TextPolicy
 from fontsource import load_face
@@ -205,7 +206,10 @@ class Pretraining(nn.Module):
 
 def character_error_rate(network: UnlimitedOcrForConditionalGeneration, lines: list[DrawnLine]) -> float:
     """Pooled CER of greedy reading, through the same path that transcribes for users."""
-    encoder = Processor(make_tokenizer(), SPECIAL.index(IMAGE), find_resolution("nano", None), f"{IMAGE}{PROMPT}")
+    family = DeepseekOcr("nano", original=False)
+    encoder = DeepseekProcessor(
+        family, make_tokenizer(), SPECIAL.index(IMAGE), find_resolution("nano", None), f"{IMAGE}{PROMPT}"
+    )
     transcriber = LocalReader(network, encoder, Generation(max_new_tokens=96, batch_size=64), TextPolicy())
     images = ((text, Image.fromarray(pixels)) for text, pixels, _ in lines)
     pooled = sum((character_errors(read.id, read.text) for read in transcriber.read(images)), ErrorRate())

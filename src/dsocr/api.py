@@ -138,8 +138,8 @@ def load(source: StrPath, *, revision: str | None = None) -> "Reader":
 
     `revision` is the commit, tag or branch of a Hub id. Raises RunError or ModelError.
     """
-    from dsocr.inference.generation import Generation
     from dsocr.inference.reader import LocalReader
+    from dsocr.models.generation import Generation
     from dsocr.text import TextPolicy
 
     folder = Path(source)

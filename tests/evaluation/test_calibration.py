@@ -21,8 +21,9 @@ from dsocr.evaluation.calibration import (
 )
 from dsocr.evaluation.metrics import character_errors
 from dsocr.evaluation.report.result_pages import render_calibration
-from dsocr.inference.confidence import PLAIN, Calibration, Scale, ScoredText, TokenScore
+from dsocr.inference.confidence import PLAIN, Calibration, Scale
 from dsocr.inference.review import share_for
+from dsocr.models.decoded import ScoredText, TokenScore
 from dsocr.runs import CALIBRATION
 
 

@@ -21,8 +21,8 @@ from dsocr.evaluation.scorecard import Scorecard, schema
 from dsocr.evaluation.scores import load_lines
 from dsocr.images import open_image
 from dsocr.inference.confidence import UNCALIBRATED, Calibration, Scale
-from dsocr.inference.generation import Generation
 from dsocr.inference.reader import LocalReader
+from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel
 from dsocr.runs import RunFolder
 from dsocr.training.train import train

@@ -35,7 +35,8 @@ from dsocr.evaluation.report.report import (
 )
 from dsocr.evaluation.scorecard import Scorecard
 from dsocr.evaluation.scores import LineScore, Score, load_lines
-from dsocr.inference.confidence import UNCALIBRATED, ScoredText
+from dsocr.inference.confidence import UNCALIBRATED
+from dsocr.models.decoded import ScoredText
 from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.text import comparable
 from tests.evaluation.making_runs import (

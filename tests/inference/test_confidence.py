@@ -14,13 +14,12 @@ from dsocr.inference.confidence import (
     Calibration,
     Prediction,
     Scale,
-    ScoredText,
-    TokenScore,
     character_confidences,
     line_confidence,
     words_of,
 )
 from dsocr.inference.review import mark_doubtful, write_review
+from dsocr.models.decoded import ScoredText, TokenScore
 
 
 def scored(text: str, *tokens: tuple[int, int, float]) -> ScoredText:

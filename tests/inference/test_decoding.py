@@ -9,22 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from dsocr.inference.decoding import NoRepeatNgram, StopLoops, decode
-from dsocr.inference.generation import Generation
 from dsocr.models.batch import collate
-from dsocr.models.deepseek_ocr import Encoded, Processor
+from dsocr.models.causal_decoding import NoRepeatNgram, StopLoops, decode
+from dsocr.models.deepseek_inputs import DeepseekEncoded, DeepseekProcessor
+from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
+from tests.making_models import deepseek_processor
 
 SHADES = [(90, 255), (600, 30), (300, 128)]
 
 
-def lines_of(encoder: Processor) -> list[Encoded]:
+def lines_of(encoder: DeepseekProcessor) -> list[DeepseekEncoded]:
     return [encoder.encode(Image.effect_noise((width, 40), shade)) for width, shade in SHADES]
 
 
-def teacher_forced_scores(nano: BaseModel, encoder: Processor, sample: Encoded, text: str) -> list[float]:
+def teacher_forced_scores(
+    nano: BaseModel, encoder: DeepseekProcessor, sample: DeepseekEncoded, text: str
+) -> list[float]:
     """Log probabilities of the tokens of a text and the end token, from one teacher-forced forward pass."""
-    answered = Encoded(sample.prompt_ids, encoder.answer_ids(text), sample.views)
+    answered = DeepseekEncoded(sample.prompt_ids, encoder.answer_ids(text), sample.views)
     batch = collate([answered], encoder.pad_id, padding="right")
     labels = batch.pop("labels")[0]
     with torch.no_grad():
@@ -35,7 +38,7 @@ def teacher_forced_scores(nano: BaseModel, encoder: Processor, sample: Encoded, 
 
 @pytest.mark.parametrize("guard", [pytest.param(0, id="no guard"), pytest.param(2, id="a guard that often interferes")])
 def test_scores_are_the_raw_scores_of_the_model_despite_the_guard(guard: int, nano: BaseModel) -> None:
-    encoder = nano.processor(None, "free_ocr")
+    encoder = deepseek_processor(nano, None, "free_ocr")
     samples = lines_of(encoder)
     generation = Generation(max_new_tokens=60, no_repeat_ngram_size=guard)
     readings = decode(nano.network, encoder, samples, generation)
@@ -47,7 +50,7 @@ def test_scores_are_the_raw_scores_of_the_model_despite_the_guard(guard: int, na
 
 
 def test_beam_search_returns_raw_scores_too(nano: BaseModel) -> None:
-    encoder = nano.processor(None, "free_ocr")
+    encoder = deepseek_processor(nano, None, "free_ocr")
     samples = lines_of(encoder)
     searched = decode(nano.network, encoder, samples, Generation(max_new_tokens=40, num_beams=3))
     for sample, best in zip(samples, searched, strict=True):
@@ -55,7 +58,7 @@ def test_beam_search_returns_raw_scores_too(nano: BaseModel) -> None:
         assert [score.log_probability for score in best.scores] == pytest.approx(own, abs=1e-3)
 
 
-def bent(unit: str, encoder: Processor) -> Any:
+def bent(unit: str, encoder: DeepseekProcessor) -> Any:
     """A network that writes a unit over and over: each of its letters is likeliest after the one before it."""
     network = load_base("nano").network
     letters = encoder.text_ids(unit)
@@ -74,7 +77,7 @@ def bent(unit: str, encoder: Processor) -> Any:
 @pytest.mark.parametrize("unit", ["а", "да ", "слон, "])
 @pytest.mark.parametrize("guard", [pytest.param(0, id="no guard"), pytest.param(20, id="the usual guard")])
 def test_no_forced_loop_goes_unmarked(unit: str, guard: int, nano: BaseModel) -> None:
-    encoder = nano.processor(None, "free_ocr")
+    encoder = deepseek_processor(nano, None, "free_ocr")
     generation = Generation(max_new_tokens=200, no_repeat_ngram_size=guard)
     for reading in decode(bent(unit, encoder), encoder, lines_of(encoder), generation):
         assert reading.looping or reading.overruled, "the guard may leave a short text that ends well"
@@ -118,7 +121,7 @@ def test_the_guard_forbids_the_same_tokens_as_vllm(
 
 
 def test_only_spared_tokens_that_a_base_has_are_looked_for(nano: BaseModel) -> None:
-    encoder = nano.processor(None, "free_ocr")
+    encoder = deepseek_processor(nano, None, "free_ocr")
     generation = Generation(max_new_tokens=60, no_repeat_ngram_size=6, no_repeat_ngram_whitelist=("а", "<td>"))
     (reading,) = decode(bent("а", encoder), encoder, lines_of(encoder)[:1], generation)
     assert reading.looping, "the guard lets it repeat what it spares"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsocr.inference.generation import map_by_length
+from dsocr.inference.reader import map_by_length
 
 
 def read(things: list[int], most: int, heaviest: int) -> tuple[list[tuple[int, str]], list[list[int]]]:

@@ -8,12 +8,13 @@ import pytest
 from PIL import Image
 
 from dsocr.inference.confidence import Prediction
-from dsocr.inference.generation import Generation
 from dsocr.inference.reader import LocalReader
 from dsocr.models.deepseek_images import Resolution
+from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel
 from dsocr.text import TextPolicy, is_looping
 from tests.inference.test_decoding import bent
+from tests.making_models import deepseek_processor
 
 SMALLER = Resolution("smaller", 192, "wrap", 32, max_row_height=48)
 """One that nano's network takes, though it has not learnt to read at it."""
@@ -21,7 +22,7 @@ SMALLER = Resolution("smaller", 192, "wrap", 32, max_row_height=48)
 
 def read(network: Any, nano: BaseModel, guard: int, others: tuple[Resolution, ...] = ()) -> list[Prediction]:
     generation = Generation(max_new_tokens=96, no_repeat_ngram_size=guard, batch_size=4)
-    encoder = replace(nano.processor(None, "free_ocr"), others=others)
+    encoder = replace(deepseek_processor(nano, None, "free_ocr"), others=others)
     images = [(f"{place}.png", Image.effect_noise((400 + 90 * place, 40), 60)) for place in range(4)]
     return list(LocalReader(network, encoder, generation, TextPolicy()).read(images))
 
@@ -29,7 +30,7 @@ def read(network: Any, nano: BaseModel, guard: int, others: tuple[Resolution, ..
 @pytest.mark.parametrize("unit", ["а", "да ", "слон, "])
 @pytest.mark.parametrize("guard", [pytest.param(0, id="no guard"), pytest.param(20, id="guard")])
 def test_every_forced_loop_is_flagged_and_none_is_written_out(unit: str, guard: int, nano: BaseModel) -> None:
-    for prediction in read(bent(unit, nano.processor(None, "free_ocr")), nano, guard):
+    for prediction in read(bent(unit, deepseek_processor(nano, None, "free_ocr")), nano, guard):
         assert not is_looping(prediction.text)
         assert {"looping", "retried", "overruled", "truncated"} & set(prediction.flags)
 
@@ -42,8 +43,8 @@ def test_a_loop_that_no_guard_breaks_is_cut_off_where_it_begins(
     nano: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second try is as loose as the first, so that both loop."""
-    monkeypatch.setattr("dsocr.inference.decoding.stricter", lambda generation: generation)
-    for prediction in read(bent("слон, ", nano.processor(None, "free_ocr")), nano, 0):
+    monkeypatch.setattr("dsocr.models.causal_decoding.stricter", lambda generation: generation)
+    for prediction in read(bent("слон, ", deepseek_processor(nano, None, "free_ocr")), nano, 0):
         assert prediction.flags == ("empty", "looping", "truncated", "retried")
         assert prediction.text == ""
         assert prediction.confidence is None
@@ -55,7 +56,7 @@ Batches = list[tuple[int, int]]
 
 def bent_while(loops: Callable[[Batches], bool], nano: BaseModel) -> tuple[Any, Batches]:
     """A network that loops in batches of which `loops` says so, and else writes two letters and the end."""
-    encoder = nano.processor(None, "free_ocr")
+    encoder = deepseek_processor(nano, None, "free_ocr")
     network, (well, done) = bent("слон, ", encoder), encoder.text_ids("ну")
     following = {well: done, done: encoder.end_id}
     batches: Batches = []
@@ -87,7 +88,7 @@ def test_a_successful_retry_is_not_retried_again(nano: BaseModel) -> None:
 def test_a_line_that_loops_twice_is_read_at_another_resolution_and_flagged(
     nano: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsocr.inference.decoding.stricter", lambda generation: generation)
+    monkeypatch.setattr("dsocr.models.causal_decoding.stricter", lambda generation: generation)
     network, _ = bent_while(at_its_own_resolution, nano)
     for prediction in read(network, nano, 0, (SMALLER,)):
         assert prediction.text == "ну"
@@ -97,7 +98,7 @@ def test_a_line_that_loops_twice_is_read_at_another_resolution_and_flagged(
 def test_a_line_that_loops_at_every_resolution_keeps_the_start_of_its_first_text(
     nano: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsocr.inference.decoding.stricter", lambda generation: generation)
+    monkeypatch.setattr("dsocr.models.causal_decoding.stricter", lambda generation: generation)
     network, batches = bent_while(lambda _: True, nano)
     for prediction in read(network, nano, 0, others=(SMALLER,)):
         assert prediction.flags == ("empty", "looping", "truncated", "retried")
@@ -107,7 +108,7 @@ def test_a_line_that_loops_at_every_resolution_keeps_the_start_of_its_first_text
 def test_no_more_image_slots_are_read_at_once_at_a_larger_resolution(
     nano: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dsocr.inference.decoding.stricter", lambda generation: generation)
+    monkeypatch.setattr("dsocr.models.causal_decoding.stricter", lambda generation: generation)
     network, batches = bent_while(at_its_own_resolution, nano)
     read(network, nano, 0, others=(replace(SMALLER, size=384, max_row_height=64),))
     assert batches == [(73, 4), (73, 4), *[(157, 1)] * 4]

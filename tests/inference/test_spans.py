@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from dsocr.inference.confidence import ScoredText, TokenScore, TokenSpans
+from dsocr.models.causal_decoding import TokenSpans
+from dsocr.models.decoded import ScoredText, TokenScore
 from dsocr.text import TextPolicy
 
 

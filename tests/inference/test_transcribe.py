@@ -11,15 +11,16 @@ from PIL import Image
 
 from dsocr.errors import DataError
 from dsocr.inference.confidence import Calibration, Scale
-from dsocr.inference.decoding import decode
-from dsocr.inference.generation import Generation
 from dsocr.inference.transcribe import transcribe
 from dsocr.models.adapters import attach_adapter, save_adapter
-from dsocr.models.deepseek_ocr import Processor
+from dsocr.models.causal_decoding import decode
+from dsocr.models.deepseek_inputs import DeepseekProcessor
+from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 from tests.conftest import draw_line
+from tests.making_models import deepseek_processor
 from tests.raising import raises_code
 
 
@@ -128,7 +129,7 @@ def test_existing_output_is_not_overwritten_by_default(run: RunFolder, scans: Pa
 
 
 def test_a_batch_reads_as_its_images_do_alone(nano: BaseModel) -> None:
-    encoder: Processor = nano.processor(None, "free_ocr")
+    encoder: DeepseekProcessor = deepseek_processor(nano, None, "free_ocr")
     images = [Image.new("L", (width, 40), shade) for width, shade in ((90, 255), (600, 30), (300, 128))]
     samples = [encoder.encode(image) for image in images]
     generation = Generation(max_new_tokens=20)
@@ -140,7 +141,7 @@ def test_a_batch_reads_as_its_images_do_alone(nano: BaseModel) -> None:
 
 
 def test_truncation_is_flagged_and_the_end_token_is_counted(nano: BaseModel) -> None:
-    encoder = nano.processor(None, "free_ocr")
+    encoder = deepseek_processor(nano, None, "free_ocr")
     sample = encoder.encode(Image.new("L", (500, 40), 90))
     (cut,) = decode(nano.network, encoder, [sample], Generation(max_new_tokens=1))
     assert cut.tokens == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dsocr.cli.share_commands import listen
-from dsocr.inference.generation import Generation
+from dsocr.models.generation import Generation
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 from tests.data.making import picture, write

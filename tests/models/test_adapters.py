@@ -24,7 +24,7 @@ from dsocr.models.adapters import (
 )
 from dsocr.models.batch import collate
 from dsocr.models.loading import load_base
-from tests.making_models import write_first, write_second
+from tests.making_models import deepseek_processor, write_first, write_second
 from tests.raising import raises_code
 
 SCOPES = ["decoder", "decoder+experts", "decoder+vision", r"^model\.language_model\.layers\.1\.self_attn\.q_proj$"]
@@ -166,7 +166,7 @@ def test_trainable_parameters_are_float32_for_any_base_dtype(dtype: torch.dtype)
 def stepped(scope: str, variant: Variant = "lora", folder: str = "nano") -> tuple[PeftModel, dict[str, bool]]:
     """An adapter after two steps on one batch, and for each of its parameters whether it ever had a gradient."""
     base = load_base(folder)
-    encoder = base.processor(None, "free_ocr")
+    encoder = deepseek_processor(base, None, "free_ocr")
     page = Image.effect_noise((400, 50), 90)
     texts = ["Съешь ещё этих", "мягких булок 25"]
     batch = collate([encoder.encode(page, text) for text in texts], encoder.pad_id, padding="right")

@@ -1,5 +1,8 @@
 """A sample as model inputs and labels."""
 
+from dataclasses import replace
+from typing import Any
+
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
@@ -12,22 +15,23 @@ from dsocr.document import Split
 from dsocr.images import open_image
 from dsocr.models.batch import IGNORED, collate, normalize
 from dsocr.models.deepseek_images import Variant, find_resolution, show
-from dsocr.models.deepseek_ocr import Processor, find_prompt
+from dsocr.models.deepseek_inputs import DeepseekProcessor, find_prompt
 from dsocr.models.family import load_processor
 from dsocr.models.loading import BaseModel
+from tests.making_models import deepseek_processor
 from tests.raising import raises_code
 
 
 @pytest.fixture
-def encoder(nano: BaseModel) -> Processor:
-    return nano.processor(None, "free_ocr")
+def encoder(nano: BaseModel) -> DeepseekProcessor:
+    return deepseek_processor(nano, None, "free_ocr")
 
 
 def line(shade: int = 200) -> Image.Image:
     return Image.new("L", (400, 50), shade)
 
 
-def test_only_the_transcription_and_the_end_token_are_learnt(encoder: Processor) -> None:
+def test_only_the_transcription_and_the_end_token_are_learnt(encoder: DeepseekProcessor) -> None:
     texts = ["Съешь ещё", "a", "№ 7 — да!"]
     batch = collate([encoder.encode(line(), text) for text in texts], encoder.pad_id, padding="right")
     for row, text in zip(batch["labels"], texts, strict=True):
@@ -40,7 +44,7 @@ def test_only_the_transcription_and_the_end_token_are_learnt(encoder: Processor)
     assert torch.equal(batch["labels"][learnt_where], batch["input_ids"][learnt_where])
 
 
-def loss_of(nano: BaseModel, encoder: Processor, image: Image.Image, text: str, labels: str) -> float:
+def loss_of(nano: BaseModel, encoder: DeepseekProcessor, image: Image.Image, text: str, labels: str) -> float:
     batch = collate([encoder.encode(image, text)], encoder.pad_id, padding="right")
     answer = torch.tensor(encoder.answer_ids(labels))
     batch["labels"][0, -len(answer) :] = answer
@@ -48,7 +52,9 @@ def loss_of(nano: BaseModel, encoder: Processor, image: Image.Image, text: str, 
         return float(nano.network(**batch).loss)
 
 
-def test_the_loss_depends_on_earlier_target_tokens_and_on_the_image(nano: BaseModel, encoder: Processor) -> None:
+def test_the_loss_depends_on_earlier_target_tokens_and_on_the_image(
+    nano: BaseModel, encoder: DeepseekProcessor
+) -> None:
     image = line()
     loss = loss_of(nano, encoder, image, "мама мыла", "мама мыла")
     # The same targets, but another letter has been seen before them.
@@ -56,7 +62,7 @@ def test_the_loss_depends_on_earlier_target_tokens_and_on_the_image(nano: BaseMo
     assert loss_of(nano, encoder, line(20), "мама мыла", "мама мыла") != pytest.approx(loss, abs=1e-4)
 
 
-def test_training_and_transcription_see_the_same_pixels_and_prompt(encoder: Processor, small_dataset) -> None:  # type: ignore[no-untyped-def]
+def test_training_and_transcription_see_the_same_pixels_and_prompt(encoder: DeepseekProcessor, small_dataset) -> None:  # type: ignore[no-untyped-def]
     for sample in Dataset.open(small_dataset).samples(Split.TRAIN):
         learning = collate([encoder.encode(open_image(sample.image), sample.text)], encoder.pad_id, padding="right")
         reading = collate([encoder.encode(open_image(sample.image))], encoder.pad_id, padding="left")
@@ -65,20 +71,20 @@ def test_training_and_transcription_see_the_same_pixels_and_prompt(encoder: Proc
         assert torch.equal(learning["input_ids"][0, : len(prompt)], prompt)
 
 
-def test_an_encoder_without_weights_encodes_alike(encoder: Processor) -> None:
-    light = load_processor("nano", None, "free_ocr")
+def test_an_encoder_without_weights_encodes_alike(encoder: DeepseekProcessor) -> None:
+    light: Any = load_processor("nano", None, "free_ocr")
     assert light.resolution == encoder.resolution
     assert light.encode(line(), "да").prompt_ids == encoder.encode(line(), "да").prompt_ids
 
 
-def test_the_prompt_begins_once_and_ends_without_a_space(encoder: Processor) -> None:
+def test_the_prompt_begins_once_and_ends_without_a_space(encoder: DeepseekProcessor) -> None:
     ids = encoder.prompt_ids()
     assert ids[0] == encoder.tokenizer.bos_token_id
     assert ids.count(encoder.image_token_id) == encoder.resolution.slots()
     assert encoder.tokenizer.decode(ids[-10:]) == "\nFree OCR."
 
 
-def test_generation_pads_left_and_training_right(encoder: Processor) -> None:
+def test_generation_pads_left_and_training_right(encoder: DeepseekProcessor) -> None:
     both = [encoder.encode(line(), "да"), encoder.encode(line(), "долгий ответ")]
     right = collate(both, encoder.pad_id, padding="right")["attention_mask"]
     left = collate(both, encoder.pad_id, padding="left")["attention_mask"]
@@ -88,18 +94,18 @@ def test_generation_pads_left_and_training_right(encoder: Processor) -> None:
     assert left[0, -1] == 1
 
 
-def test_special_tokens_in_a_transcription_are_text(encoder: Processor) -> None:
+def test_special_tokens_in_a_transcription_are_text(encoder: DeepseekProcessor) -> None:
     ids = encoder.text_ids("<image><end>")
     assert encoder.image_token_id not in ids
     assert encoder.tokenizer.decode(ids) == "<image><end>"
 
 
-def test_unknown_characters_are_named_once(encoder: Processor) -> None:
+def test_unknown_characters_are_named_once(encoder: DeepseekProcessor) -> None:
     assert encoder.unknown_characters("日本 日 да") == "日本"
     assert encoder.unknown_characters("Съешь ещё, №7 — 5 %") == ""
 
 
-def test_a_batch_of_mixed_kinds_is_rejected(encoder: Processor) -> None:
+def test_a_batch_of_mixed_kinds_is_rejected(encoder: DeepseekProcessor) -> None:
     with raises_code("batch-mixed"):
         collate([encoder.encode(line()), encoder.encode(line(), "да")], encoder.pad_id, padding="left")
 
@@ -186,14 +192,15 @@ def test_tiles_are_cut_row_by_row() -> None:
 
 
 def test_a_batch_mixes_tiled_and_untiled_images(nano: BaseModel) -> None:
-    encoder = Processor(nano.tokenizer, 3, find_resolution("deepseek_ocr", "gundam"), "<image>\nFree OCR.")
+    nano_encoder = deepseek_processor(nano, None, "free_ocr")
+    encoder = replace(nano_encoder, image_token_id=3, resolution=find_resolution("deepseek_ocr", "gundam"))
     samples = [encoder.encode(line()), encoder.encode(Image.new("L", (1300, 600), 200))]
     batch = collate(samples, encoder.pad_id, padding="left")
     assert batch["num_local_patches"] == [0, 2]
     assert batch["patches_grid"] == [[1, 1], [2, 1]]
     assert batch["pixel_values_local"].shape == (2, 3, 640, 640)
     assert (batch["input_ids"] == 3).sum(dim=1).tolist() == [273, 273 + 10 * 21]
-    second = Processor(nano.tokenizer, 3, find_resolution("deepseek_ocr_2", "gundam"), "<image>\nFree OCR.")
+    second = replace(encoder, resolution=find_resolution("deepseek_ocr_2", "gundam"))
     assert "patches_grid" not in collate([second.encode(Image.new("L", (1300, 600)))], 2, padding="left")
 
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 from PIL import Image
 
-from dsocr.inference.decoding import decode
-from dsocr.inference.generation import Generation
 from dsocr.models import feature_cache
 from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
+from dsocr.models.causal_decoding import decode
 from dsocr.models.deepseek_images import find_resolution
-from dsocr.models.deepseek_ocr import Encoded
+from dsocr.models.deepseek_inputs import DeepseekEncoded
 from dsocr.models.feature_cache import FeatureCache, Features, FeatureStore, fingerprint, vision_features
+from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel, load_base
-from tests.making_models import write_first, write_second
+from tests.making_models import deepseek_processor, write_first, write_second
 
 
 def picture(width: int, height: int) -> Image.Image:
@@ -38,9 +38,9 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BaseModel]:
     return {"nano": load_base("nano"), "first": load_base(str(first)), "second": load_base(str(second))}
 
 
-def samples_of(base: BaseModel, resolution: str) -> tuple[list[Encoded], int]:
+def samples_of(base: BaseModel, resolution: str) -> tuple[list[DeepseekEncoded], int]:
     """Two samples of other lengths; where the resolution has tiles, the second has two of them."""
-    encoder = base.processor(resolution, PROMPT)
+    encoder = deepseek_processor(base, resolution, PROMPT)
     images = {"ДЕЖЗИЙКЛ": picture(300, 60), "Ж": picture(800, 400)}
     return [encoder.encode(image, text) for text, image in images.items()], encoder.pad_id
 
@@ -74,7 +74,7 @@ def test_features_in_place_of_pixels_give_the_same_loss_and_the_same_text(
 ) -> None:
     base = bases[kind]
     samples, pad_id = samples_of(base, TILED[kind])
-    processor = base.processor(TILED[kind], PROMPT)
+    processor = deepseek_processor(base, TILED[kind], PROMPT)
     features = vision_features(base.network, processor, samples, None)
     assert [len(tokens) for tokens in features] == [
         sample.prompt_ids.count(base.network.config.image_token_id) for sample in samples
@@ -155,7 +155,7 @@ def test_the_least_recently_used_entry_is_evicted(tmp_path: Path) -> None:
 
 def test_a_key_changes_with_everything_that_features_depend_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = load_base("nano")
-    encoder = base.processor(None, "free_ocr")
+    encoder = deepseek_processor(base, None, "free_ocr")
     store = FeatureStore(tmp_path, 10**6)
 
     def key(content: str = "image", about: str = "", **changed: object) -> str:
@@ -190,10 +190,10 @@ def test_frozen_weights_are_hashed_once_and_not_before_a_key_is_asked_for(
         return "the weights"
 
     monkeypatch.setattr("dsocr.models.feature_cache.fingerprint", count)
-    encoder, store = nano.processor(None, "free_ocr"), FeatureStore(tmp_path, 0)
+    encoder, store = deepseek_processor(nano, None, "free_ocr"), FeatureStore(tmp_path, 0)
     first = FeatureCache(store, nano.network, encoder, autocast=None)
     other = FeatureCache(store, nano.network, encoder, autocast=torch.bfloat16, weights_hash=first.weights_hash)
-    assert first.entry_bytes((1, 1)) > 0
+    assert first.entry_bytes(72) > 0
     assert not hashed
     assert len({first.key("a"), first.key("b"), other.key("a")}) == 3
     assert len(hashed) == 1

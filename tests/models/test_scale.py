@@ -38,7 +38,7 @@ def adapted(variant: Variant = "lora", scope: str = "decoder+vision") -> Any:
 
 @pytest.fixture(scope="module")
 def batch() -> dict[str, torch.Tensor]:
-    encoder = load_base("nano").processor(None, "free_ocr")
+    encoder: Any = load_base("nano").processor(None, "free_ocr")
     image = Image.fromarray(np.random.default_rng(1).integers(0, 255, (40, 200, 3), dtype=np.uint8))
     return collate([encoder.encode(image)], encoder.pad_id, padding="left", device="cpu", dtype=torch.float32)
 

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from dsocr.models.batch import collate
-from dsocr.models.deepseek_ocr import Processor
+from dsocr.models.deepseek_inputs import DeepseekProcessor
 from dsocr.models.loading import BaseModel, load_base
+from tests.making_models import deepseek_processor
 from tests.parity.rules import Fixture, fixture_stems, picture
 
 PIXELS, LOGITS, LOSS = 0.0, 2e-5, 1e-5
@@ -27,8 +28,10 @@ class Compared:
         self.fixture.write_checkpoint(folder)
         self.base: BaseModel = load_base(str(folder))
 
-    def encoder(self, case: dict[str, Any]) -> Processor:
-        encoder = self.base.processor(self._resolution_name(case), "<image>" + self.fixture.text(case["prompt"]))
+    def encoder(self, case: dict[str, Any]) -> DeepseekProcessor:
+        encoder = deepseek_processor(
+            self.base, self._resolution_name(case), "<image>" + self.fixture.text(case["prompt"])
+        )
         tiling = encoder.resolution.tiling
         if tiling is None:
             return encoder

@@ -9,9 +9,9 @@ import torch
 from PIL import Image
 
 from dsocr.errors import ModelError, RunError
-from dsocr.inference.generation import Generation
 from dsocr.inference.reader import LocalReader
 from dsocr.models.adapters import attach_adapter, save_adapter
+from dsocr.models.generation import Generation
 from dsocr.models.loading import load_base
 from dsocr.runs import ReadingSettings
 from dsocr.server import adapter_folder, adapter_name

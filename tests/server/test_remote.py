@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from dsocr.inference.engines import RemoteEngine, RemoteReader
-from dsocr.inference.generation import Generation
 from dsocr.inference.transcribe import transcribe
+from dsocr.models.generation import Generation
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.server.routes import create_app
 from dsocr.text import TextPolicy

@@ -81,7 +81,7 @@ def test_tensorboard_has_the_curves_of_the_metrics_and_the_same_lines_at_every_v
 def test_a_guard_set_is_a_curve_beside_the_base_and_a_warning(tmp_path: Path) -> None:
     tracker = Tracker("tensorboard", RunFolder(tmp_path), {})
     tracker.start(0)
-    line = ValidationLine("a", "Милая", "Мила", np.full((3, 8, 8), 200, dtype=np.uint8))
+    line = ValidationLine("a", "Милая", "Мила", np.full((8, 8, 3), 200, dtype=np.uint8))
     for step, errors in ((1, 30), (2, 90)):
         guard = GuardResult("print", 32, 2.0, ErrorRate(20, 1000), ErrorRate(errors, 1000))
         tracker.log_validation(ValidationResult(step, 0.5, 0.1, 0, 0, 4, 1.0, True, (line,), guard))

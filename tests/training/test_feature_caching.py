@@ -20,6 +20,7 @@ from dsocr.training.features import cache_features
 from dsocr.training.samples import EncodedSamples
 from dsocr.training.train import Setup, fresh_adapter, make_trainer, train
 from dsocr.training.trainer import Trainer
+from tests.making_models import deepseek_processor
 from tests.raising import raises_code
 from tests.training.test_train import PowerCutError, changed, cut_at_step_five, metrics
 
@@ -62,7 +63,7 @@ class Cached:
         self.messages: list[str] = []
         self.stages: list[tuple[str, str, int, int]] = []
         base = load_base("nano")
-        self.processor = base.processor(config.input.resolution, config.input.prompt)
+        self.processor = deepseek_processor(base, config.input.resolution, config.input.prompt)
         augmentation = config.training.augmentation
         self.samples = EncodedSamples(lines, self.processor, augmentation=augmentation, seed=config.seed)
         model = fresh_adapter(base.network, config, revision=None)
@@ -94,9 +95,11 @@ def test_a_changed_image_is_looked_at_anew(frozen: RunConfig, cache: Path, tmp_p
     picture = tmp_path / "line.png"
     Image.new("L", (400, 60), 200).save(picture)
     sample = Sample("line.png", picture, "а", Split.TRAIN)
-    first = Cached(config, [sample]).samples[0].features
+    cached: Any = Cached(config, [sample]).samples[0]
+    first = cached.features
     Image.new("L", (400, 60), 60).save(picture)
-    second = Cached(config, [sample]).samples[0].features
+    cached = Cached(config, [sample]).samples[0]
+    second = cached.features
     assert first is not None
     assert second is not None
     assert not torch.equal(first, second)
@@ -105,7 +108,7 @@ def test_a_changed_image_is_looked_at_anew(frozen: RunConfig, cache: Path, tmp_p
 
 @pytest.mark.parametrize("damage", ["removed", "damaged"])
 def test_an_entry_that_is_lost_is_computed_again(damage: str, frozen: RunConfig, cache: Path) -> None:
-    samples = Cached(changed(frozen, training={"feature_cache": True}), lines(frozen)).samples
+    samples: Any = Cached(changed(frozen, training={"feature_cache": True}), lines(frozen)).samples
     before = samples[1].features
     for path in files(cache):
         if damage == "removed":
@@ -121,7 +124,7 @@ def test_an_entry_that_is_lost_is_computed_again(damage: str, frozen: RunConfig,
 
 def test_variations_come_back_after_as_many_epochs(frozen: RunConfig, cache: Path) -> None:
     config = changed(frozen, training={"feature_cache": True, "feature_cache_views": 2, "augmentation": 1.0})
-    kept = Cached(config, lines(frozen, 3))
+    kept: Any = Cached(config, lines(frozen, 3))
     assert len(files(cache)) == 6
     seen = []
     for epoch in range(3):
@@ -133,7 +136,7 @@ def test_variations_come_back_after_as_many_epochs(frozen: RunConfig, cache: Pat
     assert torch.equal(seen[0], seen[2])
     fresh = EncodedSamples(lines(frozen, 3), kept.processor, augmentation=1.0, seed=config.seed)
     fresh.set_epoch(1)
-    assert np.array_equal(fresh[1].views.whole, kept.samples.encode_view(1, 1).views.whole)
+    assert np.array_equal(fresh[1].pixels(), kept.samples.encode_view(1, 1).pixels())
     network = load_base("nano").network
     computed = FeatureCache(FeatureStore(cache, 0), network, kept.processor, autocast=None).fill({"aa": fresh[1]})["aa"]
     assert torch.allclose(computed.tokens, seen[1], atol=1e-5)

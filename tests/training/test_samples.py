@@ -3,7 +3,7 @@
 import multiprocessing
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def require_no_networks(worker: int) -> None:
 def test_worker_processes_that_are_spawned_give_the_same_batches(small_dataset: Path, nano: "BaseModel") -> None:
     """Spawned workers, as on Windows, get everything pickled; they start without importing networks."""
     samples = encoded(small_dataset, nano)
-    collate = Collator(nano.processor(None, "free_ocr").pad_id)
+    collate = Collator(nano.processor(None, "free_ocr"))
     here = list(DataLoader(samples, 8, collate_fn=collate))
     context = multiprocessing.get_context("spawn")
     there = list(
@@ -72,7 +72,7 @@ def test_an_image_is_prepared_once_while_memory_allows(
 
 def test_augmented_images_change_with_the_epoch_and_come_back_with_it(small_dataset: Path, nano: "BaseModel") -> None:
     lines = Dataset.open(small_dataset).samples(Split.TRAIN)
-    samples = EncodedSamples(lines, nano.processor(None, "free_ocr"), augmentation=1.0, seed=3)
+    samples: Any = EncodedSamples(lines, nano.processor(None, "free_ocr"), augmentation=1.0, seed=3)
     first = samples[0]
     samples.set_epoch(1)
     assert not np.array_equal(samples[0].views.whole, first.views.whole)
@@ -88,7 +88,7 @@ def test_worker_processes_draw_the_same_pictures_and_see_the_epoch_change(
     lines = Dataset.open(small_dataset).samples(Split.TRAIN)
     encoder = nano.processor(None, "free_ocr")
     alone, shared = (EncodedSamples(lines, encoder, augmentation="medium", seed=3) for _ in range(2))
-    collate = Collator(encoder.pad_id)
+    collate = Collator(encoder)
     loader = DataLoader(
         shared,
         4,

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dsocr.evaluation.calibration import JudgedLine, fit_calibration
-from dsocr.inference.confidence import UNCALIBRATED, TokenScore
-from dsocr.inference.decoding import Decoded
-from dsocr.inference.generation import Generation
+from dsocr.inference.confidence import UNCALIBRATED
+from dsocr.models.decoded import Decoded, TokenScore
+from dsocr.models.generation import Generation
 from dsocr.runs import RunFolder
 from dsocr.text import TextPolicy
 from dsocr.training.validation import (

@@ -309,7 +309,7 @@ def preview(
     processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     rows = list(preview(config, processor, samples=samples, epochs=epochs, as_model=as_model))
     how = f"augmentation {config.training.augmentation}, seed {config.seed}"
-    how += f", as {config.base} sees it at {processor.resolution.name}" if as_model else ""
+    how += f", as {config.base} sees it at {processor.resolution_name}" if as_model else ""
     write(f"{config.dataset.resolve().name}: {how}", rows)
     printer = Printer(quiet=quiet)
     printer.message(f"{len(rows)} samples in {epochs} epochs, {how}")

@@ -15,13 +15,13 @@ from dsocr.inference.confidence import (
     QUANTILES,
     Calibration,
     Scale,
-    ScoredText,
     character_confidences,
     line_confidence,
     log_odds,
     words_of,
 )
 from dsocr.inference.review import CheckedShare, checking_curve, estimated_checking_curve, point_at, share_for
+from dsocr.models.decoded import ScoredText
 
 BINS = 15
 """Bins of equal width for the expected calibration error, as in Guo et al. (2017)."""

@@ -21,12 +21,13 @@ from dsocr.evaluation.metrics import ErrorRate, character_errors, pool
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard
 from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
 from dsocr.images import open_image
-from dsocr.inference.confidence import Calibration, Prediction, ScoredText
-from dsocr.inference.generation import Generation, batches
+from dsocr.inference.confidence import Calibration, Prediction
 from dsocr.io.atomic import hash_file
 from dsocr.io.files import shipped_path
 from dsocr.models.base_folder import EMBEDDED, require_readable_adapter
-from dsocr.models.deepseek_ocr import Processor
+from dsocr.models.decoded import ScoredText
+from dsocr.models.family import Processor
+from dsocr.models.generation import Generation, batches
 from dsocr.runs import ReadingSettings, RunFolder, to_json, write_atomically
 from dsocr.text import is_blank
 
@@ -157,12 +158,10 @@ class GuardSet:
 
         The network is left in evaluation mode.
         """
-        from dsocr.inference.decoding import decode
-
         errors = []
         for samples in batches(self.samples, generation.batch_size):
             images = [processor.encode(open_image(sample.image)) for sample in samples]
-            decoded = decode(network, processor, images, generation)
+            decoded = processor.family.decode(network, processor, images, generation)
             errors += [character_errors(one.text, read.text) for one, read in zip(samples, decoded, strict=True)]
         return pool(errors)
 
@@ -299,7 +298,7 @@ def _settings(run: RunFolder, reader: "LocalReader", dataset: Dataset) -> dict[s
         "normalization": "NFC, every run of white space one space, both ends stripped",
         "dataset_source": dataset.card.source,
         "prompt": reader.processor.prompt,
-        "resolution": reader.processor.resolution.name,
+        "resolution": reader.processor.resolution_name,
         "generation": reader.generation.as_dict(),
         "text_policy": reader.text_policy.as_dict(),
         "split_by": dataset.card.split_by,

@@ -11,157 +11,21 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import ConfigDict, NonNegativeFloat, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
-from rapidfuzz.distance import Levenshtein
 
 from dsocr.config import problems_in
 from dsocr.errors import RunError
+from dsocr.models.decoded import ScoredText, TokenScore
 from dsocr.runs import CALIBRATION, to_json, write_atomically
 from dsocr.text import is_blank
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-
-_REPLACEMENT = "\ufffd"
-"""How a tokenizer decodes bytes that are not a complete character."""
-_MAX_BYTES = 4
-"""The most tokens that one UTF-8 character can be spread over."""
-
-
-class TokenScore(NamedTuple):
-    """The characters `start` to `end` of a text that a token stands for, and its natural log probability.
-
-    The probability is the model's own, before the loop guard; `overruled` says that the guard forbade the model's
-    choice. The end token, and tokens of which a text policy left nothing, stand for no character (`start` == `end`).
-    """
-
-    start: int
-    end: int
-    log_probability: float
-    overruled: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredText:
-    """A text with the scores of its tokens, in their order."""
-
-    text: str
-    scores: tuple[TokenScore, ...] = ()
-
-    def lines(self) -> "list[ScoredText]":
-        """Split the text at its line breaks; a token goes with each line that it stands for a part of.
-
-        The token of a line break goes with the line it ends, and the end token with the last line.
-        """
-        texts = self.text.split("\n")
-        begins = [0, *accumulate(len(text) + 1 for text in texts)]
-        scores: list[list[TokenScore]] = [[] for _ in texts]
-        for score in self.scores:
-            first = bisect_right(begins, score.start, hi=len(texts)) - 1
-            last = max(first, bisect_right(begins, score.end - 1, hi=len(texts)) - 1)
-            for line in range(first, last + 1):
-                scores[line].append(_clipped(score, begins[line], len(texts[line])))
-        return [ScoredText(text, tuple(of_line)) for text, of_line in zip(texts, scores, strict=True)]
-
-    def cut(self, length: int) -> "ScoredText":
-        """Return the first `length` characters and the tokens that stand for them."""
-        scores = (_clipped(score, 0, length) for score in self.scores if score.start < length)
-        return ScoredText(self.text[:length], tuple(scores))
-
-    def rewrite(self, text: str) -> "ScoredText":
-        """Return the scores for `text`, which a text policy made of this one.
-
-        If characters were replaced, each token of the old ones stands for all new ones, so that an uncertain reading
-        never looks more certain than it was.
-        """
-        if text == self.text or not self.scores:
-            return replace(self, text=text)
-        starts, ends = [0] * (len(self.text) + 1), [0] * (len(self.text) + 1)
-        starts[-1] = len(text)
-        for begin, stop, new_begin, new_stop in _changes(self.text, text):
-            kept = self.text[begin:stop] == text[new_begin:new_stop]
-            for place in range(begin, stop):
-                starts[place] = new_begin + place - begin if kept else new_begin
-                ends[place + 1] = new_begin + place - begin + 1 if kept else new_stop
-
-        def moved(score: TokenScore) -> TokenScore:
-            start = starts[score.start]
-            end = max(start, ends[score.end]) if score.end > score.start else start
-            return score._replace(start=start, end=end)
-
-        return ScoredText(text, tuple(map(moved, self.scores)))
-
-
-class TokenSpans:
-    """Find which characters of a text each token stands for, with one tokenizer; single tokens are cached."""
-
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
-        self._tokenizer = tokenizer
-        self._text_of: dict[int, str] = {}
-
-    def scored(
-        self, ids: Sequence[int], log_probabilities: Sequence[float], overruled: Sequence[bool], *, ended: bool
-    ) -> ScoredText:
-        """Decode tokens and score them; if the text has `ended`, the last one is the end token."""
-        content = ids[: len(ids) - ended]
-        text = self.text(content)
-        spans = self._spans(content, text)
-        spans += [(len(text), len(text))] * ended
-        scores = zip(spans, log_probabilities, overruled, strict=True)
-        return ScoredText(text, tuple(TokenScore(*span, score, other) for span, score, other in scores))
-
-    def text(self, ids: Sequence[int]) -> str:
-        """Decode tokens."""
-        # Without `skip_special_tokens`, which for DeepSeek-OCR would also drop table tags.
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
-
-    def _spans(self, ids: Sequence[int], text: str) -> list[tuple[int, int]]:
-        """Return the span of each token in the text."""
-        spans: list[tuple[int, int]] = []
-        pieces: list[str] = []
-        waiting: list[int] = []
-        begin = whole = 0
-        for token in ids:
-            waiting.append(token)
-            piece = self._of(token) if len(waiting) == 1 else self.text(waiting)
-            start, whole = whole, len(piece.rstrip(_REPLACEMENT))
-            in_part = whole < len(piece)
-            spans.append((begin + min(start, whole), begin + len(piece)))
-            if not in_part or len(waiting) == _MAX_BYTES:
-                pieces.append(piece)
-                begin, whole, waiting = begin + len(piece), 0, []
-        pieces.append(self.text(waiting))
-        return spans if "".join(pieces) == text else self._spans_by_prefix(ids)
-
-    def _spans_by_prefix(self, ids: Sequence[int]) -> list[tuple[int, int]]:
-        """Return the spans for a tokenizer that decodes a token differently in context than alone."""
-        lengths = [len(self.text(ids[:count])) for count in range(len(ids) + 1)]
-        return [(min(start, end), end) for start, end in pairwise(lengths)]
-
-    def _of(self, token: int) -> str:
-        if token not in self._text_of:
-            self._text_of[token] = self.text([token])
-        return self._text_of[token]
-
-
-def _changes(before: str, after: str) -> Iterator[tuple[int, int, int, int]]:
-    """Yield which span of one text became which of the other; equal and replaced spans alternate."""
-    steps = Levenshtein.opcodes(before, after)
-    for _, group in groupby(steps, lambda step: step.tag == "equal"):
-        run = list(group)
-        yield run[0].src_start, run[-1].src_end, run[0].dest_start, run[-1].dest_end
-
-
-def _clipped(score: TokenScore, begin: int, length: int) -> TokenScore:
-    """Clip a token's span to `length` characters from `begin`, relative to it."""
-    start, end = (min(max(place - begin, 0), length) for place in (score.start, score.end))
-    return score._replace(start=start, end=end)
+    pass
 
 
 _WORD = re.compile(r"\S+")

@@ -36,16 +36,15 @@ from dsocr.inference.confidence import (
     UNCALIBRATED,
     Calibration,
     Prediction,
-    ScoredText,
-    TokenScore,
     character_confidences,
     line_confidence,
     words_of,
 )
-from dsocr.inference.generation import Generation, batches
 from dsocr.inference.inputs import InputPage, PagePreparer
 from dsocr.inference.pages import ImageReader, Rows, read_locally
-from dsocr.models.deepseek_ocr import IMAGE
+from dsocr.models.decoded import ScoredText, TokenScore
+from dsocr.models.deepseek_inputs import IMAGE
+from dsocr.models.generation import Generation, batches
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import ReadingSettings
 from dsocr.text import loop_start

@@ -1,10 +1,10 @@
 """A reader: a base, or a run's adapter on its base, with the settings it was trained with."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from PIL import Image
 
@@ -16,16 +16,20 @@ from dsocr.inference.confidence import (
     line_confidence,
     words_of,
 )
-from dsocr.inference.decoding import Decoded, decode, retry_loops
-from dsocr.inference.generation import Generation, batches, map_by_length
 from dsocr.models.adapters import load_adapter
-from dsocr.models.deepseek_ocr import Processor
+from dsocr.models.decoded import Decoded
+from dsocr.models.family import Processor
+from dsocr.models.generation import Generation, batches
 from dsocr.models.loading import choose_device, choose_dtype, load_base
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 
 _MAX_PIXELS = 64_000_000
 """Images are opened ahead until they have this many pixels together, at three bytes each."""
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +86,8 @@ class LocalReader:
         decoded = []
         for batch in batches(images, self.generation.batch_size):
             encoded = [self.processor.encode(image) for image in batch]
-            decoded += decode(self.network, self.processor, encoded, self.generation)
-        return retry_loops(self.network, self.processor, self.generation, images, decoded)
+            decoded += self.processor.family.decode(self.network, self.processor, encoded, self.generation)
+        return self.processor.family.retry_loops(self.network, self.processor, self.generation, images, decoded)
 
     def _prediction(self, name: str, decoded: Decoded) -> Prediction:
         scales = self.calibration
@@ -103,3 +107,38 @@ class LocalReader:
             lines=tuple(line_confidence(part, scales.line) for part in scored.lines()) if scored.scores else (),
             scores=scored.scores,
         )
+
+
+def map_by_length(
+    items: Iterable[Item],
+    function: Callable[[Sequence[Item]], Iterable[Result]],
+    *,
+    length: Callable[[Item], float],
+    weight: Callable[[Item], int],
+    max_items: int,
+    max_weight: int,
+) -> Iterator[tuple[Item, Result]]:
+    """Yield each item with its result, in the order of the items; `function` gets them longest first, to pad little.
+
+    At most `max_items` items of together about `max_weight` are held at once. `function` must return one result for
+    each item it gets, in their order.
+    """
+    for window in _windows(items, weight, max_items, max_weight):
+        order = sorted(range(len(window)), key=lambda place: -length(window[place]))
+        results = dict(zip(order, function([window[place] for place in order]), strict=True))
+        yield from ((item, results[place]) for place, item in enumerate(window))
+
+
+def _windows(
+    items: Iterable[Item], weight: Callable[[Item], int], max_items: int, max_weight: int
+) -> Iterator[list[Item]]:
+    window: list[Item] = []
+    held = 0
+    for item in items:
+        window.append(item)
+        held += weight(item)
+        if len(window) >= max_items or held >= max_weight:
+            yield window
+            window, held = [], 0
+    if window:
+        yield window

@@ -21,8 +21,7 @@ from torch.nn import Parameter
 from transformers import PreTrainedModel
 
 from dsocr.errors import ConfigError, ModelError
-from dsocr.models.deepseek_ocr import TARGET_MODULES
-from dsocr.models.family import family_of
+from dsocr.models.family import family_of, named_target_modules
 
 WEIGHTS = "adapter_model.safetensors"
 CONFIG = "adapter_config.json"
@@ -186,7 +185,7 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
 def target_modules_of(config: Mapping[str, Any]) -> str:
     """Return the name of the set of layers that a saved adapter trains, or its pattern or list."""
     targets, experts = config["target_modules"], bool(config.get("target_parameters"))
-    for name, pattern in TARGET_MODULES.items():
+    for name, pattern in named_target_modules():
         if targets == pattern and experts == (name == WITH_EXPERTS):
             return name
     return targets if isinstance(targets, str) else ", ".join(targets)

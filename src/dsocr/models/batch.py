@@ -3,7 +3,7 @@
 Shapes: `B` batch, `T` tokens, `S` side of the canvas, `s` side of a tile, `N` tiles of the whole batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from dsocr.errors import ModelError
-from dsocr.models.deepseek_ocr import Encoded
+from dsocr.models.deepseek_inputs import DeepseekEncoded
 
 IGNORED = -100
 """The label of a position without loss."""
@@ -42,7 +42,7 @@ class ImageFeatures:
 
 
 def collate(
-    samples: Sequence[Encoded],
+    samples: Sequence[DeepseekEncoded],
     pad_id: int,
     *,
     padding: Literal["left", "right"],
@@ -96,6 +96,18 @@ def aligned_labels(batch: dict[str, Any]) -> Tensor:
     return aligned.scatter(1, batch["logits_to_keep"] + 1, labels)[:, :length]
 
 
+@torch.no_grad()
+def mean_losses(model: Any, batch: Mapping[str, Any]) -> list[float]:
+    """Return the mean loss of a trained token for each sample of a batch that `drop_ignored_positions` returned."""
+    inputs = dict(batch)
+    labels, _ = inputs.pop("labels"), inputs.pop("shift_labels")
+    losses = []
+    for row, wanted in zip(model(**inputs).logits, labels, strict=True):
+        kept = wanted != IGNORED  # sample by sample: logits in float32 take much memory
+        losses.append(float(torch.nn.functional.cross_entropy(row[kept].float(), wanted[kept])))
+    return losses
+
+
 def normalize_pixels(batch: dict[str, Any], dtype: torch.dtype = torch.float32) -> dict[str, Any]:
     """Convert a batch's pixels from bytes to numbers on their device, so that four times fewer bytes are moved."""
     pixels = {name: batch[name] for name in PIXELS if name in batch and batch[name].dtype is torch.uint8}
@@ -107,7 +119,7 @@ def normalize(pixels: Tensor) -> Tensor:
     return pixels.to(torch.float32).div_(255).sub_(0.5).div_(0.5)
 
 
-def _images(samples: Sequence[Encoded], device: torch.device | str, dtype: torch.dtype) -> dict[str, Any]:
+def _images(samples: Sequence[DeepseekEncoded], device: torch.device | str, dtype: torch.dtype) -> dict[str, Any]:
     """Return the images' entries of a batch: features, or pixels of the whole images and their tiles."""
     features = [sample.features for sample in samples if sample.features is not None]
     if features:

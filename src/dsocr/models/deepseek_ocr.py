@@ -6,31 +6,27 @@ every layer, and DeepSeek-OCR-2's as `deepseek_ocr2`. Their `config.json` omits 
 sizes come from the shapes of the tensors, and `config.json` is read only for values that shapes do not determine.
 """
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from PIL import Image
 
-from dsocr.errors import ConfigError, ModelError
-from dsocr.models.base_folder import Shapes, tensor_shapes
-from dsocr.models.deepseek_images import (
-    UNTILED,
-    Grid,
-    Resolution,
-    Variant,
-    Views,
-    find_resolution,
-    resolutions,
-    show,
-)
+from dsocr.errors import ModelError
+from dsocr.models.base_folder import Shapes, load_tokenizer, tensor_shapes
+from dsocr.models.decoded import Decoded
+from dsocr.models.deepseek_images import Variant, find_resolution, resolutions
+from dsocr.models.deepseek_inputs import DeepseekEncoded, DeepseekProcessor, find_prompt, image_token_id
+from dsocr.models.family import Check
+from dsocr.models.generation import Generation
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-    from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 UNUSED_TENSORS = (
     "model.vision_model.embeddings.patch_embedding.weight",
@@ -74,6 +70,21 @@ class DeepseekOcr:
     original: bool
 
     @property
+    def trains(self) -> Literal["adapter"]:
+        """A LoRA adapter on frozen weights."""
+        return "adapter"
+
+    @property
+    def learning_rate(self) -> float:
+        """The peak learning rate of an adapter if the configuration gives none."""
+        return 2e-4
+
+    @property
+    def caches_features(self) -> bool:
+        """The vision towers are frozen unless the adapter is on them."""
+        return True
+
+    @property
     def network_class(self) -> Any:
         """The class of transformers that holds the network. Imports torch."""
         from transformers import DeepseekOcr2ForConditionalGeneration, UnlimitedOcrForConditionalGeneration
@@ -105,13 +116,13 @@ class DeepseekOcr:
         """Whether a parameter belongs to the vision towers or their projector."""
         return ".vision_tower." in parameter or f".{PROJECTOR}." in parameter
 
-    def network_config(self, raw: Mapping[str, Any], folder: Path, tokenizer: "PreTrainedTokenizerBase") -> Any:
+    def network_config(self, raw: Mapping[str, Any], folder: Path) -> Any:
         """Return the native config. Raises ModelError if a tensor or an entry of `config.json` is missing."""
         shapes = tensor_shapes(folder)
         if not self.original:
             return _config_class(self.name).from_dict(raw)
         try:
-            return original_config(self, raw, shapes, image_token_id(tokenizer, folder))
+            return original_config(self, raw, shapes, image_token_id(load_tokenizer(folder), folder))
         except KeyError as error:
             raise ModelError(
                 f"Checkpoint is incomplete: {error.args[0]} is missing",
@@ -125,13 +136,103 @@ class DeepseekOcr:
         find_resolution(self.name, resolution)
         find_prompt(prompt)
 
-    def processor(
-        self, tokenizer: "PreTrainedTokenizerBase", folder: Path, resolution: str | None, prompt: str
-    ) -> "Processor":
+    def finish_loading(self, network: "PreTrainedModel", folder: Path) -> None:
+        """Set the ids that begin, end and pad a text."""
+        from dsocr.models.causal_decoding import set_token_ids
+
+        set_token_ids(network, load_tokenizer(folder))
+
+    def processor(self, folder: Path, resolution: str | None, prompt: str) -> DeepseekProcessor:
         """Return the processor for a resolution (None: the default) and a prompt, by name or as text."""
+        tokenizer = load_tokenizer(folder)
         chosen = find_resolution(self.name, resolution)
         others = tuple(other for other in resolutions(self.name) if other != chosen)
-        return Processor(tokenizer, image_token_id(tokenizer, folder), chosen, find_prompt(prompt), others)
+        return DeepseekProcessor(
+            self, tokenizer, image_token_id(tokenizer, folder), chosen, find_prompt(prompt), others
+        )
+
+    def adapt_to(
+        self, network: "PreTrainedModel", processor: DeepseekProcessor, texts: Iterable[str]
+    ) -> tuple["PreTrainedModel", DeepseekProcessor]:
+        """Return both unchanged: byte-level tokens write any text."""
+        return network, processor
+
+    def prepare_training(
+        self, model: Any, network: "PreTrainedModel", *, compile_layers: bool, checkpoint_activations: bool
+    ) -> None:
+        """Compile the layers, or compute the last one at trained positions only; recompute activations if wanted."""
+        from dsocr.models import causal_training
+
+        if compile_layers:
+            causal_training.compile_layers(model)
+        else:
+            causal_training.SparseLastBlock(network)
+        if checkpoint_activations:
+            causal_training.checkpoint_activations(model)
+        model.config.use_cache = False
+
+    def set_training_mode(self, model: Any) -> None:
+        """Put a model into training mode."""
+        model.train()
+
+    def prepare_batch(self, batch: Mapping[str, Any], dtype: "torch.dtype | None" = None) -> dict[str, Any]:
+        """Normalize pixels on their device, and drop the mask, which a causal decoder padded right ignores."""
+        import torch
+
+        from dsocr.models.batch import normalize_pixels
+
+        normalized = normalize_pixels(dict(batch), dtype or torch.float32)
+        return {name: value for name, value in normalized.items() if name != "attention_mask"}
+
+    def loss(self, model: Any, batch: Mapping[str, Any], num_items: "Tensor") -> "Tensor":
+        """Return the sum of the cross-entropies of a batch's tokens over the number of tokens in the step."""
+        loss: Tensor = model(**batch, num_items_in_batch=num_items).loss
+        return loss
+
+    def sample_losses(self, model: Any, batch: Mapping[str, Any]) -> list[float]:
+        """Return the mean cross-entropy of a trained token for each sample of a batch."""
+        from dsocr.models.batch import mean_losses
+
+        return mean_losses(model, batch)
+
+    def uniform_loss(self, network: Any) -> float:
+        """Return the loss of a guess over the whole vocabulary."""
+        return math.log(network.config.text_config.vocab_size)
+
+    def check_inputs(
+        self, model: Any, processor: DeepseekProcessor, samples: Sequence[DeepseekEncoded], texts: Sequence[str]
+    ) -> list[Check]:
+        """Check labels, begin token, and image slots."""
+        from dsocr.models.input_checks import check_image_slots, check_labels, check_prompt
+
+        batch = processor.training_batch(samples)
+        on_device = processor.collate(samples, padding="right", device=model.device, dtype=model.dtype)
+        return [
+            check_labels(batch, texts, processor),
+            check_prompt(batch, processor, int(model.config.text_config.vocab_size)),
+            check_image_slots(model, on_device, processor),
+        ]
+
+    def decode(
+        self, network: Any, processor: DeepseekProcessor, samples: Sequence[DeepseekEncoded], generation: Generation
+    ) -> list[Decoded]:
+        """Generate a text for each sample of a batch, token by token."""
+        from dsocr.models.causal_decoding import decode
+
+        return decode(network, processor, samples, generation)
+
+    def retry_loops(
+        self,
+        network: Any,
+        processor: DeepseekProcessor,
+        generation: Generation,
+        images: Sequence[Image.Image],
+        decoded: Sequence[Decoded],
+    ) -> list[Decoded]:
+        """Read the images whose text loops again: with a stricter guard, then at another resolution."""
+        from dsocr.models.causal_decoding import retry_loops
+
+        return retry_loops(network, processor, generation, images, decoded)
 
 
 def recognize(config: Mapping[str, Any]) -> DeepseekOcr | None:
@@ -268,126 +369,3 @@ def _qwen_config(shapes: Shapes) -> dict[str, Any]:
 def _layers(shapes: Shapes, prefix: str) -> int:
     numbers = (re.match(rf"{re.escape(prefix)}(\d+)\.", name) for name in shapes)
     return 1 + max((int(match[1]) for match in numbers if match), default=-1)
-
-
-IMAGE = "<image>"
-"""Placeholder of the image in a prompt; the tokenizer's id for it fills the image slots."""
-
-_PROMPTS = {
-    "free_ocr": f"{IMAGE}\nFree OCR.",
-    "ocr": f"{IMAGE}\n<|grounding|>OCR this image.",
-    "markdown": f"{IMAGE}\n<|grounding|>Convert the document to markdown.",
-    "figure": f"{IMAGE}\nParse the figure.",
-    "describe": f"{IMAGE}\nDescribe this image in detail.",
-}
-"""The prompts of the authors, without the trailing space that their code strips."""
-
-
-def find_prompt(name: str) -> str:
-    """Return the prompt of that name, or the text itself if it contains `<image>`.
-
-    Raises ConfigError for an unknown name, and for a text that does not contain `<image>` exactly once.
-    """
-    if IMAGE not in name:
-        if name not in _PROMPTS:
-            raise ConfigError(
-                f"Unknown prompt {name!r} in input.prompt",
-                code="prompt-unknown",
-                hint=f"known prompts are {', '.join(_PROMPTS)}; a custom prompt must contain {IMAGE}",
-            )
-        return _PROMPTS[name]
-    if name.count(IMAGE) != 1:
-        raise ConfigError(f"input.prompt must contain {IMAGE} once, not {name.count(IMAGE)} times", code="prompt-image")
-    return name.strip()
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """One sample as model inputs.
-
-    `prompt_ids` holds one id for each image slot; `answer_ids` ends with the end token and is empty for transcription.
-    `stitches_tiles` says whether the network takes the grid of the tiles. `features` (slots, D) are the features of the
-    image if they have been computed already; `views` is then ignored.
-    """
-
-    prompt_ids: tuple[int, ...]
-    answer_ids: tuple[int, ...]
-    views: Views
-    stitches_tiles: bool = True
-    features: "Tensor | None" = None
-
-
-@dataclass(frozen=True, slots=True)
-class Processor:
-    """Turn images and texts into model inputs, for one base, resolution and prompt.
-
-    `others` are the base's other resolutions.
-    """
-
-    tokenizer: "PreTrainedTokenizerBase"
-    image_token_id: int
-    resolution: Resolution
-    prompt: str
-    others: tuple[Resolution, ...] = ()
-
-    @property
-    def pad_id(self) -> int:
-        """The id that fills a batch."""
-        return int(self.tokenizer.pad_token_id)
-
-    @property
-    def end_id(self) -> int:
-        """The id that ends an answer."""
-        return int(self.tokenizer.eos_token_id)
-
-    def prompt_ids(self, grid: Grid = UNTILED) -> tuple[int, ...]:
-        """Return begin token, image slots and prompt, without end token; `grid` decides the number of slots."""
-        before, after = self.prompt.split(IMAGE)
-        slots = (self.image_token_id,) * self.resolution.slots(grid)
-        return (int(self.tokenizer.bos_token_id), *self.text_ids(before), *slots, *self.text_ids(after))
-
-    def text_ids(self, text: str) -> tuple[int, ...]:
-        """Tokenize a text; special tokens are neither added nor recognised in it."""
-        if not text:
-            return ()
-        return tuple(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
-
-    def answer_ids(self, text: str) -> tuple[int, ...]:
-        """Return the ids that the network learns to generate: the text and the end token."""
-        return (*self.text_ids(text), self.end_id)
-
-    def encode(self, image: Image.Image, text: str | None = None) -> Encoded:
-        """Encode one image, with its transcription for training or without for transcription."""
-        answer = () if text is None else self.answer_ids(text)
-        views = show(image, self.resolution)
-        return Encoded(self.prompt_ids(views.grid), answer, views, self.resolution.row_ends)
-
-    def collate(
-        self,
-        samples: Sequence[Encoded],
-        *,
-        padding: Literal["left", "right"],
-        device: "torch.device | str" = "cpu",
-        dtype: "torch.dtype | None" = None,
-    ) -> dict[str, Any]:
-        """Batch encoded samples, padded right for training and left for generation; see `batch.collate`."""
-        import torch
-
-        from dsocr.models.batch import collate
-
-        return collate(samples, self.pad_id, padding=padding, device=device, dtype=dtype or torch.float32)
-
-    def unknown_characters(self, text: str) -> str:
-        """Return the characters of the text that the tokenizer cannot encode, each once, in their order."""
-        unknown = self.tokenizer.unk_token_id
-        if unknown is None:  # a byte-level tokenizer encodes everything
-            return ""
-        return "".join(c for c in dict.fromkeys(text) if unknown in self.text_ids(c))
-
-
-def image_token_id(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> int:
-    """Return the id that fills the image slots. Raises ModelError if the tokenizer has none."""
-    number = tokenizer.convert_tokens_to_ids(IMAGE)
-    if number is None or number == tokenizer.unk_token_id:
-        raise ModelError(f"Tokenizer has no {IMAGE} token", code="tokenizer-no-image", where=folder)
-    return int(number)

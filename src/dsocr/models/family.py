@@ -1,25 +1,118 @@
 """What the rest of the package asks of a kind of network, and which kinds there are.
 
 A family answers for every checkpoint of its kind: which class of transformers holds it, how an image and a text become
-inputs, where an adapter may sit, and how its files are named. Everything else asks the family and never compares names
-of networks. To add a family, write one module with a class that satisfies `Family` and list it in `_FAMILIES`.
+inputs, what is trained, how the loss of a batch is computed, and how a batch is read. Everything else asks the family
+and never compares names of networks. To add one, write a module with classes that satisfy `Family`, `Processor` and
+`Encoded`, and pass a function that recognises its checkpoints to `register_family`, or list it in `_FAMILIES`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 
 from dsocr.errors import ModelError
 from dsocr.models.base_folder import find_base, read_config_json
+from dsocr.models.decoded import Decoded
+from dsocr.models.generation import Generation
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    import torch
+    from numpy.typing import NDArray
+    from PIL import Image
+    from torch import Tensor
+    from transformers import PreTrainedModel
 
-    from dsocr.models.deepseek_ocr import Processor
+Batch = dict[str, Any]
+"""Named inputs of a network; `labels` (B, L) are -100 where nothing is trained on."""
 
-_FAMILIES = ("dsocr.models.deepseek_ocr:recognize",)
+_FAMILIES: list[str] = ["dsocr.models.deepseek_ocr:recognize"]
 """A function for each family: from `config.json` to the family of that checkpoint, or None."""
+
+_REGISTERED: list[Callable[[Mapping[str, Any]], "Family | None"]] = []
+
+
+class InputLength(NamedTuple):
+    """Positions that a sample takes: of its image, of its text with the end token, and in all."""
+
+    vision: int
+    text: int
+    sequence: int
+
+
+Verdict = Literal["ok", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The result of one check; `fix` is empty if no action is needed, `details` names lines to inspect."""
+
+    name: str
+    verdict: Verdict
+    message: str
+    fix: str = ""
+    details: tuple[str, ...] = ()
+
+
+class Encoded(Protocol):
+    """One sample as inputs of a network."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its pixels."""
+
+    def without_text(self) -> Self:
+        """Return it as for transcription."""
+
+    def with_image_of(self, other: Any) -> Self:
+        """Return it with the image of another sample."""
+
+    def has_input_of(self, other: Any) -> bool:
+        """Whether another sample has the same input, whatever their texts."""
+
+    def pixels(self) -> "NDArray[Any]":
+        """Return what the network sees as one picture, (H, W, 3) bytes."""
+
+
+class Processor(Protocol):
+    """Turns images and texts into the inputs of one base, at one resolution and with one prompt.
+
+    It is sent to worker processes, so it must be picklable and needs no weights.
+    """
+
+    @property
+    def family(self) -> "Family":
+        """The family of the base."""
+
+    @property
+    def prompt(self) -> str:
+        """The prompt, empty for networks that take none."""
+
+    @property
+    def resolution_name(self) -> str:
+        """The name of the resolution, as in `input.resolution`."""
+
+    def encode(self, image: "Image.Image", text: str | None = None) -> Encoded:
+        """Encode one image, with its transcription for training or without for transcription."""
+
+    def training_batch(self, samples: Sequence[Any]) -> Batch:
+        """Batch encoded samples with texts on the CPU, pixels as bytes; `Family.prepare_batch` does the rest."""
+
+    def text_ids(self, text: str) -> Sequence[int]:
+        """Return what a text is to the network, without an end token."""
+
+    def unknown_characters(self, text: str) -> str:
+        """Return the characters of a text that the network cannot write, each once, in their order."""
+
+    def measure(self, text: str, image_size: Callable[[], tuple[int, int]]) -> InputLength:
+        """Measure a sample without encoding it; `image_size` (width, height) is called only if it matters."""
+
+    def distortion(self, width: int, height: int) -> float:
+        """Return by how much letters of an image of this size are stretched vertically; 1 is undistorted."""
+
+    def shrink(self, image: "Image.Image") -> "Image.Image":
+        """Reduce an image that is far larger than the network will see it, to make work on it cheaper."""
 
 
 class Family(Protocol):
@@ -34,6 +127,18 @@ class Family(Protocol):
         """Whether the files are in the layout that the authors published, which servers know."""
 
     @property
+    def trains(self) -> Literal["adapter", "all"]:
+        """Whether an adapter is trained on frozen weights, or all weights of the network."""
+
+    @property
+    def learning_rate(self) -> float:
+        """The peak learning rate if the configuration gives none."""
+
+    @property
+    def caches_features(self) -> bool:
+        """Whether the features of its frozen vision towers may be computed once per image; see `feature_cache`."""
+
+    @property
     def network_class(self) -> "type[PreTrainedModel]":
         """The class of transformers that holds the network. Imports torch."""
 
@@ -46,7 +151,7 @@ class Family(Protocol):
         """A part of the native tensor names, and what replaces it in saved adapters."""
 
     @property
-    def expert_parameters(self) -> list[str]:
+    def expert_parameters(self) -> Sequence[str]:
         """Parameters of routed experts that `decoder+experts` adapts."""
 
     @property
@@ -56,31 +161,81 @@ class Family(Protocol):
     def is_vision(self, parameter: str) -> bool:
         """Whether a parameter of the native network belongs to the vision towers or their projector."""
 
-    def network_config(self, raw: Mapping[str, Any], folder: Path, tokenizer: "PreTrainedTokenizerBase") -> Any:
+    def network_config(self, raw: Mapping[str, Any], folder: Path) -> Any:
         """Return the config for `network_class`. Raises ModelError if the checkpoint is incomplete."""
+
+    def finish_loading(self, network: "PreTrainedModel", folder: Path) -> None:
+        """Set on a loaded network what its config does not say, such as the ids that end a text."""
 
     def validate_input(self, resolution: str | None, prompt: str) -> None:
         """Raise ConfigError for an unknown resolution or prompt."""
 
-    def processor(
-        self, tokenizer: "PreTrainedTokenizerBase", folder: Path, resolution: str | None, prompt: str
-    ) -> "Processor":
-        """Return what turns images and texts into inputs. Raises ConfigError for an unknown resolution or prompt."""
+    def processor(self, folder: Path, resolution: str | None, prompt: str) -> Processor:
+        """Return the processor for a resolution (None: the default) and a prompt, by name or as text.
+
+        Raises ConfigError for an unknown resolution or prompt, ModelError if its files are missing.
+        """
+
+    def adapt_to(
+        self, network: "PreTrainedModel", processor: Any, texts: Iterable[str]
+    ) -> tuple["PreTrainedModel", Processor]:
+        """Return network and processor fit to be trained on these texts, for example with a smaller head."""
+
+    def prepare_training(
+        self, model: Any, network: "PreTrainedModel", *, compile_layers: bool, checkpoint_activations: bool
+    ) -> None:
+        """Prepare a model that trains the network: `model` is the network itself, or has an adapter on it."""
+
+    def set_training_mode(self, model: Any) -> None:
+        """Put a model into training mode."""
+
+    def prepare_batch(self, batch: Mapping[str, Any], dtype: "torch.dtype | None" = None) -> Batch:
+        """Finish a training batch on the device: bytes become numbers, by default float32."""
+
+    def loss(self, model: Any, batch: Mapping[str, Any], num_items: "Tensor") -> "Tensor":
+        """Return the sum of the losses of a batch's labels over `num_items`, the labels of the whole step."""
+
+    def sample_losses(self, model: Any, batch: Mapping[str, Any]) -> list[float]:
+        """Return the mean loss of a label for each sample of a batch."""
+
+    def uniform_loss(self, network: Any) -> float:
+        """Return the loss of a label under a uniform guess."""
+
+    def check_inputs(self, model: Any, processor: Any, samples: Sequence[Any], texts: Sequence[str]) -> list[Check]:
+        """Check that encoded samples are what the network was made for, and that their labels are the texts."""
+
+    def decode(self, network: Any, processor: Any, samples: Sequence[Any], generation: Generation) -> list[Decoded]:
+        """Read a batch of samples. Leaves the network in evaluation mode."""
+
+    def retry_loops(
+        self,
+        network: Any,
+        processor: Any,
+        generation: Generation,
+        images: "Sequence[Image.Image]",
+        decoded: Sequence[Decoded],
+    ) -> list[Decoded]:
+        """Read the images whose text loops again, and return all texts."""
+
+
+def register_family(recognize: Callable[[Mapping[str, Any]], Family | None]) -> None:
+    """Add a family: `recognize` returns it for the `config.json` of its checkpoints, None for others."""
+    _REGISTERED.append(recognize)
 
 
 def recognize(folder: Path, config: Mapping[str, Any] | None = None) -> Family:
     """Return the family of the checkpoint in a folder. Raises ModelError if no family knows it."""
     raw = read_config_json(folder) if config is None else config
-    for entry in _FAMILIES:
-        module, function = entry.split(":")
-        family: Family | None = getattr(import_module(module), function)(raw)
+    listed = (entry.split(":") for entry in _FAMILIES)
+    for function in [*_REGISTERED, *(getattr(import_module(module), name) for module, name in listed)]:
+        family: Family | None = function(raw)
         if family is not None:
             return family
     raise ModelError(
         f"Model type {raw.get('model_type')!r} is not supported",
         code="model-unknown",
         where=folder,
-        hint="supported are DeepSeek-OCR, DeepSeek-OCR-2, Unlimited-OCR and nano",
+        hint="`dsocr doctor` lists the families of models that are",
     )
 
 
@@ -89,12 +244,16 @@ def family_of(network: "PreTrainedModel") -> Family:
     return recognize(Path(network.name_or_path or "network"), network.config.to_dict())
 
 
-def load_processor(name: str, resolution: str | None, prompt: str, revision: str | None = None) -> "Processor":
+def named_target_modules() -> list[tuple[str, str]]:
+    """Return the named sets of layers of all families, with their patterns."""
+    modules = [import_module(entry.partition(":")[0]) for entry in _FAMILIES]
+    return [item for module in modules for item in getattr(module, "TARGET_MODULES", {}).items()]
+
+
+def load_processor(name: str, resolution: str | None, prompt: str, revision: str | None = None) -> Processor:
     """Load the processor of a base without its weights, which is enough to check a dataset; needs no torch.
 
     Raises ModelError if the base is not found or incomplete, ConfigError for an unknown resolution or prompt.
     """
-    from dsocr.models.base_folder import load_tokenizer
-
     folder, _ = find_base(name, revision)
-    return recognize(folder).processor(load_tokenizer(folder), folder, resolution, prompt)
+    return recognize(folder).processor(folder, resolution, prompt)

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from dsocr.errors import DataError
 from dsocr.models.deepseek_images import Grid
-from dsocr.models.deepseek_ocr import Encoded, Processor
+from dsocr.models.deepseek_inputs import DeepseekEncoded, DeepseekProcessor
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 _CODE = (
     "models/batch.py",
-    "models/deepseek_ocr.py",
     "models/deepseek_images.py",
+    "models/deepseek_inputs.py",
     "models/feature_cache.py",
 )
 _PACKAGES = ("numpy", "Pillow", "torch", "transformers")
@@ -163,7 +163,7 @@ class FeatureCache:
         self,
         store: Store,
         model: Any,
-        processor: Processor,
+        processor: DeepseekProcessor,
         *,
         autocast: torch.dtype | None,
         salt: str = "",
@@ -180,13 +180,13 @@ class FeatureCache:
         """Return the name of an image's entry; `image_key` identifies the image and its augmentation."""
         return hashlib.sha256(f"{self.weights_hash()}\n{self._salt}\n{image_key}".encode()).hexdigest()
 
-    def entry_bytes(self, grid: Grid) -> int:
-        """Return the bytes that an image's entry takes on disk, including its header."""
+    def entry_bytes(self, vision_tokens: int) -> int:
+        """Return the bytes that the entry of an image of so many vision tokens takes on disk, with its header."""
         text = self._network.config.text_config
         dtype = self._autocast or self._network.dtype
-        return self._processor.resolution.slots(grid) * int(text.hidden_size) * dtype.itemsize + 512
+        return vision_tokens * int(text.hidden_size) * dtype.itemsize + 512
 
-    def fill(self, samples: Mapping[str, Encoded]) -> dict[str, Features]:
+    def fill(self, samples: Mapping[str, Any]) -> dict[str, Features]:
         """Compute the features of samples in one batch and store them by key. Raises DataError if that fails."""
         computed = vision_features(self._network, self._processor, list(samples.values()), self._autocast)
         filled = {
@@ -212,7 +212,10 @@ class FeatureCache:
 
 @torch.no_grad()
 def vision_features(
-    network: "PreTrainedModel", processor: Processor, samples: Sequence[Encoded], autocast: torch.dtype | None
+    network: "PreTrainedModel",
+    processor: DeepseekProcessor,
+    samples: Sequence[DeepseekEncoded],
+    autocast: torch.dtype | None,
 ) -> list[Tensor]:
     """Return the features of each sample, (n, D) on the CPU, as the decoder takes them in its image slots."""
     device = network.device

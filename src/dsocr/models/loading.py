@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dsocr.errors import ConfigError, ModelError
-from dsocr.models.base_folder import find_base, load_tokenizer, read_config_json
-from dsocr.models.deepseek_ocr import Processor
-from dsocr.models.family import Family, recognize
+from dsocr.models.base_folder import find_base, read_config_json
+from dsocr.models.family import Family, Processor, recognize
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel
 
 Attention = Literal["sdpa", "eager"]
 """How attention is computed: with torch's fused kernels, or step by step."""
@@ -32,12 +31,11 @@ class BaseModel:
     revision: str | None
     family: Family
     network: "PreTrainedModel"
-    tokenizer: "PreTrainedTokenizerBase"
     folder: Path
 
     def processor(self, resolution: str | None, prompt: str) -> Processor:
         """Return the processor for a resolution (None: the default) and a prompt, by name or as text."""
-        return self.family.processor(self.tokenizer, self.folder, resolution, prompt)
+        return self.family.processor(self.folder, resolution, prompt)
 
 
 def choose_dtype(precision: str, device: "torch.device") -> "torch.dtype":
@@ -80,16 +78,14 @@ def load_base(
     if it is not found or not supported, or if any tensor is missing, unexpected or misshapen.
     """
     import torch
-    from transformers import GenerationConfig
 
     folder, commit = find_base(name, revision)
     raw = read_config_json(folder)
     family = recognize(folder, raw)
-    tokenizer = load_tokenizer(folder)
     options = {"device_map": device_map or {"": device}} if device_map or str(device) != "cpu" else {}
     network, report = family.network_class.from_pretrained(
         folder,
-        config=family.network_config(raw, folder, tokenizer),
+        config=family.network_config(raw, folder),
         dtype=dtype or torch.float32,
         attn_implementation=attention,
         output_loading_info=True,
@@ -101,12 +97,10 @@ def load_base(
     )
     _require_every_tensor(report, family, folder)
     network.eval().requires_grad_(False)
-    network.generation_config = GenerationConfig(
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
-    )
+    family.finish_loading(network, folder)
     # PEFT writes this into every adapter, and a folder of this machine means nothing on another.
     network.name_or_path = name
-    return BaseModel(name, commit, family, network, tokenizer, folder)
+    return BaseModel(name, commit, family, network, folder)
 
 
 def _require_every_tensor(report: dict[str, Any], family: Family, folder: Path) -> None:

@@ -24,11 +24,11 @@ from dsocr.document import Unit
 from dsocr.errors import DataError, DsocrError, ModelError
 from dsocr.images import decode_image
 from dsocr.inference.confidence import Calibration, Prediction
-from dsocr.inference.generation import Generation
 from dsocr.inference.inputs import guess_shows
 from dsocr.inference.reader import LocalReader
 from dsocr.models.adapters import add_adapter
 from dsocr.models.family import load_processor
+from dsocr.models.generation import Generation
 from dsocr.runs import ReadingSettings
 from dsocr.server import BASE, check_adapter_name
 from dsocr.server.access import RequestError

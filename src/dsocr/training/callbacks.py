@@ -221,7 +221,7 @@ class Tracker:
         if result.lines:
             self._board.add_text("validation/lines", lines_table(result.lines), step)
         for place, line in enumerate(result.lines, 1):
-            self._board.add_image(f"validation_lines/{place:02d}", line.image, step)
+            self._board.add_image(f"validation_lines/{place:02d}", line.image, step, dataformats="HWC")
         if guard is not None and guard.exceeds_margin:
             self._board.add_text("guard/warning", escape_markdown(guard.message, 1000), step)
 

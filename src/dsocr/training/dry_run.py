@@ -15,13 +15,12 @@ from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Split
 from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, typed
 from dsocr.io.processes import ProgressCallback
-from dsocr.models.deepseek_ocr import Processor
-from dsocr.models.family import load_processor
+from dsocr.models.family import Check, Processor, load_processor
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import RunFolder
 from dsocr.training.callbacks import Callback
 from dsocr.training.features import cache_features_in_memory
-from dsocr.training.preflight import Check, check_setup, errors
+from dsocr.training.preflight import check_setup, errors
 from dsocr.training.preview import within_budget
 from dsocr.training.samples import (
     REMEMBERED_BYTES,
@@ -35,7 +34,6 @@ from dsocr.training.samples import (
     steps_per_epoch,
     total_steps,
 )
-from dsocr.training.setup import causal_loss, prepare_batch
 from dsocr.training.train import (
     PRECISIONS,
     Setup,
@@ -145,7 +143,7 @@ def dry_run(config: RunConfig, *, preflight: bool = True, progress: ProgressCall
     try:
         processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
         dataset = Dataset.open(config.dataset, fold=config.fold)
-        checks.append(Check("base", "ok", f"{config.base} at resolution {processor.resolution.name}"))
+        checks.append(Check("base", "ok", f"{config.base} at resolution {processor.resolution_name}"))
         checks += [_check_run(config), _check_dataset(dataset, processor, config)]
         if errors(checks):
             return DryRun(checks)
@@ -253,7 +251,7 @@ def measure_training(setup: Setup, config: RunConfig, lengths: Sequence[SampleLe
     longest = by_length[-size:]
     # Spread evenly over the lengths, so as long as a batch drawn at random is on average.
     typical = [by_length[(2 * place + 1) * len(lengths) // (2 * size)] for place in range(size)]
-    collate = Collator(setup.processor.pad_id)
+    collate = Collator(setup.processor)
     if is_cuda:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(setup.device)
@@ -266,7 +264,7 @@ def measure_training(setup: Setup, config: RunConfig, lengths: Sequence[SampleLe
                 setup.samples[index]
             seconds_per_image = (time.perf_counter() - started) / size
         batches = [collate([setup.samples[index] for index in longest])]
-        if not images and setup.samples[typical[0]].views.nbytes * len(setup.samples) > REMEMBERED_BYTES:
+        if not images and setup.samples[typical[0]].nbytes * len(setup.samples) > REMEMBERED_BYTES:
             setup.samples.forget()  # training opens the images in every epoch, too
         started = time.perf_counter()
         batches += [collate([setup.samples[index] for index in typical])] * _MAX_STEPS
@@ -281,8 +279,8 @@ def measure_training(setup: Setup, config: RunConfig, lengths: Sequence[SampleLe
             max_grad_norm=config.training.max_grad_norm,
             precision=PRECISIONS[setup.dtype],
             callbacks=[clock],
-            loss_function=causal_loss,
-            prepare_batch=prepare_batch,
+            loss_function=setup.processor.family.loss,
+            prepare_batch=setup.processor.family.prepare_batch,
         ).fit()
     computing = min(clock.seconds[1:])
     workers = 0 if images else config.training.num_workers

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -86,6 +86,13 @@ def _wants_cache(config: RunConfig, setup: "Setup") -> bool:
     setting = config.training.feature_cache
     if setting is False:
         return False
+    if not setup.processor.family.caches_features:
+        if setting is True:
+            message = (
+                f"training.feature_cache: models of the family {setup.processor.family.name} have no features to cache"
+            )
+            raise ConfigError(message, code="feature-cache-unsupported", hint="leave it at auto")
+        return False
     adapted, _ = vision_parameters(setup.model)
     if setting is True and adapted:
         message = "training.feature_cache: the adapter trains vision layers, so features cannot be cached"
@@ -109,13 +116,14 @@ def _make_cache(
     store: Store, setup: "Setup", dtype: torch.dtype, *, weights_hash: Callable[[], str] | None = None
 ) -> FeatureCache:
     autocast, salt = None if dtype is torch.float32 else dtype, code_hash(*_PREPARING_CODE)
-    return FeatureCache(store, setup.model, setup.processor, autocast=autocast, salt=salt, weights_hash=weights_hash)
+    processor: Any = setup.processor  # of a family that caches features
+    return FeatureCache(store, setup.model, processor, autocast=autocast, salt=salt, weights_hash=weights_hash)
 
 
 def _bytes_needed(part: Part) -> int:
     samples, cache, views = part
     lengths = measure_lengths(samples.samples, samples.processor)
-    return views * sum(cache.entry_bytes(length.grid) for length in lengths)
+    return views * sum(cache.entry_bytes(length.vision) for length in lengths)
 
 
 def _why_too_large(size: int, limit: int) -> str:

@@ -8,12 +8,11 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,19 +25,14 @@ from dsocr.document import Sample
 from dsocr.errors import RunError
 from dsocr.evaluation.metrics import character_errors, pool
 from dsocr.images import open_image
-from dsocr.inference.decoding import decode
-from dsocr.inference.generation import Generation, batches
 from dsocr.io.processes import ProgressCallback
-from dsocr.models.batch import IGNORED, aligned_labels, collate, drop_ignored_positions
-from dsocr.models.deepseek_ocr import Encoded, Processor
+from dsocr.models.family import Check, Encoded, Processor
+from dsocr.models.generation import Generation, batches
 from dsocr.text import comparable
-from dsocr.training.samples import Collator, EncodedSamples
-from dsocr.training.setup import forward_backward
+from dsocr.training.samples import IGNORED, EncodedSamples, on_device
 
 if TYPE_CHECKING:
     from dsocr.training.train import Setup
-
-Verdict = Literal["ok", "warning", "error"]
 
 CHEAP_SAMPLES, PAIRED_SAMPLES, OVERFIT_SAMPLES = 3, 24, 5
 OVERFIT_STEPS, OVERFIT_SECONDS = 150, 180.0
@@ -60,17 +54,6 @@ _SHOWN_CHARACTERS = 40
 _CODE_FAULT = "this is no setting: the base's files do not match its config.json, or the code is wrong"
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The result of one check; `fix` is empty if no action is needed, `details` names lines to inspect."""
-
-    name: str
-    verdict: Verdict
-    message: str
-    fix: str = ""
-    details: tuple[str, ...] = ()
-
-
 def check_setup(
     setup: "Setup", config: RunConfig, *, thorough: bool, progress: ProgressCallback | None = None
 ) -> list[Check]:
@@ -79,31 +62,26 @@ def check_setup(
     `progress` counts the steps of overfitting. Leaves weights, random numbers and samples as they were.
     """
     processor, model, samples = setup.processor, setup.model, setup.samples.samples
-    vocabulary_size = int(model.config.text_config.vocab_size)
     batch_size = config.training.micro_batch_size
     generation = Generation(**config.generation.model_dump())
     chosen = _spread(samples, PAIRED_SAMPLES if thorough else CHEAP_SAMPLES)
     encoded = [processor.encode(open_image(sample.image), sample.text) for sample in chosen]
     with preserve_state(model):
         few, inputs = chosen[:CHEAP_SAMPLES], encoded[:CHEAP_SAMPLES]
-        batch = Collator(processor.pad_id)(inputs)
-        on_device = collate(inputs, processor.pad_id, padding="right", device=model.device, dtype=model.dtype)
         trained_on = EncodedSamples(few, processor)
         checks = [
             check_characters([sample.text for sample in samples], processor),
-            check_labels(batch, [sample.text for sample in few], processor),
-            check_prompt(batch, processor, vocabulary_size),
-            check_image_slots(model, on_device, processor),
+            *processor.family.check_inputs(model, processor, inputs, [sample.text for sample in few]),
             check_same_input(few, [trained_on[place] for place in range(len(few))], processor),
         ]
         if errors(checks):
             return checks
         own = sample_losses(model, processor, encoded, batch_size=batch_size)
-        checks.append(check_first_loss(own, vocabulary_size))
+        checks.append(check_first_loss(own, processor.family.uniform_loss(model)))
         if not thorough:
             return checks
         swapped = [
-            replace(sample, views=following.views, prompt_ids=following.prompt_ids)
+            sample.with_image_of(following)
             for sample, following in zip(encoded, [*encoded[1:], encoded[0]], strict=True)
         ]
         losses = PairLosses(own, sample_losses(model, processor, swapped, batch_size=batch_size))
@@ -182,106 +160,10 @@ def check_characters(texts: Sequence[str], processor: Processor) -> Check:
     return Check("characters", "error" if count > len(texts) / 2 else "warning", message, fix)
 
 
-def check_labels(batch: Mapping[str, Any], texts: Sequence[str], processor: Processor) -> Check:
-    """Check that the labels of a batch are its texts and their end tokens; the details show each sample's tokens."""
-    problems: list[str] = []
-    details: list[str] = []
-    labels = aligned_labels(dict(batch))
-    columns = (batch["input_ids"].tolist(), labels.tolist(), batch["attention_mask"].tolist(), texts)
-    for ids, wanted, present, text in zip(*columns, strict=True):
-        problems += _label_problems(ids, wanted, present, text, processor)
-        details += _describe_labels(ids, wanted, present, processor)
-    if problems:
-        message = f"labels are not the transcriptions: {'; '.join(dict.fromkeys(problems))}"
-        fix = "this is no setting: the code that makes the batch is wrong, or its tokenizer.json"
-        return Check("labels", "error", message, fix, tuple(details))
-    count = int((labels != IGNORED).sum())
-    message = f"{count} tokens of {len(texts)} samples are trained on: each transcription and its end token"
-    return Check("labels", "ok", message, details=tuple(details))
-
-
-def _label_problems(
-    ids: Sequence[int], labels: Sequence[int], present: Sequence[int], text: str, processor: Processor
-) -> Iterator[str]:
-    """Yield everything that is wrong with the labels of a sample."""
-    trained = [place for place, label in enumerate(labels) if label != IGNORED]
-    if not trained:
-        yield "all positions are masked"
-        return
-    answer = [labels[place] for place in trained]
-    if any(labels[place] != ids[place] for place in trained):
-        yield "labels are not aligned with the input ids"
-    if not all(present[place] for place in trained):
-        yield "padding is trained on"
-    if processor.image_token_id in answer:
-        yield "image tokens are trained on"
-    if trained[0] <= max((place for place, token in enumerate(ids) if token == processor.image_token_id), default=-1):
-        yield "the prompt is trained on"
-    if answer[-1] == processor.end_id:
-        del answer[-1]
-    else:
-        yield "the end token is not trained on"
-    decoded = processor.tokenizer.decode(answer, skip_special_tokens=False)
-    if decoded != text and not processor.unknown_characters(text):  # for those, see `check_characters`
-        yield f"got {decoded[:60]!r}, expected {text[:60]!r}"
-
-
-def _describe_labels(
-    ids: Sequence[int], labels: Sequence[int], present: Sequence[int], processor: Processor
-) -> Iterator[str]:
-    """Yield a line for each stretch of a sequence: its kind, the number of tokens, and which they are."""
-
-    def kind_of(place: int) -> str:
-        if labels[place] != IGNORED:
-            return "trained"
-        return "masked" if present[place] else "padding"
-
-    for kind, stretch in groupby(range(len(ids)), key=kind_of):
-        tokens = [ids[place] for place in stretch]
-        names: list[str] = []
-        for token, same in groupby(tokens if kind != "padding" else ()):
-            count = len(list(same))
-            name = processor.tokenizer.decode([token], skip_special_tokens=False).replace("\n", "\\n")
-            names += [f"{count} x {name}"] if token == processor.image_token_id else [name] * count
-        if len(names) > _SHOWN_TOKENS:
-            names = [*names[: _SHOWN_TOKENS - 8], "...", *names[-7:]]
-        yield f"{kind:<8}{len(tokens):>5}  {'|'.join(names)}".rstrip()
-
-
-def check_prompt(batch: Mapping[str, Any], processor: Processor, vocabulary_size: int) -> Check:
-    """Check that each row starts with the begin token, has it once, and has only ids that the base knows."""
-    begin = int(processor.tokenizer.bos_token_id)
-    ids = batch["input_ids"]
-    if not bool((ids[:, 0] == begin).all()) or not bool(((ids == begin).sum(1) == 1).all()):
-        return Check("begin token", "error", "not every sample starts with exactly one begin token", _CODE_FAULT)
-    if int(ids.max()) >= vocabulary_size:
-        message = f"the tokenizer writes id {int(ids.max())}, and the base has {vocabulary_size} tokens"
-        return Check("begin token", "error", message, "the tokenizer is another base's: download the base again")
-    name = processor.tokenizer.decode([begin], skip_special_tokens=False)
-    return Check("begin token", "ok", f"each sample starts with one {name}")
-
-
-@torch.no_grad()
-def check_image_slots(model: PeftModel, batch: Mapping[str, Any], processor: Processor) -> Check:
-    """Check that the ids have as many image tokens as the vision towers make features."""
-    model.eval()
-    images = {name: value for name, value in batch.items() if name not in ("input_ids", "attention_mask", "labels")}
-    outputs = model.get_image_features(**images).pooler_output
-    features = sum(output.numel() for output in outputs) // model.config.text_config.hidden_size
-    slots = int((batch["input_ids"] == processor.image_token_id).sum())
-    if features != slots:
-        return Check("image slots", "error", f"{slots} image slots for {features} features", _CODE_FAULT)
-    return Check("image slots", "ok", f"{slots} image slots for as many features, in {len(batch['input_ids'])} samples")
-
-
 def check_same_input(samples: Sequence[Sample], trained_on: Sequence[Encoded], processor: Processor) -> Check:
-    """Check that transcription gives an image the pixels and prompt ids that training has, without augmentation."""
+    """Check that transcription gives an image the pixels and prompt that training has, without augmentation."""
     for sample, encoded in zip(samples, trained_on, strict=True):
-        ours = collate([encoded], processor.pad_id, padding="right")
-        theirs = collate([processor.encode(open_image(sample.image))], processor.pad_id, padding="left")
-        pixels = [name for name in theirs if name.startswith("pixel_values")]
-        same_ids = torch.equal(ours["input_ids"][ours["labels"] == IGNORED], theirs["input_ids"][0])
-        if not same_ids or not all(torch.equal(ours[name], theirs[name]) for name in pixels):
+        if not encoded.has_input_of(processor.encode(open_image(sample.image))):
             message = f"{sample.id} has other pixels or another prompt in training than in transcription"
             return Check("same input", "error", message, _CODE_FAULT)
     return Check("same input", "ok", f"{len(samples)} samples have the same input in training and in transcription")
@@ -324,28 +206,20 @@ class PairLosses:
         return self.standard_errors < SURE or self.wins < _MIN_WINS * len(self.own)
 
 
-@torch.no_grad()
-def sample_losses(
-    model: PeftModel, processor: Processor, samples: Sequence[Encoded], *, batch_size: int
-) -> list[float]:
-    """Return the mean loss of a trained token of each sample."""
+def sample_losses(model: Any, processor: Processor, samples: Sequence[Encoded], *, batch_size: int) -> list[float]:
+    """Return the mean loss of a label of each sample."""
     model.eval()
-    losses: list[float] = []
-    for rows in batches(samples, batch_size):
-        batch = drop_ignored_positions(
-            collate(rows, processor.pad_id, padding="right", device=model.device, dtype=model.dtype)
-        )
-        labels, _ = batch.pop("labels"), batch.pop("shift_labels")
-        for row, wanted in zip(model(**batch).logits, labels, strict=True):
-            kept = wanted != IGNORED  # sample by sample: logits in float32 take much memory
-            losses.append(float(torch.nn.functional.cross_entropy(row[kept].float(), wanted[kept])))
-    return losses
+    return [
+        loss
+        for rows in batches(samples, batch_size)
+        for loss in processor.family.sample_losses(model, on_device(processor, rows, model, dtype=model.dtype))
+    ]
 
 
-def check_first_loss(losses: Sequence[float], vocabulary_size: int) -> Check:
-    """Compare the loss before the first step with that of a uniform guess over the vocabulary."""
-    mean, uniform = statistics.fmean(losses), math.log(vocabulary_size)
-    message = f"the first loss is {mean:.2f}; a uniform guess over {vocabulary_size} tokens has {uniform:.2f}"
+def check_first_loss(losses: Sequence[float], uniform: float) -> Check:
+    """Compare the loss before the first step with that of a uniform guess."""
+    mean = statistics.fmean(losses)
+    message = f"the first loss is {mean:.2f}; a uniform guess has {uniform:.2f}"
     if not math.isfinite(mean):
         fix = "set training.precision to bf16 or fp32; if it stays so, the base's weights are broken"
         return Check("first loss", "error", f"the first loss is {mean}", fix)
@@ -415,9 +289,22 @@ def check_pairs(losses: PairLosses, mismatches: Sequence[str]) -> Check:
 
 def _read(setup: "Setup", samples: Sequence[Encoded], generation: Generation) -> list[str]:
     """Return what the network reads in samples, whose transcriptions it is not given."""
-    unanswered = [replace(sample, answer_ids=()) for sample in samples]
-    rows = batches(unanswered, generation.batch_size)
+    rows = batches([sample.without_text() for sample in samples], generation.batch_size)
+    decode = setup.processor.family.decode
     return [reading.text for row in rows for reading in decode(setup.model, setup.processor, row, generation)]
+
+
+def forward_backward(
+    model: Any, processor: Processor, samples: Sequence[Encoded], dtype: torch.dtype, *, weight: float = 1.0
+) -> float:
+    """Make one forward and backward pass as in training; return the mean loss times `weight`, and leave gradients."""
+    batch = on_device(processor, samples, model)
+    labels, family = batch["labels"], processor.family
+    family.set_training_mode(model)
+    with torch.autocast(labels.device.type, dtype, enabled=dtype is not torch.float32):
+        loss = family.loss(model, batch, (labels != IGNORED).sum()) * weight
+    loss.backward()  # type: ignore[no-untyped-call]
+    return float(loss.detach())
 
 
 # Overfitting
@@ -448,8 +335,8 @@ def overfit(
     progress: ProgressCallback | None = None,
 ) -> OverfitResult:
     """Train on a few samples until they are read without an error; the model is restored afterwards."""
-    model, collator = setup.model, Collator(setup.processor.pad_id)
-    longest = max(len(sample.answer_ids) for sample in samples)
+    model = setup.model
+    longest = max(len(setup.processor.text_ids(text)) + 1 for text in texts)
     generation = replace(generation, max_new_tokens=max(generation.max_new_tokens, longest + 8))
 
     def measure_cer() -> float:
@@ -463,7 +350,9 @@ def overfit(
         while len(losses) < max_steps and cer > 0 and time.monotonic() - started < max_seconds:
             losses.append(0.0)
             for rows in batches(samples, batch_size):
-                losses[-1] += forward_backward(model, collator(rows), setup.dtype, weight=len(rows) / len(samples))
+                losses[-1] += forward_backward(
+                    model, setup.processor, rows, setup.dtype, weight=len(rows) / len(samples)
+                )
             torch.nn.utils.clip_grad_norm_(trained, 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)

@@ -13,10 +13,9 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.errors import DataError
 from dsocr.images import open_image
-from dsocr.models.deepseek_images import Views, shrink
 
 if TYPE_CHECKING:
-    from dsocr.models.deepseek_ocr import Processor
+    from dsocr.models.family import Processor
 
 
 def within_budget(samples: Sequence[Sample], processor: "Processor", config: RunConfig) -> tuple[list[Sample], int]:
@@ -62,23 +61,5 @@ def _image(sample: Sample, index: int, epoch: int, config: RunConfig, processor:
 def _captioned(name: str, image: Image.Image, processor: "Processor", as_model: bool) -> tuple[str, Image.Image]:
     if not as_model:
         return f"{name}, {image.width} x {image.height}", image
-    views = processor.encode(image).views
-    return f"{name}, {processor.resolution.slots(views.grid)} vision tokens", _as_image(views)
-
-
-def _as_image(views: Views) -> Image.Image:
-    """Return the whole image and, below it, the tiles in their grid with a gap between them."""
-    whole = Image.fromarray(views.whole.transpose(1, 2, 0))
-    if views.tiles is None:
-        return whole
-    columns, rows = views.grid
-    side = views.tiles.shape[-1]
-    gap = side // 40
-    width = max(whole.width, columns * (side + gap))
-    image = Image.new("RGB", (width, whole.height + gap + rows * (side + gap)), "white")
-    image.paste(whole)
-    for place, tile in enumerate(views.tiles):
-        row, column = divmod(place, columns)
-        corner = (column * (side + gap), whole.height + gap + row * (side + gap))
-        image.paste(Image.fromarray(tile.transpose(1, 2, 0)), corner)
-    return image
+    vision = processor.measure("", lambda: image.size).vision
+    return f"{name}, {vision} vision tokens", Image.fromarray(processor.encode(image).pixels())

@@ -8,11 +8,12 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
+from torch import Tensor
 from torch.utils.data import Sampler
 
 from dsocr.config import RunConfig
@@ -20,23 +21,21 @@ from dsocr.data.augment import Augmentation, augment, changes, generator
 from dsocr.document import Sample
 from dsocr.errors import ConfigError
 from dsocr.images import open_image, read_bytes, upright_size
-from dsocr.models.batch import IGNORED, collate, drop_ignored_positions
-from dsocr.models.deepseek_images import UNTILED, Grid, Views, shrink
-from dsocr.models.deepseek_ocr import Encoded, Processor
+from dsocr.models.family import Encoded, Processor
 from dsocr.models.feature_cache import FeatureCache, Features
 
 REMEMBERED_BYTES = 1 << 30
 """Memory for opened images, so that they are opened once and not in every epoch: 1 GiB."""
 
-_NO_VIEWS = Views(np.empty((3, 0, 0), dtype=np.uint8))
+IGNORED = -100
+"""The label of a position without loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleLength:
-    """Tokens of a sample (image, text with the end token, whole sequence), and the grid of its tiles."""
+    """Positions that a sample takes: its image, its text with the end token, all of it."""
 
     id: str
-    grid: Grid
     vision: int
     text: int
     sequence: int
@@ -54,14 +53,10 @@ class Spread:
 
 def measure_lengths(samples: Sequence[Sample], processor: Processor) -> list[SampleLength]:
     """Measure the length of each sample as `processor` would encode it. Raises DataError for unreadable images."""
-    words = len(processor.prompt_ids()) - processor.resolution.slots()
-    lengths = []
-    for sample in samples:
-        tiled = processor.resolution.tiling is not None
-        grid = processor.resolution.grid(*upright_size(sample.image)) if tiled else UNTILED
-        vision, text = processor.resolution.slots(grid), len(processor.answer_ids(sample.text))
-        lengths.append(SampleLength(sample.id, grid, vision, text, words + vision + text))
-    return lengths
+    return [
+        SampleLength(sample.id, *processor.measure(sample.text, partial(upright_size, sample.image)))
+        for sample in samples
+    ]
 
 
 def spread(values: Sequence[int]) -> Spread:
@@ -108,7 +103,7 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
             return self.encode_view(index, view)
         if index not in self._encoded:
             encoded = self.encode_view(index, view)
-            if not self._takes(encoded.views.nbytes):
+            if not self._takes(encoded.nbytes):
                 return encoded
             self._encoded[index] = encoded
         return self._encoded[index]
@@ -126,7 +121,7 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
             return open_image(self.samples[index].image)
         image = self._opened.get(index)
         if image is None:
-            image = shrink(open_image(self.samples[index].image), self.processor.resolution)
+            image = self.processor.shrink(open_image(self.samples[index].image))
             if self._takes(image.width * image.height * len(image.getbands())):
                 self._opened[index] = image
         return augment(image, generator(self._seed, view, index), self._augmentation)
@@ -155,8 +150,9 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
         """Encode a sample with features instead of pixels; those that the cache lost are computed again."""
         key = cache.key(self._pixels_id(index, view))
         features: Features = cache.get(key) or cache.fill({key: self.encode_view(index, view)})[key]
-        prompt, answer = self.processor.prompt_ids(features.grid), self.processor.answer_ids(self.samples[index].text)
-        return Encoded(prompt, answer, _NO_VIEWS, self.processor.resolution.row_ends, features.tokens)
+        processor: Any = self.processor  # of a family that caches features
+        encoded: Encoded = processor.encode_features(features.tokens, features.grid, self.samples[index].text)
+        return encoded
 
     def _pixels_id(self, index: int, view: int) -> str:
         """Identify the pixels of a view, given code and resolution."""
@@ -201,14 +197,26 @@ class SamplesWithFillers(torch.utils.data.Dataset[Encoded | Filler]):
 class Collator:
     """Makes training batches on the CPU: padded right, labels where there are some, pixels as bytes."""
 
-    pad_id: int
+    processor: Processor
 
     def __call__(self, samples: Sequence[Encoded | Filler]) -> dict[str, Any]:
         """Collate the samples; fillers get no labels."""
         encoded = [sample.sample if isinstance(sample, Filler) else sample for sample in samples]
-        batch = collate(encoded, self.pad_id, padding="right", dtype=torch.uint8)
-        batch["labels"][[isinstance(sample, Filler) for sample in samples]] = IGNORED
-        return drop_ignored_positions(batch)
+        batch = self.processor.training_batch(encoded)
+        fillers = [isinstance(sample, Filler) for sample in samples]
+        for name in {"labels", "shift_labels"} & batch.keys():
+            batch[name][fillers] = IGNORED
+        return batch
+
+
+def on_device(
+    processor: Processor, samples: Sequence[Encoded], model: Any, *, dtype: torch.dtype = torch.float32
+) -> dict[str, Any]:
+    """Batch encoded samples as they are trained on, on the device of the model, pixels as `dtype`."""
+    device = next(model.parameters()).device
+    batch = processor.training_batch(samples)
+    moved = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}
+    return processor.family.prepare_batch(moved, dtype)
 
 
 class LengthGroupedSampler(Sampler[list[int]]):

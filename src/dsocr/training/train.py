@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,6 @@ from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DataError, Interrupted, RunError, typed
 from dsocr.evaluation.evaluate import NO_GUARD_SET, GuardResult, GuardSet
 from dsocr.inference.confidence import Calibration
-from dsocr.inference.generation import Generation
 from dsocr.io.atomic import explain_disk_errors, find_damage, write_folder
 from dsocr.models.adapters import (
     CONFIG,
@@ -33,8 +32,8 @@ from dsocr.models.adapters import (
     load_tensors,
     vision_parameters,
 )
-from dsocr.models.deepseek_ocr import Processor
-from dsocr.models.family import load_processor
+from dsocr.models.family import Encoded, Processor, family_of, load_processor
+from dsocr.models.generation import Generation
 from dsocr.models.loading import choose_device, choose_dtype, is_out_of_memory, load_base
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, write_atomically
 from dsocr.training.callbacks import (
@@ -68,7 +67,7 @@ from dsocr.training.lifecycle import (
     require_trainable,
     rewind_run,
 )
-from dsocr.training.preflight import check_setup, require_learning
+from dsocr.training.preflight import check_setup, forward_backward, require_learning
 from dsocr.training.preview import within_budget
 from dsocr.training.samples import (
     Collator,
@@ -79,14 +78,6 @@ from dsocr.training.samples import (
     measure_lengths,
     micro_batches_per_step,
     total_steps,
-)
-from dsocr.training.setup import (
-    SparseLastBlock,
-    causal_loss,
-    checkpoint_activations,
-    compile_layers,
-    forward_backward,
-    prepare_batch,
 )
 from dsocr.training.trainer import Precision, Trainer, build_optimizer, build_scheduler
 from dsocr.training.validation import Validator, draw_samples
@@ -292,7 +283,7 @@ def set_up(config: RunConfig, samples: Sequence[Sample]) -> Setup:
     processor = base.processor(config.input.resolution, config.input.prompt)
     model = fresh_adapter(base.network, config, revision=base.revision)
     encoded = EncodedSamples(samples, processor, augmentation=config.training.augmentation, seed=config.seed)
-    require_gradients(model, Collator(processor.pad_id)([encoded[0]]), dtype)
+    require_gradients(model, processor, [encoded[0]], dtype)
     make_optimizer(model, config.training)  # refuses unknown settings before anything is written
     return Setup(model, processor, encoded, device, dtype)
 
@@ -310,20 +301,19 @@ def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str 
         dropout=adapter.dropout,
         variant=adapter.variant,
     )
-    if config.training.compile:
-        compile_layers(model)
-    else:
-        SparseLastBlock(network)
-    if config.training.gradient_checkpointing:
-        checkpoint_activations(model)
-    model.config.use_cache = False
+    family_of(network).prepare_training(
+        model,
+        network,
+        compile_layers=config.training.compile,
+        checkpoint_activations=config.training.gradient_checkpointing,
+    )
     return model
 
 
-def require_gradients(model: PeftModel, batch: Mapping[str, Any], dtype: torch.dtype) -> None:
+def require_gradients(model: Any, processor: Processor, samples: Sequence[Encoded], dtype: torch.dtype) -> None:
     """Raise ConfigError if a backward pass does not reach a layer of the adapter."""
     with torch.random.fork_rng():
-        forward_backward(model, batch, dtype)
+        forward_backward(model, processor, samples, dtype)
     unreached = layers_without_gradient(model)
     model.zero_grad(set_to_none=True)
     if unreached:
@@ -368,7 +358,7 @@ def make_trainer(
     dataloader: DataLoader[Any] = DataLoader(
         samples if dist.world_size == 1 else SamplesWithFillers(samples),
         batch_sampler=make_sampler(config, samples, dist),
-        collate_fn=Collator(setup.processor.pad_id),
+        collate_fn=Collator(setup.processor),
         num_workers=num_workers,
         # Each worker keeps the images that it has opened, for all epochs.
         persistent_workers=num_workers > 0,
@@ -392,8 +382,8 @@ def make_trainer(
         max_grad_norm=training.max_grad_norm,
         precision=PRECISIONS[setup.dtype],
         log_every=log_interval(max_steps),
-        loss_function=causal_loss,
-        prepare_batch=prepare_batch,
+        loss_function=setup.processor.family.loss,
+        prepare_batch=setup.processor.family.prepare_batch,
         seed=config.seed,
         **options,
     )
@@ -501,7 +491,7 @@ def finish_run(
         base=config.base,
         base_revision=config.base_revision,
         prompt=processor.prompt,
-        resolution=processor.resolution.name,
+        resolution=processor.resolution_name,
         text_policy=dataset.card.policy(),
         generation=config.generation.model_dump(),
         unit=dataset.card.unit,

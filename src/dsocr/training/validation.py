@@ -17,16 +17,15 @@ from dsocr.evaluation.calibration import JudgedLine, fit_calibration
 from dsocr.evaluation.evaluate import GuardResult, GuardSet
 from dsocr.evaluation.metrics import ErrorRate, character_errors, is_over_long, mark_differences
 from dsocr.images import open_image
-from dsocr.inference.confidence import Calibration, ScoredText, TokenScore
-from dsocr.inference.decoding import Decoded, cut_loop, decode
-from dsocr.inference.generation import Generation, batches
-from dsocr.models.batch import collate, drop_ignored_positions
-from dsocr.models.deepseek_ocr import Processor
+from dsocr.inference.confidence import Calibration
+from dsocr.models.decoded import Decoded, ScoredText, TokenScore, cut_loop
+from dsocr.models.family import Processor
+from dsocr.models.generation import Generation, batches
 from dsocr.text import TextPolicy, is_blank
 from dsocr.training.callbacks import Callback
 from dsocr.training.checkpoint import save_best
 from dsocr.training.distributed import Distributed
-from dsocr.training.samples import EncodedSamples
+from dsocr.training.samples import EncodedSamples, on_device
 
 if TYPE_CHECKING:
     from dsocr.training.trainer import Trainer
@@ -42,7 +41,7 @@ TokenScores = Sequence[Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class ValidationLine:
-    """A validation sample with its prediction; `image` is what the model saw, (3, S, S) bytes."""
+    """A validation sample with its prediction; `image` is what the model saw, (H, W, 3) bytes."""
 
     id: str
     reference: str
@@ -233,7 +232,7 @@ class Validator(Callback):
             if index < SHOWN_LINES and self._dist.is_main:
                 sample = self._samples[index]
                 # Encoded again: what is cached may be features instead of pixels.
-                image = self._processor.encode(open_image(sample.image)).views.whole
+                image = self._processor.encode(open_image(sample.image)).pixels()
                 lines[index] = ValidationLine(sample.id, reference, text, image)
         in_order = tuple(lines[index] for index in sorted(lines))
         return Predictions(pooled.rate, empty, runaway, in_order, [scored[index] for index in sorted(scored)])
@@ -241,8 +240,9 @@ class Validator(Callback):
     def _read(self, model: Any) -> Iterator[tuple[int, Decoded]]:
         """Yield the index and the reading of each sample of this rank's share."""
         for indices in batches(self._dist.shard(range(len(self._samples))), self._generation.batch_size):
-            images = [replace(self.encoded[index], answer_ids=()) for index in indices]
-            yield from zip(indices, decode(model, self._processor, images, self._generation), strict=True)
+            images = [self.encoded[index].without_text() for index in indices]
+            decoded = self._processor.family.decode(model, self._processor, images, self._generation)
+            yield from zip(indices, decoded, strict=True)
 
     @torch.no_grad()
     def _loss(self, model: Any) -> float:
@@ -250,16 +250,10 @@ class Validator(Callback):
         model.eval()
         total, tokens = 0.0, 0
         for indices in batches(self._dist.shard(range(len(self.encoded))), self._generation.batch_size):
-            batch = collate(
-                [self.encoded[index] for index in indices],
-                self._processor.pad_id,
-                padding="right",
-                device=model.device,
-                dtype=model.dtype,
-            )
-            count = int((batch["labels"] >= 0).sum())
-            total += float(model(**drop_ignored_positions(batch)).loss) * count
-            tokens += count
+            batch = on_device(self._processor, [self.encoded[index] for index in indices], model, dtype=model.dtype)
+            count = (batch["labels"] >= 0).sum()
+            total += float(self._processor.family.loss(model, batch, count)) * int(count)
+            tokens += int(count)
         sums: list[tuple[float, int]] = self._dist.all_gather((total, tokens))
         return sum(loss for loss, _ in sums) / max(sum(count for _, count in sums), 1)
 

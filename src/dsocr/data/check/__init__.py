@@ -19,17 +19,12 @@ _SAMPLE_CHECKS = (
 _DATASET_CHECKS = (split_checks.check_balance, split_checks.check_crossing, split_checks.check_hashes)
 
 
-class _Resolution(Protocol):
-    def distortion(self, width: int, height: int) -> float: ...
-
-
 class _Processor(Protocol):
-    @property
-    def resolution(self) -> _Resolution: ...
-
     def unknown_characters(self, text: str) -> str: ...
 
     def text_ids(self, text: str) -> Sequence[int]: ...
+
+    def distortion(self, width: int, height: int) -> float: ...
 
 
 def check_dataset(
@@ -59,7 +54,7 @@ def check_dataset(
     text_checks.check_empty(samples, findings)
     if processor:
         text_checks.check_tokens(samples, findings, lambda text: len(processor.text_ids(text)), max_text_tokens)
-        image_checks.check_distortion(samples, findings, processor.resolution.distortion)
+        image_checks.check_distortion(samples, findings, processor.distortion)
         text_checks.check_unknown_characters(samples, findings, processor.unknown_characters)
     for check_samples in _SAMPLE_CHECKS:
         check_samples(samples, findings)

@@ -1,36 +1,10 @@
-"""How a network of the DeepSeek-OCR family is trained."""
+"""How causal decoders are prepared for training: what is recomputed, compiled, or left out."""
 
-from collections.abc import Mapping
 from typing import Any
 
-import torch
 from peft import PeftModel
 from torch import Tensor
 from transformers import PreTrainedModel
-
-from dsocr.models.batch import normalize_pixels
-
-
-def prepare_batch(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Normalize the pixels of a training batch on its device, and drop what a causal decoder padded right ignores."""
-    return {name: value for name, value in normalize_pixels(dict(batch)).items() if name != "attention_mask"}
-
-
-def causal_loss(model: torch.nn.Module, batch: Mapping[str, Any], num_items: Tensor) -> Tensor:
-    """Return the sum of the losses of a batch's tokens over the number of tokens in the step."""
-    loss: Tensor = model(**batch, num_items_in_batch=num_items).loss
-    return loss
-
-
-def forward_backward(model: PeftModel, batch: Mapping[str, Any], dtype: torch.dtype, *, weight: float = 1.0) -> float:
-    """Make one forward and backward pass as in training; return the loss times `weight`, and leave gradients."""
-    device = next(model.parameters()).device
-    moved = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}
-    model.train()
-    with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
-        loss: Tensor = model(**normalize_pixels(moved)).loss * weight
-    loss.backward()  # type: ignore[no-untyped-call]
-    return float(loss.detach())
 
 
 def checkpoint_activations(model: PreTrainedModel | PeftModel) -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from dsocr.models.adapters import adapter_tensors, attach_adapter
+from dsocr.models.causal_training import compile_layers
 from dsocr.models.loading import load_base
-from dsocr.training.setup import compile_layers
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")

@@ -4,8 +4,9 @@ A guard forbids repeated n-grams, a criterion stops lines that loop anyway, and 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image
@@ -14,16 +15,76 @@ from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel,
 from transformers.generation.logits_process import LogitsProcessor
 from transformers.generation.stopping_criteria import StoppingCriteria
 
-from dsocr.inference.confidence import ScoredText, TokenScore, TokenSpans
-from dsocr.inference.generation import Generation, batches
-from dsocr.models.deepseek_images import Resolution, another_resolution
-from dsocr.models.deepseek_ocr import Encoded, Processor
-from dsocr.text import is_looping, loop_start
+from dsocr.models.decoded import Decoded, ScoredText, TokenScore, cut_loop
+from dsocr.models.deepseek_inputs import DeepseekEncoded, DeepseekProcessor
+from dsocr.models.generation import Generation, batches
+from dsocr.text import is_looping
 
 _CHECK_INTERVAL = 16
 """Tokens between two checks for a loop."""
 _STRICT_NGRAM = 10
 """N-gram size of the guard when a looping line is read again; its window is then the whole text."""
+
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_REPLACEMENT = "\ufffd"
+"""How a tokenizer decodes bytes that are not a complete character."""
+_MAX_BYTES = 4
+"""The most tokens that one UTF-8 character can be spread over."""
+
+
+class TokenSpans:
+    """Find which characters of a text each token stands for, with one tokenizer; single tokens are cached."""
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
+        self._tokenizer = tokenizer
+        self._text_of: dict[int, str] = {}
+
+    def scored(
+        self, ids: Sequence[int], log_probabilities: Sequence[float], overruled: Sequence[bool], *, ended: bool
+    ) -> ScoredText:
+        """Decode tokens and score them; if the text has `ended`, the last one is the end token."""
+        content = ids[: len(ids) - ended]
+        text = self.text(content)
+        spans = self._spans(content, text)
+        spans += [(len(text), len(text))] * ended
+        scores = zip(spans, log_probabilities, overruled, strict=True)
+        return ScoredText(text, tuple(TokenScore(*span, score, other) for span, score, other in scores))
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Decode tokens."""
+        # Without `skip_special_tokens`, which for DeepSeek-OCR would also drop table tags.
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+
+    def _spans(self, ids: Sequence[int], text: str) -> list[tuple[int, int]]:
+        """Return the span of each token in the text."""
+        spans: list[tuple[int, int]] = []
+        pieces: list[str] = []
+        waiting: list[int] = []
+        begin = whole = 0
+        for token in ids:
+            waiting.append(token)
+            piece = self._of(token) if len(waiting) == 1 else self.text(waiting)
+            start, whole = whole, len(piece.rstrip(_REPLACEMENT))
+            in_part = whole < len(piece)
+            spans.append((begin + min(start, whole), begin + len(piece)))
+            if not in_part or len(waiting) == _MAX_BYTES:
+                pieces.append(piece)
+                begin, whole, waiting = begin + len(piece), 0, []
+        pieces.append(self.text(waiting))
+        return spans if "".join(pieces) == text else self._spans_by_prefix(ids)
+
+    def _spans_by_prefix(self, ids: Sequence[int]) -> list[tuple[int, int]]:
+        """Return the spans for a tokenizer that decodes a token differently in context than alone."""
+        lengths = [len(self.text(ids[:count])) for count in range(len(ids) + 1)]
+        return [(min(start, end), end) for start, end in pairwise(lengths)]
+
+    def _of(self, token: int) -> str:
+        if token not in self._text_of:
+            self._text_of[token] = self.text([token])
+        return self._text_of[token]
 
 
 class NoRepeatNgram(LogitsProcessor):  # type: ignore[misc]
@@ -107,42 +168,16 @@ class StopLoops(StoppingCriteria):  # type: ignore[misc]
         return self._done.clone()
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """What was generated for one image.
-
-    `tokens` counts the end token; a `truncated` text has none. A `looping` text ends in a loop, where it was stopped;
-    it is `truncated` too unless the model ended it itself. `scores` has one entry for each token. A `retried` line
-    looped and was read again with a stricter guard; `other_resolution` says that its text comes from a third attempt.
-    """
-
-    text: str
-    tokens: int
-    truncated: bool
-    looping: bool = False
-    scores: tuple[TokenScore, ...] = field(default=(), repr=False)
-    retried: bool = False
-    other_resolution: bool = False
-
-    @property
-    def scored(self) -> ScoredText:
-        """The text with its scores."""
-        return ScoredText(self.text, self.scores)
-
-    @property
-    def overruled(self) -> int:
-        """The number of tokens at which the guard forbade the model's choice."""
-        return sum(score.overruled for score in self.scores)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the text neither loops nor is truncated."""
-        return not (self.looping or self.truncated)
+def set_token_ids(network: PreTrainedModel, tokenizer: "PreTrainedTokenizerBase") -> None:
+    """Set the ids that begin, end and pad a text."""
+    network.generation_config = GenerationConfig(
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
 
 
 @torch.inference_mode()
 def decode(
-    network: PreTrainedModel, processor: Processor, samples: Sequence[Encoded], generation: Generation
+    network: PreTrainedModel, processor: DeepseekProcessor, samples: Sequence[DeepseekEncoded], generation: Generation
 ) -> list[Decoded]:
     """Generate a text for each sample of a batch. Leaves the network in evaluation mode."""
     network.eval()
@@ -168,8 +203,8 @@ def decode(
 
 def _beam_search(
     network: PreTrainedModel,
-    processor: Processor,
-    samples: Sequence[Encoded],
+    processor: DeepseekProcessor,
+    samples: Sequence[DeepseekEncoded],
     batch: dict[str, Any],
     generation: Generation,
 ) -> list[Decoded]:
@@ -188,7 +223,7 @@ def _beam_search(
 
 
 def _score_tokens(
-    network: PreTrainedModel, processor: Processor, sample: Encoded, ids: Sequence[int]
+    network: PreTrainedModel, processor: DeepseekProcessor, sample: DeepseekEncoded, ids: Sequence[int]
 ) -> tuple[list[float], list[bool]]:
     """Return the log probability of each generated token given those before it, none of them overruled.
 
@@ -202,7 +237,7 @@ def _score_tokens(
     return (chosen - logits.logsumexp(1)).tolist(), [False] * len(ids)
 
 
-def _generation_config(processor: Processor, generation: Generation) -> GenerationConfig:
+def _generation_config(processor: DeepseekProcessor, generation: Generation) -> GenerationConfig:
     return GenerationConfig(
         do_sample=False,
         num_beams=generation.num_beams,
@@ -214,7 +249,7 @@ def _generation_config(processor: Processor, generation: Generation) -> Generati
     )
 
 
-def _loop_guard(generation: Generation, processor: Processor, prompt: int) -> list[NoRepeatNgram]:
+def _loop_guard(generation: Generation, processor: DeepseekProcessor, prompt: int) -> list[NoRepeatNgram]:
     size, window = generation.no_repeat_ngram_size, generation.no_repeat_ngram_window
     if not size:
         return []
@@ -239,7 +274,7 @@ def _decoded(
 
 def retry_loops(
     network: Any,
-    processor: Processor,
+    processor: DeepseekProcessor,
     generation: Generation,
     images: Sequence[Image.Image],
     decoded: Sequence[Decoded],
@@ -256,15 +291,14 @@ def retry_loops(
         results[i] = replace(again if again.is_complete else cut_loop(decoded[i]), retried=True)
         if not again.is_complete:
             remaining.append(i)
-    by_resolution: dict[Resolution, list[int]] = {}
+    by_resolution: dict[str, tuple[DeepseekProcessor, list[int]]] = {}
     for i in remaining:
-        if resolution := another_resolution(images[i].size, processor.resolution, processor.others):
-            by_resolution.setdefault(resolution, []).append(i)
-    for resolution, indices in by_resolution.items():
+        if other := processor.at_another_resolution(images[i]):
+            by_resolution.setdefault(other.resolution_name, (other, []))[1].append(i)
+    for other, indices in by_resolution.values():
         # Not more image slots at once than at the usual resolution.
-        fewer = generation.batch_size * processor.resolution.slots() // resolution.slots()
+        fewer = generation.batch_size * processor.resolution.slots() // other.resolution.slots()
         bounded = replace(strict, batch_size=max(1, min(fewer, generation.batch_size)))
-        other = replace(processor, resolution=resolution)
         for i, again in _decode_again(network, other, bounded, images, indices):
             if again.is_complete:
                 results[i] = replace(again, retried=True, other_resolution=True)
@@ -272,7 +306,11 @@ def retry_loops(
 
 
 def _decode_again(
-    network: Any, processor: Processor, generation: Generation, images: Sequence[Image.Image], indices: Sequence[int]
+    network: Any,
+    processor: DeepseekProcessor,
+    generation: Generation,
+    images: Sequence[Image.Image],
+    indices: Sequence[int],
 ) -> Iterator[tuple[int, Decoded]]:
     for batch in batches(indices, generation.batch_size):
         yield from zip(
@@ -284,12 +322,3 @@ def stricter(generation: Generation) -> Generation:
     """Return greedy settings with a guard that sees the whole text and shorter repetitions."""
     size = min(generation.no_repeat_ngram_size or _STRICT_NGRAM, _STRICT_NGRAM)
     return replace(generation, no_repeat_ngram_size=size, no_repeat_ngram_window=generation.max_new_tokens, num_beams=1)
-
-
-def cut_loop(decoded: Decoded) -> Decoded:
-    """Remove the loop from the end of a text."""
-    start = loop_start(decoded.text)
-    if start is None:
-        return decoded
-    scored = decoded.scored.cut(start)
-    return replace(decoded, text=scored.text, scores=scored.scores)

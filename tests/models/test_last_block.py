@@ -10,8 +10,8 @@ from PIL import Image
 
 from dsocr.config import RunConfig
 from dsocr.models.batch import collate, drop_ignored_positions, normalize_pixels
+from dsocr.models.causal_training import SparseLastBlock
 from dsocr.models.loading import BaseModel, load_base
-from dsocr.training.setup import SparseLastBlock
 from dsocr.training.train import fresh_adapter
 from tests.making_models import write_first, write_second
 from tests.training.test_train import changed
@@ -32,7 +32,7 @@ class Rows:
 
 
 def batch_of(base: BaseModel, resolution: str | None) -> dict[str, Any]:
-    encoder = base.processor(resolution, "<image>\nБВГ")
+    encoder: Any = base.processor(resolution, "<image>\nБВГ")
     drawn = np.random.default_rng(0)
     images = [Image.fromarray(drawn.integers(0, 256, (60, 300, 3), dtype=np.uint8)) for _ in TEXTS]
     samples = [encoder.encode(image, text) for image, text in zip(images, TEXTS, strict=True)]
