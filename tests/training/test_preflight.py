@@ -32,7 +32,6 @@ from dsocr.training.preflight import (
     check_setup,
     overfit,
 )
-from dsocr.training.samples import Collator
 from dsocr.training.train import set_up, train
 from tests.making_models import write_first, write_second
 from tests.raising import raises_code
@@ -140,14 +139,14 @@ def test_another_text_than_the_transcription_is_refused(encoder: DeepseekProcess
 def test_masked_labels_stop_a_training_even_without_trials(
     small_config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    collated = Collator.__call__
+    collated = DeepseekProcessor.training_batch
 
-    def masked(self: Collator, samples: Any) -> dict[str, Any]:
+    def masked(self: DeepseekProcessor, samples: Any) -> dict[str, Any]:
         batch = collated(self, samples)
         batch["labels"][:, :-1] = IGNORED  # the gradients' own check still has something to go back from
         return batch
 
-    monkeypatch.setattr(Collator, "__call__", masked)
+    monkeypatch.setattr(DeepseekProcessor, "training_batch", masked)
     with raises_code("preflight-failed") as error:
         train(small_config)
     assert "labels" in error.value.message
