@@ -55,7 +55,7 @@ def _image(sample: Sample, index: int, epoch: int, config: RunConfig, processor:
     image, augmentation = open_image(sample.image), config.training.augmentation
     if not changes(augmentation):
         return image
-    return augment(shrink(image, processor.resolution), generator(config.seed, epoch, index), augmentation)
+    return augment(processor.shrink(image), generator(config.seed, epoch, index), augmentation)
 
 
 def _captioned(name: str, image: Image.Image, processor: "Processor", as_model: bool) -> tuple[str, Image.Image]:
