@@ -14,7 +14,7 @@ from dsocr import __version__
 from dsocr.document import PackedImage
 from dsocr.errors import DataError
 from dsocr.evaluation.metrics import ErrorRate, finite_or_none, format_difference, pool
-from dsocr.evaluation.scorecard import FAILURE_LABELS, align_columns, printable
+from dsocr.evaluation.scorecard import FAILURE_LABELS, align_columns, shorten
 from dsocr.evaluation.scores import FAILURES, LineScore, Score, align_readings
 from dsocr.evaluation.statistics import (
     MIN_CLUSTERS,
@@ -356,7 +356,7 @@ def _group_table(comparison: Comparison, names: Sequence[str]) -> Iterator[tuple
                 yield f"... {len(groups) - _MAX_GROUPS_IN_TABLE} more ...", "", *("" for _ in names)
             continue
         cers = (f"{cer.rate:.1%}" if cer.length else "no text" for cer in group.cers)
-        yield printable(group.name, 40), str(group.lines), *cers
+        yield shorten(group.name, 40), str(group.lines), *cers
 
 
 def _changed_lines(kind: str, changes: Sequence[ReadLine], difference: Difference) -> str:
@@ -367,5 +367,5 @@ def _changed_lines(kind: str, changes: Sequence[ReadLine], difference: Differenc
         one, other = change.scores
         lines.append(f"  {one.id}: {one.cer.errors} -> {other.cer.errors} errors")
         texts = (("reference", one.reference), (first, one.prediction), (second, other.prediction))
-        lines += [f"    {name:<{width}}  {printable(text)}" for name, text in texts]
+        lines += [f"    {name:<{width}}  {shorten(text)}" for name, text in texts]
     return "\n".join(lines)

@@ -363,11 +363,11 @@ def align_columns(rows: Sequence[Sequence[str]]) -> str:
 def _describe_line(line: LineScore) -> str:
     facts = [f"{line.cer.errors} {'error' if line.cer.errors == 1 else 'errors'} in {line.cer.length} characters"]
     facts += [label for failure, label in FAILURE_LABELS.items() if getattr(line, failure)]
-    texts = [f"    reference   {printable(line.reference)}", f"    prediction  {printable(line.prediction)}"]
+    texts = [f"    reference   {shorten(line.reference)}", f"    prediction  {shorten(line.prediction)}"]
     return "\n".join([f"  {line.id}: {', '.join(facts)}", *texts])
 
 
-def printable(text: str, max_length: int = 160) -> str:
+def shorten(text: str, max_length: int = 160) -> str:
     """Return a text on one line, shortened, without control characters that could affect the terminal."""
     text = "".join(character if character.isprintable() else "?" for character in comparable(text))
     return text if len(text) <= max_length else f"{text[:max_length]}... ({len(text)} characters)"
