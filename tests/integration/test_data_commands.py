@@ -63,6 +63,8 @@ def test_the_fold_to_check_is_given_or_named_by_the_configuration(
     config = write(tmp_path / "run.yaml", f"dataset: {data.as_posix()}\noutput: run\nfold: 3\n")
     found = json.loads(call("check", config, "--json")[1])
     assert found["splits"]["fold"] == 3
+    code, out, _ = call("check", config, "--fold", 1, "--max-text-tokens", 3, "--json")
+    assert (code, json.loads(out)["splits"]["fold"]) == (1, 1), "options win over the configuration"
     assert not {finding["code"] for finding in found["findings"]} & {"writer-crosses", "hash-differs"}
     write(config, config.read_text(encoding="utf-8").replace("fold: 3", "fold: 4"))
     assert fail("check", config).code == "bad-fold"

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dsocr.data.source_report import CountCard
     from dsocr.data.synthesize import SynthesisReport
 
+_YAML = (".yaml", ".yml")
 _LISTED = 10
 
 
@@ -172,8 +173,12 @@ def _list(printer: Printer, title: str, lines: Sequence[str]) -> None:
 @command("Data", "dsocr check data/mine --html check.html", "dsocr check data/mine --fix -o data/fixed")
 def check(
     dataset: Annotated[Path, typer.Argument(help="Dataset folder, or a configuration that names one.")],
-    base: Annotated[str, typer.Option(help="Base model whose tokenizer must know the characters.")] = "nano",
-    max_text_tokens: Annotated[int, typer.Option(min=1, help="Longest transcription, in tokens.")] = 512,
+    base: Annotated[
+        str | None, typer.Option(help="Base whose tokenizer must know the characters; the configuration's or nano.")
+    ] = None,
+    max_text_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Longest transcription, in tokens; the configuration's or 512.")
+    ] = None,
     fold: Annotated[int | None, typer.Option(min=1, help="Fold whose splits to report.")] = None,
     html: Annotated[Path | None, typer.Option(help="Also write the findings, with images, to this page.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Also write every place of every finding to this table.")] = None,
@@ -190,7 +195,6 @@ def check(
     quiet: Quiet = False,
 ) -> None:
     """Find what would spoil a training, and report the splits. Exits with 1 if there are errors."""
-    from dsocr.config import load_config
     from dsocr.data.dataset import Dataset
 
     for option, file in {"--html": html, "--csv": csv, "--markdown": markdown}.items():
@@ -199,13 +203,8 @@ def check(
     if fix != (output is not None):
         code = "option-missing" if fix else "option-invalid"
         raise ConfigError("--fix and --output go together", hint="give --fix -o NEW, or neither", code=code)
-    resolution, prompt, revision, folder = None, "free_ocr", None, dataset
-    if dataset.suffix in (".yaml", ".yml"):
-        config = load_config(dataset)
-        base, max_text_tokens, folder = config.base, config.training.max_text_tokens, config.dataset
-        resolution, prompt, revision = config.input.resolution, config.input.prompt, config.base_revision
-        fold = config.fold if fold is None else fold
-    opened = Dataset.open(folder, fold=fold)
+    config = _load_config(dataset, {"base": base, "training.max_text_tokens": max_text_tokens, "fold": fold})
+    opened = Dataset.open(config.dataset, fold=config.fold)
     printer = Printer(quiet=quiet or json)
     if output is not None:
         opened = _fix(printer, opened, output, overwrite)
@@ -214,9 +213,11 @@ def check(
     from dsocr.data.leaks import report_leaks, summarise, to_markdown
     from dsocr.models.family import load_processor
 
-    processor = load_processor(base, resolution, prompt, revision)
+    processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     with printer.progress("checking", "samples") as progress:
-        findings = check_dataset(opened, processor, max_text_tokens=max_text_tokens, workers=workers, progress=progress)
+        findings = check_dataset(
+            opened, processor, max_text_tokens=config.training.max_text_tokens, workers=workers, progress=progress
+        )
     splits = report_leaks(opened)
     if html is not None:
         findings.to_html(html)
@@ -237,6 +238,14 @@ def check(
         if not findings.of("error"):
             printer.message("next: dsocr train CONFIG (configs/ holds recipes to copy)")
     sys.exit(1 if findings.of("error") else 0)
+
+
+def _load_config(path: Path, changes: Mapping[str, object]) -> "RunConfig":
+    """Load a configuration, or the default one for a dataset folder, with the changes that are not None."""
+    from dsocr.config import load_config
+
+    source = path if path.suffix in _YAML else {"dataset": path, "output": path}
+    return load_config(source, changes={key: value for key, value in changes.items() if value is not None})
 
 
 def _fix(printer: Printer, dataset: "Dataset", output: Path, overwrite: bool) -> "Dataset":
@@ -299,9 +308,13 @@ def preview(
 ) -> None:
     """Show training samples with their augmentation."""
     from dsocr.data.contact_sheet import sheet_writer
+    from dsocr.data.dataset import Dataset
 
     write = sheet_writer(output)
-    config = _preview_config(data, augmentation, seed)
+    if data.suffix not in _YAML:
+        augmentation = augmentation or "medium"
+    config = _load_config(data, {"training.augmentation": augmentation, "seed": seed})
+    Dataset.open(config.dataset)
     # Slow, and not needed to say that something does not exist.
     from dsocr.models.family import load_processor
     from dsocr.training.preview import preview
@@ -318,20 +331,6 @@ def preview(
         printer.message("next: nothing is augmented; --augmentation medium shows what that would do")
     else:
         printer.message("next: look at it; whatever a pen or a scanner could not produce is too much")
-
-
-def _preview_config(path: Path, augmentation: str | None, seed: int | None) -> "RunConfig":
-    """The configuration at `path`, or the default one for a dataset folder with augmentation `medium`."""
-    from dsocr.config import load_config
-    from dsocr.data.dataset import Dataset
-
-    changes: dict[str, object] = {} if seed is None else {"seed": seed}
-    is_config = path.suffix in (".yaml", ".yml")
-    if augmentation is not None or not is_config:
-        changes["training.augmentation"] = augmentation or "medium"
-    config = load_config(path if is_config else {"dataset": path, "output": path}, changes=changes)
-    Dataset.open(config.dataset)
-    return config
 
 
 @command(
