@@ -208,7 +208,7 @@ def converted_ids(document: str, target: str, folder: Path) -> list[tuple[str | 
     out = convert(folder / "source", folder / "out", to=target).output
     (page,) = detect_format(out, None, {}).read(out, {})
     assert isinstance(page, Page)
-    return [(line.region and line.region.id, line.id) for line in page.lines]
+    return [(line.region.id if line.region else None, line.id) for line in page.lines]
 
 
 @pytest.mark.parametrize("target", ["page", "page-2013", "alto"])

@@ -186,9 +186,9 @@ def test_joined_groups_share_nothing_and_are_no_larger_than_they_must_be(candida
     for group, members in by_group.items():
         reached = members[0].copy()
         for _ in members:
-            reached |= set.union(*(one for one in members if one & reached))
+            reached = reached.union(*(one for one in members if one & reached))
         assert all(one <= reached for one in members)
-        assert not any(reached & set.union(*others) for other, others in by_group.items() if other != group)
+        assert not any(reached & one for other, others in by_group.items() if other != group for one in others)
 
 
 def test_a_unit_that_does_not_exist_is_an_error() -> None:
