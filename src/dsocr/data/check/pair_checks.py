@@ -123,7 +123,7 @@ class _PageLine:
 
 def check_neighbours(samples: Sequence[CheckedSample], findings: Findings) -> None:
     """Find swapped texts and shifted runs of texts on pages; needs enough lines to know what is usual."""
-    pages = [lines for page in _pages(samples) if (lines := _centred(page))]
+    pages = list(_pages(samples))
     offs = [line.off(line) for lines in pages for line in lines]
     if len(offs) < _MIN_LINES_OF_PAGES:
         return
@@ -133,33 +133,24 @@ def check_neighbours(samples: Sequence[CheckedSample], findings: Findings) -> No
         _check_swaps([line for line in lines if line.place not in shifted], deviation, findings)
 
 
-def _pages(samples: Sequence[CheckedSample]) -> Iterator[list[tuple[int, CheckedSample]]]:
-    """The lines of each page in order; of each writer in each split if pages are unknown."""
-    pages: dict[tuple[str | None, ...], list[tuple[int, CheckedSample]]] = defaultdict(list)
+def _pages(samples: Sequence[CheckedSample]) -> Iterator[list[_PageLine]]:
+    """The lines of each page that can be measured, in order; of each writer in each split if pages are unknown.
+
+    Pages of too few lines to know their density are left out.
+    """
+    pages: dict[tuple[str | None, ...], list[_PageLine]] = defaultdict(list)
     for place, item in enumerate(samples):
         sample = item.sample
-        pages[sample.split, sample.writer or "", sample.document or "", sample.page or ""].append((place, item))
-    yield from pages.values()
-
-
-def _centred(page: Sequence[tuple[int, CheckedSample]]) -> list[_PageLine]:
-    """The lines of a page that can be measured; none if they are too few to know the page's density."""
-    lines = [
-        _PageLine(item, place, _log_length(item), _log_ink_width(item))
-        for place, item in page
-        if len(item.text.strip()) >= _MIN_LENGTH and "\n" not in item.text and item.stats
-    ]
-    if len(lines) < _MIN_LINES_OF_PAGE:
-        return []
-    density = statistics.median(line.length - line.width for line in lines)
-    return [replace(line, length=line.length - density) for line in lines]
-
-
-def _log_ink_width(item: CheckedSample) -> float:
-    """Width of the ink; in line heights if pages are unknown, because their scans may differ in size."""
-    assert item.stats
-    assert item.size
-    return math.log(item.stats.ink_width) - (0.0 if item.sample.page else math.log(item.size[1]))
+        if len(item.text.strip()) < _MIN_LENGTH or "\n" in item.text or not (item.stats and item.size):
+            continue
+        # In line heights if pages are unknown, because their scans may differ in size.
+        width = math.log(item.stats.ink_width) - (0.0 if sample.page else math.log(item.size[1]))
+        key = sample.split, sample.writer or "", sample.document or "", sample.page or ""
+        pages[key].append(_PageLine(item, place, _log_length(item), width))
+    for lines in pages.values():
+        if len(lines) >= _MIN_LINES_OF_PAGE:
+            density = statistics.median(line.length - line.width for line in lines)
+            yield [replace(line, length=line.length - density) for line in lines]
 
 
 def _check_swaps(lines: Sequence[_PageLine], deviation: float, findings: Findings) -> None:
