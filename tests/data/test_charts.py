@@ -1,6 +1,6 @@
 """Charts show every value, and nothing in a name becomes part of the page."""
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -9,6 +9,7 @@ from dsocr.data.check.findings_page import bar_chart, histogram
 from dsocr.html import plot_svg
 
 
+@settings(max_examples=30)
 @example([5])
 @example([5, 5, 5])
 @example([0, 0])

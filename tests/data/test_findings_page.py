@@ -15,33 +15,31 @@ from dsocr.data.check import Findings, check_dataset
 from dsocr.data.check import findings_page as page_module
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
-from tests.data.making import file_of
 from tests.html_pages import Page
 
 HOSTILE = "<script>alert('1')</script>"
 
 
-@pytest.fixture
-def folder(small_dataset: Path, tmp_path: Path) -> Path:
-    """The small dataset with a hostile text in each of twelve lines, the first image of which is gone."""
-    folder = tmp_path / "письма <b>"
-    shutil.copytree(small_dataset, folder)
+@pytest.fixture(scope="module")
+def findings(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    """The small dataset with a hostile text in twelve lines, the first image gone, and the last two alike."""
+    folder = shutil.copytree(small_dataset, tmp_path_factory.mktemp("page") / "письма <b>")
     metadata = folder / "train" / "metadata.jsonl"
     rows = [json.loads(line) for line in metadata.read_text(encoding="utf-8").splitlines()]
     for number, row in enumerate(rows[:12]):
         row["text"] = f"{HOSTILE}\u00ad{number}"
     metadata.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     (folder / "train" / rows[0]["file_name"]).unlink()
-    return folder
+    shutil.copyfile(folder / "train" / rows[-1]["file_name"], folder / "train" / rows[-2]["file_name"])
+    return check_dataset(Dataset.open(folder), workers=1)
 
 
-def page_of(folder: Path) -> str:
-    return check_dataset(Dataset.open(folder), workers=1).to_html()
+@pytest.fixture(scope="module")
+def html(findings: Findings) -> str:
+    return findings.to_html()
 
 
-def test_page_shows_findings_remedies_charts_and_every_place(folder: Path) -> None:
-    findings = check_dataset(Dataset.open(folder), workers=1)
-    html = findings.to_html()
+def test_page_shows_findings_remedies_charts_and_every_place(findings: Findings, html: str) -> None:
     page = Page(html)
     assert page.values("class").count("charts") == 1
     assert page.tags.count("svg") == 7
@@ -55,18 +53,14 @@ def test_page_shows_findings_remedies_charts_and_every_place(folder: Path) -> No
     assert "\u00ad" not in html.partition("<body>")[2].replace("&shy;", "")
 
 
-def test_finding_shows_both_images_it_compares(small_dataset: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(small_dataset, tmp_path / "copy")
-    first, second = Dataset.open(folder).samples(Split.TRAIN)[:2]
-    shutil.copyfile(file_of(first), file_of(second))
-    (figure,) = re.findall(r'data-code="texts-disagree".*?<figure.*?</figure>', page_of(folder), flags=re.DOTALL)
+def test_finding_shows_both_images_it_compares(findings: Findings, html: str) -> None:
+    (figure,) = re.findall(r'data-code="texts-disagree".*?<figure.*?</figure>', html, flags=re.DOTALL)
     assert figure.count("<img") == 2
-    assert first.text in figure
-    assert second.text in figure
+    texts = [item.text for item in findings.samples if item.sample.split == Split.TRAIN]
+    assert all(text in figure for text in texts[-2:])
 
 
-def test_page_is_one_file_and_runs_only_its_own_script(folder: Path) -> None:
-    html = page_of(folder)
+def test_page_is_one_file_and_runs_only_its_own_script(html: str) -> None:
     page = Page(html)
     assert HOSTILE in page.words
     assert page.tags.count("script") == 1
@@ -87,22 +81,21 @@ def test_page_is_one_file_and_runs_only_its_own_script(folder: Path) -> None:
     assert policy.endswith(f"script-src 'sha256-{digest}'")
 
 
-def test_page_has_a_limit_for_images(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_has_a_limit_for_images(findings: Findings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_module, "MAX_BYTES", 1)
-    assert Page(page_of(folder)).tags.count("img") == 1
+    assert Page(findings.to_html()).tags.count("img") == 1
 
 
-def test_page_and_table_without_findings(small_dataset: Path) -> None:
-    dataset = Dataset.open(small_dataset)
-    findings = Findings(dataset, check_dataset(dataset).samples)
-    page = Page(findings.to_html())
+def test_page_and_table_without_findings(findings: Findings) -> None:
+    clean = Findings(findings.dataset, findings.samples)
+    page = Page(clean.to_html())
     assert "No problems found." in page.words
     assert "svg" in page.tags
-    assert (str(findings), findings.summary()) == ("no findings", "no findings")
-    assert "no findings" in findings._repr_html_()
+    assert (str(clean), clean.summary()) == ("no findings", "no findings")
+    assert "no findings" in clean._repr_html_()
 
 
-def test_notebook_table_is_escaped(folder: Path) -> None:
-    table = check_dataset(Dataset.open(folder), workers=1)._repr_html_()
+def test_notebook_table_is_escaped(findings: Findings) -> None:
+    table = findings._repr_html_()
     assert "invisible-characters" in table
     assert "<script" not in table
