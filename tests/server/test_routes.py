@@ -142,6 +142,8 @@ def test_invalid_chats(client: TestClient, request_: object, status: int, expect
         pytest.param(png(30)[:50], 422, "unreadable_image", id="damaged"),
         pytest.param(b"x" * 100_001, 413, "body_too_large", id="one byte too many"),
         pytest.param((b"x" * 10_000 for _ in range(11)), 413, "body_too_large", id="too many chunks"),
+        pytest.param(iter([b"x" * 100_000, b"x"]), 413, "body_too_large", id="chunks of one byte too many"),
+        pytest.param(iter([b"x" * 100_000]), 422, "not_an_image", id="chunks of as many bytes as are allowed"),
         pytest.param(png(1001, 1000), 413, "too_many_pixels", id="few bytes, many pixels"),
         pytest.param(png(1, 201), 413, "extreme_aspect_ratio", id="tall as a thread: gigabytes at a line's height"),
         pytest.param(png(2010, 10), 413, "extreme_aspect_ratio", id="and wide"),

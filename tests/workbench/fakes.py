@@ -1,6 +1,6 @@
 """A source with two pages of three drawn lines each, as PAGE files, and a reader that needs no network."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
@@ -40,7 +40,7 @@ def make_pages(folder: Path) -> Path:
 class FakeReader:
     """Reads the same from every image, with a doubtful last word."""
 
-    def read(self, images: list[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         for name, picture in images:
             assert picture.width > 500
             yield Prediction(name, "не точно", 4, truncated=False, confidence=0.7, characters=(0.99,) * 3 + (0.4,) * 5)
