@@ -73,7 +73,7 @@ def histogram(values: Sequence[float], title: str, unit: str) -> Chart | None:
 
     def paint(axes: "Axes") -> None:
         axes.grid(visible=False, axis="x")
-        axes.hist(np.minimum(ordered, edges[-1]), edges.tolist(), color=BAR, edgecolor="none")
+        axes.hist(np.minimum(ordered, edges[-1]), list(edges), color=BAR, edgecolor="none")
         axes.set_xlabel(unit)
         axes.margins(x=0.01)
 

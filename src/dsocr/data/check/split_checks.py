@@ -116,7 +116,7 @@ def similar_with_same_text(group: Sequence[CheckedSample]) -> Similar:
     hashes = np.array([_stats(item).dhash for item in group], dtype=np.uint64)
     for place, item in enumerate(group):
         start = max(0, place - MAX_SAME_TEXT)
-        near = np.flatnonzero(np.bitwise_count(hashes[start:place] ^ hashes[place]) <= _MAX_BITS)
+        near = np.flatnonzero(np.bitwise_count(hashes[start:place] ^ hashes[place]) <= _MAX_BITS).tolist()
         yield from _similar(item, [group[start + index] for index in near], _MIN_CORRELATION)
 
 
