@@ -76,29 +76,34 @@ def test_one_table_file_is_a_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "reason", "where"),
+    ("name", "row", "reason"),
     [
-        pytest.param("t.tsv", "image\ttext\ngone.png\tда\n", SkipReason.NO_IMAGE, "t.tsv:2", id="no such image"),
-        pytest.param("t.tsv", "image\ttext\n../a.png\tда\n", SkipReason.NO_IMAGE, "t.tsv:2", id="one level up"),
-        pytest.param("t.tsv", "image\ttext\n/etc/passwd.png\t\n", SkipReason.NO_IMAGE, "t.tsv:2", id="absolute"),
-        pytest.param("t.tsv", "image\ttext\n\tда\n", SkipReason.NO_IMAGE, "t.tsv:2", id="empty cell"),
-        pytest.param("t.csv", "image,text\na.png,раз, два\n", SkipReason.BAD_SOURCE, "t.csv:2", id="surplus cells"),
-        pytest.param(
-            "t.tsv", 'image\ttext\na.png\t"а ""б"""\tлишнее\n', SkipReason.BAD_SOURCE, "t.tsv:2", id="quoted TSV"
-        ),
-        pytest.param("t.jsonl", '{"image": "a.png"', SkipReason.BAD_SOURCE, "t.jsonl", id="broken JSON"),
-        pytest.param("t.jsonl", "[1]", SkipReason.BAD_SOURCE, "t.jsonl", id="a list"),
-        pytest.param("t.jsonl", "", SkipReason.BAD_SOURCE, "t.jsonl", id="empty JSONL"),
-        pytest.param("t.tsv", "\n", SkipReason.BAD_SOURCE, "t.tsv", id="blank TSV"),
-        pytest.param("t.csv", 'image,text\n"' + "x" * 200_000, SkipReason.BAD_SOURCE, "t.csv", id="a cell without end"),
+        pytest.param("t.tsv", "gone.png\tда", SkipReason.NO_IMAGE, id="no such image"),
+        pytest.param("t.tsv", "../a.png\tда", SkipReason.NO_IMAGE, id="one level up"),
+        pytest.param("t.tsv", "/etc/passwd.png\tда", SkipReason.NO_IMAGE, id="absolute"),
+        pytest.param("t.tsv", "\tда", SkipReason.NO_IMAGE, id="empty cell"),
+        pytest.param("t.csv", "a.png,раз, два", SkipReason.BAD_SOURCE, id="surplus cells"),
+        pytest.param("t.tsv", 'a.png\t"а ""б"""\tлишнее', SkipReason.BAD_SOURCE, id="surplus cells of a quoted TSV"),
     ],
 )
-def test_what_cannot_be_read_is_skipped(
-    tmp_path: Path, name: str, content: str, reason: SkipReason, where: str
-) -> None:
-    whole_file = where == name
-    items = table(tmp_path, name, content if whole_file else f"{content}a.png{',' if name == 't.csv' else chr(9)}три\n")
-    assert (skipped(items), texts(items)) == ([(reason, where)], [] if whole_file else ["три"])
+def test_a_row_that_cannot_be_read_is_skipped(tmp_path: Path, name: str, row: str, reason: SkipReason) -> None:
+    header, last = ("image,text", "a.png,три") if name == "t.csv" else ("image\ttext", "a.png\tтри")
+    items = table(tmp_path, name, f"{header}\n{row}\n{last}\n")
+    assert (skipped(items), texts(items)) == ([(reason, f"{name}:2")], ["три"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        pytest.param("t.jsonl", '{"image": "a.png"', id="broken JSON"),
+        pytest.param("t.jsonl", "[1]", id="a list"),
+        pytest.param("t.jsonl", "", id="empty JSONL"),
+        pytest.param("t.tsv", "\n", id="blank TSV"),
+        pytest.param("t.csv", 'image,text\n"' + "x" * 200_000, id="a cell without end"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_skipped(tmp_path: Path, name: str, content: str) -> None:
+    assert skipped(table(tmp_path, name, content)) == [(SkipReason.BAD_SOURCE, name)]
 
 
 def test_unknown_columns_are_an_error(tmp_path: Path) -> None:
