@@ -21,7 +21,6 @@ from dsocr.formats.xml import (
     XmlWriter,
     add_element,
     escape_attribute,
-    escape_text,
     integer_attribute,
 )
 
@@ -254,7 +253,7 @@ def _add_step(file: XmlEditor, step: ProcessingStep) -> None:
         id_ = f"dsocr-{number}"
 
     def elements(**values: str) -> str:
-        return "".join(f"<{prefix}{name}>{escape_text(value)}</{prefix}{name}>" for name, value in values.items())
+        return "".join(f"<{prefix}{name}>{xml.escape_text(value)}</{prefix}{name}>" for name, value in values.items())
 
     described = {
         "processingDateTime": step.date,

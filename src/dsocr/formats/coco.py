@@ -13,15 +13,7 @@ from typing import Any
 
 from dsocr.document import Item, Line, Outline, Point, Skipped, SkipReason, bounds
 from dsocr.errors import DataError
-from dsocr.formats.format import (
-    LARGEST_COORDINATE,
-    Columns,
-    Format,
-    SourceFile,
-    read_files,
-    source_files,
-    stated_size,
-)
+from dsocr.formats.format import LARGEST_COORDINATE, Columns, Format, SourceFile, read_files, source_files, stated_size
 from dsocr.formats.tables import USUAL_NAMES
 from dsocr.io.encodings import head, read_json, writable
 

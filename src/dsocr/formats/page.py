@@ -26,16 +26,7 @@ from dsocr.document import (
 )
 from dsocr.formats import xml
 from dsocr.formats.format import Columns, Format, stated_size
-from dsocr.formats.xml import (
-    ElementSpan,
-    XmlEditor,
-    XmlPage,
-    XmlWriter,
-    add_element,
-    escape_attribute,
-    escape_text,
-    integer_attribute,
-)
+from dsocr.formats.xml import ElementSpan, XmlEditor, XmlPage, XmlWriter, add_element, escape_text, integer_attribute
 
 NEWEST = "2019-07-15"
 TRANSKRIBUS = "2013-07-15"
@@ -366,9 +357,9 @@ def _add_step(file: XmlEditor, step: ProcessingStep) -> None:
     if file.namespace.endswith(("2018-07-15", "2019-07-15")):
         values = {"type": "processingStep", "name": step.description, "value": f"{step.software} {step.version}"}
         values |= {"date": step.date} if step.date else {}
-        attributes = "".join(f' {name}="{escape_attribute(value)}"' for name, value in values.items())
+        attributes = "".join(f' {name}="{xml.escape_attribute(value)}"' for name, value in values.items())
         prefix = metadata.prefix
-        label = f'<{prefix}Label type="settings" value="{escape_attribute(step.settings)}"/>'
+        label = f'<{prefix}Label type="settings" value="{xml.escape_attribute(step.settings)}"/>'
         new = f"<{prefix}MetadataItem{attributes}><{prefix}Labels>{label}</{prefix}Labels></{prefix}MetadataItem>"
         file.insert(metadata, metadata.children, new)
 

@@ -19,16 +19,7 @@ from typing import Any
 
 from dsocr.document import Box, Item, Line, Note, Outline, Page, Skipped, SkipReason, format_points, parse_points
 from dsocr.errors import DataError
-from dsocr.formats.format import (
-    IMAGES,
-    SURROGATES,
-    Columns,
-    Format,
-    SourceFile,
-    Written,
-    copy_page_image,
-    read_files,
-)
+from dsocr.formats.format import IMAGES, SURROGATES, Columns, Format, SourceFile, Written, copy_page_image, read_files
 from dsocr.formats.messages import is_messages
 from dsocr.images import IMAGE_SUFFIXES
 from dsocr.io.encodings import read_text
