@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from dsocr.document import Item, Outline, SkipReason
-from dsocr.formats.coco import find_coco
 from tests.data.making import picture, write
 from tests.formats.reading import pages, read, skipped, texts
 
@@ -110,10 +109,3 @@ def test_an_image_without_annotations_is_not_transcribed_yet(tmp_path: Path) -> 
 def test_an_unreadable_file_is_skipped(tmp_path: Path, content: str) -> None:
     write(tmp_path / "a.json", content)
     assert skipped(read("coco", tmp_path)) == [(SkipReason.BAD_SOURCE, "a.json")]
-
-
-def test_other_json_is_not_coco(tmp_path: Path) -> None:
-    write(tmp_path / "a.json", '[{"images": [1]}]')
-    write(tmp_path / "b.json", '{"messages": [], "images": ["a.png"]}')
-    write(tmp_path / "c.json", '{"name": "a", "description": "б"}')
-    assert find_coco(tmp_path) == []

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from dsocr.document import SkipReason, Split
-from dsocr.formats.hkr import find_hkr
 from tests.data.making import picture, write
 from tests.formats.reading import pages, read, read_one, skipped
 
@@ -49,10 +48,3 @@ def test_unusable_entries_are_skipped(tmp_path: Path, name: Any, text: Any, reas
     picture(tmp_path / "img" / "a.jpg")
     annotate(tmp_path, name, text, file="a")
     assert skipped(read("hkr", tmp_path)) == [(reason, "ann/a.json")]
-
-
-def test_other_json_is_not_hkr(tmp_path: Path) -> None:
-    write(tmp_path / "package.json", '{"name": "a", "description": "b"}')
-    write(tmp_path / "ann" / "a.json", '{"name": "a", "objects": []}')
-    write(tmp_path / "ann" / "b.json", '[{"name": "a", "description": "b"}]')
-    assert find_hkr(tmp_path) == []

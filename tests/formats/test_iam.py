@@ -6,7 +6,6 @@ import pytest
 
 from dsocr.data.prepare import prepare
 from dsocr.document import Item, Note, SkipReason, Split
-from dsocr.formats.iam import find_iam
 from tests.data.making import picture, write
 from tests.formats.reading import pages, read, skipped
 from tests.raising import raises_code
@@ -55,11 +54,6 @@ def test_unusable_entries_are_skipped(tmp_path: Path, images: list[str], row: st
         picture(tmp_path / image)
     items = read_iam(tmp_path, "z99-000-00 ok 1 2 3 4 5 6 Z\n" + row)
     assert skipped(items)[-1] == (reason, "ascii/lines.txt:4")
-
-
-def test_another_list_of_lines_is_not_iam(tmp_path: Path) -> None:
-    write(tmp_path / "lines.txt", "first line\nsecond line\n")
-    assert find_iam(tmp_path) == []
 
 
 def four_lines(folder: Path) -> str:

@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dsocr.document import Item, Outline, Page, Skipped, SkipReason
-from dsocr.formats.label_studio import find_label_studio
 from tests.data.making import picture, write
 from tests.formats.reading import pages, read, skipped, texts
 
@@ -230,17 +229,3 @@ def test_any_export_is_either_read_or_skipped(tmp_path: Path, image: Any, annota
     items = read("label-studio", tmp_path)
     assert items
     assert all(isinstance(item, Page | Skipped) for item in items)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        pytest.param('{"images": [], "annotations": []}', id="COCO"),
-        pytest.param('[{"messages": [], "images": ["a.png"]}]', id="conversations"),
-        pytest.param('{"name": "a", "description": "да"}', id="HKR"),
-        pytest.param("[]", id="an empty list"),
-    ],
-)
-def test_other_json_is_not_label_studio(tmp_path: Path, content: str) -> None:
-    write(tmp_path / "a.json", content)
-    assert find_label_studio(tmp_path) == []

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from dsocr.document import Item, Page, SkipReason, Split
-from dsocr.formats.messages import find_messages
 from dsocr.formats.tables import find_tables
 from tests.data.making import picture, write
 from tests.formats.reading import pages, read, skipped, texts
@@ -86,8 +85,3 @@ def test_a_broken_list_is_skipped(tmp_path: Path) -> None:
 def test_a_file_named_after_a_split_gives_it(tmp_path: Path) -> None:
     (page,) = pages(read_messages(tmp_path, {**ROW, "writer": "anna"}, name="my_val.jsonl"))
     assert (page.split, page.columns["writer"]) == (Split.VALIDATION, "anna")
-
-
-def test_tables_are_no_conversations(tmp_path: Path) -> None:
-    write(tmp_path / "t.jsonl", '{"image": "a.png", "text": "да"}\n{"messages": []}\n')
-    assert find_messages(tmp_path) == []

@@ -51,6 +51,25 @@ def test_a_format_can_be_asked_for_among_all(tmp_path: Path) -> None:
     assert "1 ALTO XML files (alto), 1 PAGE XML files (page)" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        pytest.param("a.json", '[{"images": [1]}]', id="not COCO"),
+        pytest.param("a.json", '{"messages": [], "images": ["a.png"]}', id="not COCO, but a single conversation"),
+        pytest.param("package.json", '{"name": "a", "description": "b"}', id="not HKR, in another folder"),
+        pytest.param("ann/a.json", '{"name": "a", "objects": []}', id="not HKR, without a description"),
+        pytest.param("ann/b.json", '[{"name": "a", "description": "b"}]', id="not HKR, but a list"),
+        pytest.param("a.json", "[]", id="not Label Studio"),
+        pytest.param("lines.txt", "first line\nsecond line\n", id="not IAM"),
+        pytest.param("t.json", '[{"image": "a.png", "text": "да"}, {"messages": 1}]', id="not conversations"),
+    ],
+)
+def test_other_files_have_no_format(tmp_path: Path, file: str, content: str) -> None:
+    write(tmp_path / file, content)
+    with raises_code("no-format-found"):
+        detect_format(tmp_path, None, {})
+
+
 def test_columns_mean_a_table(tmp_path: Path) -> None:
     make("pairs", tmp_path)
     write(tmp_path / "t.csv", "скан,чтение\n")
