@@ -125,12 +125,6 @@ def test_rows_without_a_split_are_skipped(tmp_path: Path) -> None:
     assert [(sample.split, sample.text) for sample in dataset] == [("train", "train"), ("test", "test")]
 
 
-def test_one_named_split_alone_is_no_given_split(tmp_path: Path) -> None:
-    for number in range(6):
-        pair(tmp_path / "s" / "train", str(number), str(number), colour=(number, 0, 0))
-    assert prepare(tmp_path / "s", tmp_path / "out").card.split_by == "text"
-
-
 def test_writer_and_page_can_be_columns(tmp_path: Path) -> None:
     rows = [f"{number}.png\tтекст {number}\tрука {number % 2}\tлист {number}" for number in range(4)]
     source = table(tmp_path / "s", "image\ttext\thand1\tlist", *rows)

@@ -70,7 +70,7 @@ WRITERS = st.dictionaries(st.text("абвгде", min_size=1, max_size=4), st.in
 
 
 @given(sizes=WRITERS, share=st.sampled_from([0.1, 0.5, 1.0]), seed=st.integers(0, 99), stratify=st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_no_writer_is_in_two_splits_or_moves_when_writers_are_added(
     sizes: dict[str, int], share: float, seed: int, stratify: bool
 ) -> None:
@@ -147,7 +147,7 @@ def test_fixed_names_overrule_the_splits_of_the_source() -> None:
 
 
 @given(sizes=WRITERS, folds=st.integers(3, 4), seed=st.integers(0, 99))
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_each_writer_is_in_one_fold_and_no_fold_is_empty(sizes: dict[str, int], folds: int, seed: int) -> None:
     candidates = lines(sizes)
     assignment, _ = assign(candidates, folds=folds, seed=seed)
