@@ -5,6 +5,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn, Protocol
 from urllib.parse import unquote
@@ -122,9 +123,13 @@ class ImageFinder:
 
     def __init__(self, source: Path) -> None:
         self.source = source
-        self._by_stem: dict[str, list[Path]] = defaultdict(list)
-        for path in list_files(source, IMAGE_SUFFIXES):
-            self._by_stem[_fold(path.stem)].append(path)
+
+    @cached_property
+    def _by_stem(self) -> dict[str, list[Path]]:
+        found: dict[str, list[Path]] = defaultdict(list)
+        for path in list_files(self.source, IMAGE_SUFFIXES):
+            found[_fold(path.stem)].append(path)
+        return found
 
     def find(self, name: str, *, near: Path, folder: str = "") -> Path:
         """Return the image called `name`, as seen from the folder `near`.
@@ -186,21 +191,17 @@ def _fold(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file of a source, whose root is the folder that the user named, and the images that it can name."""
+    """A file of a source with the images that it can name.
+
+    `root` is the folder that the user named, `where` the file's place in it, and `split` the one in the file's name,
+    else in its folders'.
+    """
 
     path: Path
     root: Path
     images: ImageFinder
-
-    @property
-    def where(self) -> str:
-        """The file's place in the source."""
-        return relative(self.path, self.root)
-
-    @property
-    def split(self) -> Split | None:
-        """The split in the file's name, else in its folders'."""
-        return split_of_name(self.path.stem) or split_of_folder(self.path.relative_to(self.root).parent)
+    where: str
+    split: Split | None
 
     def find_page(
         self, image: str, where: str, lines: Sequence[Line] = (), *, folder: str = "", **details: Any
@@ -225,7 +226,8 @@ def read_files(source: Path, files: Iterable[Path], read: Callable[[SourceFile],
     root = source.parent if source.is_file() else source
     images = ImageFinder(root)
     for path in files:
-        file = SourceFile(path, root, images)
+        split = split_of_name(path.stem) or split_of_folder(path.relative_to(root).parent)
+        file = SourceFile(path, root, images, relative(path, root), split)
         try:
             yield from read(file)
         except DataError as error:

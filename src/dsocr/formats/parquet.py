@@ -185,6 +185,7 @@ def _read_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
     is_struct = pa.types.is_struct(kind)
     has_path = is_struct and any(field.name == "path" for field in kind)
     wanted = [*_scalars(kinds), *([f"{column}.path"] if has_path else [])]
+    folder = relative(file.path.with_suffix(""), file.root)
     for number, row in enumerate(_rows(file.path, wanted)):
         where = f"{file.where}:{number + 1}"
         image = row.pop(column, None) if is_struct else row.get(column)
@@ -198,9 +199,8 @@ def _read_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
             yield file.find_page(name, where, lines, **details)
             continue
         stem = PurePosixPath(name.replace("\\", "/")).stem or str(number + 1)
-        full_name = f"{relative(file.path.with_suffix(''), file.root)}/{stem}"
         content = partial(read_column_image, file.path, f"{column}.bytes" if is_struct else column, number)
-        yield Page(file.path, full_name, where, lines, content=content, **details)
+        yield Page(file.path, f"{folder}/{stem}", where, lines, content=content, **details)
 
 
 def _rows(path: Path, columns: list[str]) -> Iterator[dict[str, Any]]:
