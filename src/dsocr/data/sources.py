@@ -9,7 +9,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -35,7 +35,7 @@ class OpenedSource:
 
     path: Path
     name: str
-    items: list[Skipped | Note] = field(default_factory=list)
+    items: Sequence[Skipped | Note]
 
 
 @contextmanager
@@ -102,13 +102,10 @@ def _collect(source: Path, archives: list[Path], folder: Path, *, follow_links: 
         if target.exists():
             message, hint = "the archive and a folder beside it have the same name", "unpack it and move it away"
             raise DataError(message, code="archive-collision", where=path, hint=hint)
-        skipped += [_packed_inside(f"{relative(path, source)}/{name}") for name in unpack(path, target)]
-        inner = _unwrapped(target)
-        if inner != target:  # `images.zip` often holds `images/`.
-            aside = target.with_name(f".{target.name}-{uuid4().hex[:8]}")
-            inner.rename(aside)
-            shutil.rmtree(target)
-            aside.rename(target)
+        aside = target.with_name(f".{target.name}-{uuid4().hex[:8]}")
+        skipped += [_packed_inside(f"{relative(path, source)}/{name}") for name in unpack(path, aside)]
+        _unwrapped(aside).rename(target)  # `images.zip` often holds `images/`.
+        shutil.rmtree(aside, ignore_errors=True)
     return skipped
 
 
