@@ -150,12 +150,12 @@ def plot_svg(paint: "Paint", label: str, *, size: tuple[float, float] = (5.6, 2.
     return Markup(opening + content)  # noqa: S704 matplotlib escapes what it is given
 
 
-def plots_png(paints: "Sequence[Paint]", path: Path, *, size: tuple[float, float] = (6.2, 2.8)) -> None:
+def plots_png(paints: "Sequence[Paint]", path: Path) -> None:
     """Draw plots in two columns into a PNG file, which appears whole or not at all."""
     columns = min(2, len(paints))
-    whole = (size[0] * columns, size[1] * -(-len(paints) // 2))
     temporary = path.with_name(f".{path.name}.tmp")
-    _draw(paints, temporary, whole, format="png", dpi=160, facecolor="white", columns=columns)
+    size = (6.2 * columns, 2.8 * -(-len(paints) // 2))
+    _draw(paints, temporary, size, format="png", dpi=160, facecolor="white", columns=columns)
     temporary.replace(path)
 
 

@@ -66,6 +66,7 @@ PROFILE_LABELS = {
 }
 
 _WIDTH = 88
+_WORST = 10
 
 
 def _versions() -> dict[str, str]:
@@ -263,10 +264,10 @@ def make_scorecard(
     )
 
 
-def worst_lines(lines: Sequence[LineScore], count: int = 10) -> tuple[LineScore, ...]:
+def worst_lines(lines: Sequence[LineScore]) -> tuple[LineScore, ...]:
     """Return the lines with the most character errors, which raise the pooled CER most, worst first."""
     wrong = [line for line in lines if line.cer.errors]
-    return tuple(sorted(wrong, key=lambda line: (-line.cer.errors, -line.cer.rate, line.id))[:count])
+    return tuple(sorted(wrong, key=lambda line: (-line.cer.errors, -line.cer.rate, line.id))[:_WORST])
 
 
 def _describe_uncertainty(score: Score) -> Iterator[str]:
