@@ -10,17 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file
 
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
-from dsocr.models.batch import IGNORED, collate
+from dsocr.models.adapters import WEIGHTS
 from dsocr.models.deepseek_inputs import DeepseekProcessor
-from dsocr.models.family import Check, load_processor
+from dsocr.models.family import Check
 from dsocr.models.generation import Generation
-from dsocr.models.input_checks import check_image_slots, check_labels, check_prompt
 from dsocr.training.preflight import (
     OverfitResult,
     PairLosses,
@@ -32,6 +30,7 @@ from dsocr.training.preflight import (
     check_setup,
     overfit,
 )
+from dsocr.training.samples import IGNORED
 from dsocr.training.train import set_up, train
 from tests.making_models import write_first, write_second
 from tests.raising import raises_code
@@ -55,17 +54,6 @@ def named(checks: list[Check]) -> dict[str, Check]:
     return {check.name: check for check in checks}
 
 
-@pytest.fixture
-def encoder() -> Any:
-    return load_processor("nano", None, "free_ocr")
-
-
-@pytest.fixture
-def batch(encoder: DeepseekProcessor) -> dict[str, Any]:
-    image = Image.new("L", (200, 60), 240)
-    return collate([encoder.encode(image, text) for text in ("йод", "чернила")], encoder.pad_id, padding="right")
-
-
 def test_a_sound_training_passes_every_check_and_is_left_as_it_was(small_config: RunConfig) -> None:
     setup, _ = setup_of(small_config)
     before = {name: tensor.clone() for name, tensor in setup.model.state_dict().items()}
@@ -84,56 +72,13 @@ def test_a_sound_training_passes_every_check_and_is_left_as_it_was(small_config:
     assert all(parameter.grad is None for parameter in setup.model.parameters())
 
 
-def test_the_table_of_labels_names_special_tokens_and_counts_slots(
-    encoder: DeepseekProcessor, batch: dict[str, Any]
-) -> None:
-    check = check_labels(batch, ["йод", "чернила"], encoder)
-    assert check.verdict == "ok"
-    masked, trained, padding = (line.split(maxsplit=2) for line in check.details[:3])
-    assert masked == ["masked", "84", "<begin>|73 x <image>|\\n|F|r|e|e| |O|C|R|."]
-    assert trained == ["trained", "4", "й|о|д|<end>"]
-    assert padding == ["padding", "4"]
-
-
-def _mask_all(labels: torch.Tensor, ids: torch.Tensor) -> None:
-    labels[:] = IGNORED
-
-
-def _learn_all(labels: torch.Tensor, ids: torch.Tensor) -> None:
-    labels[:] = ids
-
-
-def _forget_the_end(labels: torch.Tensor, ids: torch.Tensor) -> None:
-    labels[labels == 1] = IGNORED
-    labels[:, -1] = IGNORED
-    labels[0, int((labels[0] >= 0).nonzero()[-1])] = IGNORED
-
-
-def _move_by_one(labels: torch.Tensor, ids: torch.Tensor) -> None:
-    labels.copy_(labels.roll(-1, dims=1))
-
-
-@pytest.mark.parametrize(
-    ("plant", "reason"),
-    [
-        pytest.param(_mask_all, "masked", id="nothing is trained on"),
-        pytest.param(_learn_all, "padding", id="the published mistake: labels are the input ids"),
-        pytest.param(_learn_all, "image tokens", id="image tokens in the loss"),
-        pytest.param(_forget_the_end, "end token", id="no end token in the loss"),
-        pytest.param(_move_by_one, "aligned", id="labels shifted twice"),
-    ],
-)
-def test_wrong_labels_are_found_with_their_reason(
-    plant: Callable[[torch.Tensor, torch.Tensor], None], reason: str, encoder: DeepseekProcessor, batch: dict[str, Any]
-) -> None:
-    plant(batch["labels"], batch["input_ids"])
-    check = check_labels(batch, ["йод", "чернила"], encoder)
-    assert check.verdict == "error"
-    assert reason in check.message
-
-
-def test_another_text_than_the_transcription_is_refused(encoder: DeepseekProcessor, batch: dict[str, Any]) -> None:
-    assert "'йод'" in check_labels(batch, ["мёд", "чернила"], encoder).message
+def test_a_training_after_a_preflight_is_the_same_to_the_bit(small_config: RunConfig, tmp_path: Path) -> None:
+    config = changed(small_config, training={"max_steps": 2, "augmentation": 1.0}, validation={"max_samples": 1})
+    other = changed(config, output=tmp_path / "tried")
+    train(config)
+    train(other, preflight=True)
+    ours, theirs = (load_file(one.output / "adapter" / WEIGHTS) for one in (config, other))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_masked_labels_stop_a_training_even_without_trials(
@@ -160,19 +105,16 @@ def test_texts_of_the_next_image_are_refused_by_what_the_base_reads(small_config
     assert any(sample.id in line for sample in samples for line in pairs.details)
 
 
-def test_what_cannot_be_learnt_by_heart_is_refused(small_config: RunConfig, tmp_path: Path) -> None:
-    """Equal images with different texts: no training reads them all."""
+def test_equal_images_with_different_texts_cannot_be_memorized(small_config: RunConfig, tmp_path: Path) -> None:
     config = with_rows(small_config, tmp_path, lambda rows: None)
     images = sorted((Path(config.dataset) / "train").rglob("*.png"))
     for image in images[1:]:
         image.write_bytes(images[0].read_bytes())
-    setup, samples = setup_of(config)
-    encoded = [setup.samples[place] for place in range(5)]
-    texts = [sample.text for sample in samples[:5]]
-    result = overfit(
-        setup, encoded, texts, Generation(max_new_tokens=24), learning_rate=3e-3, batch_size=5, max_steps=12
-    )
-    assert result.steps == 12
+    setup, samples = setup_of(config, 5)
+    encoded, texts = [setup.samples[place] for place in range(5)], [sample.text for sample in samples]
+    generation = Generation(max_new_tokens=8)
+    result = overfit(setup, encoded, texts, generation, learning_rate=3e-3, batch_size=5, max_steps=4)
+    assert result.steps == 4
     assert check_overfit(result, 5).verdict == "error"
 
 
@@ -190,15 +132,6 @@ def test_the_result_of_overfitting_is_judged(result: OverfitResult, verdict: str
     assert check_overfit(result, 5).verdict == verdict
 
 
-def test_a_training_after_a_preflight_is_the_same_to_the_bit(small_config: RunConfig, tmp_path: Path) -> None:
-    config = changed(small_config, training={"max_steps": 2, "augmentation": 1.0}, validation={"max_samples": 1})
-    other = changed(config, output=tmp_path / "tried")
-    train(config)
-    train(other, preflight=True)
-    ours, theirs = (load_file(one.output / "adapter" / "adapter_model.safetensors") for one in (config, other))
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-
-
 LOST, RANDOM, READS = [0.4, 0.5, 0.3, 0.4], [4.57, 4.57, 4.58, 4.57], [6.0, 6.5, 6.1, 5.9]
 
 
@@ -211,7 +144,7 @@ LOST, RANDOM, READS = [0.4, 0.5, 0.3, 0.4], [4.57, 4.57, 4.58, 4.57], [6.0, 6.5,
         pytest.param([float("nan"), 0.4], "error", id="not a number"),
     ],
 )
-def test_the_first_loss_is_held_against_a_guess(losses: list[float], verdict: str) -> None:
+def test_the_first_loss_is_compared_with_a_guess(losses: list[float], verdict: str) -> None:
     assert check_first_loss(losses, math.log(96)).verdict == verdict
 
 
@@ -221,20 +154,13 @@ def test_the_first_loss_is_held_against_a_guess(losses: list[float], verdict: st
         pytest.param(LOST, READS, "ok", "ok", id="images matter, and are the right ones"),
         pytest.param(RANDOM, [4.571, 4.569, 4.5802, 4.5699], "warning", "warning", id="a base that reads nothing"),
         pytest.param(RANDOM, RANDOM, "error", "warning", id="the image does not reach the loss"),
+        pytest.param([0.4], [0.4], "warning", "warning", id="one sample alone"),
     ],
 )
 def test_swapped_images_tell_how_sure_it_is(own: list[float], other: list[float], matters: str, pairs: str) -> None:
     losses = PairLosses(own, other)
     assert check_image_matters(losses).verdict == matters
-    check = check_pairs(losses, [])
-    assert check.verdict == pairs
-    assert (pairs != "ok") or "dsocr check --html" in check.message, "a few wrong pairs go unnoticed"
-
-
-def test_one_sample_alone_is_not_taken_for_an_image_that_does_not_matter() -> None:
-    losses = PairLosses([0.4], [0.4])
-    assert check_image_matters(losses).verdict == "warning"
-    assert check_pairs(losses, []).verdict == "warning"
+    assert check_pairs(losses, []).verdict == pairs
 
 
 @pytest.mark.parametrize(
@@ -247,39 +173,22 @@ def test_one_sample_alone_is_not_taken_for_an_image_that_does_not_matter() -> No
 def test_a_base_with_random_weights_is_warned_of_and_its_slots_are_counted(
     write: Callable[[Path], Path], resolution: str, small_config: RunConfig, tmp_path: Path
 ) -> None:
-    def simpler(rows: list[dict[str, Any]]) -> None:
+    def simplify(rows: list[dict[str, Any]]) -> None:
         for place, row in enumerate(rows):
             row["text"] = ["АБВГ", "ДЕЖЗ", "ИКЛМ", "НОПР"][place % 4]
 
     base = {"base": str(write(tmp_path / "first")), "input": {"resolution": resolution, "prompt": "<image>\nБВГ"}}
-    config = changed(with_rows(small_config, tmp_path, simpler), **base)
+    config = changed(with_rows(small_config, tmp_path, simplify), **base)
     setup, _ = setup_of(config, 4)
     checks = named(check_setup(setup, config, thorough=False))
     assert checks["image slots"].verdict == "ok"
     assert checks["first loss"].verdict == "warning"
 
 
-def test_too_few_image_slots_are_refused(small_config: RunConfig) -> None:
-    setup, _ = setup_of(small_config)
-    batch = collate([setup.samples[0]], setup.processor.pad_id, padding="right")
-    batch["input_ids"][0, 5] = setup.processor.pad_id
-    check = check_image_slots(setup.model, batch, setup.processor)
-    assert check.verdict == "error"
-    assert "72" in check.message
-
-
-def test_a_missing_begin_token_and_foreign_ids_are_refused(encoder: DeepseekProcessor, batch: dict[str, Any]) -> None:
-    assert check_prompt(batch, encoder, 240).verdict == "ok"
-    assert check_prompt(batch, encoder, 10).verdict == "error"
-    batch["input_ids"][1, 0] = encoder.pad_id
-    assert check_prompt(batch, encoder, 240).verdict == "error"
-
-
-def test_other_pixels_in_training_than_in_reading_are_refused(small_config: RunConfig) -> None:
-    setup, samples = setup_of(small_config)
+def test_other_inputs_in_training_than_in_transcription_are_refused(small_config: RunConfig) -> None:
+    setup, samples = setup_of(small_config, 1)
     theirs = setup.samples[0]
-    darker = replace(theirs.views, whole=theirs.views.whole // 2)
-    assert check_same_input(samples[:1], [theirs], setup.processor).verdict == "ok"
-    assert check_same_input(samples[:1], [replace(theirs, views=darker)], setup.processor).verdict == "error"
+    darker = replace(theirs, views=replace(theirs.views, whole=theirs.views.whole // 2))
     longer = replace(theirs, prompt_ids=(*theirs.prompt_ids, 9))
-    assert check_same_input(samples[:1], [longer], setup.processor).verdict == "error"
+    for encoded, verdict in ((theirs, "ok"), (darker, "error"), (longer, "error")):
+        assert check_same_input(samples, [encoded], setup.processor).verdict == verdict

@@ -166,7 +166,7 @@ def is_trained(config: RunConfig) -> bool:
     return run.adapter.is_dir()
 
 
-def begin_run(run: RunFolder, config: RunConfig, dataset: Dataset, *, device: str, world_size: int) -> None:
+def start_run(run: RunFolder, config: RunConfig, dataset: Dataset, *, device: str, world_size: int) -> None:
     """Prepare the locked folder of a new run: checkpoints, no metrics, and the provenance."""
     run.checkpoints.mkdir(exist_ok=True)
     _remove_unfinished(run)

@@ -60,12 +60,12 @@ from dsocr.training.distributed import Distributed, connect, exclude_frozen_from
 from dsocr.training.features import cache_features
 from dsocr.training.lifecycle import (
     RunLock,
-    begin_run,
     clear_run,
     pin_base,
     require_same_settings,
     require_trainable,
     rewind_run,
+    start_run,
 )
 from dsocr.training.preflight import check_setup, forward_backward, require_learning
 from dsocr.training.preview import within_budget
@@ -164,7 +164,7 @@ def train(
                 clear_run(run)
             write_atomically(run.config, config.to_yaml())
             if checkpoint is None:
-                begin_run(run, config, dataset, device=str(setup.device), world_size=dist.world_size)
+                start_run(run, config, dataset, device=str(setup.device), world_size=dist.world_size)
             for check in checks:
                 log.info("preflight: %s, %s: %s", check.verdict, check.name, check.message)
             if guard is None and config.guard.lines:
