@@ -4,18 +4,19 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
 import psutil
 import torch
 
 from dsocr.config import RunConfig, load_run_config
 from dsocr.data.check import check_dataset
 from dsocr.data.dataset import Dataset, training_samples
-from dsocr.document import Split
+from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, typed
 from dsocr.io.processes import ProgressCallback
-from dsocr.models.family import Check, Processor, load_processor
+from dsocr.models.family import Check, InputLength, Processor, load_processor
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import RunFolder
 from dsocr.training.callbacks import Callback
@@ -25,12 +26,9 @@ from dsocr.training.preview import within_budget
 from dsocr.training.samples import (
     REMEMBERED_BYTES,
     Collator,
-    SampleLength,
-    Spread,
     measure_lengths,
     micro_batches_per_epoch,
     micro_batches_per_step,
-    spread,
     steps_per_epoch,
     total_steps,
 )
@@ -46,6 +44,21 @@ from dsocr.training.trainer import Trainer
 
 _MIN_SECONDS = 1.0
 _MAX_STEPS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Order statistics of numbers; each is one of them."""
+
+    min: int
+    median: int
+    percentile_95: int
+    max: int
+
+    @classmethod
+    def of(cls, values: Sequence[int]) -> Self:
+        """Return the order statistics of at least one number."""
+        return cls(*np.percentile(values, (0, 50, 95, 100), method="inverted_cdf").tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +170,7 @@ def dry_run(config: RunConfig, *, preflight: bool = True, progress: ProgressCall
             checks += check_setup(setup, config, thorough=preflight, progress=progress)
             if not errors(checks):
                 validates = Split.VALIDATION in dataset.card.splits
-                plan = make_plan(config, setup, measure_lengths(split, processor), validates=validates)
+                plan = make_plan(config, setup, split, validates=validates)
                 checks.append(_check_memory(plan))
     except DsocrError as error:
         kinds = {ConfigError: "configuration", DataError: "dataset", ModelError: "base"}
@@ -203,14 +216,16 @@ def _check_memory(plan: Plan) -> Check:
 # What it would take
 
 
-def make_plan(config: RunConfig, setup: Setup, lengths: Sequence[SampleLength], *, validates: bool) -> Plan:
-    """Plan a training. `lengths` are those of the training split; the adapter of `setup` is trained by measuring."""
-    samples = setup.samples.samples
+def make_plan(config: RunConfig, setup: Setup, split: Sequence[Sample], *, validates: bool) -> Plan:
+    """Plan a training on the samples of `split` that `setup` has; the adapter of `setup` is trained by measuring."""
+    samples, lengths = setup.samples.samples, measure_lengths(split, setup.processor)
     kept = {sample.id for sample in samples}
     schedule = _schedule(config, len(samples), validates=validates)
     measurement, seconds, before, warnings = None, None, 0.0, []
     try:
-        measurement = measure_training(setup, config, [length for length in lengths if length.id in kept])
+        measurement = measure_training(
+            setup, config, [length for sample, length in zip(split, lengths, strict=True) if sample.id in kept]
+        )
         before = measurement.images * measurement.seconds_per_image
         seconds = before + schedule.micro_batches * measurement.seconds_per_micro_batch
     except (MemoryError, RuntimeError) as error:
@@ -218,9 +233,9 @@ def make_plan(config: RunConfig, setup: Setup, lengths: Sequence[SampleLength], 
             raise
         warnings.append(f"training does not fit into memory; lower it with {describe_lighter_settings(config)}")
     tokens = TokenCounts(
-        vision=spread([length.vision for length in lengths]),
-        text=spread([length.text for length in lengths]),
-        sequence=spread([length.sequence for length in lengths]),
+        vision=Spread.of([length.vision for length in lengths]),
+        text=Spread.of([length.text for length in lengths]),
+        sequence=Spread.of([length.sequence for length in lengths]),
         limit=config.training.max_text_tokens,
         too_long=len(lengths) - len(samples),
     )
@@ -237,7 +252,7 @@ def _schedule(config: RunConfig, samples: int, *, validates: bool) -> Schedule:
     return Schedule(samples, steps / per_epoch, steps, micro_batches, validations)
 
 
-def measure_training(setup: Setup, config: RunConfig, lengths: Sequence[SampleLength]) -> Measurement:
+def measure_training(setup: Setup, config: RunConfig, lengths: Sequence[InputLength]) -> Measurement:
     """Train on the longest micro-batch and then on a typical one, with the product's own loop, and measure both.
 
     `lengths` are those of the setup's samples, in their order. Raises torch.OutOfMemoryError (on a CPU RuntimeError) if

@@ -49,7 +49,6 @@ _NEAR, _FARTHER = 0.4, 0.3
 _READ_EVERY = 10
 _READABLE_LOSS = 0.5
 """Mean loss of a token above which no text is read without errors."""
-_SHOWN_TOKENS = 48
 _SHOWN_CHARACTERS = 40
 _CODE_FAULT = "this is no setting: the base's files do not match its config.json, or the code is wrong"
 

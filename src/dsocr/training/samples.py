@@ -21,7 +21,7 @@ from dsocr.data.augment import Augmentation, augment, changes, generator
 from dsocr.document import Sample
 from dsocr.errors import ConfigError
 from dsocr.images import open_image, read_bytes, upright_size
-from dsocr.models.family import Encoded, Processor
+from dsocr.models.family import Encoded, InputLength, Processor
 from dsocr.models.feature_cache import FeatureCache, Features
 
 REMEMBERED_BYTES = 1 << 30
@@ -31,42 +31,9 @@ IGNORED = -100
 """The label of a position without loss."""
 
 
-@dataclass(frozen=True, slots=True)
-class SampleLength:
-    """Positions that a sample takes: its image, its text with the end token, all of it."""
-
-    id: str
-    vision: int
-    text: int
-    sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Order statistics; each is one of the values."""
-
-    min: int
-    median: int
-    percentile_95: int
-    max: int
-
-
-def measure_lengths(samples: Sequence[Sample], processor: Processor) -> list[SampleLength]:
+def measure_lengths(samples: Sequence[Sample], processor: Processor) -> list[InputLength]:
     """Measure the length of each sample as `processor` would encode it. Raises DataError for unreadable images."""
-    return [
-        SampleLength(sample.id, *processor.measure(sample.text, partial(upright_size, sample.image)))
-        for sample in samples
-    ]
-
-
-def spread(values: Sequence[int]) -> Spread:
-    """Return the order statistics of at least one value."""
-    ordered = sorted(values)
-
-    def percentile(percent: int) -> int:
-        return ordered[-(-len(ordered) * percent // 100) - 1]
-
-    return Spread(ordered[0], percentile(50), percentile(95), ordered[-1])
+    return [processor.measure(sample.text, partial(upright_size, sample.image)) for sample in samples]
 
 
 class EncodedSamples(torch.utils.data.Dataset[Encoded]):
