@@ -281,8 +281,8 @@ class TrainingSection(Section):
     """Samples per optimizer step, over all devices and accumulation."""
     micro_batch_size: PositiveInt = 8
     """Samples per forward pass on one device; must divide batch_size."""
-    learning_rate: PositiveFloat = 2e-4
-    """Peak learning rate, after warmup."""
+    learning_rate: PositiveFloat | None = None
+    """Peak learning rate, after warmup; if not given 2e-4 for adapters, 4e-4 where all weights are trained."""
     vision_learning_rate: PositiveFloat | None = None
     """Peak learning rate of adapter weights in the vision encoder; learning_rate if not given."""
     warmup_ratio: Fraction = 0.05

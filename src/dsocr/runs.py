@@ -71,8 +71,14 @@ class RunFolder:
 
     @property
     def adapter(self) -> Path:
-        """Folder of the best weights with reading.json; of an adapter folder, the folder itself."""
-        return self.path if (self.path / READING).is_file() else self.path / "adapter"
+        """Folder of the best weights with reading.json: `adapter/`, or `model/` if all weights were trained.
+
+        Of such a folder, the folder itself.
+        """
+        if (self.path / READING).is_file():
+            return self.path
+        whole = self.path / "model"
+        return whole if whole.is_dir() else self.path / "adapter"
 
     @property
     def resume_command(self) -> str:

@@ -93,8 +93,8 @@ def test_each_adapter_reads_as_it_does_alone(adapter: Adapter, image: Image.Imag
 
     expected = {name: alone(folder, image) for name, folder in folders.items()}
     lonely = LocalReader.of_adapter(folders["one"])
-    with lonely.without_adapter():
-        expected["base"] = next(iter(lonely.read([("line", image)]))).text
+    with lonely.base() as base:
+        expected["base"] = next(iter(base.read([("line", image)]))).text
     assert len(set(expected.values())) == 4
     for name in ("vision", "one", "base", "two", "one", "vision", "base"):
         assert read(name) == expected[name]

@@ -199,9 +199,9 @@ def evaluate(
     total = len(fitting_samples) + len(samples) * (2 if with_base else 1)
     done = 0
 
-    def read(some: Sequence[Sample]) -> Iterator[Prediction]:
+    def read(some: Sequence[Sample], with_reader: "LocalReader" = reader) -> Iterator[Prediction]:
         nonlocal done
-        for prediction in reader.read((sample.id, open_image(sample.image)) for sample in some):
+        for prediction in with_reader.read((sample.id, open_image(sample.image)) for sample in some):
             yield prediction
             done += 1
             if progress is not None:
@@ -217,8 +217,8 @@ def evaluate(
     seconds: dict[str, float] = {}
     for model in ("base", "adapter") if with_base else ("adapter",):
         started = time.monotonic()
-        with reader.without_adapter() if model == "base" else nullcontext():
-            predictions = list(read(samples))
+        with reader.base() if model == "base" else nullcontext(reader) as used:
+            predictions = list(read(samples, used))
         lines[model] = score_lines(samples, {prediction.id: prediction for prediction in predictions}, statuses)
         seconds[model] = time.monotonic() - started
 
@@ -261,10 +261,9 @@ def _score_guard_set(run: RunFolder, reader: "LocalReader") -> GuardResult | Non
     guard = GuardSet.load(config.guard, config.base)
     if guard is None:
         return None
-    network, processor, generation = reader.network, reader.processor, reader.generation
-    with reader.without_adapter():
-        base = guard.score(network, processor, generation)
-    return guard.compare(base, guard.score(network, processor, generation))
+    with reader.base() as alone:
+        base = guard.score(alone.network, alone.processor, alone.generation)
+    return guard.compare(base, guard.score(reader.network, reader.processor, reader.generation))
 
 
 def _notes(run: RunFolder, dataset: Dataset, split: Split, limit: int | None, *, is_own: bool) -> Iterator[str]:
@@ -286,13 +285,13 @@ def _notes(run: RunFolder, dataset: Dataset, split: Split, limit: int | None, *,
 
 
 def _settings(run: RunFolder, reader: "LocalReader", dataset: Dataset) -> dict[str, object]:
-    from dsocr.models.adapters import WEIGHTS
+    from dsocr.models.trained import weights_file
 
     settings = ReadingSettings.load(run.adapter)
     return {
         "base": settings.base,
         "base_revision": settings.base_revision,
-        "adapter_sha256": hash_file(run.adapter / WEIGHTS),
+        "adapter_sha256": hash_file(weights_file(run.adapter)),
         "device": str(reader.network.device),
         "number_format": str(reader.network.dtype).removeprefix("torch."),
         "normalization": "NFC, every run of white space one space, both ends stripped",

@@ -1,7 +1,7 @@
 """A reader: a base, or a run's adapter on its base, with the settings it was trained with."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from dsocr.models.decoded import Decoded
 from dsocr.models.family import Processor
 from dsocr.models.generation import Generation, batches
 from dsocr.models.loading import choose_device, choose_dtype, load_base
+from dsocr.models.trained import is_whole_network, without_adapter
 from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 
@@ -41,6 +42,8 @@ class LocalReader:
     generation: Generation
     text_policy: TextPolicy
     calibration: Calibration = UNCALIBRATED
+    base_name: tuple[str, str | None] | None = None
+    """Name and revision of the base of a network all of whose weights were trained."""
 
     @classmethod
     def of_run(cls, run: RunFolder, *, precision: str = "auto", merged: bool = False) -> "LocalReader":
@@ -55,18 +58,33 @@ class LocalReader:
         """
         settings = ReadingSettings.load(folder)
         device = choose_device()
-        base = load_base(settings.base, settings.base_revision, dtype=choose_dtype(precision, device), device=device)
-        network = load_adapter(base.network, folder)
-        if merged:
+        dtype, whole = choose_dtype(precision, device), is_whole_network(folder)
+        name, revision = (str(folder), None) if whole else (settings.base, settings.base_revision)
+        base = load_base(name, revision, dtype=dtype, device=device)
+        network = base.network if whole else load_adapter(base.network, folder)
+        if merged and not whole:
             network = network.merge_and_unload()
         processor = base.processor(settings.resolution, settings.prompt)
         return cls(
-            network, processor, Generation(**settings.generation), settings.text_policy, Calibration.load(folder)
+            network,
+            processor,
+            Generation(**settings.generation),
+            settings.text_policy,
+            Calibration.load(folder),
+            (settings.base, settings.base_revision) if whole else None,
         )
 
-    def without_adapter(self) -> AbstractContextManager[Any]:
-        """Return a context in which the base reads without the adapter."""
-        return self.network.disable_adapter() if hasattr(self.network, "disable_adapter") else nullcontext()
+    @contextmanager
+    def base(self) -> Iterator["LocalReader"]:
+        """Yield a reader of the base alone; inside the block this reader must not be used."""
+        if not self.base_name:
+            with without_adapter(self.network):
+                yield self
+            return
+        name, revision = self.base_name
+        base = load_base(name, revision, dtype=self.network.dtype, device=self.network.device)
+        processor = base.processor(self.processor.resolution_name, self.processor.prompt)
+        yield LocalReader(base.network, processor, self.generation, self.text_policy)
 
     def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         """Yield a prediction for every (id, image), in their order; `prefetch_batches` batches are opened at a time."""

@@ -224,9 +224,9 @@ def load_tensors(model: PeftModel, tensors: Mapping[str, Tensor], *, where: obje
         tensor.data.copy_(tensors[key])
 
 
-def vision_parameters(model: PeftModel) -> tuple[list[Parameter], list[Parameter]]:
-    """Return the adapter's parameters in the vision towers and their projector, and all others."""
-    family = family_of(model.get_base_model())
+def vision_parameters(model: Any) -> tuple[list[Parameter], list[Parameter]]:
+    """Return the trained parameters in the vision towers and their projector, and all others."""
+    family = family_of(model.get_base_model() if isinstance(model, PeftModel) else model)
     vision: list[Parameter] = []
     others: list[Parameter] = []
     for name, parameter in model.named_parameters():
@@ -235,8 +235,8 @@ def vision_parameters(model: PeftModel) -> tuple[list[Parameter], list[Parameter
     return vision, others
 
 
-def layers_without_gradient(model: PeftModel) -> list[str]:
-    """Return the adapted layers that the last backward pass did not reach, which would never be trained."""
+def layers_without_gradient(model: Any) -> list[str]:
+    """Return the trained layers that the last backward pass did not reach, which would never be trained."""
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.grad is None]
     return sorted({name.partition(".lora_")[0].removeprefix("base_model.model.") for name in names})
 

@@ -143,6 +143,8 @@ def _indexed_files(index: Path) -> list[str]:
 def require_readable_adapter(adapter: Path) -> ReadingSettings:
     """Return the settings to read with. Raises RunError if they are damaged, ModelError if their base is not found."""
     settings = ReadingSettings.load(adapter)
+    if (adapter / SINGLE).is_file():  # all weights of a network, which needs no base
+        return settings
     try:
         find_base_metadata(settings.base, settings.base_revision)
     except ModelError as error:

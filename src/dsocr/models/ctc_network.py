@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PPOCRV6SmallRecForTextRecognition
@@ -163,6 +163,15 @@ def create_network(characters: Sequence[str], config: PPOCRV6SmallRecConfig | No
 
 def save_network(network: Network, characters: Sequence[str], folder: Path, dtype: torch.dtype | None = None) -> None:
     """Write a checkpoint folder, its tensors in `dtype` if given, with the names that transformers loads."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in network_files(network, characters, dtype):
+        (folder / name).write_bytes(content)
+
+
+def network_files(
+    network: Network, characters: Sequence[str], dtype: torch.dtype | None = None
+) -> list[tuple[str, bytes]]:
+    """Return the names and contents of the files of a checkpoint folder."""
     tensors: dict[str, Tensor] = {}
     for name, tensor in network.state_dict().items():
         value = tensor.detach().cpu().to(dtype or tensor.dtype).contiguous()
@@ -175,12 +184,13 @@ def save_network(network: Network, characters: Sequence[str], folder: Path, dtyp
             tensors |= {prefix + "running_mean": torch.zeros_like(value), prefix + "running_var": variance}
         else:
             tensors[name] = value
-    folder.mkdir(parents=True, exist_ok=True)
     config = network.config.to_dict() | {"architectures": [PPOCRV6SmallRecForTextRecognition.__name__]}
-    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     vocabulary = json.dumps(list(characters), ensure_ascii=False)
-    (folder / "vocab.json").write_text(vocabulary + "\n", encoding="utf-8")
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return [
+        ("config.json", (json.dumps(config, indent=2, sort_keys=True) + "\n").encode()),
+        ("vocab.json", (vocabulary + "\n").encode()),
+        ("model.safetensors", save(tensors, metadata={"format": "pt"})),
+    ]
 
 
 def load_network(folder: Path) -> tuple[Network, list[str]]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from PIL import Image
 
 from dsocr.errors import ModelError
-from dsocr.models.base_folder import Shapes, load_tokenizer, tensor_shapes
+from dsocr.models.base_folder import Shapes, load_tokenizer, read_config_json, tensor_shapes
 from dsocr.models.decoded import Decoded
 from dsocr.models.deepseek_images import Variant, find_resolution, resolutions
 from dsocr.models.deepseek_inputs import DeepseekEncoded, DeepseekProcessor, find_prompt, image_token_id
@@ -136,11 +136,19 @@ class DeepseekOcr:
         find_resolution(self.name, resolution)
         find_prompt(prompt)
 
-    def finish_loading(self, network: "PreTrainedModel", folder: Path) -> None:
-        """Set the ids that begin, end and pad a text."""
+    def load_network(self, folder: Path, **options: Any) -> "PreTrainedModel":
+        """Load the network, with the ids that begin, end and pad a text."""
         from dsocr.models.causal_decoding import set_token_ids
+        from dsocr.models.loading import load_pretrained
 
+        config = self.network_config(read_config_json(folder), folder)
+        network = load_pretrained(self.network_class, config, folder, unused=self.unused_tensors, **options)
         set_token_ids(network, load_tokenizer(folder))
+        return network
+
+    def network_files(self, network: Any) -> list[tuple[str, bytes]]:
+        """Not used: an adapter is trained."""
+        raise NotImplementedError
 
     def processor(self, folder: Path, resolution: str | None, prompt: str) -> DeepseekProcessor:
         """Return the processor for a resolution (None: the default) and a prompt, by name or as text."""
@@ -195,7 +203,7 @@ class DeepseekOcr:
 
         return mean_losses(model, batch)
 
-    def uniform_loss(self, network: Any) -> float:
+    def uniform_loss(self, network: Any, processor: Any, samples: Sequence[Any]) -> float:
         """Return the loss of a guess over the whole vocabulary."""
         return math.log(network.config.text_config.vocab_size)
 

@@ -39,6 +39,7 @@ from dsocr.models.export_target import CARD, is_plain, require_free_target, requ
 from dsocr.models.family import recognize
 from dsocr.models.loading import load_base
 from dsocr.models.model_card import VLLM_RANKS, Export, model_card
+from dsocr.models.trained import is_whole_network
 from dsocr.runs import CALIBRATION, ReadingSettings, RunFolder, to_json
 
 _TYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
@@ -180,6 +181,8 @@ def export_merged(
     require_separate(out, [run.adapter])
     export = Export.of_run("merged", run, scores, scale)
     settings = export.settings
+    if is_whole_network(run.adapter):
+        return _export_network(export.on(recognize(run.adapter), None), run, out)
     folder, _ = find_base(settings.base, settings.base_revision)
     require_separate(out, [folder])
     unused_names = recognize(folder).unused_tensors
@@ -196,6 +199,19 @@ def export_merged(
         write_shards(draft, _with_progress(tensors, len(types) + len(unused), progress))
         for file in _files_to_copy(folder):
             shutil.copyfile(file, draft / file.name)
+        _write_settings_and_card(draft, export, out)
+    return export
+
+
+def _export_network(export: Export, run: RunFolder, out: Path) -> Export:
+    """Copy the files of a network all of whose weights were trained. Raises ConfigError for a scale below 1."""
+    if export.scale != 1:
+        message = "All weights of this network were trained, so there is no adapter to scale"
+        raise ConfigError(message, code="scale-without-adapter", hint="leave out --scale")
+    with writing_folder(out) as draft:
+        for file in sorted(run.adapter.iterdir()):
+            if file.name in {SINGLE, CALIBRATION} or is_plain(file):
+                shutil.copyfile(file, draft / file.name)
         _write_settings_and_card(draft, export, out)
     return export
 
@@ -245,6 +261,9 @@ def export_adapter(
     alpha only. Raises ConfigError if `out` is not free, the adapter cannot have this scale, or vLLM cannot read it.
     """
     require_free_target(out, overwrite=overwrite)
+    if is_whole_network(run.adapter):
+        message = "All weights of this network were trained, so there is no adapter to export"
+        raise ConfigError(message, code="export-without-adapter", hint="use --merged")
     export = Export.of_run(form, run, scores, scale)
     folder = _local_base(export.settings)
     require_separate(out, [run.adapter, *([folder] if folder else [])])

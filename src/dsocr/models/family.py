@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Batch = dict[str, Any]
 """Named inputs of a network; `labels` (B, L) are -100 where nothing is trained on."""
 
-_FAMILIES: list[str] = ["dsocr.models.deepseek_ocr:recognize"]
+_FAMILIES = ("dsocr.models.deepseek_ocr:recognize", "dsocr.models.ctc:recognize")
 """A function for each family: from `config.json` to the family of that checkpoint, or None."""
 
 _REGISTERED: list[Callable[[Mapping[str, Any]], "Family | None"]] = []
@@ -139,10 +139,6 @@ class Family(Protocol):
         """Whether the features of its frozen vision towers may be computed once per image; see `feature_cache`."""
 
     @property
-    def network_class(self) -> "type[PreTrainedModel]":
-        """The class of transformers that holds the network. Imports torch."""
-
-    @property
     def target_modules(self) -> Mapping[str, str]:
         """Named sets of layers that an adapter may train, each as an anchored pattern over module names."""
 
@@ -161,11 +157,14 @@ class Family(Protocol):
     def is_vision(self, parameter: str) -> bool:
         """Whether a parameter of the native network belongs to the vision towers or their projector."""
 
-    def network_config(self, raw: Mapping[str, Any], folder: Path) -> Any:
-        """Return the config for `network_class`. Raises ModelError if the checkpoint is incomplete."""
+    def load_network(self, folder: Path, **options: Any) -> Any:
+        """Load the network of a checkpoint folder, with the options of `loading.load_pretrained`.
 
-    def finish_loading(self, network: "PreTrainedModel", folder: Path) -> None:
-        """Set on a loaded network what its config does not say, such as the ids that end a text."""
+        Raises ModelError if the checkpoint is incomplete.
+        """
+
+    def network_files(self, network: Any) -> Sequence[tuple[str, bytes]]:
+        """Return the files of a checkpoint of a network all of whose weights were trained."""
 
     def validate_input(self, resolution: str | None, prompt: str) -> None:
         """Raise ConfigError for an unknown resolution or prompt."""
@@ -198,8 +197,8 @@ class Family(Protocol):
     def sample_losses(self, model: Any, batch: Mapping[str, Any]) -> list[float]:
         """Return the mean loss of a label for each sample of a batch."""
 
-    def uniform_loss(self, network: Any) -> float:
-        """Return the loss of a label under a uniform guess."""
+    def uniform_loss(self, network: Any, processor: Any, samples: Sequence[Any]) -> float:
+        """Return the mean loss of a label of these samples under a uniform guess."""
 
     def check_inputs(self, model: Any, processor: Any, samples: Sequence[Any], texts: Sequence[str]) -> list[Check]:
         """Check that encoded samples are what the network was made for, and that their labels are the texts."""

@@ -4,12 +4,13 @@ No code of a checkpoint ever runs: the family is recognised from `config.json`, 
 imported where it is needed, so that what only asks about errors and settings starts fast.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dsocr.errors import ConfigError, ModelError
-from dsocr.models.base_folder import find_base, read_config_json
+from dsocr.models.base_folder import find_base
 from dsocr.models.family import Family, Processor, recognize
 
 if TYPE_CHECKING:
@@ -80,13 +81,33 @@ def load_base(
     import torch
 
     folder, commit = find_base(name, revision)
-    raw = read_config_json(folder)
-    family = recognize(folder, raw)
+    family = recognize(folder)
+    network = family.load_network(
+        folder, dtype=dtype or torch.float32, device=device, device_map=device_map, attention=attention
+    )
+    network.eval().requires_grad_(False)
+    # PEFT writes this into every adapter, and a folder of this machine means nothing on another.
+    network.name_or_path = name
+    return BaseModel(name, commit, family, network, folder)
+
+
+def load_pretrained(
+    network_class: Any,
+    config: Any,
+    folder: Path,
+    *,
+    unused: Sequence[str],
+    dtype: "torch.dtype",
+    device: "torch.device | str",
+    device_map: str | dict[str, Any] | None = None,
+    attention: Attention = "sdpa",
+) -> "PreTrainedModel":
+    """Load a network with its class in transformers. Raises ModelError unless every tensor but `unused` fits it."""
     options = {"device_map": device_map or {"": device}} if device_map or str(device) != "cpu" else {}
-    network, report = family.network_class.from_pretrained(
+    network, report = network_class.from_pretrained(
         folder,
-        config=family.network_config(raw, folder),
-        dtype=dtype or torch.float32,
+        config=config,
+        dtype=dtype,
         attn_implementation=attention,
         output_loading_info=True,
         local_files_only=True,
@@ -95,25 +116,18 @@ def load_base(
         ignore_mismatched_sizes=True,  # reported below, with all other problems
         **options,
     )
-    _require_every_tensor(report, family, folder)
-    network.eval().requires_grad_(False)
-    family.finish_loading(network, folder)
-    # PEFT writes this into every adapter, and a folder of this machine means nothing on another.
-    network.name_or_path = name
-    return BaseModel(name, commit, family, network, folder)
-
-
-def _require_every_tensor(report: dict[str, Any], family: Family, folder: Path) -> None:
     problems = [
         f"{kind.replace('_', ' ')}: {name}"
         for kind, names in report.items()
         for name in sorted(map(_tensor_name, names))
-        if not (kind == "unexpected_keys" and name in family.unused_tensors)
+        if not (kind == "unexpected_keys" and name in unused)
     ]
     if problems:
         listing = "".join(f"\n  {problem}" for problem in problems[:20])
         message = f"{len(problems)} tensors of the checkpoint do not fit the network{listing}"
         raise ModelError(message, code="checkpoint-mismatch", where=folder)
+    loaded: PreTrainedModel = network
+    return loaded
 
 
 def _tensor_name(entry: object) -> str:

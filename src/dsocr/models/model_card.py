@@ -13,6 +13,7 @@ from dsocr import __version__
 from dsocr.errors import RunError
 from dsocr.models.adapters import read_adapter_config, scaled_config, target_modules_of, variant_of
 from dsocr.models.family import Family
+from dsocr.models.trained import is_whole_network
 from dsocr.runs import ReadingSettings, RunFolder
 
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -85,7 +86,7 @@ class Export:
             form=form,
             name=run.path.resolve().name,
             settings=settings,
-            adapter=scaled_config(read_adapter_config(run.adapter), scale),
+            adapter={} if is_whole_network(run.adapter) else scaled_config(read_adapter_config(run.adapter), scale),
             provenance=_provenance(run),
             scores=scores,
             revision=settings.base_revision,
@@ -119,7 +120,8 @@ def _provenance(run: RunFolder) -> Mapping[str, Any]:
 
 def model_card(export: Export, folder: Path) -> str:
     """Return the card as Markdown with YAML front matter, for an export in a folder of this name."""
-    content = "DeepSeek-OCR weights with a merged LoRA adapter" if export.form == "merged" else "A LoRA adapter"
+    content = "Weights with a merged LoRA adapter" if export.form == "merged" else "A LoRA adapter"
+    content = content if export.adapter else "All weights of a line recogniser"
     blocks = [
         _head(export),
         f"# {export.name}",
@@ -143,7 +145,13 @@ def _head(export: Export) -> str:
         "base_model_relation": "finetune" if merged else "adapter",
         "library_name": "transformers" if merged else "peft",
         "pipeline_tag": "image-text-to-text",
-        "tags": ["ocr", "handwriting", "deepseek-ocr", "dsocr", *([] if merged else ["lora"])],
+        "tags": [
+            "ocr",
+            "handwriting",
+            *(["deepseek-ocr"] if export.adapter else []),
+            "dsocr",
+            *([] if merged else ["lora"]),
+        ],
     }
     return f"---\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True)}---"
 
@@ -232,15 +240,14 @@ def _loading(export: Export) -> list[str]:
 
 def _origin(export: Export) -> str:
     adapter, known = export.adapter, export.provenance
-    variant = variant_of(adapter)
+    trained = "all weights"
+    if adapter:
+        trained = f"target modules `{target_modules_of(adapter)}`, r {adapter['r']}, "
+        trained += f"alpha {adapter['lora_alpha']}, {variant_of(adapter)}"
     rows = [
         ("dsocr", f"trained with {known.get('dsocr_version', '?')}, exported with {__version__}"),
         ("base", _base(export)),
-        (
-            "adapter",
-            f"target modules `{target_modules_of(adapter)}`, r {adapter['r']}, "
-            f"alpha {adapter['lora_alpha']}, {variant}",
-        ),
+        ("adapter" if adapter else "trained", trained),
         *([] if export.scale == 1 else [("scale", f"{export.scale:g}")]),
         ("trained", f"from {known.get('begun_at', '?')}, on {known.get('device', '?')}"),
         ("dataset", str(known.get("dataset_source", "?"))),

@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -29,6 +28,7 @@ from dsocr.inference.reader import LocalReader
 from dsocr.models.adapters import add_adapter
 from dsocr.models.family import load_processor
 from dsocr.models.generation import Generation
+from dsocr.models.trained import is_whole_network
 from dsocr.runs import ReadingSettings
 from dsocr.server import BASE, check_adapter_name
 from dsocr.server.access import RequestError
@@ -324,7 +324,8 @@ class ServedModels:
         self.default = name
         self._network: Any = reader.network
         self._keys = (f"served{number}" for number in count(1))
-        self._adapters = {name: _LoadedAdapter(reader, ReadingSettings.load(folder), "default")}
+        key = "" if is_whole_network(folder) else "default"
+        self._adapters = {name: _LoadedAdapter(reader, ReadingSettings.load(folder), key)}
         for name, folder in names:
             self.load(name, folder)
 
@@ -343,8 +344,16 @@ class ServedModels:
         return self._adapter(model).settings.unit
 
     def load(self, name: str, folder: Path) -> None:
-        """Load an adapter, replacing one of the same name. Raises ModelError if it belongs to another base."""
+        """Load an adapter, replacing one of the same name. Raises ModelError if it belongs to another base.
+
+        A network all of whose weights were trained has its own copy of everything, and fits beside any other.
+        """
         check_adapter_name(name)
+        former = self._adapters.get(name)
+        if is_whole_network(folder):
+            loaded = _LoadedAdapter(LocalReader.of_adapter(folder), ReadingSettings.load(folder), "")
+            self._adapters = {**self._adapters, name: loaded}
+            return
         settings, default = ReadingSettings.load(folder), self._adapters[self.default].settings
         if (settings.base, settings.base_revision) != (default.base, default.base_revision):
             hint = "start another server for it"
@@ -355,9 +364,8 @@ class ServedModels:
         encoder = load_processor(settings.base, settings.resolution, settings.prompt, settings.base_revision)
         generation, calibration = Generation(**settings.generation), Calibration.load(folder)
         reader = LocalReader(self._network, encoder, generation, settings.text_policy, calibration=calibration)
-        former = self._adapters.get(name)
         self._adapters = {**self._adapters, name: _LoadedAdapter(reader, settings, key)}
-        if former is not None:
+        if former is not None and former.key:
             self._delete(former, active=key)
 
     def unload(self, name: str) -> None:
@@ -369,7 +377,8 @@ class ServedModels:
             raise ModelError(f"{name!r} is the default model and cannot be unloaded", code="default-adapter")
         former = self._adapters[name]
         self._adapters = {other: adapter for other, adapter in self._adapters.items() if other != name}
-        self._delete(former, active=self._adapters[self.default].key)
+        if former.key:
+            self._delete(former, active=self._adapters[self.default].key)
 
     def _delete(self, adapter: _LoadedAdapter, *, active: str) -> None:
         self._network.set_adapter(active)  # PEFT warns when the active adapter is deleted
@@ -378,8 +387,13 @@ class ServedModels:
     def read(self, model: str, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
         """A prediction for every (id, image), in their order."""
         adapter = self._adapter(model)
-        with self._active(model, adapter):
-            yield from adapter.reader.read(images)
+        if model == BASE:
+            with adapter.reader.base() as base:
+                yield from base.read(images)
+            return
+        if adapter.key:
+            self._network.set_adapter(adapter.key)
+        yield from adapter.reader.read(images)
 
     def _adapter(self, model: str) -> _LoadedAdapter:
         adapter = self._adapters.get(self.default if model == BASE else model)
@@ -387,9 +401,3 @@ class ServedModels:
             hint = f"loaded: {', '.join(self.names)}"
             raise ModelError(f"no model {model!r} is loaded", code="adapter-not-loaded", hint=hint)
         return adapter
-
-    def _active(self, model: str, adapter: _LoadedAdapter) -> AbstractContextManager[Any]:
-        if model == BASE:
-            return adapter.reader.without_adapter()
-        self._network.set_adapter(adapter.key)
-        return nullcontext()

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from dsocr.errors import RunError
 from dsocr.io.atomic import MANIFEST, find_damage, remove_folder, write_folder
-from dsocr.models.adapters import adapter_files
+from dsocr.models.trained import trained_files
 from dsocr.runs import CALIBRATION, to_json
 
 FORMAT = 2
@@ -139,7 +139,7 @@ def rotate_checkpoints(folder: Path, keep: int) -> None:
 
 def save_best(folder: Path, step: int, model: Any, calibration: str) -> None:
     """Write the adapter of a step and its calibration (JSON) as the best so far; earlier ones stay."""
-    write_folder(best_path(folder, step), [*adapter_files(model), (CALIBRATION, calibration.encode())])
+    write_folder(best_path(folder, step), [*trained_files(model), (CALIBRATION, calibration.encode())])
 
 
 def rng_state() -> dict[str, Any]:

@@ -21,6 +21,7 @@ from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import RunFolder
 from dsocr.training.callbacks import Callback
 from dsocr.training.features import cache_features_in_memory
+from dsocr.training.lifecycle import pin_base
 from dsocr.training.preflight import check_setup, errors
 from dsocr.training.preview import within_budget
 from dsocr.training.samples import (
@@ -154,6 +155,7 @@ def dry_run(config: RunConfig, *, preflight: bool = True, progress: ProgressCall
     checks: list[Check] = []
     plan: Plan | None = None
     try:
+        config = pin_base(config, None)
         processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
         dataset = Dataset.open(config.dataset, fold=config.fold)
         checks.append(Check("base", "ok", f"{config.base} at resolution {processor.resolution_name}"))
@@ -165,7 +167,10 @@ def dry_run(config: RunConfig, *, preflight: bool = True, progress: ProgressCall
         checks.append(_check_budget(len(samples), excluded, config))
         with explain_out_of_memory(config):
             setup = set_up(config, samples)
-            message = f"they reach every layer of the adapter ({config.adapter.target_modules})"
+            trained = f"of the adapter ({config.adapter.target_modules})"
+            if processor.family.trains == "all":
+                trained = "of the network"
+            message = f"they reach every layer {trained}"
             checks.append(Check("gradients", "ok", message))
             checks += check_setup(setup, config, thorough=preflight, progress=progress)
             if not errors(checks):

@@ -136,12 +136,17 @@ def require_same_settings(run: RunFolder, config: RunConfig, recorded: RunConfig
 
 
 def pin_base(config: RunConfig, recorded: RunConfig | None) -> RunConfig:
-    """Set the commit of a base from the Hub, which a resumed run and its readers then use."""
+    """Set the commit of a base from the Hub, which a resumed run and its readers then use, and its learning rate."""
+    from dsocr.models.family import recognize
+
     revision = config.base_revision
     if revision is None and recorded is not None and recorded.base == config.base:
         revision = recorded.base_revision
-    _, commit = find_base(config.base, revision)
-    return config.model_copy(update={"base_revision": commit})
+    folder, commit = find_base(config.base, revision)
+    training = config.training
+    if training.learning_rate is None:
+        training = training.model_copy(update={"learning_rate": recognize(folder).learning_rate})
+    return config.model_copy(update={"base_revision": commit, "training": training})
 
 
 def is_trained(config: RunConfig) -> bool:

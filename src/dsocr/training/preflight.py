@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from peft import PeftModel
 from rapidfuzz import process
 from rapidfuzz.distance import Levenshtein
 
@@ -76,7 +75,7 @@ def check_setup(
         if errors(checks):
             return checks
         own = sample_losses(model, processor, encoded, batch_size=batch_size)
-        checks.append(check_first_loss(own, processor.family.uniform_loss(model)))
+        checks.append(check_first_loss(own, processor.family.uniform_loss(model, processor, encoded)))
         if not thorough:
             return checks
         swapped = [
@@ -96,7 +95,7 @@ def check_setup(
         [processor.encode(open_image(sample.image), sample.text) for sample in chosen],
         [sample.text for sample in chosen],
         generation,
-        learning_rate=min(max(3 * config.training.learning_rate, 1e-3), 5e-3),
+        learning_rate=min(max(3 * (config.training.learning_rate or 0), 1e-3), 5e-3),
         batch_size=batch_size,
         progress=progress,
     )
@@ -116,7 +115,7 @@ def require_learning(checks: Sequence[Check], run: Path) -> None:
 
 
 @contextmanager
-def preserve_state(model: PeftModel) -> Iterator[None]:
+def preserve_state(model: Any) -> Iterator[None]:
     """Restore trained weights, modes and random numbers after the block, and drop the gradients.
 
     Frozen weights are not copied: they do not change, and a second copy may not fit.

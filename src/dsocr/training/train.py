@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from peft import PeftModel
-from safetensors.torch import load_file
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, set_seed
 
@@ -24,17 +23,15 @@ from dsocr.evaluation.evaluate import NO_GUARD_SET, GuardResult, GuardSet
 from dsocr.inference.confidence import Calibration
 from dsocr.io.atomic import explain_disk_errors, find_damage, write_folder
 from dsocr.models.adapters import (
-    CONFIG,
-    WEIGHTS,
-    adapter_files,
     attach_adapter,
     layers_without_gradient,
-    load_tensors,
     vision_parameters,
 )
-from dsocr.models.family import Encoded, Processor, family_of, load_processor
+from dsocr.models.base_folder import find_base
+from dsocr.models.family import Encoded, Processor, family_of, load_processor, recognize
 from dsocr.models.generation import Generation
 from dsocr.models.loading import choose_device, choose_dtype, is_out_of_memory, load_base
+from dsocr.models.trained import restore_trained, trained_files
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, write_atomically
 from dsocr.training.callbacks import (
     Callback,
@@ -153,6 +150,7 @@ def train(
         config, dataset, processor, guard = dist.main_first(lambda: open_sources(config, recorded, dist, on_warning))
         samples, excluded = dist.main_first(lambda: within_budget(training_samples(dataset, config), processor, config))
         setup = dist.main_first(lambda: set_up(config, samples))
+        processor = setup.processor
 
         # Checks, then the run folder. A resumed run has been checked.
         def begin() -> None:
@@ -195,7 +193,7 @@ def train(
             state = trainer.state_dict()
             if dist.is_main:
                 place = checkpoint_path(run.checkpoints, trainer.state.step)
-                save_checkpoint(place, state, adapter_files(trainer.module))
+                save_checkpoint(place, state, trained_files(trainer.module))
                 rotate_checkpoints(run.checkpoints, config.checkpoints.keep)
 
         trainer = make_trainer(
@@ -233,9 +231,9 @@ def train(
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The base with a fresh adapter, its processor, and the encoded training samples."""
+    """The base with a fresh adapter, or with all weights to be trained, its processor, and the encoded samples."""
 
-    model: PeftModel
+    model: Any
     processor: Processor
     samples: EncodedSamples
     device: torch.device
@@ -272,16 +270,28 @@ def open_sources(
 
 
 def set_up(config: RunConfig, samples: Sequence[Sample]) -> Setup:
-    """Load the base, attach a fresh adapter and check that gradients reach it; writes nothing.
+    """Load the base, attach a fresh adapter if its family has one, and check that gradients reach it; writes nothing.
 
     Raises ModelError if the base cannot be loaded, ConfigError if the adapter does not fit it or would not train.
     """
     device = choose_device()
     dtype = choose_dtype(config.training.precision, device)
     set_seed(config.seed)
-    base = load_base(config.base, config.base_revision, dtype=dtype, device=device, attention=config.training.attention)
+    folder, _ = find_base(config.base, config.base_revision)
+    has_adapter = recognize(folder).trains == "adapter"
+    base = load_base(
+        config.base,
+        config.base_revision,
+        dtype=dtype if has_adapter else torch.float32,
+        device=device,
+        attention=config.training.attention,
+    )
     processor = base.processor(config.input.resolution, config.input.prompt)
-    model = fresh_adapter(base.network, config, revision=base.revision)
+    network, processor = base.family.adapt_to(base.network, processor, (sample.text for sample in samples))
+    if has_adapter:
+        model: Any = fresh_adapter(network, config, revision=base.revision)
+    else:
+        model = network.requires_grad_(True)
     encoded = EncodedSamples(samples, processor, augmentation=config.training.augmentation, seed=config.seed)
     require_gradients(model, processor, [encoded[0]], dtype)
     make_optimizer(model, config.training)  # refuses unknown settings before anything is written
@@ -322,11 +332,12 @@ def require_gradients(model: Any, processor: Processor, samples: Sequence[Encode
         raise ConfigError(message, code="layers-without-gradient", hint="leave these layers out of the pattern")
 
 
-def make_optimizer(model: PeftModel, training: TrainingSection) -> torch.optim.Optimizer:
+def make_optimizer(model: Any, training: TrainingSection) -> torch.optim.Optimizer:
     """Make the configured optimizer, with a second parameter group where the vision towers have their own rate.
 
     Raises ConfigError for unknown optimizers and arguments, and if the adapter has no part in the vision towers.
     """
+    assert training.learning_rate is not None, "`pin_base` sets it"
     vision, others = vision_parameters(model)
     parameters: list[dict[str, Any]] = [{"params": [*others, *vision]}]
     if training.vision_learning_rate is not None:
@@ -455,7 +466,7 @@ def fit(
         log.warning(message)
         on_message(message)
     state = load_checkpoint(checkpoint)
-    load_tensors(trainer.module, load_file(checkpoint / WEIGHTS), where=checkpoint / WEIGHTS)
+    restore_trained(trainer.module, checkpoint)
     if validator is not None and (known := state["callbacks"].get("Validator")) and known["best_step"]:
         best = best_path(run.checkpoints, known["best_step"])
         if fault := dist.broadcast(lambda: find_damage(best)):
@@ -476,17 +487,18 @@ def finish_run(
     model: Any,
     validator: Validator | None,
 ) -> None:
-    """Write the best adapter and the settings to read with into `adapter/`; its presence marks the run as finished.
+    """Write the best weights and the settings to read with into a folder, whose presence marks the run as finished.
 
     Without a validation the last weights are written. Raises RunError if the best adapter is damaged.
     """
-    files = list(adapter_files(model))
+    files = trained_files(model)
+    folder = run.path / ("adapter" if processor.family.trains == "adapter" else "model")
     if validator is not None and validator.state.best_step:
         best = best_path(run.checkpoints, validator.state.best_step)
         if fault := find_damage(best):
             hint = f"with `{run.resume_command}` the weights of the last checkpoint take its place"
             raise RunError(f"the best adapter is damaged: {fault}", code="best-adapter-damaged", where=best, hint=hint)
-        files = [(name, (best / name).read_bytes()) for name in (CONFIG, WEIGHTS, CALIBRATION)]
+        files = [(name, (best / name).read_bytes()) for name in (*dict(files), CALIBRATION)]
     reading = ReadingSettings(
         base=config.base,
         base_revision=config.base_revision,
@@ -496,7 +508,7 @@ def finish_run(
         generation=config.generation.model_dump(),
         unit=dataset.card.unit,
     )
-    write_folder(run.adapter, [*files, (READING, reading.to_json().encode())], unhashed={READING, CALIBRATION})
+    write_folder(folder, [*files, (READING, reading.to_json().encode())], unhashed={READING, CALIBRATION})
 
 
 # Out of memory

@@ -1,0 +1,341 @@
+"""The family of line recognisers with a CTC head: PP-OCRv6 small, and what was trained from it.
+
+A line is drawn 48 pixels high and `stretch` times as wide as it is, because joined letters need more steps than the
+eight pixels of printed ones. The network gives each step a probability for every character and for the blank. All
+weights are trained; a head of thousands of characters is first cut to those of the dataset.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from dsocr.errors import ConfigError, ModelError
+from dsocr.models.base_folder import read_config_json
+from dsocr.models.decoded import Decoded, TokenScore
+from dsocr.models.family import Check, InputLength
+from dsocr.models.generation import Generation
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+IGNORED = -100
+_HEIGHT, _PIXELS_PER_STEP = 48, 8
+_DEFAULT_STRETCH = 1.3
+"""On 132 lines of cursive French the published weights have a CER of 23.1 % at 1.0, 12.6 at 1.3 and 12.4 at 1.4."""
+_LARGE_HEAD = 2000
+"""Characters above which a head is cut to what a dataset needs: its time and memory grow with them."""
+_COMMON = "0123456789 .,;:!?()[]«»\"'-—–…/№&*+=%"
+_RESOLUTION = re.compile(r"x(\d(?:\.\d+)?)")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LineInput:
+    """One line as input: `image` (48, W, 3) bytes in BGR order, and the class of each character of its text.
+
+    `widened` says that the image was drawn wider than usual, because its text would not fit its steps.
+    """
+
+    image: NDArray[np.uint8]
+    classes: tuple[int, ...] = ()
+    widened: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its pixels."""
+        return self.image.nbytes
+
+    def without_text(self) -> Self:
+        """Return it as for transcription."""
+        return replace(self, classes=())
+
+    def with_image_of(self, other: Self) -> Self:
+        """Return it with the image of another line."""
+        return replace(self, image=other.image)
+
+    def has_input_of(self, other: Self) -> bool:
+        """Whether another line has the same pixels; one that was widened for its text need not."""
+        return self.widened or np.array_equal(self.image, other.image)
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """Return the line as the network sees it, (48, W, 3) in RGB order."""
+        return self.image[:, :, ::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class LineProcessor:
+    """Turn lines and texts into inputs; class `i + 1` is `characters[i]`, class 0 the blank."""
+
+    family: "LineRecognizer"
+    characters: tuple[str, ...]
+    stretch: float
+    grey: bool
+
+    @property
+    def prompt(self) -> str:
+        """Line recognisers take no prompt."""
+        return ""
+
+    @property
+    def resolution_name(self) -> str:
+        """`x` and how many times as wide as they are lines are drawn."""
+        return f"x{self.stretch:g}"
+
+    def encode(self, image: Image.Image, text: str | None = None) -> LineInput:
+        """Encode one line, drawn wider if its text would not fit."""
+        from dsocr.models.ctc_network import count_steps, prepare_line
+
+        image = image.convert("L") if self.grey else image
+        line = prepare_line(image, self.stretch)
+        needed = 0 if text is None else count_steps(text) * _PIXELS_PER_STEP
+        if widened := needed > line.shape[1]:
+            line = prepare_line(image, self.stretch * (needed + _PIXELS_PER_STEP) / line.shape[1])
+        return LineInput(line, () if text is None else tuple(self.text_ids(text)), widened)
+
+    def training_batch(self, samples: Sequence[LineInput]) -> dict[str, Any]:
+        """Return `pixel_values` (B, 3, 48, W), `steps` (B,) and `labels` (B, L) on the CPU."""
+        import torch
+        from torch.nn.utils.rnn import pad_sequence
+
+        labels = [torch.tensor(sample.classes, dtype=torch.int64) for sample in samples]
+        return {**self.input_batch(samples), "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED)}
+
+    def input_batch(self, samples: Sequence[LineInput]) -> dict[str, Any]:
+        """Return `pixel_values` (B, 3, 48, W) in -1..1, padded right with 0, and `steps` (B,), on the CPU."""
+        from dsocr.models.ctc_network import collate_lines
+
+        pixels, steps = collate_lines([sample.image for sample in samples])
+        return {"pixel_values": pixels, "steps": steps}
+
+    def text_ids(self, text: str) -> list[int]:
+        """Return the classes of the known characters of a text."""
+        classes = {character: place for place, character in enumerate(self.characters, start=1)}
+        return [classes[character] for character in text if character in classes]
+
+    def unknown_characters(self, text: str) -> str:
+        """Return nothing: characters that the head lacks are added to it before training."""
+        return ""
+
+    def measure(self, text: str, image_size: Callable[[], tuple[int, int]]) -> InputLength:
+        """Measure a line in steps and characters; its width counts, so that lines are batched by it."""
+        width, height = image_size()
+        steps = math.ceil(width * _HEIGHT / height * self.stretch / _PIXELS_PER_STEP)
+        return InputLength(steps, len(text), max(steps, 1))
+
+    def distortion(self, width: int, height: int) -> float:
+        """Return 1: letters are widened on purpose."""
+        return 1.0
+
+    def shrink(self, image: Image.Image) -> Image.Image:
+        """Reduce a line to twice the height at which it will be seen."""
+        height = 2 * _HEIGHT
+        if image.height <= height * 1.3:
+            return image
+        return image.resize((max(1, round(image.width * height / image.height)), height), Image.Resampling.BICUBIC)
+
+
+@dataclass(frozen=True, slots=True)
+class LineRecognizer:
+    """A checkpoint of this family."""
+
+    name: str = "ctc"
+    original: bool = False
+    caches_features: bool = False
+    learning_rate: float = 4e-4
+    expert_parameters: tuple[str, ...] = ()
+    unused_tensors: tuple[str, ...] = ()
+    saved_names: tuple[str, str] = ("", "")
+
+    @property
+    def trains(self) -> Literal["all"]:
+        """All weights."""
+        return "all"
+
+    @property
+    def target_modules(self) -> Mapping[str, str]:
+        """No adapter is attached."""
+        return {}
+
+    def is_vision(self, parameter: str) -> bool:
+        """All of the network looks at the image; none has a learning rate of its own."""
+        return False
+
+    def load_network(self, folder: Path, **options: Any) -> Any:
+        """Load the network, its normalisations folded into its convolutions; see `loading.load_base`."""
+        from dsocr.models.ctc_network import load_network
+
+        network, characters = load_network(folder)
+        network.characters = characters
+        return network.to(options["device"], options["dtype"])
+
+    def network_files(self, network: Any) -> list[tuple[str, bytes]]:
+        """Return the names and contents of the files of a checkpoint."""
+        from dsocr.models.ctc_network import network_files
+
+        return network_files(network, network.characters)
+
+    def validate_input(self, resolution: str | None, prompt: str) -> None:
+        """Raise ConfigError for an unknown resolution; the prompt is not used."""
+        _parse_stretch(resolution)
+
+    def processor(self, folder: Path, resolution: str | None, prompt: str) -> LineProcessor:
+        """Return the processor for a stretch such as `x1.3`; None: the one that the base was trained with."""
+        config = read_config_json(folder)
+        path = folder / "vocab.json"
+        try:
+            characters = tuple(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            message = f"Cannot read the characters of the head: {error}"
+            raise ModelError(message, code="checkpoint-incomplete", where=path, hint="download it again") from error
+        stretch = _parse_stretch(resolution) or float(config.get("line_stretch", _DEFAULT_STRETCH))
+        return LineProcessor(self, characters, stretch, grey=bool(config.get("line_grey", False)))
+
+    def adapt_to(self, network: Any, processor: LineProcessor, texts: Iterable[str]) -> tuple[Any, LineProcessor]:
+        """Cut a large head to the characters of the texts and common ones, and add those that it lacks."""
+        from dsocr.models.ctc_network import replace_head
+
+        found = set().union(*texts)
+        kept: Iterable[str] = processor.characters
+        if len(processor.characters) > _LARGE_HEAD:
+            useful = {variant for c in found for variant in (c, c.upper(), c.lower())} | set(_COMMON)
+            kept = [c for c in processor.characters if c in useful]
+        wanted = [*kept, *sorted(found.difference(kept))]
+        if wanted != list(processor.characters):
+            replace_head(network, processor.characters, wanted)
+            network.characters = wanted
+        return network, replace(processor, characters=tuple(wanted))
+
+    def prepare_training(self, model: Any, network: Any, *, compile_layers: bool, checkpoint_activations: bool) -> None:
+        """Do nothing: the network is small."""
+
+    def set_training_mode(self, model: Any) -> None:
+        """Put a model into training mode; there are no normalisation statistics left to spoil."""
+        model.train()
+
+    def prepare_batch(self, batch: Mapping[str, Any], dtype: "torch.dtype | None" = None) -> dict[str, Any]:
+        """Convert the pixels to a number format."""
+        pixels = batch["pixel_values"]
+        return {**batch, "pixel_values": pixels if dtype is None else pixels.to(dtype)}
+
+    def loss(self, model: Any, batch: Mapping[str, Any], num_items: "Tensor") -> "Tensor":
+        """Return the sum of the CTC losses of a batch's lines over the number of characters in the step."""
+        return self._losses(self._logits(model, batch), batch).sum() / num_items
+
+    def sample_losses(self, model: Any, batch: Mapping[str, Any]) -> list[float]:
+        """Return the CTC loss of a character for each line."""
+        import torch
+
+        with torch.no_grad():
+            losses = self._losses(self._logits(model, batch), batch)
+        values: list[float] = (losses / (batch["labels"] >= 0).sum(1).clamp(min=1)).tolist()
+        return values
+
+    def uniform_loss(self, network: Any, processor: LineProcessor, samples: Sequence[LineInput]) -> float:
+        """Return the loss of a character if all classes were equally likely at every step."""
+        import torch
+
+        batch = processor.training_batch(samples)
+        logits = torch.zeros(len(samples), int(batch["steps"].max()), len(processor.characters) + 1)
+        lengths = (batch["labels"] >= 0).sum(1).clamp(min=1)
+        return float((self._losses(logits, batch) / lengths).mean())
+
+    def _logits(self, model: Any, batch: Mapping[str, Any]) -> "Tensor":
+        from dsocr.models.ctc_network import compute_logits
+
+        return compute_logits(model, batch["pixel_values"])
+
+    def _losses(self, logits: "Tensor", batch: Mapping[str, Any]) -> "Tensor":
+        """Return the CTC loss of each line, 0 for lines without labels."""
+        from torch.nn import functional
+
+        labels = batch["labels"]
+        lengths = (labels >= 0).sum(1)
+        losses = functional.ctc_loss(
+            functional.log_softmax(logits.float(), dim=-1).transpose(0, 1),
+            labels[labels >= 0],
+            batch["steps"].to(logits.device),
+            lengths,
+            reduction="none",
+            zero_infinity=True,
+        )
+        masked: Tensor = losses * (lengths > 0)
+        return masked
+
+    def check_inputs(
+        self, model: Any, processor: LineProcessor, samples: Sequence[LineInput], texts: Sequence[str]
+    ) -> list[Check]:
+        """Check that the labels are the texts."""
+        written = ["".join(processor.characters[number - 1] for number in sample.classes) for sample in samples]
+        for got, expected in zip(written, texts, strict=True):
+            if got != expected:
+                message = f"labels are not the transcriptions: got {got[:60]!r}, expected {expected[:60]!r}"
+                return [Check("labels", "error", message, "the base's vocab.json does not match its head")]
+        count = sum(map(len, written))
+        details = tuple(f"trained {len(text):>5}  {text}" for text in written)
+        return [Check("labels", "ok", f"{count} characters of {len(texts)} samples are trained on", details=details)]
+
+    def decode(
+        self, network: Any, processor: LineProcessor, samples: Sequence[LineInput], generation: Generation
+    ) -> list[Decoded]:
+        """Read lines by the likeliest class of each step."""
+        import torch
+
+        from dsocr.models.ctc_network import decode_greedy
+
+        if generation.num_beams > 1:
+            message = "generation.num_beams: line recognisers read without beam search"
+            raise ConfigError(message, code="beams-unsupported", hint="set it to 1")
+        network.eval()
+        batch = processor.input_batch(samples)
+        with torch.inference_mode():
+            logits = self._logits(network, {"pixel_values": batch["pixel_values"].to(network.device, network.dtype)})
+        return [
+            Decoded(
+                line.text,
+                len(line.text),
+                truncated=False,
+                scores=tuple(
+                    TokenScore(place, place + 1, math.log(max(probability, 1e-12)))
+                    for place, probability in enumerate(line.probabilities)
+                ),
+            )
+            for line in decode_greedy(logits, batch["steps"], processor.characters)
+        ]
+
+    def retry_loops(
+        self,
+        network: Any,
+        processor: LineProcessor,
+        generation: Generation,
+        images: Sequence[Image.Image],
+        decoded: Sequence[Decoded],
+    ) -> list[Decoded]:
+        """Return the texts: a line recogniser does not loop."""
+        return list(decoded)
+
+
+def recognize(config: Mapping[str, Any]) -> LineRecognizer | None:
+    """Return the family if a `config.json` describes a line recogniser, else None."""
+    return LineRecognizer() if config.get("model_type") == "pp_ocrv6_small_rec" else None
+
+
+def _parse_stretch(resolution: str | None) -> float | None:
+    """Return the number of a resolution such as `x1.3`. Raises ConfigError for another name."""
+    if resolution is None:
+        return None
+    match = _RESOLUTION.fullmatch(resolution)
+    if match is None or not 0.5 <= float(match[1]) <= 4:
+        raise ConfigError(
+            f"This base has no resolution {resolution!r} (input.resolution)",
+            code="resolution-unknown",
+            hint="it has x0.5 to x4: how many times as wide as it is a line is drawn, such as x1.3",
+        )
+    return float(match[1])

@@ -1,0 +1,206 @@
+"""Line recognisers with a CTC head through the whole product: train, resume, evaluate, read, serve, export."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from torch.nn import functional
+
+import dsocr
+from dsocr.config import RunConfig
+from dsocr.data.dataset import Dataset
+from dsocr.document import Split
+from dsocr.models.ctc import LineProcessor
+from dsocr.models.ctc_network import compute_logits, count_steps, save_network
+from dsocr.models.family import load_processor, recognize
+from dsocr.models.generation import Generation
+from dsocr.models.loading import load_base
+from dsocr.runs import RunFolder
+from dsocr.server.engine import ServedModels
+from dsocr.training.dry_run import dry_run
+from dsocr.training.train import train
+from tests.models.test_ctc_network import small_network
+from tests.raising import raises_code
+
+LETTERS = list("abcdetrs 0123456789")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small recogniser with random weights that knows few letters."""
+    folder = tmp_path_factory.mktemp("base")
+    save_network(small_network(LETTERS), LETTERS, folder)
+    return folder
+
+
+def configuration(base: Path, dataset: Path, output: Path, **training: Any) -> RunConfig:
+    options = {"max_steps": 4, "batch_size": 4, "micro_batch_size": 2, "augmentation": 0.5} | training
+    return RunConfig.model_validate(
+        {
+            "base": str(base),
+            "dataset": dataset,
+            "output": output,
+            "guard": {"lines": 0},
+            "training": options,
+            "validation": {"every_steps": 2},
+            "checkpoints": {"every_steps": 2, "keep": 5},
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def run(base: Path, small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    config = configuration(base, small_dataset, tmp_path_factory.mktemp("run") / "run")
+    return train(config, preflight=False).run
+
+
+def encoded(processor: Any, texts: list[str]) -> list[Any]:
+    drawn = np.random.default_rng(1)
+    sizes = [(40, 160 + 40 * place) for place in range(len(texts))]
+    images = [Image.fromarray(drawn.integers(0, 255, (*size, 3), dtype=np.uint8)) for size in sizes]
+    return [processor.encode(image, text) for image, text in zip(images, texts, strict=True)]
+
+
+def test_loss_is_that_of_each_line_alone(base: Path) -> None:
+    loaded = load_base(str(base))
+    processor: Any = loaded.processor("x1.5", "free_ocr")
+    texts = ["abcd", "seed rest", "a"]
+    samples = encoded(processor, texts)
+    batch = loaded.family.prepare_batch(processor.training_batch(samples))
+    together = loaded.family.loss(loaded.network, batch, torch.tensor(2.0))
+    alone = 0.0
+    for sample, text in zip(samples, texts, strict=True):
+        one = loaded.family.prepare_batch(processor.training_batch([sample]))
+        logits = compute_logits(loaded.network, one["pixel_values"])
+        probabilities = functional.log_softmax(logits, -1).transpose(0, 1)
+        target = torch.tensor([LETTERS.index(letter) + 1 for letter in text])
+        loss = functional.ctc_loss(probabilities, target, one["steps"], torch.tensor([len(text)]), reduction="sum")
+        alone += float(loss)
+    # Convolutions look beyond the end of a shorter line, into its padding.
+    assert float(together) * 2 == pytest.approx(alone, rel=0.05)
+
+
+def test_lines_without_labels_do_not_count(base: Path) -> None:
+    loaded = load_base(str(base))
+    processor: Any = loaded.processor(None, "")
+    batch = loaded.family.prepare_batch(processor.training_batch(encoded(processor, ["abc", "test"])))
+    whole = loaded.family.loss(loaded.network, batch, torch.tensor(1.0))
+    batch["labels"][1] = -100
+    first = loaded.family.loss(loaded.network, batch, torch.tensor(1.0))
+    assert 0 < float(first) < float(whole)
+
+
+def test_a_text_too_long_for_its_image_gets_a_wider_one(base: Path) -> None:
+    processor: Any = load_processor(str(base), "x1", "")
+    image, text = Image.new("L", (48, 48), 200), "seed" * 5
+    sample = processor.encode(image, text)
+    assert sample.image.shape[1] // 8 >= count_steps(text)
+    assert processor.encode(image).image.shape[1] == 48
+
+
+def test_head_is_cut_to_the_dataset_and_gets_its_new_letters(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dsocr.models.ctc._LARGE_HEAD", 5)
+    loaded = load_base(str(base))
+    before = loaded.network.head.head.weight.clone()
+    network, processor = loaded.family.adapt_to(loaded.network, loaded.processor(None, ""), ["test йод", "aé"])
+    characters: tuple[str, ...] = processor.characters  # type: ignore[attr-defined]
+    assert set(characters) >= set("test йодaé0123456789")
+    assert not set("bc") & set(characters)
+    assert torch.equal(network.head.head.weight[1 + characters.index("t")], before[1 + LETTERS.index("t")])
+    assert network.head.head.out_features == len(characters) + 1
+    assert processor.unknown_characters("йод") == ""
+
+
+@pytest.mark.parametrize("name", ["base", "x0.1", "x9", "x"])
+def test_unknown_stretch(base: Path, name: str) -> None:
+    with raises_code("resolution-unknown"):
+        load_processor(str(base), name, "")
+
+
+def test_a_run_holds_a_whole_network_that_reads(run: RunFolder, small_dataset: Path) -> None:
+    assert run.adapter.name == "model"
+    assert {"config.json", "model.safetensors", "vocab.json", "reading.json"} <= {p.name for p in run.adapter.iterdir()}
+    sample = Dataset.open(small_dataset).samples(Split.TEST)[0]
+    reader = dsocr.load(run.path)
+    prediction = reader.read(sample.image)
+    assert len(prediction.characters) == len(prediction.text)
+    assert set("йстtrain") & set(load_processor(str(run.adapter), None, "").characters)  # type: ignore[attr-defined]
+
+
+def test_resuming_is_bit_identical(base: Path, small_dataset: Path, run: RunFolder, tmp_path: Path) -> None:
+    config = configuration(base, small_dataset, tmp_path / "run")
+
+    class StopError(Exception):
+        pass
+
+    def stop(progress: Any) -> None:
+        if progress.step == 3:
+            raise StopError
+
+    with pytest.raises(StopError):
+        train(config, preflight=False, on_progress=stop)
+    result = train(config)
+    assert result.resumed_from == 2
+    whole, resumed = (load_file(folder / "model.safetensors") for folder in (run.adapter, result.run.adapter))
+    assert whole.keys() == resumed.keys()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_evaluate_compares_with_the_base(run: RunFolder) -> None:
+    card = dsocr.Run(run.path).evaluate()
+    assert card.adapter.cer is not None
+    assert card.base is not None
+    assert card.settings["resolution"] == "x1.3"
+
+
+def test_export_copies_the_network(run: RunFolder, tmp_path: Path) -> None:
+    dsocr.export(run.path, tmp_path / "out", form="merged")
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == (run.adapter / "model.safetensors").read_bytes()
+    assert "All weights" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert recognize(tmp_path / "out").name == "ctc"
+    with raises_code("export-without-adapter"):
+        dsocr.export(run.path, tmp_path / "peft", form="peft")
+    with raises_code("scale-without-adapter"):
+        dsocr.export(run.path, tmp_path / "half", form="merged", scale=0.5)
+
+
+def test_server_reads_with_the_run_and_with_its_base(run: RunFolder, small_dataset: Path) -> None:
+    served = ServedModels({"mine": run.adapter})
+    image = Image.open(Dataset.open(small_dataset).samples(Split.TEST)[0].image)  # type: ignore[arg-type]
+    (mine,) = served.read("mine", [("line", image)])
+    assert mine.text == dsocr.load(run.path).read(image).text
+    served.load("again", run.adapter)
+    served.unload("again")
+    list(served.read("base", [("line", image)]))
+
+
+def test_dry_run_measures_it(base: Path, small_dataset: Path, tmp_path: Path) -> None:
+    result = dry_run(configuration(base, small_dataset, tmp_path / "run"), preflight=False)
+    checks = {check.name: check.verdict for check in result.checks}
+    assert checks["labels"] == checks["same input"] == checks["gradients"] == "ok"
+
+
+def test_reading_gives_each_letter_its_probability(base: Path) -> None:
+    loaded = load_base(str(base))
+    processor: Any = loaded.processor(None, "")
+    decoded = loaded.family.decode(loaded.network, processor, encoded(processor, ["a", "b"]), Generation())
+    for line in decoded:
+        assert [score[:2] for score in line.scores] == [(place, place + 1) for place in range(len(line.text))]
+        assert all(-math.inf < score.log_probability <= 0 for score in line.scores)
+    with raises_code("beams-unsupported"):
+        loaded.family.decode(loaded.network, processor, [], Generation(num_beams=4))
+
+
+def test_processor_sees_images_as_bytes(base: Path) -> None:
+    processor: Any = load_processor(str(base), None, "")
+    assert isinstance(processor, LineProcessor)
+    (sample,) = encoded(processor, ["abc"])
+    assert sample.pixels().shape == (48, round(160 * 48 / 40 * 1.3), 3)
+    assert sample.has_input_of(replace(sample, classes=()))
+    assert not sample.has_input_of(replace(sample, image=sample.image // 2))
