@@ -41,7 +41,7 @@ def processor(
     return SimpleNamespace(
         unknown_characters=lambda text: "".join(set(text) & set(unknown)),
         text_ids=lambda text: range(count_tokens(text)),
-        resolution=SimpleNamespace(distortion=distortion),
+        distortion=distortion,
     )
 
 

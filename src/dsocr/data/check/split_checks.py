@@ -114,10 +114,10 @@ Similar = Iterator[tuple[CheckedSample, list[CheckedSample]]]
 def similar_with_same_text(group: Sequence[CheckedSample]) -> Similar:
     """Yield each image of one text with the earlier ones that are nearly the same; all must be measured."""
     hashes = np.array([_stats(item).dhash for item in group], dtype=np.uint64)
-    for place, item in enumerate(group):
+    for place in range(1, len(group)):
         start = max(0, place - MAX_SAME_TEXT)
         near = np.flatnonzero(np.bitwise_count(hashes[start:place] ^ hashes[place]) <= _MAX_BITS).tolist()
-        yield from _similar(item, [group[start + index] for index in near], _MIN_CORRELATION)
+        yield from _similar(group[place], [group[start + index] for index in near], _MIN_CORRELATION)
 
 
 def similar_with_any_text(samples: Sequence[CheckedSample]) -> Similar:
@@ -139,8 +139,10 @@ def similar_with_any_text(samples: Sequence[CheckedSample]) -> Similar:
 
 
 def _similar(item: CheckedSample, near: Sequence[CheckedSample], min_correlation: float) -> Similar:
-    thumbnail = _standardized(_stats(item).thumbnail)
     others = [other for other in near if other.digest != item.digest]
+    if not others:
+        return
+    thumbnail = _standardized(_stats(item).thumbnail)
     similar = [other for other in others if _standardized(_stats(other).thumbnail) @ thumbnail >= min_correlation]
     if similar:
         yield item, similar
