@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,10 +29,10 @@ SIZE_CODES = {"few-samples", "few-writers", "rare-characters", "unseen-in-train"
 """True of any dataset of nine lines; tested in `test_check_splits.py`."""
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three writers, one to a split, three lines each, no two images alike."""
-    source = write_pages(tmp_path / "source", ["anna_1", "boris_1", "vera_1"])
+    source = write_pages(tmp_path_factory.mktemp("clean") / "source", ["anna_1", "boris_1", "vera_1"])
     for place, name in enumerate(("anna_1", "boris_1", "vera_1")):
         marks = np.random.default_rng(place).random((25, 50)) < 0.25
         Image.fromarray(np.where(marks, 55, 255).astype(np.uint8)).resize((100, 50), Image.Resampling.NEAREST).save(
@@ -43,7 +44,12 @@ def folder(tmp_path: Path) -> Path:
             document = document.replace('"10 25 60 25"', f'"{left} 35 {right} 35"', 1)
             document = document.replace(f'"{SQUARE}"', f'"{left},5 {right},5 {right},45 {left},45"', 1)
         write(source / f"{name}.xml", document)
-    return prepare(source, tmp_path / "out", writer="(.+)_").folder
+    return prepare(source, source.with_name("out"), writer="(.+)_").folder
+
+
+@pytest.fixture
+def folder(clean: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(clean, tmp_path / "out")
 
 
 def found(folder: Path, **options: object) -> dict[str, Finding]:
@@ -162,9 +168,10 @@ def test_progress(folder: Path) -> None:
     assert done[-1] == (9, 9)
 
 
-@pytest.fixture
-def many_findings(folder: Path) -> Findings:
+@pytest.fixture(scope="module")
+def many_findings(clean: Path, tmp_path_factory: pytest.TempPathFactory) -> Findings:
     """An error, a note, and a warning at more places than anybody would print."""
+    folder = shutil.copytree(clean, tmp_path_factory.mktemp("many") / "out")
     copies = [{"text": f"пять\u00a0кг {number}"} for number in range(60)]
     edit(folder, TRAIN, lambda rows: rows.extend([{**rows[0], **copy} for copy in copies]))
     edit(folder, TEST, lambda rows: rows[0].update(text=""))
