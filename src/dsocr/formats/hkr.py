@@ -15,17 +15,14 @@ from dsocr.formats.format import Columns, Format, SourceFile, read_files
 from dsocr.io.encodings import head, read_json, read_text
 from dsocr.io.files import list_files, split_of_folder, split_of_name
 
-_KEYS = tuple(re.compile(rb'"' + key + rb'"\s*:') for key in (b"name", b"description"))
+_PATTERNS = [re.compile(pattern) for pattern in (rb"\A\s*\{", rb'"name"\s*:', rb'"description"\s*:')]
 
 
 def find_hkr(source: Path, columns: Columns | None = None) -> list[Path]:
     """List the annotations of a folder: JSON files in a folder `ann` that have a name and a description."""
-    files = (path for path in list_files(source, {".json"}) if path.parent.name.lower() == "ann")
-    return [path for path in files if _is_annotation(head(path))]
-
-
-def _is_annotation(start: bytes) -> bool:
-    return start.lstrip().startswith(b"{") and all(key.search(start) for key in _KEYS)
+    files = list_files(source, {".json"})
+    heads = ((path, head(path)) for path in files if path.parent.name.lower() == "ann")
+    return [path for path, start in heads if all(pattern.search(start) for pattern in _PATTERNS)]
 
 
 def read_hkr(source: Path, columns: Columns | None = None) -> Iterator[Item]:

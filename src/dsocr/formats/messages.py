@@ -6,7 +6,7 @@ belongs to the configuration of a run.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -37,6 +37,12 @@ _FORBIDDEN = re.compile(f"[{SURROGATES}]|<(?:image|video|audio)>")
 """Unpaired surrogates, and placeholders that the programs would replace by an image."""
 _UNSPLIT = "lines"
 """File stem for lines without a split."""
+_DATASET_INFO = {
+    "formatting": "sharegpt",
+    "columns": {"messages": "messages", "images": "images"},
+    "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"},
+}
+"""What LLaMA-Factory must know of a file before it can be named as a `dataset`."""
 
 
 def find_messages(source: Path, columns: Columns | None = None) -> list[Path]:
@@ -130,14 +136,6 @@ def _row_with_parts(image: str, text: str) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
 
 
-def _dataset_info(names: list[str]) -> Mapping[str, object]:
-    """Describe each file for LLaMA-Factory, which needs it before a file can be named as a `dataset`."""
-    tags = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}
-    columns = {"messages": "messages", "images": "images"}
-    entry = {"formatting": "sharegpt", "columns": columns, "tags": tags}
-    return {name: {"file_name": f"{name}.json", **entry} for name in names}
-
-
 class MessagesWriter:
     """Writes line images into `images/` and a row for each, made of the image's name and its text.
 
@@ -187,8 +185,9 @@ class MessagesWriter:
             file.write("\n]\n" if self.suffix == ".json" else "")
             file.close()
         if self.has_info:
-            info = json.dumps(_dataset_info(sorted(self._files)), ensure_ascii=False, indent=2) + "\n"
-            (self.folder / "dataset_info.json").write_bytes(info.encode())
+            info = {name: {"file_name": f"{name}.json", **_DATASET_INFO} for name in sorted(self._files)}
+            content = json.dumps(info, ensure_ascii=False, indent=2) + "\n"
+            (self.folder / "dataset_info.json").write_bytes(content.encode())
 
 
 FORMATS = (

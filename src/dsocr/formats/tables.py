@@ -12,7 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -53,14 +53,6 @@ Row = tuple[int, dict[str, str]]
 """Line number in the file, and cells by column."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table with its columns identified: `roles` maps image, text, ... to column names."""
-
-    roles: dict[str, str]
-    rows: list[Row]
-
-
 def find_tables(source: Path, columns: Columns) -> list[Path]:
     """List the table files with known columns, and those that cannot be read, so that they are reported."""
     return [path for path in _table_files(source) if _is_understood(path, columns)]
@@ -99,14 +91,14 @@ def _is_understood(path: Path, columns: Columns) -> bool:
     return {"image", "text"} <= guess_roles(header, columns).keys()
 
 
-def open_table(path: Path, columns: Columns) -> Table:
-    """Read a table and identify its image and text columns; if there are none, an error lists its columns."""
+def open_table(path: Path, columns: Columns) -> tuple[dict[str, str], list[Row]]:
+    """Return role -> column and the rows; if there is no column of images or texts, an error lists the columns."""
     header, rows = read_rows(path, columns)
     roles = guess_roles(header, columns)
     require_roles(roles, columns, header, path)
     if "split" not in roles and (column := _find_split_column(header, rows, set(roles.values()))):
         roles["split"] = column
-    return Table(_drop_other_outlines(path, roles, [cells for _, cells in rows], columns), rows)
+    return _drop_other_outlines(path, roles, [cells for _, cells in rows], columns), rows
 
 
 def _find_split_column(header: list[str], rows: list[Row], taken: Container[str]) -> str | None:
@@ -166,14 +158,14 @@ def _drop_other_outlines(
 
 def _read_file(file: SourceFile, columns: Columns) -> Iterator[Item]:
     """Read the rows of a table; those with an outline on the same image are one page, if they agree otherwise."""
-    table = open_table(file.path, columns)
-    if (split := table.roles.get("split")) and split not in {*columns.values(), *USUAL_NAMES["split"]}:
+    roles, rows = open_table(file.path, columns)
+    if (split := roles.get("split")) and split not in {*columns.values(), *USUAL_NAMES["split"]}:
         yield Note(f"the column {split!r} of {file.where} is read as the split")
-    line_columns = {column for role, column in table.roles.items() if role in {"text", *OUTLINE_ROLES}}
+    line_columns = {column for role, column in roles.items() if role in {"text", *OUTLINE_ROLES}}
     found: list[Item] = []
     places: dict[object, int] = {}
-    for row in table.rows:
-        item = _read_row(file, table.roles, row)
+    for row in rows:
+        item = _read_row(file, roles, row)
         if isinstance(item, Page) and item.lines[0].outline is not None:
             shared = tuple((name, cell) for name, cell in item.columns.items() if name not in line_columns)
             place = places.setdefault((item.image, shared), len(found))
