@@ -38,7 +38,7 @@ seed: 17
 input: {resolution: null, prompt: free_ocr}
 adapter: {target_modules: decoder, r: 8, alpha: 16, dropout: 0.0, variant: lora}
 training: {epochs: 10.0, max_steps: null, max_samples: null, batch_size: 32, micro_batch_size: 8,
-  learning_rate: 0.0002, vision_learning_rate: null, warmup_ratio: 0.05, lr_scheduler: cosine, optimizer: AdamW,
+  learning_rate: null, vision_learning_rate: null, warmup_ratio: 0.05, lr_scheduler: cosine, optimizer: AdamW,
   weight_decay: 0.01, max_grad_norm: 1.0, precision: auto, attention: sdpa, gradient_checkpointing: false,
   compile: false, group_by_length: true, feature_cache: auto, feature_cache_gb: 20.0, feature_cache_views: 4,
   augmentation: 0.0, long_text: error, max_text_tokens: 512, num_workers: 0, report_to: [tensorboard]}

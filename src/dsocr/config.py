@@ -282,7 +282,7 @@ class TrainingSection(Section):
     micro_batch_size: PositiveInt = 8
     """Samples per forward pass on one device; must divide batch_size."""
     learning_rate: PositiveFloat | None = None
-    """Peak learning rate, after warmup; if not given 2e-4 for adapters, 4e-4 where all weights are trained."""
+    """Peak learning rate, after warmup; 2e-4 for adapters and 4e-4 for all weights if not given."""
     vision_learning_rate: PositiveFloat | None = None
     """Peak learning rate of adapter weights in the vision encoder; learning_rate if not given."""
     warmup_ratio: Fraction = 0.05
