@@ -2,6 +2,7 @@
 
     python tools/pretrain_small.py lines DATASET... --cache CACHE          # crops of `dsocr prepare`, at height 48
     python tools/pretrain_small.py render --fonts FONTS --words ru=russian --cache CACHE --count 12000
+    python tools/pretrain_small.py render --latin --name rendered-latin --fonts FONTS --words fr=french --cache CACHE
     python tools/pretrain_small.py train --base PPOCR --cache CACHE --work WORK --out OUT --test DATASET/test
 
 PPOCR is what `dsocr.models.ctc_network.convert_onnx` writes. The cache has two files for each source: all lines as
@@ -50,13 +51,13 @@ from dsocr.models.ctc_network import (
 )
 from fontsource import load_face
 from small_alphabet import CHARACTERS
-from small_texts import CYRILLIC_LANGUAGES, WEIGHTS, LineMaker, load_words
+from small_texts import CYRILLIC_LANGUAGES, LATIN_WEIGHTS, WEIGHTS, LineMaker, load_words
 
 STRETCH = 1.4
 """Width of the cached lines over their natural width at height 48: cursive letters need more columns."""
 
 MAX_WIDTH = 2400
-HELD_OUT = (
+HELD_OUT_DOCUMENTS = (
     "le-sallon-de-1767-denis-diderot",
     "lettre-boudreau-tessier",
     "poemes-louise-trudelle",
@@ -69,6 +70,26 @@ HELD_OUT = (
     "lectaurep-random-set-2",
 )
 """Documents of the real sources that only validate, as parts of the paths of their transcriptions."""
+
+SHARES = {
+    "rendered-latin": 0.15,
+    "rendered": 0.27,
+    "lectaurep": 0.16,
+    "timeuscorpus": 0.15,
+    "CREMMA-MSS-19": 0.13,
+    "TestamentDePoilus": 0.13,
+    "CREMMA-MSS-18": 0.08,
+    "Jane_Stanford": 0.08,
+    "CREMMA-MSS-20": 0.05,
+    "Tables_decennales": 0.05,
+    "mariages-et-divorces": 0.05,
+}
+"""Relative shares of the drawn lines by the beginning of a source's name; sources of one name divide its share.
+
+Hands after 1800 weigh more than their number of lines, because most archives that come to this software are of them.
+"""
+
+OTHER_SHARE = 0.04
 
 LOOKALIKES = dict(
     zip(
@@ -140,7 +161,7 @@ def dataset_lines(folder: Path) -> Iterator[tuple[str, NDArray[np.uint8], bool]]
     """The training samples of a dataset folder, those of held-out documents for validation."""
     for sample in Dataset.open(folder).samples("train"):
         assert isinstance(sample.image, Path), "prepare the dataset with --store files"
-        validates = any(part in (sample.source or "") for part in HELD_OUT)
+        validates = any(part in (sample.source or "") for part in HELD_OUT_DOCUMENTS)
         with Image.open(sample.image) as image:
             yield sample.text, grey_line(image), validates
 
@@ -149,7 +170,12 @@ CURSIVE = ["comforter", "comforter-brush", "great-vibes", "pacifico", "lobster",
 CURSIVE += ["playpen-sans", "balsamiq-sans", "zen-kurenaido", "hachi-maru-pop", "bellota-text", "kurale"]
 ITALIC = ["playfair-display", "lora", "cormorant", "alegreya", "pt-serif", "philosopher"]
 PRINT = ["arimo", "tinos", "noto-serif", "roboto", "open-sans", "pt-sans", "pt-serif"]
-KEPT_AWAY = ["bad-script", "caveat", "marck-script", "neucha", "shantell-sans", "pangolin", "yomogi"]
+LATIN_HANDS = ["playwrite-fr-moderne", "playwrite-fr-trad", "playwrite-de-grund", "playwrite-us-trad", "playwrite-pl"]
+LATIN_HANDS += ["playwrite-it-moderna", "playwrite-es", "dancing-script", "homemade-apple", "la-belle-aurore", "zeyada"]
+LATIN_HANDS += ["cedarville-cursive", "reenie-beanie", "sacramento", "nothing-you-could-do", "over-the-rainbow"]
+LATIN_HANDS += ["mrs-saint-delafield", "mr-dafoe", "herr-von-muellerhoff", "dawning-of-a-new-day", "meddon", "allura"]
+LATIN_HANDS += ["league-script", "kristi", "indie-flower", "kalam", "patrick-hand", "caveat-brush", "rouge-script"]
+HELD_OUT_FONTS = ["bad-script", "caveat", "marck-script", "neucha", "shantell-sans", "pangolin", "yomogi"]
 """Fonts for tests: the four hands of `examples/handwriting` and three more. Pretraining never sees them."""
 
 
@@ -193,7 +219,7 @@ def add_neighbour(line: NDArray[np.uint8], other: NDArray[np.uint8], rng: np.ran
 
 
 def render(options: argparse.Namespace) -> None:
-    """Cache lines in the fonts of pretraining, or with `--unseen` of fonts and words kept away from it."""
+    """Cache lines in the fonts of pretraining, or with `--unseen` of fonts and words held out from it."""
     words = {}
     for pair in options.words:
         language, files = pair.split("=", 1)
@@ -203,7 +229,10 @@ def render(options: argparse.Namespace) -> None:
         )
     if options.unseen:
         weights = {language: WEIGHTS[language] for language in CYRILLIC_LANGUAGES}
-        groups = [(1.0, load_faces(options.fonts, KEPT_AWAY))]
+        groups = [(1.0, load_faces(options.fonts, HELD_OUT_FONTS))]
+    elif options.latin:
+        weights = LATIN_WEIGHTS
+        groups = [(1.0, load_faces(options.fonts, LATIN_HANDS))]
     else:
         weights = WEIGHTS
         groups = [(0.68, load_faces(options.fonts, CURSIVE)), (0.17, load_faces(options.fonts, ITALIC, "italic"))]
@@ -246,16 +275,16 @@ def to_batch(lines: Sequence[NDArray[np.uint8]]) -> tuple[torch.Tensor, torch.Te
 class Batches:
     """Endless batches, drawn pool by pool from (seed, pool), so that a resumed training sees the same data."""
 
-    def __init__(self, sources: Sequence[Source], pixels: int, rendered_share: float, seed: int) -> None:
+    def __init__(self, sources: Sequence[Source], pixels: int, seed: int) -> None:
         self.sources = [source for source in sources if not source.validates.all()]
         self.pixels = pixels
         self.seed = seed
         self.indices = [np.flatnonzero(~source.validates) for source in self.sources]
-        weights = np.array([len(indices) ** 0.7 for indices in self.indices])
-        rendered = np.array([source.name.startswith("rendered") for source in self.sources])
-        if rendered.any() and not rendered.all():
-            weights[rendered] *= rendered_share / weights[rendered].sum()
-            weights[~rendered] *= (1 - rendered_share) / weights[~rendered].sum()
+        keys = [next((key for key in SHARES if source.name.startswith(key)), source.name) for source in self.sources]
+        counts = np.array([len(indices) for indices in self.indices], dtype=float)
+        totals = {key: sum(count for count, other in zip(counts, keys, strict=True) if other == key) for key in keys}
+        shares = [SHARES.get(key, OTHER_SHARE) * count / totals[key] for key, count in zip(keys, counts, strict=True)]
+        weights = np.array(shares)
         self.weights = weights / weights.sum()
 
     def pool(self, number: int, lines: int = 256) -> list[list[tuple[str, NDArray[np.uint8]]]]:
@@ -346,6 +375,15 @@ class Training:
         self.step, self.pool, self.best = int(progress["step"]), int(progress["pool"]), float(progress["best"])
 
 
+def blend(options: argparse.Namespace) -> None:
+    """Write weights between those of two checkpoints, which often read new hands better than either."""
+    first, second = start_network(options.base), start_network(options.trained)
+    with torch.no_grad():
+        for own, other in zip(first.parameters(), second.parameters(), strict=True):
+            own.lerp_(other, options.share)
+    save_network(first, CHARACTERS, options.out, torch.float16)
+
+
 def learning_rate(options: argparse.Namespace, step: int) -> float:
     """Linear warm-up over 100 steps, constant, then linear to 5 % over the last 30 % of the steps."""
     falling = (options.steps - step) / (0.3 * options.steps)
@@ -362,12 +400,14 @@ def train(options: argparse.Namespace) -> None:
     options.work.mkdir(parents=True, exist_ok=True)
     checkpoint = options.work / "checkpoint.safetensors"
     network, average = start_network(options.base).train(), start_network(options.base).eval()
-    optimizer = torch.optim.AdamW(network.parameters(), lr=options.learning_rate, betas=(0.9, 0.99), weight_decay=0.01)
+    # The trunk knows more than this training shows it, and would forget it at the rate that new letters need.
+    groups = [{"params": network.model.parameters(), "share": 0.5}, {"params": network.head.parameters(), "share": 1.0}]
+    optimizer = torch.optim.AdamW(groups, lr=options.learning_rate, betas=(0.9, 0.99), weight_decay=0.01)
     training = Training(network, average, optimizer)
     if checkpoint.is_file():
         training.load(checkpoint)
     sources = open_cache(options.cache)
-    batches = Batches(sources, options.pixels, options.rendered_share, options.seed)
+    batches = Batches(sources, options.pixels, options.seed)
     checks = {source.name: source for source in sources if source.validates.any()}
     test = test_lines(options.test) if options.test else []
     stop = False
@@ -387,7 +427,7 @@ def train(options: argparse.Namespace) -> None:
         drawn = batches.pool(training.pool)
         for batch in drawn[rank : len(drawn) // world * world : world]:
             for group in optimizer.param_groups:
-                group["lr"] = learning_rate(options, training.step)
+                group["lr"] = group["share"] * learning_rate(options, training.step)
             pixels, steps = to_batch([line for _, line in batch])
             with torch.autocast("cpu", torch.bfloat16):
                 logits = compute_logits(network, pixels.contiguous(memory_format=torch.channels_last))
@@ -484,7 +524,8 @@ def main() -> None:
     rendering.add_argument("--name", default="rendered")
     rendering.add_argument("--count", type=int, default=12_000)
     rendering.add_argument("--seed", type=int, default=1)
-    rendering.add_argument("--unseen", action="store_true", help="only fonts and words kept away, for validation")
+    rendering.add_argument("--latin", action="store_true", help="Latin languages, in fonts that have no Cyrillic")
+    rendering.add_argument("--unseen", action="store_true", help="only fonts and words held out, for validation")
     training = commands.add_parser("train", help="train or resume")
     training.add_argument("--base", type=Path, required=True, help="checkpoint folder to start from")
     training.add_argument("--cache", type=Path, required=True)
@@ -492,19 +533,25 @@ def main() -> None:
     training.add_argument("--out", type=Path, required=True, help="folder of the best averaged weights")
     training.add_argument("--test", type=Path, help="split of a dataset to measure, for example data/copiste/test")
     training.add_argument("--steps", type=int, default=6000)
-    training.add_argument("--learning-rate", type=float, default=4e-4)
+    training.add_argument("--learning-rate", type=float, default=3e-4)
     training.add_argument("--average", type=float, default=0.998, help="decay of the averaged weights")
     training.add_argument("--pixels", type=int, default=11_000, help="total width of the lines of a batch")
-    training.add_argument("--rendered-share", type=float, default=0.35)
     training.add_argument("--check-minutes", type=float, default=15)
     training.add_argument("--threads", type=int, default=2)
     training.add_argument("--seed", type=int, default=1)
+    blending = commands.add_parser("blend", help="write weights between two checkpoints")
+    blending.add_argument("--base", type=Path, required=True)
+    blending.add_argument("--trained", type=Path, required=True)
+    blending.add_argument("--share", type=float, default=0.5, help="share of the trained weights")
+    blending.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     if options.command == "lines":
         for folder in options.datasets:
             write_source(options.cache, folder.name, dataset_lines(folder))
     elif options.command == "render":
         render(options)
+    elif options.command == "blend":
+        blend(options)
     else:
         train(options)
 

@@ -18,6 +18,8 @@ from texts import is_held_out
 WEIGHTS = {"ru": 0.42, "old_ru": 0.14, "uk": 0.12, "bg": 0.07, "sr": 0.07, "be": 0.03, "fr": 0.05, "de": 0.04}
 WEIGHTS |= {"en": 0.03, "pl": 0.01, "es": 0.01, "it": 0.01}
 
+LATIN_WEIGHTS = {"fr": 0.4, "en": 0.2, "de": 0.2, "es": 0.07, "it": 0.06, "pl": 0.07}
+
 CYRILLIC_LANGUAGES = ("ru", "old_ru", "uk", "bg", "sr", "be")
 
 
