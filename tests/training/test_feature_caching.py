@@ -105,10 +105,11 @@ def test_cached_features_are_not_computed_again_and_stages_are_reported(kept: Ru
 
 
 def test_features_of_a_changed_image_are_computed_again(kept: RunConfig, cache: Path, tmp_path: Path) -> None:
-    sample = Sample("line.png", tmp_path / "line.png", "а", Split.TRAIN)
+    picture = tmp_path / "line.png"
+    sample = Sample("line.png", picture, "а", Split.TRAIN)
     features = []
     for shade in (200, 60):
-        Image.new("L", (400, 60), shade).save(sample.image)
+        Image.new("L", (400, 60), shade).save(picture)
         features.append(Cached(kept, [sample]).samples[0].features)
     assert not torch.equal(*features)
     assert len(files(cache)) == 2

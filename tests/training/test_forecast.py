@@ -143,7 +143,7 @@ def test_a_forecast_in_earnest_leaves_a_run_that_is_trained(small_config: RunCon
     config = changed(small_config, training={"max_steps": 2}, validation={"every_steps": 2})
     steps: list[tuple[int, int]] = []
     result = forecast(
-        config, sizes=(0.5, 1.0), more=[4], progress=lambda done, total, note="": steps.append((done, total))
+        config, sizes=(0.5, 1.0), more=[4], progress=lambda done, total, note: steps.append((done, total))
     )
     assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert [point.samples for point in result.points] == [8, 16]

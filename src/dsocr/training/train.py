@@ -173,10 +173,23 @@ def train(
         log.info("%d training samples, %d excluded as too long", len(samples), excluded)
 
         # Fit
-        validator = make_validator(run, config, dataset, processor, guard, dist)
-        callbacks: list[Callback] = [validator] if validator else []
-        if validator is None:
+        validated = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
+        validator = None
+        if validated:
+            validator = Validator(
+                validated,
+                processor,
+                Generation(**config.generation.model_dump()),
+                every_steps=config.validation.every_steps,
+                patience=config.validation.patience,
+                folder=run.checkpoints,
+                guard=guard,
+                dist=dist,
+                text_policy=dataset.card.policy(),
+            )
+        else:
             log.warning("there is no validation split: the last weights are kept, not the best")
+        callbacks: list[Callback] = [validator] if validator else []
         if dist.is_main:
             require_trackers(config.training.report_to)
             trackers = [Tracker(name, run, config.model_dump(mode="json")) for name in config.training.report_to]
@@ -417,31 +430,6 @@ def make_sampler(config: RunConfig, samples: EncodedSamples, dist: Distributed |
 def log_interval(max_steps: int) -> int:
     """Return the steps between two logs: about 50 logs in a short training, every 10 steps in a long one."""
     return max(1, min(10, max_steps // 50))
-
-
-def make_validator(
-    run: RunFolder,
-    config: RunConfig,
-    dataset: Dataset,
-    processor: Processor,
-    guard: GuardSet | None,
-    dist: Distributed,
-) -> Validator | None:
-    """Make the validator of the configured samples; None if the dataset has no validation split."""
-    samples = draw_samples(dataset.samples(Split.VALIDATION), config.validation.max_samples, config.seed)
-    if not samples:
-        return None
-    return Validator(
-        samples,
-        processor,
-        Generation(**config.generation.model_dump()),
-        every_steps=config.validation.every_steps,
-        patience=config.validation.patience,
-        folder=run.checkpoints,
-        guard=guard,
-        dist=dist,
-        text_policy=dataset.card.policy(),
-    )
 
 
 # Fit and finish

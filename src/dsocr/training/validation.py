@@ -90,7 +90,6 @@ class ValidatorState:
     best_guard: list[int] | None = None
     guard_base: list[int] | None = None
     without_improvement: int = 0
-    last_step: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +182,6 @@ class Validator(Callback):
                 save_best(self._folder, step, model, calibration.to_json())
         else:
             state.without_improvement += 1
-        state.last_step = step
         result = ValidationResult(
             step=step,
             loss=loss,
