@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
-from dsocr.errors import DsocrError
 from dsocr.evaluation.scorecard import make_scorecard
 from dsocr.evaluation.scores import LineScore, score_lines, write_lines, writer_statuses
 from dsocr.runs import RunFolder
@@ -28,13 +25,6 @@ class Read:
 
 Reader = Callable[[int, Sample], Read]
 """Predicts a sample, given its number from 0."""
-
-
-def error_code(call: Callable[..., object], *arguments: object, **options: object) -> str:
-    """Return the code of the error that a call raises."""
-    with pytest.raises(DsocrError) as caught:
-        call(*arguments, **options)
-    return caught.value.code
 
 
 def sample(name: str, text: str, writer: str | None = None, page: str | None = None) -> Sample:

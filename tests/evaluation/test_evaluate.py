@@ -26,7 +26,8 @@ from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel
 from dsocr.runs import RunFolder
 from dsocr.training.train import train
-from tests.evaluation.making_runs import change_card, error_code
+from tests.evaluation.making_runs import change_card
+from tests.raising import raises_code
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,8 @@ def test_a_run_on_a_fold_is_trained_and_scored_on_that_fold(small_dataset: Path,
 
 
 def test_a_fold_of_a_dataset_without_folds_is_rejected(small_config: RunConfig) -> None:
-    assert error_code(train, small_config.model_copy(update={"fold": 1})) == "no-folds"
+    with raises_code("no-folds"):
+        train(small_config.model_copy(update={"fold": 1}))
 
 
 def test_another_split_a_limit_and_another_dataset_are_noted(
@@ -139,7 +141,8 @@ def test_datasets_that_cannot_be_scored_are_rejected(run: RunFolder, small_datas
     missing = change_card(small_dataset, tmp_path / "missing", lambda card: card["splits"].pop("test"))
     shutil.rmtree(missing / "test")
     for folder, code in ((twice, "duplicate-id"), (empty, "split-missing"), (missing, "split-missing")):
-        assert error_code(evaluate, run, dataset=folder, with_base=False) == code
+        with raises_code(code):
+            evaluate(run, dataset=folder, with_base=False)
 
 
 def test_the_calibration_is_measured_and_fitted_on_request(
@@ -167,7 +170,8 @@ def test_the_calibration_is_measured_and_fitted_on_request(
 
     other = change_card(small_dataset, tmp_path / "other", lambda card: card["splits"].pop("validation"))
     shutil.rmtree(other / "validation")
-    assert error_code(evaluate, copy, dataset=other, calibrate=True) == "split-missing"
+    with raises_code("split-missing"):
+        evaluate(copy, dataset=other, calibrate=True)
     assert Calibration.load(copy.adapter) == fitted[1]
 
 

@@ -26,12 +26,12 @@ from dsocr.text import TextPolicy
 from tests.data.making import alto, page_xml, write
 from tests.evaluation.making_runs import (
     change_card,
-    error_code,
     make_evaluated_run,
     misread,
     other_test_split,
     read_better,
 )
+from tests.raising import raises_code
 
 TEXTS = ["Ёж йод", "щука", "=1+1"]
 
@@ -94,8 +94,10 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", *({"line": f"p_000{n}", "best": text} for n, text in enumerate(TEXTS)))
     assert texts_of(match_file(path, id="line", text="best")) == TEXTS
     for columns, code in (({"txt": "best"}, "unknown-column-role"), ({"id": "line", "text": "?"}, "column-missing")):
-        assert error_code(read_predictions, path, columns) == code
-    assert error_code(read_predictions, tmp_path, {"text": "best"}) == "not-a-table"
+        with raises_code(code):
+            read_predictions(path, columns)
+    with raises_code("not-a-table"):
+        read_predictions(tmp_path, {"text": "best"})
 
 
 def test_a_text_file_per_line_is_read_without_its_ground_truth(tmp_path: Path) -> None:
@@ -145,7 +147,8 @@ def test_pages_with_the_same_name_are_distinguished_by_folder(tmp_path: Path) ->
     for box, text in (("a", "раз"), ("b", "два")):
         write(tmp_path / f"page/{box}/p.xml", page_xml(f'<TextRegion id="r">{page_line(0, text)}</TextRegion>'))
     assert texts_of(match_file(tmp_path, samples)) == ["раз", "два"]
-    assert error_code(match_file, tmp_path / "page/a", samples) == "page-ambiguous"
+    with raises_code("page-ambiguous"):
+        match_file(tmp_path / "page/a", samples)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +161,8 @@ def test_pages_with_the_same_name_are_distinguished_by_folder(tmp_path: Path) ->
 )
 def test_predictions_that_do_not_match_are_rejected(rows: list[tuple[str, str]], code: str, tmp_path: Path) -> None:
     write(tmp_path / "a.tsv", "id\ttext\n" + "".join(f"{name}\t{text}\n" for name, text in rows))
-    assert error_code(match_file, tmp_path / "a.tsv") == code
+    with raises_code(code):
+        match_file(tmp_path / "a.tsv")
 
 
 def test_everything_unusual_is_counted(tmp_path: Path) -> None:
@@ -185,10 +189,8 @@ def test_names_are_compared_in_one_normal_form_and_not_guessed(tmp_path: Path) -
     path = jsonl(tmp_path / "a.jsonl", {"id": unicodedata.normalize("NFD", "йод_1"), "text": "а"})
     assert texts_of(match_file(path, [line])) == ["а"]
     ambiguous = [Sample(f"test/images/{box}/1.png", Path("p.png"), "а", Split.TEST) for box in "ab"]
-    assert (
-        error_code(match_file, jsonl(tmp_path / "b.jsonl", {"id": "1.png", "text": "а"}), ambiguous)
-        == "nothing-matches"
-    )
+    with raises_code("nothing-matches"):
+        match_file(jsonl(tmp_path / "b.jsonl", {"id": "1.png", "text": "а"}), ambiguous)
 
 
 @pytest.mark.parametrize(
@@ -209,8 +211,8 @@ def test_names_are_compared_in_one_normal_form_and_not_guessed(tmp_path: Path) -
 def test_files_that_cannot_be_read_are_rejected(files: dict[str, str], code: str | None, tmp_path: Path) -> None:
     for name, content in files.items():
         write(tmp_path / name, content)
-    found = error_code(read_predictions, tmp_path / name if len(files) == 1 else tmp_path)
-    assert found == (code or found), "damaged files have the codes of their formats"
+    with pytest.raises(DataError) if code is None else raises_code(code):  # damaged files have their formats' codes
+        read_predictions(tmp_path / name if len(files) == 1 else tmp_path)
 
 
 def test_another_encoding_is_read_when_it_is_given(tmp_path: Path) -> None:
@@ -244,7 +246,9 @@ def names(found: Comparison) -> list[str]:
 
 
 def code_of(*paths: object, **options: Any) -> str:
-    return error_code(compare_paths, [str(path) for path in paths], **options)
+    with pytest.raises(DsocrError) as caught:
+        compare_paths([str(path) for path in paths], **options)
+    return caught.value.code
 
 
 def test_a_single_run_gives_base_and_adapter(better: RunFolder) -> None:

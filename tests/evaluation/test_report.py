@@ -41,13 +41,13 @@ from dsocr.runs import RunFolder, to_json, write_atomically
 from dsocr.text import comparable
 from tests.evaluation.making_runs import (
     change_card,
-    error_code,
     make_evaluated_run,
     misread,
     other_test_split,
     read_better,
 )
 from tests.html_pages import Page
+from tests.raising import raises_code
 
 
 def line(number: int, errors: int, *, looping: bool = False) -> LineScore:
@@ -239,7 +239,8 @@ def test_an_unreadable_calibration_costs_only_its_table(run: RunFolder, content:
 def test_lines_and_scorecard_must_be_of_the_same_evaluation(run: RunFolder, tmp_path: Path) -> None:
     replace(Scorecard.load(run.scorecard), base=None).save(run.scorecard)
     for folder, code in ((run, "evaluation-mixed"), (RunFolder(tmp_path), "scorecard-missing")):
-        assert error_code(gather_contents, folder) == code
+        with raises_code(code):
+            gather_contents(folder)
 
 
 def test_a_missing_dataset_costs_only_images(run: RunFolder, tmp_path: Path) -> None:
@@ -279,7 +280,8 @@ def test_a_report_is_written_to_the_run_or_elsewhere(run: RunFolder, tmp_path: P
     assert write_report(run, markdown=True)[0] == run.path / "report.md"
     assert write_report(run, out=tmp_path / "r.html")[0].is_file()
     for out, code in ((tmp_path / "nowhere" / "r.html", "output-folder-missing"), (tmp_path / "r.md", "report-suffix")):
-        assert error_code(write_report, run, out=out) == code
+        with raises_code(code):
+            write_report(run, out=out)
 
 
 @pytest.mark.parametrize("drawn", [True, False])

@@ -28,8 +28,9 @@ from dsocr.evaluation.report.result_pages import (
 )
 from dsocr.evaluation.scores import load_lines
 from dsocr.runs import RunFolder, elapsed_until, read_history
-from tests.evaluation.making_runs import error_code, make_evaluated_run, misread, read_better, scored
+from tests.evaluation.making_runs import make_evaluated_run, misread, read_better, scored
 from tests.html_pages import Page
+from tests.raising import raises_code
 
 
 def make_run(folder: Path, best: float = 0.2, *, tail: str = "") -> Path:
@@ -115,7 +116,8 @@ def test_a_flat_curve_is_drawn(tmp_path: Path) -> None:
     ("out", "code"), [("curves.svg", "curves-suffix"), ("nowhere/curves.html", "output-folder-missing")]
 )
 def test_curves_need_a_place_they_can_be_written_to(out: str, code: str, tmp_path: Path) -> None:
-    assert error_code(write_curves, [make_run(tmp_path / "run")], tmp_path / out) == code
+    with raises_code(code):
+        write_curves([make_run(tmp_path / "run")], tmp_path / out)
 
 
 @pytest.mark.parametrize("content", [None, "", '{"loss": 1}\n{"kind": "train", "step": 1}\n'])
@@ -199,7 +201,8 @@ def test_a_comparison_is_written_as_a_folder_or_a_page(tmp_path: Path) -> None:
     assert page.tags.count("script") == 1
     assert page.words.count("<script>c") >= 5
     for path, overwrite, code in (("out", False, "output-exists"), (".", True, "output-foreign")):
-        assert error_code(require_free, tmp_path / path, overwrite=overwrite) == code
+        with raises_code(code):
+            require_free(tmp_path / path, overwrite=overwrite)
     require_free(tmp_path / "out", overwrite=True)
 
 

@@ -11,8 +11,9 @@ import pytest
 from dsocr.evaluation.metrics import ErrorRate
 from dsocr.evaluation.scorecard import Scorecard, make_scorecard, schema, worst_lines
 from dsocr.evaluation.scores import LineScore, score_lines
-from tests.evaluation.making_runs import Read, error_code, sample, scored
+from tests.evaluation.making_runs import Read, sample, scored
 from tests.evaluation.test_scores import LINES, SCORED
+from tests.raising import raises_code
 
 BASE = SCORED
 ADAPTER = score_lines(
@@ -125,7 +126,8 @@ def test_the_size_of_a_card_is_bounded() -> None:
     ],
 )
 def test_both_sides_must_match(base: list[LineScore] | None, adapter: list[LineScore], code: str) -> None:
-    assert error_code(make_scorecard, "test", base, adapter) == code
+    with raises_code(code):
+        make_scorecard("test", base, adapter)
     assert make_scorecard("test", BASE[::-1], ADAPTER).groups == CARD.groups, "their order does not matter"
 
 
@@ -136,7 +138,8 @@ def test_another_file_is_not_a_card(tmp_path: Path, content: str | None) -> None
     path = tmp_path / "scorecard.json"
     if content is not None:
         path.write_text(content, encoding="utf-8")
-    assert error_code(Scorecard.load, path) == ("scorecard-missing" if content is None else "scorecard-invalid")
+    with raises_code("scorecard-missing" if content is None else "scorecard-invalid"):
+        Scorecard.load(path)
 
 
 def test_the_worst_lines_cost_most() -> None:

@@ -21,7 +21,8 @@ from dsocr.evaluation.scores import (
     writer_statuses,
 )
 from dsocr.evaluation.statistics import clusters_of
-from tests.evaluation.making_runs import Read, error_code, sample
+from tests.evaluation.making_runs import Read, sample
+from tests.raising import raises_code
 
 LINES = [sample("a", "ёлка", "Анна"), sample("b", "перо", "Борис"), sample("c", "йод")]
 READ = {"a": Read("ёлка"), "b": Read(""), "c": Read("йод йод", truncated=True)}
@@ -72,7 +73,8 @@ def test_failures_are_recorded_and_counted() -> None:
     ],
 )
 def test_nothing_is_dropped_silently(samples: list[Sample], predictions: Mapping[str, Read], code: str) -> None:
-    assert error_code(score_lines, samples, predictions) == code
+    with raises_code(code):
+        score_lines(samples, predictions)
 
 
 @pytest.mark.parametrize(
@@ -137,4 +139,5 @@ def test_a_missing_or_undecodable_file_is_reported(tmp_path: Path) -> None:
     for content, code in ((None, "lines-missing"), (b"\xff\xfe", "lines-unreadable")):
         if content is not None:
             (tmp_path / "lines.jsonl").write_bytes(content)
-        assert error_code(load_lines, tmp_path / "lines.jsonl") == code
+        with raises_code(code):
+            load_lines(tmp_path / "lines.jsonl")
