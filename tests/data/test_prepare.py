@@ -270,6 +270,16 @@ def test_file_names_that_are_not_utf8_are_escaped(tmp_path: Path) -> None:
     assert dataset.report.skipped[0].where == "\\udccf\\udce8_1.heic"
 
 
+@pytest.mark.skipif(os.name == "nt", reason="file names are UTF-16 there")
+def test_a_note_on_outlines_escapes_file_names_that_are_not_utf8(tmp_path: Path) -> None:
+    picture(tmp_path / "s/p.png", size=(100, 200))
+    off = alto_line("т", "10 110 60 110 60 130 10 130")
+    file = write(tmp_path / "s/p.xml", alto(alto_line("а") + alto_line("б") + alto_line("в") + off, size=(100, 200)))
+    file.rename(tmp_path / "s" / "\udccf.xml")
+    (note,) = prepare(tmp_path / "s", tmp_path / "out", split="1/0/0").report.notes[:1]
+    assert "the baseline is used: \\udccf.xml:" in note
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
 def test_pipes_are_not_read(pages: Path, tmp_path: Path) -> None:
     os.mkfifo(pages / "pipe.xml")

@@ -185,13 +185,15 @@ class _PageReader:
     def pages(self, report: SourceReport, *, counting: bool = False) -> Iterator[Page]:
         """The pages that have samples with a text; for counting, their outlines are not compared with baselines."""
         for page in report.filter_pages(chain(self.source.items, self.format.read(self.source.path, self.columns))):
+            page = self.names.apply(page, report)
             if not counting:
                 page, repaired = outline_by_baselines(page)
                 report.outlined_by_baselines += [line.where for line in repaired]
             # Group before the text policy, which drops lines: a page must not lose a line unnoticed.
-            grouped = self.grouper.apply(self.names.apply(page, report), report)
-            if (normalised := normalise_texts(grouped, report, self.text_policy)).lines:
-                yield normalised
+            page = self.grouper.apply(page, report)
+            page = normalise_texts(page, report, self.text_policy)
+            if page.lines:
+                yield page
 
     def count(self) -> int:
         """The number of pages. Raises DataError for patterns and units that match none, before any work is done."""
