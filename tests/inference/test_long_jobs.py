@@ -1,10 +1,14 @@
 """Jobs that are broken off, shared out, or run out of disk."""
 
 import errno
+import multiprocessing
+import os
 import pickle
+import signal
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -66,6 +70,30 @@ def test_an_interrupted_job_resumes_and_writes_the_same_files(after: int, run: R
     assert sorted(path.name for path in tmp_path.iterdir()) == ["calm", "in", "out", "run"]
 
 
+class Killed(Hashes):
+    """Reads like Hashes until its process is killed in the third group of pages."""
+
+    def read(self, images: Iterable[tuple[str, Image.Image]]) -> Iterator[Prediction]:
+        for prediction in super().read(images):
+            if len(self.read_ids) > 9:
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield prediction
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot fork")
+def test_a_killed_job_keeps_the_groups_that_it_had_read(run: RunFolder, tmp_path: Path) -> None:
+    transcribe(run, [tmp_path / "in"], tmp_path / "calm.jsonl", reader=Hashes())
+    job = partial(transcribe, run, [tmp_path / "in"], tmp_path / "out.jsonl")
+    process = multiprocessing.get_context("fork").Process(target=job, kwargs={"reader": Killed()})
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    rest = Hashes()
+    assert job(reader=rest).resumed == 5
+    assert not [name for name in rest.read_ids if name < "p05"]
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "calm.jsonl").read_bytes()
+
+
 def test_finished_output_is_moved_into_place_after_an_interruption(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,12 +121,16 @@ def test_a_different_job_does_not_reuse_the_journal(run: RunFolder, tmp_path: Pa
     assert report.resumed == 0
 
 
-def test_a_page_that_changed_meanwhile_is_read_again(run: RunFolder, tmp_path: Path) -> None:
+def test_pages_that_changed_meanwhile_are_read_again_in_their_group(run: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Falling(20))
-    draw_page(tmp_path / "in" / "p05.png", lines=2)
-    report = transcribe(run, [tmp_path / "in"], tmp_path / "out.txt", reader=Hashes())
+    for number in (5, 6):
+        draw_page(tmp_path / "in" / f"p{number:02d}.png", lines=2)
+    seen: list[tuple[int, int]] = []
+    out = tmp_path / "out.txt"
+    report = transcribe(run, [tmp_path / "in"], out, reader=Hashes(), progress=lambda *now: seen.append(now))
     assert (report.failed, report.images) == ([], PAGES)
+    assert seen == [(7, 13), (9, 13), (13, 13)]
 
 
 def test_shards_share_the_pages_out(run: RunFolder, tmp_path: Path) -> None:

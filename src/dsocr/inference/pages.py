@@ -73,8 +73,7 @@ class ReadingJournal:
         self._connection = open_database(path, _TABLES, "another dsocr transcribe is writing this")
 
     def close(self) -> None:
-        """Commit and close the file."""
-        self._connection.commit()
+        """Close the file."""
         self._connection.close()
 
     def begin(self, job: Mapping[str, Any], date: str) -> str:
