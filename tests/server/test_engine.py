@@ -1,10 +1,12 @@
 """The reading thread: batching, dropped requests, and deadlines."""
 
+import asyncio
 import time
 import weakref
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ from dsocr.errors import DsocrError, ModelError
 from dsocr.images import DecodedImage, decode_image
 from dsocr.inference.confidence import Prediction
 from dsocr.server.access import RequestError
-from dsocr.server.engine import Engine, Job
+from dsocr.server.engine import Engine, Job, read_images
 from dsocr.server.limits import Metrics, ServerLimits
 from tests.conftest import PATIENCE
 from tests.server.fakes import FakeModels, png
@@ -142,6 +144,15 @@ def test_an_unreadable_image_does_not_affect_its_batch(
     with pytest.raises(error):
         jobs[1].result.result(PATIENCE)
     assert engine.is_alive
+
+
+def test_images_of_a_client_that_has_left_are_not_queued(engine: Engine, models: FakeModels) -> None:
+    request = AsyncMock()
+    request.is_disconnected.return_value = True
+    with pytest.raises(RequestError) as error:
+        asyncio.run(read_images(request, [png()], "mine", engine, LIMITS))
+    assert error.value.code == "client_disconnected"
+    assert models.batches == []
 
 
 def test_calls_run_between_batches(engine: Engine, models: FakeModels) -> None:
