@@ -1,14 +1,14 @@
-"""What each lever of fast training is worth: nano on real lines, against the recipe that is usually published.
+"""Measure what each optimization of training gains: nano on real lines, against the recipe that is usually published.
 
     python benchmarks/training.py
     python benchmarks/training.py --steps 4 --read 16
 
-The reference shows one line on a canvas, runs the vision towers on every sample of every epoch, makes logits for every
-position, loops over the experts, draws batches at random and multiplies as torch does by itself. Each other row changes
-one thing, or all of them. All rows make the same steps on the same samples (DSOCR_REAL_DATA says where the copiste
-pages lie), in turn, one step each, so that whatever else the machine does meets all of them: the ratios count, and are
-those of a line. One thread, or as many as `--threads` says; times leave out the opening of images, which is the same
-for all, and the filling of the cache, which is given apart.
+The reference encodes each line alone, runs the vision towers on every sample in every epoch, computes logits for every
+position, loops over the experts, draws batches at random and leaves matrix products to torch's defaults. Each other row
+changes one thing, or all of them. All rows make the same steps on the same samples (of the copiste pages in
+DSOCR_REAL_DATA), in turn, one step each, so that other load on the machine affects all alike: compare the ratios, which
+are per line. One thread, or `--threads`; times leave out opening the images, which is the same for all, and filling the
+cache, which is printed apart.
 """
 
 import argparse
@@ -52,44 +52,46 @@ WIDTHS = [34, 8, 11, 11, 9, 10, 9, 7]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What is done otherwise than usual."""
+    """What a recipe changes in the reference."""
 
     name: str
     cache: bool = False
-    learnt: bool = False
+    sparse_logits: bool = False
     experts: str = "eager"
-    window: int = 0
+    grouped: bool = False
     compiled: bool = False
     read: bool = False
     onednn: bool = False
-    per_forward: int = 8
-    maskless: bool = False
-    last: bool = False
+    micro_batch_size: int = 8
+    no_mask: bool = False
+    sparse_last_block: bool = False
 
 
 REFERENCE = Recipe("reference", read=True)
 LEVERS = [
     Recipe("experts grouped", experts="grouped_mm"),
-    Recipe("logits where learnt", learnt=True),
-    Recipe("a step's lines sorted", window=1),
-    Recipe("no mask of the padding", maskless=True),
-    Recipe("last block where learnt", learnt=True, last=True),
+    Recipe("logits where learnt", sparse_logits=True),
+    Recipe("a step's lines sorted", grouped=True),
+    Recipe("no mask of the padding", no_mask=True),
+    Recipe("last block where learnt", sparse_logits=True, sparse_last_block=True),
     Recipe("products by oneDNN", onednn=True),
 ]
-OURS = Recipe("all but oneDNN", learnt=True, experts="grouped_mm", window=1, maskless=True, last=True)
+OURS = Recipe(
+    "all but oneDNN", sparse_logits=True, experts="grouped_mm", grouped=True, no_mask=True, sparse_last_block=True
+)
 RECIPES = {
     "decoder": [
         REFERENCE,
         *LEVERS,
         Recipe("features kept", cache=True),
         replace(OURS, cache=True, read=True),
-        replace(OURS, name="the same, 32 lines at once", cache=True, per_forward=32),
+        replace(OURS, name="the same, 32 lines at once", cache=True, micro_batch_size=32),
     ],
     "decoder+vision": [
         REFERENCE,
         *LEVERS,
         replace(OURS, read=True),
-        replace(OURS, name="the same, 32 lines at once", per_forward=32),
+        replace(OURS, name="the same, 32 lines at once", micro_batch_size=32),
     ],
 }
 COMPILED = replace(OURS, name="the same, compiled", cache=True, compiled=True)
@@ -97,26 +99,26 @@ COMPILED = replace(OURS, name="the same, compiled", cache=True, compiled=True)
 
 @dataclass(slots=True)
 class Training:
-    """One recipe in the middle of its training."""
+    """The training of one recipe, and its times and losses so far."""
 
     recipe: Recipe
     model: Any
     samples: EncodedSamples
     order: Sequence[int]
-    per_step: int
-    per_forward: int
+    batch_size: int
+    micro_batch_size: int
     optimizer: torch.optim.Optimizer
     seconds: list[float] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
 
     def step(self, number: int) -> None:
-        """One optimizer step, timed a line; the loss is a token's mean over the step."""
+        """Make one optimizer step, timed per line; the loss is the mean over the tokens of the step."""
         with _by_onednn() if self.recipe.onednn else nullcontext():
             self._step(number)
 
     def _step(self, number: int) -> None:
-        indices = self.order[number * self.per_step : (number + 1) * self.per_step]
+        indices = self.order[number * self.batch_size : (number + 1) * self.batch_size]
         encoded: list[Any] = [] if self.recipe.cache else [self.samples[index] for index in indices]
         started, used = time.perf_counter(), time.process_time()
         encoded = encoded or [self.samples[index] for index in indices]
@@ -124,14 +126,11 @@ class Training:
         self.model.train()
         processor: Any = self.samples.processor
         loss = torch.zeros(())
-        for start in range(0, len(encoded), self.per_forward):
-            batch = collate(
-                encoded[start : start + self.per_forward],
-                processor.pad_id,
-                padding="right",
-            )
-            batch = drop_ignored_positions(batch) if self.recipe.learnt else batch
-            inputs = {n: v for n, v in batch.items() if n != "attention_mask"} if self.recipe.maskless else batch
+        for start in range(0, len(encoded), self.micro_batch_size):
+            samples = encoded[start : start + self.micro_batch_size]
+            batch = collate(samples, processor.pad_id, padding="right")
+            batch = drop_ignored_positions(batch) if self.recipe.sparse_logits else batch
+            inputs = {n: v for n, v in batch.items() if n != "attention_mask"} if self.recipe.no_mask else batch
             part = self.model(**normalize_pixels(inputs), num_items_in_batch=torch.tensor(count)).loss
             part.backward()
             loss += part.detach()
@@ -144,9 +143,9 @@ class Training:
 
 @contextmanager
 def _by_onednn() -> Iterator[None]:
-    """Torch hands float32 over where bfloat16 would do; only processors with AMX round then.
+    """Let oneDNN multiply float32 matrices as bfloat16, which only processors with AMX do.
 
-    Its fused attention would make many small products, each to be set up anew.
+    Fused attention would make many small products, each with its own setup.
     """
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
@@ -156,11 +155,11 @@ def _by_onednn() -> Iterator[None]:
 
 
 def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) -> Training:
-    """A fresh adapter and all that one recipe needs; fills the cache where it takes one."""
+    """Make a fresh adapter and all that a recipe needs; fill the cache if it uses one."""
     training = {
         "batch_size": STEP,
-        "micro_batch_size": recipe.per_forward,
-        "group_by_length": bool(recipe.window),
+        "micro_batch_size": recipe.micro_batch_size,
+        "group_by_length": recipe.grouped,
         "feature_cache": recipe.cache,
         "feature_cache_views": 1,
     }
@@ -176,25 +175,25 @@ def begin(scope: str, recipe: Recipe, lines: Sequence[Sample], dataset: Path) ->
     base.network.set_experts_implementation(recipe.experts)
     encoder = base.processor(None, "free_ocr")
     model = fresh_adapter(base.network, config, revision=None)
-    if not recipe.last:  # without positions the last block computes all of them
+    if not recipe.sparse_last_block:  # without positions the last block computes all of them
         base.network._forward_pre_hooks.popitem()
     samples = EncodedSamples(lines, encoder, seed=config.seed)
     started, used = time.perf_counter(), time.process_time()
     setup = Setup(model, encoder, samples, torch.device("cpu"), torch.float32)
     if cache_features(config, setup, None, on_message=print):
         seconds, processor = time.perf_counter() - started, time.process_time() - used
-        print(f"keeping the features of {len(lines)} lines took {seconds:.1f} s, {processor:.1f} s of a processor")
+        print(f"caching the features of {len(lines)} lines took {seconds:.1f} s, {processor:.1f} s of CPU time")
     if recipe.compiled:
         compile_layers(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=2e-3)
     order = [index for batch in make_sampler(config, samples) for index in batch]
-    per_step, per_forward = config.training.batch_size, config.training.micro_batch_size
-    return Training(recipe, model, samples, order, per_step, per_forward, optimizer)
+    batch_size, micro_batch_size = config.training.batch_size, config.training.micro_batch_size
+    return Training(recipe, model, samples, order, batch_size, micro_batch_size, optimizer)
 
 
 def read(training: Training, lines: Sequence[Sample], encoder: DeepseekProcessor) -> float:
-    """The CER on lines that are not trained on, read as they were trained on."""
+    """Return the CER on lines that are not trained on."""
     encoded, pooled = EncodedSamples(lines, encoder), ErrorRate()
     for start in range(0, len(lines), 32):
         some = lines[start : start + 32]
@@ -206,7 +205,7 @@ def read(training: Training, lines: Sequence[Sample], encoder: DeepseekProcessor
 
 
 def row(training: Training, reference: Training, cer: float | None) -> list[str]:
-    """One line of the table; ratios are medians over pairs of steps on the same samples."""
+    """Return a row of the table; ratios are medians over pairs of steps on the same samples."""
     timed = slice(1, None)  # the first step warms up
     return [
         training.recipe.name,
@@ -225,10 +224,10 @@ def _ratio(usual: Sequence[float], ours: Sequence[float]) -> float:
 
 
 def main() -> None:
-    """Prints what it runs on, then a row for each recipe; nothing is left on the disk."""
+    """Print the machine, then a row for each recipe; leave nothing on the disk."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=20, help="steps of each recipe, the first not timed")
-    parser.add_argument("--read", type=int, default=64, help="validation lines that are read at the end")
+    parser.add_argument("--read", type=int, default=64, help="validation lines to read at the end")
     parser.add_argument("--compiled", action="store_true", help="also with torch.compile, which needs a compiler")
     parser.add_argument("--threads", type=int, default=1, help="threads that torch computes in")
     parser.add_argument("--reference", action="store_true", help="only the reference recipe")
@@ -260,7 +259,7 @@ def measure(
         turn = number % len(trainings)
         for training in [*trainings[turn:], *trainings[:turn]]:
             training.step(number)
-    print(f"\nscope {scope}, {len(lines)} lines seen by each\n" + table_line(HEAD, WIDTHS))
+    print(f"\nscope {scope}, {len(lines)} lines each\n" + table_line(HEAD, WIDTHS))
     for training in trainings:
         processor: Any = training.samples.processor
         cer = read(training, others, processor) if training.recipe.read else None
