@@ -190,12 +190,17 @@ def disk(folder: Path) -> list[Fact]:
 
 
 def embedded_base() -> list[Fact]:
-    """Load the embedded base, which checks its files, torch and transformers together."""
-    from dsocr.models.base_folder import EMBEDDED
+    """Load the bases that ship with the package, which checks their files, torch and transformers together."""
+    from dsocr.models.base_folder import embedded_bases
     from dsocr.models.loading import load_base
 
-    parameters = load_base(EMBEDDED).network.num_parameters()
-    return [Fact(EMBEDDED, "ok", f"the embedded base loads, {parameters / 1e6:.1f} million parameters", required=True)]
+    facts = []
+    for name in embedded_bases():
+        base = load_base(name)
+        millions = base.network.num_parameters() / 1e6
+        message = f"the embedded base loads, {millions:.1f} million parameters, family {base.family.name}"
+        facts.append(Fact(name, "ok", message, required=True))
+    return facts
 
 
 def cached_bases(cache: Path | None = None) -> list[Fact]:

@@ -5,6 +5,7 @@ Needs no torch, so that a base that is not found can be reported at once.
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 EMBEDDED = "nano"
-"""The name of the base that ships with the package."""
+"""The name of the default base, which ships with the package."""
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -31,16 +32,23 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 _AGAIN = "download the checkpoint again"
 
 
+@cache
+def embedded_bases() -> dict[str, Path]:
+    """Return the folders of the bases that ship with the package, by name."""
+    folder = Path(str(resources.files("dsocr") / "models" / "bases"))
+    return {path.name: path for path in sorted(folder.iterdir()) if (path / "config.json").is_file()}
+
+
 def find_base(name: str, revision: str | None = None) -> tuple[Path, str | None]:
     """Return the folder of a base, and its commit if it comes from the Hub. Raises ModelError if it is not found."""
-    if name == EMBEDDED:
-        return Path(str(resources.files("dsocr") / "models" / "bases" / EMBEDDED)), None
+    if name in embedded_bases():
+        return embedded_bases()[name], None
     if Path(name).is_dir():
         return Path(name), None
     if is_hub_id(name):
         return fetch_model(name, revision)
     raise ModelError(
-        f"Base model {name!r} not found: it is neither {EMBEDDED!r}, nor a folder, nor a Hub id",
+        f"Base model {name!r} not found: it does not ship with dsocr, and is neither a folder nor a Hub id",
         code="base-not-found",
         hint="a Hub id reads owner/name, for example deepseek-ai/DeepSeek-OCR",
     )
@@ -51,7 +59,7 @@ def find_base_metadata(name: str, revision: str | None = None) -> Path:
 
     Enough to recognise the base. Raises ModelError if it is not found.
     """
-    on_hub = name != EMBEDDED and not Path(name).is_dir() and is_hub_id(name)
+    on_hub = name not in embedded_bases() and not Path(name).is_dir() and is_hub_id(name)
     found = find_cached_model(name, revision) if on_hub else None
     return found or find_base(name, revision)[0]
 

@@ -26,9 +26,9 @@ from dsocr.errors import ConfigError, ModelError
 from dsocr.io.atomic import writing_folder
 from dsocr.models.adapters import CONFIG, WEIGHTS, load_adapter, scaled_adapter
 from dsocr.models.base_folder import (
-    EMBEDDED,
     INDEX,
     SINGLE,
+    embedded_bases,
     find_base,
     tensor_headers,
     tensor_shapes,
@@ -309,5 +309,5 @@ def config_for_vllm(config: Mapping[str, Any], names: Sequence[str]) -> dict[str
 
 def _local_base(settings: ReadingSettings) -> Path | None:
     """Return the base's folder if finding it downloads nothing."""
-    local = settings.base == EMBEDDED or Path(settings.base).is_dir()
+    local = settings.base in embedded_bases() or Path(settings.base).is_dir()
     return find_base(settings.base)[0] if local else None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Batch = dict[str, Any]
-"""Named inputs of a network; `labels` (B, L) are -100 where nothing is trained on."""
+"""Named inputs of a network; `labels` (B, L) are -100 at positions without loss."""
 
 _FAMILIES = ("dsocr.models.deepseek_ocr:recognize", "dsocr.models.ctc:recognize")
 """A function for each family: from `config.json` to the family of that checkpoint, or None."""
