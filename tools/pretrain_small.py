@@ -57,6 +57,8 @@ STRETCH = 1.4
 """Width of the cached lines over their natural width at height 48: cursive letters need more columns."""
 
 MAX_WIDTH = 2400
+MAX_LOSS = 12.0
+"""Loss per character above which a line is taken for a wrong pair and not learned."""
 HELD_OUT_DOCUMENTS = (
     "le-sallon-de-1767-denis-diderot",
     "lettre-boudreau-tessier",
@@ -431,7 +433,9 @@ def train(options: argparse.Namespace) -> None:
             pixels, steps = to_batch([line for _, line in batch])
             with torch.autocast("cpu", torch.bfloat16):
                 logits = compute_logits(network, pixels.contiguous(memory_format=torch.channels_last))
-            loss = compute_loss(logits, steps, [text for text, _ in batch], CHARACTERS).mean()
+            losses_of_lines = compute_loss(logits, steps, [text for text, _ in batch], CHARACTERS)
+            # A wrong transcription must not take a step for itself.
+            loss = losses_of_lines.clamp(max=MAX_LOSS).mean()
             loss.backward()  # type: ignore[no-untyped-call]
             stop = average_gradients(network, stop)
             torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
