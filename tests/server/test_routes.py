@@ -178,6 +178,7 @@ def test_held_bytes_are_bounded_and_released(models: FakeModels) -> None:
         for _ in range(2):
             response = client.post("/v1/transcriptions", content=b"x" * 6_000)
             assert (response.status_code, code(response)) == (429, "busy")
+            assert client.post("/v1/transcriptions", content=b"x" * 4_000).status_code == 422
         assert client.post("/v1/transcriptions", content=png()).status_code == 200
 
 
