@@ -9,7 +9,6 @@ from dsocr.data.check.findings_page import bar_chart, histogram
 from dsocr.html import plot_svg
 
 
-@settings(max_examples=30)
 @example([5])
 @example([5, 5, 5])
 @example([0, 0])

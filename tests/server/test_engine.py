@@ -4,7 +4,7 @@ import asyncio
 import time
 import weakref
 from collections.abc import Iterable, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -149,8 +149,13 @@ def test_an_unreadable_image_does_not_affect_its_batch(
 def test_images_of_a_client_that_has_left_are_not_queued(engine: Engine, models: FakeModels) -> None:
     request = AsyncMock()
     request.is_disconnected.return_value = True
-    with pytest.raises(RequestError) as error:
+
+    def read() -> None:
         asyncio.run(read_images(request, [png()], "mine", engine, LIMITS))
+
+    # In a thread of its own, because a browser test of this process may have left an event loop running.
+    with ThreadPoolExecutor(1) as thread, pytest.raises(RequestError) as error:
+        thread.submit(read).result()
     assert error.value.code == "client_disconnected"
     assert models.batches == []
 

