@@ -105,6 +105,14 @@ def test_a_text_too_long_for_its_image_gets_a_wider_one(base: Path) -> None:
     assert processor.encode(image).image.shape[1] == 48
 
 
+def test_another_image_makes_a_text_less_likely_and_never_impossible(base: Path) -> None:
+    loaded = load_base(str(base))
+    processor: Any = loaded.processor(None, "")
+    long, short = processor.encode(Image.new("L", (900, 48), 90), "seed " * 9), encoded(processor, ["a"])[0]
+    batch = loaded.family.prepare_batch(processor.training_batch([long.with_image_of(short)]))
+    assert loaded.family.sample_losses(loaded.network, batch)[0] > 0
+
+
 def test_head_is_cut_to_the_dataset_and_gets_its_new_letters(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dsocr.models.ctc._LARGE_HEAD", 5)
     loaded = load_base(str(base))

@@ -107,7 +107,7 @@ def _print_trained(printer: Printer, result: "TrainResult") -> None:
         printer.message(result.guard.message)
     if result.calibrated_on:
         printer.message(f"confidences were calibrated on {result.calibrated_on} lines of the validation split")
-    printer.result(f"adapter: {result.run.adapter}")
+    printer.result(f"{result.run.adapter.name}: {result.run.adapter}")
     printer.message(f"curves:  tensorboard --logdir {result.run.tensorboard}")
 
 

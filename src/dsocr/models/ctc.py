@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -58,8 +58,14 @@ class LineInput:
         return replace(self, classes=())
 
     def with_image_of(self, other: Self) -> Self:
-        """Return it with the image of another line."""
-        return replace(self, image=other.image)
+        """Return it with the image of another line, drawn wider if the text would not fit."""
+        from dsocr.models.ctc_network import count_steps
+
+        needed = count_steps(self.classes) * _PIXELS_PER_STEP
+        image = other.image
+        if needed > image.shape[1]:
+            image = np.asarray(Image.fromarray(image).resize((needed, _HEIGHT), Image.Resampling.BILINEAR))
+        return replace(self, image=image)
 
     def has_input_of(self, other: Self) -> bool:
         """Whether another line has the same pixels; one that was widened for its text need not."""
@@ -78,6 +84,10 @@ class LineProcessor:
     characters: tuple[str, ...]
     stretch: float
     grey: bool
+    classes: Mapping[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", {character: place for place, character in enumerate(self.characters, 1)})
 
     @property
     def prompt(self) -> str:
@@ -117,8 +127,7 @@ class LineProcessor:
 
     def text_ids(self, text: str) -> list[int]:
         """Return the classes of the known characters of a text."""
-        classes = {character: place for place, character in enumerate(self.characters, start=1)}
-        return [classes[character] for character in text if character in classes]
+        return [self.classes[character] for character in text if character in self.classes]
 
     def unknown_characters(self, text: str) -> str:
         """Return nothing: characters that the head lacks are added to it before training."""

@@ -88,8 +88,8 @@ def compute_loss(logits: Tensor, steps: Tensor, texts: Sequence[str], characters
     return losses / lengths.clamp(min=1)
 
 
-def count_steps(text: str) -> int:
-    """Return the fewest steps that CTC can write a text in: repeated characters need a blank between them."""
+def count_steps(text: Sequence[str] | Sequence[int]) -> int:
+    """Return the fewest steps for a text, or its classes: CTC needs a blank between repeated characters."""
     return len(text) + sum(first == second for first, second in pairwise(text))
 
 
