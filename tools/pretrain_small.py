@@ -10,6 +10,8 @@ bytes, one after another, and a table of their texts. Training takes in every so
 starts; after an interruption the same command resumes from the last checkpoint. OUT gets the averaged weights with the
 lowest CER on validation lines, which are whole documents that training never sees. On a busy machine
 `torchrun --nproc-per-node 2 tools/pretrain_small.py train ...` is faster than threads: each process computes a batch.
+`blend` gives weights between OUT and PPOCR, which read hands of other collections better than OUT; a training may start
+from them with `--base`.
 """
 
 import argparse
