@@ -88,7 +88,7 @@ SHARES = {
     "Tables_decennales": 0.05,
     "mariages-et-divorces": 0.05,
 }
-"""Relative shares of the drawn lines by the beginning of a source's name; sources of one name divide its share.
+"""Relative shares of the drawn lines by the start of a source's name; sources of one name divide its share.
 
 Hands after 1800 weigh more than their number of lines, because most archives that come to this software are of them.
 """
