@@ -39,21 +39,21 @@ from dsocr.data.render import Face
 from dsocr.data.synthesize import draw_line
 from dsocr.evaluation.metrics import character_errors, pool
 from dsocr.models.ctc_network import (
-    HEIGHT,
-    PIXELS_PER_STEP,
     collate_lines,
     compute_logits,
-    compute_loss,
-    count_steps,
+    compute_losses,
     decode_greedy,
     load_network,
-    prepare_line,
+    pad_labels,
     replace_head,
     save_network,
 )
+from dsocr.models.line_images import HEIGHT, PIXELS_PER_STEP, count_steps, prepare_line
 from fontsource import load_face
 from small_alphabet import CHARACTERS
 from small_texts import CYRILLIC_LANGUAGES, LATIN_WEIGHTS, WEIGHTS, LineMaker, load_words
+
+CLASSES = {character: place for place, character in enumerate(CHARACTERS, start=1)}
 
 STRETCH = 1.4
 """Width of the cached lines over their natural width at height 48: cursive letters need more columns."""
@@ -313,12 +313,12 @@ def start_network(folder: Path) -> Any:
     network, known = load_network(folder)
     if known != CHARACTERS:
         replace_head(network, known, CHARACTERS)
-        head, places = network.head.head, {character: place for place, character in enumerate(CHARACTERS, start=1)}
+        head = network.head.head
         with torch.no_grad():
             for letter, twin in LOOKALIKES.items():
                 if letter not in known and twin in known:
-                    head.weight[places[letter]] = head.weight[places[twin]]
-                    head.bias[places[letter]] = head.bias[places[twin]] - 1
+                    head.weight[CLASSES[letter]] = head.weight[CLASSES[twin]]
+                    head.bias[CLASSES[letter]] = head.bias[CLASSES[twin]] - 1
     return network.to(memory_format=torch.channels_last)
 
 
@@ -435,7 +435,9 @@ def train(options: argparse.Namespace) -> None:
             pixels, steps = to_batch([line for _, line in batch])
             with torch.autocast("cpu", torch.bfloat16):
                 logits = compute_logits(network, pixels.contiguous(memory_format=torch.channels_last))
-            losses_of_lines = compute_loss(logits, steps, [text for text, _ in batch], CHARACTERS)
+            texts = [text for text, _ in batch]
+            labels = pad_labels([[CLASSES[character] for character in text] for text in texts])
+            losses_of_lines = compute_losses(logits, steps, labels) / torch.tensor([len(text) for text in texts])
             # A wrong transcription must not take a step for itself.
             loss = losses_of_lines.clamp(max=MAX_LOSS).mean()
             loss.backward()  # type: ignore[no-untyped-call]

@@ -1,5 +1,6 @@
 """Line recognisers with a CTC head through the whole product: train, resume, evaluate, read, serve, export."""
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +19,10 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.images import open_image
 from dsocr.models.ctc import LineProcessor
-from dsocr.models.ctc_network import compute_logits, count_steps, save_network
+from dsocr.models.ctc_network import compute_logits, save_network
 from dsocr.models.family import load_processor, recognize
 from dsocr.models.generation import Generation
+from dsocr.models.line_images import count_steps
 from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
 from dsocr.server.engine import ServedModels
@@ -159,6 +161,13 @@ def test_resuming_is_bit_identical(base: Path, small_dataset: Path, run: RunFold
     whole, resumed = (load_file(folder / "model.safetensors") for folder in (run.adapter, result.run.adapter))
     assert whole.keys() == resumed.keys()
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_a_run_as_a_base_keeps_its_stretch(base: Path) -> None:
+    loaded = load_base(str(base))
+    network, _ = loaded.family.adapt_to(loaded.network, loaded.processor("x1.7", ""), ["abc"])
+    config = dict(loaded.family.network_files(network))["config.json"]
+    assert json.loads(config)["line_stretch"] == 1.7
 
 
 def test_evaluate_compares_with_the_base(run: RunFolder) -> None:

@@ -13,10 +13,10 @@ from PIL import Image
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.images import open_image
-from dsocr.models.batch import IGNORED, collate, normalize
+from dsocr.models.batch import collate, normalize
 from dsocr.models.deepseek_images import Variant, find_resolution, show
 from dsocr.models.deepseek_inputs import DeepseekProcessor, find_prompt
-from dsocr.models.family import load_processor
+from dsocr.models.family import IGNORED, load_processor
 from dsocr.models.loading import BaseModel
 from tests.making_models import deepseek_processor
 from tests.raising import raises_code

@@ -7,9 +7,9 @@ import pytest
 import torch
 from PIL import Image
 
-from dsocr.models.batch import IGNORED, collate
+from dsocr.models.batch import collate
 from dsocr.models.deepseek_inputs import DeepseekProcessor
-from dsocr.models.family import load_processor
+from dsocr.models.family import IGNORED, load_processor
 from dsocr.models.input_checks import check_image_slots, check_labels, check_prompt
 from dsocr.models.loading import BaseModel
 

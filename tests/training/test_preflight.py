@@ -17,7 +17,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.models.adapters import WEIGHTS
 from dsocr.models.deepseek_inputs import DeepseekProcessor
-from dsocr.models.family import Check
+from dsocr.models.family import IGNORED, Check
 from dsocr.models.generation import Generation
 from dsocr.training.preflight import (
     OverfitResult,
@@ -30,7 +30,6 @@ from dsocr.training.preflight import (
     check_setup,
     overfit,
 )
-from dsocr.training.samples import IGNORED
 from dsocr.training.train import set_up, train
 from tests.making_models import write_first, write_second
 from tests.raising import raises_code

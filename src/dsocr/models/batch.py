@@ -15,9 +15,7 @@ from torch.nn.functional import pad
 
 from dsocr.errors import ModelError
 from dsocr.models.deepseek_inputs import DeepseekEncoded
-
-IGNORED = -100
-"""The label of a position without loss."""
+from dsocr.models.family import IGNORED
 
 PIXELS = ("pixel_values", "pixel_values_local")
 """The entries of a batch that are pixels."""

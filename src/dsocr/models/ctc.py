@@ -22,13 +22,12 @@ from dsocr.models.base_folder import read_config_json
 from dsocr.models.decoded import Decoded, TokenScore
 from dsocr.models.family import Check, InputLength
 from dsocr.models.generation import Generation
+from dsocr.models.line_images import HEIGHT, PIXELS_PER_STEP, count_steps, prepare_line
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-IGNORED = -100
-_HEIGHT, _PIXELS_PER_STEP = 48, 8
 _DEFAULT_STRETCH = 1.3
 """On 132 lines of cursive French the published weights have a CER of 23.1 % at 1.0, 12.6 at 1.3 and 12.4 at 1.4."""
 _LARGE_HEAD = 2000
@@ -59,12 +58,10 @@ class LineInput:
 
     def with_image_of(self, other: Self) -> Self:
         """Return it with the image of another line, drawn wider if the text would not fit."""
-        from dsocr.models.ctc_network import count_steps
-
-        needed = count_steps(self.classes) * _PIXELS_PER_STEP
+        needed = count_steps(self.classes) * PIXELS_PER_STEP
         image = other.image
         if needed > image.shape[1]:
-            image = np.asarray(Image.fromarray(image).resize((needed, _HEIGHT), Image.Resampling.BILINEAR))
+            image = np.asarray(Image.fromarray(image).resize((needed, HEIGHT), Image.Resampling.BILINEAR))
         return replace(self, image=image)
 
     def has_input_of(self, other: Self) -> bool:
@@ -101,22 +98,18 @@ class LineProcessor:
 
     def encode(self, image: Image.Image, text: str | None = None) -> LineInput:
         """Encode one line, drawn wider if its text would not fit."""
-        from dsocr.models.ctc_network import count_steps, prepare_line
-
         image = image.convert("L") if self.grey else image
         line = prepare_line(image, self.stretch)
-        needed = 0 if text is None else count_steps(text) * _PIXELS_PER_STEP
+        needed = 0 if text is None else count_steps(text) * PIXELS_PER_STEP
         if widened := needed > line.shape[1]:
-            line = prepare_line(image, self.stretch * (needed + _PIXELS_PER_STEP) / line.shape[1])
+            line = prepare_line(image, self.stretch * (needed + PIXELS_PER_STEP) / line.shape[1])
         return LineInput(line, () if text is None else tuple(self.text_ids(text)), widened)
 
     def training_batch(self, samples: Sequence[LineInput]) -> dict[str, Any]:
         """Return `pixel_values` (B, 3, 48, W), `steps` (B,) and `labels` (B, L) on the CPU."""
-        import torch
-        from torch.nn.utils.rnn import pad_sequence
+        from dsocr.models.ctc_network import pad_labels
 
-        labels = [torch.tensor(sample.classes, dtype=torch.int64) for sample in samples]
-        return {**self.input_batch(samples), "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED)}
+        return {**self.input_batch(samples), "labels": pad_labels([sample.classes for sample in samples])}
 
     def input_batch(self, samples: Sequence[LineInput]) -> dict[str, Any]:
         """Return `pixel_values` (B, 3, 48, W) in -1..1, padded right with 0, and `steps` (B,), on the CPU."""
@@ -136,7 +129,7 @@ class LineProcessor:
     def measure(self, text: str, image_size: Callable[[], tuple[int, int]]) -> InputLength:
         """Measure a line in steps and characters; its width counts, so that lines are batched by it."""
         width, height = image_size()
-        steps = math.ceil(width * _HEIGHT / height * self.stretch / _PIXELS_PER_STEP)
+        steps = math.ceil(width * HEIGHT / height * self.stretch / PIXELS_PER_STEP)
         return InputLength(steps, len(text), max(steps, 1))
 
     def distortion(self, width: int, height: int) -> float:
@@ -145,7 +138,7 @@ class LineProcessor:
 
     def shrink(self, image: Image.Image) -> Image.Image:
         """Reduce a line to twice the height at which it will be seen."""
-        height = 2 * _HEIGHT
+        height = 2 * HEIGHT
         if image.height <= height * 1.3:
             return image
         return image.resize((max(1, round(image.width * height / image.height)), height), Image.Resampling.BICUBIC)
@@ -220,14 +213,11 @@ class LineRecognizer:
         if wanted != list(processor.characters):
             replace_head(network, processor.characters, wanted)
             network.characters = wanted
+        network.config.line_stretch = processor.stretch  # saved with the weights, for whoever takes them as a base
         return network, replace(processor, characters=tuple(wanted))
 
     def prepare_training(self, model: Any, network: Any, *, compile_layers: bool, checkpoint_activations: bool) -> None:
         """Do nothing: the network is small."""
-
-    def set_training_mode(self, model: Any) -> None:
-        """Put a model into training mode; there are no normalisation statistics left to spoil."""
-        model.train()
 
     def prepare_batch(self, batch: Mapping[str, Any], dtype: "torch.dtype | None" = None) -> dict[str, Any]:
         """Convert the pixels to a number format."""
@@ -236,14 +226,18 @@ class LineRecognizer:
 
     def loss(self, model: Any, batch: Mapping[str, Any], num_items: "Tensor") -> "Tensor":
         """Return the sum of the CTC losses of a batch's lines over the number of characters in the step."""
-        return self._losses(self._logits(model, batch), batch).sum() / num_items
+        from dsocr.models.ctc_network import compute_losses
+
+        return compute_losses(self._logits(model, batch), batch["steps"], batch["labels"]).sum() / num_items
 
     def sample_losses(self, model: Any, batch: Mapping[str, Any]) -> list[float]:
         """Return the CTC loss of a character for each line."""
         import torch
 
+        from dsocr.models.ctc_network import compute_losses
+
         with torch.no_grad():
-            losses = self._losses(self._logits(model, batch), batch)
+            losses = compute_losses(self._logits(model, batch), batch["steps"], batch["labels"])
         values: list[float] = (losses / (batch["labels"] >= 0).sum(1).clamp(min=1)).tolist()
         return values
 
@@ -251,32 +245,17 @@ class LineRecognizer:
         """Return the loss of a character if all classes were equally likely at every step."""
         import torch
 
+        from dsocr.models.ctc_network import compute_losses
+
         batch = processor.training_batch(samples)
         logits = torch.zeros(len(samples), int(batch["steps"].max()), len(processor.characters) + 1)
         lengths = (batch["labels"] >= 0).sum(1).clamp(min=1)
-        return float((self._losses(logits, batch) / lengths).mean())
+        return float((compute_losses(logits, batch["steps"], batch["labels"]) / lengths).mean())
 
     def _logits(self, model: Any, batch: Mapping[str, Any]) -> "Tensor":
         from dsocr.models.ctc_network import compute_logits
 
         return compute_logits(model, batch["pixel_values"])
-
-    def _losses(self, logits: "Tensor", batch: Mapping[str, Any]) -> "Tensor":
-        """Return the CTC loss of each line, 0 for lines without labels."""
-        from torch.nn import functional
-
-        labels = batch["labels"]
-        lengths = (labels >= 0).sum(1)
-        losses = functional.ctc_loss(
-            functional.log_softmax(logits.float(), dim=-1).transpose(0, 1),
-            labels[labels >= 0],
-            batch["steps"].to(logits.device),
-            lengths,
-            reduction="none",
-            zero_infinity=True,
-        )
-        masked: Tensor = losses * (lengths > 0)
-        return masked
 
     def check_inputs(
         self, model: Any, processor: LineProcessor, samples: Sequence[LineInput], texts: Sequence[str]

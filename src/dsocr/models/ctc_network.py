@@ -12,14 +12,12 @@ are the identity, and updating their statistics in training would destroy what t
 import json
 import unicodedata
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn import functional
@@ -27,12 +25,8 @@ from transformers import PPOCRV6SmallRecForTextRecognition
 from transformers.models.pp_ocrv6_small_rec.configuration_pp_ocrv6_small_rec import PPOCRV6SmallRecConfig
 
 from dsocr.errors import ModelError
-
-HEIGHT = 48
-"""Height of a line image in pixels."""
-
-PIXELS_PER_STEP = 8
-"""Width in pixels of one step of the output."""
+from dsocr.models.family import IGNORED
+from dsocr.models.line_images import HEIGHT, PIXELS_PER_STEP
 
 Network: TypeAlias = Any
 """`PPOCRV6SmallRecForTextRecognition`, whose parts have no useful static types."""
@@ -44,13 +38,6 @@ class CtcText(NamedTuple):
     text: str
     probabilities: list[float]
     positions: list[float]
-
-
-def prepare_line(image: Image.Image, stretch: float = 1.0) -> NDArray[Any]:
-    """Scale a line image to height 48, and its width by `stretch` in addition; return uint8 BGR `(48, W, 3)`."""
-    width = max(PIXELS_PER_STEP, round(image.width * HEIGHT / image.height * stretch))
-    resized = image.convert("RGB").resize((width, HEIGHT), Image.Resampling.BILINEAR)
-    return np.ascontiguousarray(np.asarray(resized)[:, :, ::-1])
 
 
 def collate_lines(lines: Sequence[NDArray[Any]], multiple: int = PIXELS_PER_STEP) -> tuple[Tensor, Tensor]:
@@ -73,24 +60,24 @@ def compute_logits(network: Network, pixels: Tensor) -> Tensor:
     return logits
 
 
-def compute_loss(logits: Tensor, steps: Tensor, texts: Sequence[str], characters: Sequence[str]) -> Tensor:
-    """Return the CTC loss of each line, divided by the length of its text; 0 where the text cannot fit its steps.
+def pad_labels(classes: Sequence[Sequence[int]]) -> Tensor:
+    """Return the classes of lines as labels `(B, L)`, padded with `IGNORED`."""
+    rows = [torch.tensor(line, dtype=torch.int64) for line in classes]
+    return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=IGNORED)
 
-    Every character of the texts must be among `characters`.
-    """
-    classes = {character: index for index, character in enumerate(characters, start=1)}
-    targets = torch.tensor([classes[character] for text in texts for character in text], device=logits.device)
-    lengths = torch.tensor([len(text) for text in texts], device=logits.device)
-    log_probabilities = functional.log_softmax(logits.float(), dim=-1).transpose(0, 1)
-    losses = functional.ctc_loss(
-        log_probabilities, targets, steps.to(logits.device), lengths, reduction="none", zero_infinity=True
+
+def compute_losses(logits: Tensor, steps: Tensor, labels: Tensor) -> Tensor:
+    """Return the CTC loss of each line `(B,)`: 0 for lines without labels and where a text cannot fit its steps."""
+    lengths = (labels != IGNORED).sum(1)
+    losses: Tensor = functional.ctc_loss(
+        functional.log_softmax(logits.float(), dim=-1).transpose(0, 1),
+        labels[labels != IGNORED],
+        steps.to(logits.device),
+        lengths,
+        reduction="none",
+        zero_infinity=True,
     )
-    return losses / lengths.clamp(min=1)
-
-
-def count_steps(text: Sequence[str] | Sequence[int]) -> int:
-    """Return the fewest steps for a text, or its classes: CTC needs a blank between repeated characters."""
-    return len(text) + sum(first == second for first, second in pairwise(text))
+    return losses * (lengths > 0)
 
 
 def decode_greedy(logits: Tensor, steps: Tensor, characters: Sequence[str]) -> list[CtcText]:

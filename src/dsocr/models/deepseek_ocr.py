@@ -179,10 +179,6 @@ class DeepseekOcr:
             causal_training.checkpoint_activations(model)
         model.config.use_cache = False
 
-    def set_training_mode(self, model: Any) -> None:
-        """Put a model into training mode."""
-        model.train()
-
     def prepare_batch(self, batch: Mapping[str, Any], dtype: "torch.dtype | None" = None) -> dict[str, Any]:
         """Normalize pixels on their device, and drop the mask, which a causal decoder padded right ignores."""
         import torch

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 Batch = dict[str, Any]
 """Named inputs of a network; `labels` (B, L) are -100 at positions without loss."""
 
+IGNORED = -100
+"""The label of a position without loss, as in torch and transformers."""
+
 _FAMILIES = ("dsocr.models.deepseek_ocr:recognize", "dsocr.models.ctc:recognize")
 """A function for each family: from `config.json` to the family of that checkpoint, or None."""
 
@@ -185,9 +188,6 @@ class Family(Protocol):
     ) -> None:
         """Prepare a model that trains the network: `model` is the network itself, or has an adapter on it."""
 
-    def set_training_mode(self, model: Any) -> None:
-        """Put a model into training mode."""
-
     def prepare_batch(self, batch: Mapping[str, Any], dtype: "torch.dtype | None" = None) -> Batch:
         """Finish a training batch on the device: bytes become numbers, by default float32."""
 
@@ -234,7 +234,7 @@ def recognize(folder: Path, config: Mapping[str, Any] | None = None) -> Family:
         f"Model type {raw.get('model_type')!r} is not supported",
         code="model-unknown",
         where=folder,
-        hint="`dsocr doctor` lists the families of models that are",
+        hint="supported are DeepSeek-OCR, DeepSeek-OCR-2, Unlimited-OCR, PP-OCRv6 small, and networks made from them",
     )
 
 

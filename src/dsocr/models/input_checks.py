@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from dsocr.models.batch import IGNORED, aligned_labels
+from dsocr.models.batch import aligned_labels
 from dsocr.models.deepseek_inputs import DeepseekProcessor
-from dsocr.models.family import Check
+from dsocr.models.family import IGNORED, Check
 
 _SHOWN_TOKENS = 48
 _CODE_FAULT = "this is no setting: the base's files do not match its config.json, or the code is wrong"

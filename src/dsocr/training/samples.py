@@ -21,14 +21,11 @@ from dsocr.data.augment import Augmentation, augment, changes, generator
 from dsocr.document import Sample
 from dsocr.errors import ConfigError
 from dsocr.images import open_image, read_bytes, upright_size
-from dsocr.models.family import Encoded, InputLength, Processor
+from dsocr.models.family import IGNORED, Encoded, InputLength, Processor
 from dsocr.models.feature_cache import FeatureCache, Features
 
 REMEMBERED_BYTES = 1 << 30
 """Memory for opened images, so that they are opened once and not in every epoch: 1 GiB."""
-
-IGNORED = -100
-"""The label of a position without loss."""
 
 
 def measure_lengths(samples: Sequence[Sample], processor: Processor) -> list[InputLength]:

@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader
 from transformers import get_scheduler
 
 from dsocr.errors import ConfigError, RunError
+from dsocr.models.family import IGNORED
 from dsocr.training.callbacks import Callback
 from dsocr.training.checkpoint import rng_state, set_rng_state
 
@@ -32,7 +33,6 @@ Precision = Literal["fp32", "bf16", "fp16"]
 Batch = Mapping[str, Any]
 LossFunction = Callable[[Module, Batch, Tensor], Tensor]
 
-IGNORED_LABEL = -100
 MAX_NONFINITE_STEPS = 3
 """Consecutive steps without a finite loss or gradient after which training fails."""
 _UNSUPPORTED_OPTIMIZERS = {"Optimizer", "LBFGS", "SparseAdam"}
@@ -402,7 +402,7 @@ def _count_items(batch: Batch) -> Tensor:
     for name in ("shift_labels", "labels"):
         labels = batch.get(name)
         if isinstance(labels, Tensor) and not labels.is_floating_point():
-            return labels.ne(IGNORED_LABEL).sum()
+            return labels.ne(IGNORED).sum()
     rows = next(value for value in batch.values() if isinstance(value, Tensor))
     return torch.tensor(len(rows))
 
