@@ -260,6 +260,9 @@ expression from ^ to $ over full names."""
     """lora; rslora, which scales by alpha / sqrt(r) for high ranks; or dora, which learns magnitudes separately and \
 is slower."""
 
+    init_from: Folder | None = None
+    """Run or adapter folder whose adapter is trained further; its base, layers, rank and alpha must be the same."""
+
     @property
     def target(self) -> str:
         """The target modules as one named set or one pattern."""
@@ -394,7 +397,7 @@ class RunConfig(Section):
     """All settings of one training run."""
 
     base: Text = "nano"
-    """Base model: nano (ships with the package), a Hub id, or a local folder."""
+    """Base model: nano or small (they ship with the package), a Hub id, a folder, or a run that trained all weights."""
     base_revision: Text | None = None
     """Commit, tag or branch of a Hub id; the newest if not given."""
     dataset: Folder

@@ -5,7 +5,7 @@ The guard set is a small set that the base reads well. It is read again after tr
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
@@ -271,9 +271,12 @@ def _notes(run: RunFolder, dataset: Dataset, split: Split, limit: int | None, *,
     if split == Split.TRAIN:
         yield "The model was trained on these lines, so the scores do not predict those of other lines."
     try:
-        trained = json.loads(run.provenance.read_text(encoding="utf-8"))["dataset"][Split.TRAIN.value]
+        made = json.loads(run.provenance.read_text(encoding="utf-8"))
+        trained = made["dataset"][Split.TRAIN.value]
     except (OSError, ValueError, KeyError, TypeError):
-        trained = None  # was not recorded
+        made, trained = {}, None  # was not recorded
+    if is_own:
+        yield from describe_known_lines(made.get("started_from", []), [split])
     train = dataset.card.splits.get(Split.TRAIN)
     if trained != (train and train.sha256):
         changed = "The run was not trained on this dataset"
@@ -282,6 +285,18 @@ def _notes(run: RunFolder, dataset: Dataset, split: Split, limit: int | None, *,
         yield f"{changed}: writers count as known if they are in its train split."
     if limit is not None:
         yield f"Only the first lines of the split were read, at most {limit}."
+
+
+def describe_known_lines(
+    started_from: Iterable[Mapping[str, Any]], splits: Collection[str] = tuple(Split)
+) -> list[str]:
+    """List which of the runs that a training started from were trained on lines of these splits."""
+    return [
+        f"{count} lines of the {split} split trained {run['run']}, from which this run started: scores are too good."
+        for run in started_from
+        for split, count in (run.get("known_lines") or {}).items()
+        if count and split in splits
+    ]
 
 
 def _settings(run: RunFolder, reader: "LocalReader", dataset: Dataset) -> dict[str, object]:

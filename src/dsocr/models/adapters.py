@@ -107,6 +107,12 @@ def load_adapter(network: PreTrainedModel, folder: Path) -> PeftModel:
     return model.eval()
 
 
+def start_adapter(model: PeftModel, folder: Path) -> None:
+    """Fill a fresh adapter with the tensors of a saved one. Raises ModelError as `load_adapter` does."""
+    _, tensors = _read_adapter(folder)
+    load_tensors(model, tensors, where=folder / WEIGHTS)
+
+
 def add_adapter(model: PeftModel, folder: Path, name: str) -> None:
     """Load another adapter beside those that the network has; `model.set_adapter(name)` switches to it.
 

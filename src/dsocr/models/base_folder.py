@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from dsocr.errors import ModelError
 from dsocr.io.hub import fetch_model, find_cached_model, is_hub_id
-from dsocr.runs import READING, ReadingSettings
+from dsocr.runs import READING, ReadingSettings, RunFolder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -40,11 +40,14 @@ def embedded_bases() -> dict[str, Path]:
 
 
 def find_base(name: str, revision: str | None = None) -> tuple[Path, str | None]:
-    """Return the folder of a base, and its commit if it comes from the Hub. Raises ModelError if it is not found."""
+    """Return the folder of a base, and its commit if it comes from the Hub; of a run, the network that it trained.
+
+    Raises ModelError if it is not found, or is a run that trained an adapter; RunError if the run is not finished.
+    """
     if name in embedded_bases():
         return embedded_bases()[name], None
     if Path(name).is_dir():
-        return Path(name), None
+        return _network_in(Path(name)), None
     if is_hub_id(name):
         return fetch_model(name, revision)
     raise ModelError(
@@ -52,6 +55,22 @@ def find_base(name: str, revision: str | None = None) -> tuple[Path, str | None]
         code="base-not-found",
         hint="a Hub id reads owner/name, for example deepseek-ai/DeepSeek-OCR",
     )
+
+
+def _network_in(folder: Path) -> Path:
+    """Return the network of a run all of whose weights were trained; another folder as it is."""
+    if (folder / "config.json").is_file():
+        return folder
+    run = RunFolder.open(folder) if RunFolder(folder).config.is_file() else RunFolder(folder)
+    if (run.adapter / "adapter_config.json").is_file():
+        base = ReadingSettings.load(run.adapter).base
+        raise ModelError(
+            "Not a base: it holds an adapter",
+            code="base-is-adapter",
+            where=folder,
+            hint=f"to continue it, set `base: {base}` and `adapter.init_from: {folder.as_posix()}`",
+        )
+    return run.adapter if (run.adapter / SINGLE).is_file() else folder
 
 
 def find_base_metadata(name: str, revision: str | None = None) -> Path:

@@ -40,7 +40,7 @@ from dsocr.models.family import recognize
 from dsocr.models.loading import load_base
 from dsocr.models.model_card import VLLM_RANKS, Export, model_card
 from dsocr.models.trained import is_whole_network
-from dsocr.runs import CALIBRATION, ReadingSettings, RunFolder, to_json
+from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, to_json
 
 _TYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
@@ -159,7 +159,8 @@ def write_shards(folder: Path, tensors: Iterable[tuple[str, Tensor]], *, shard_b
     (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8", newline="\n")
 
 
-_OWN_FILES = {CARD, "reading.json"}
+PROVENANCE = "provenance.json"
+_OWN_FILES = {CARD, READING, PROVENANCE}
 
 
 def export_merged(
@@ -233,6 +234,8 @@ def _files_to_copy(folder: Path) -> list[Path]:
 
 def _write_settings_and_card(draft: Path, export: Export, out: Path) -> None:
     export.settings.save(draft)
+    if export.provenance:  # for a run that starts from this export
+        (draft / PROVENANCE).write_text(to_json(export.provenance), encoding="utf-8", newline="\n")
     (draft / CARD).write_text(model_card(export, Path(out.resolve().name)), encoding="utf-8", newline="\n")
 
 

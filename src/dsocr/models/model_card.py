@@ -247,6 +247,7 @@ def _origin(export: Export) -> str:
     rows = [
         ("dsocr", f"trained with {known.get('dsocr_version', '?')}, exported with {__version__}"),
         ("base", _base(export)),
+        *(("started from", _ancestor(run)) for run in known.get("started_from", [])),
         ("adapter" if adapter else "trained", trained),
         *([] if export.scale == 1 else [("scale", f"{export.scale:g}")]),
         ("trained", f"from {known.get('begun_at', '?')}, on {known.get('device', '?')}"),
@@ -254,6 +255,12 @@ def _origin(export: Export) -> str:
         *((f"{split} split", f"sha256 `{digest}`") for split, digest in known.get("dataset", {}).items()),
     ]
     return _table([("", ""), *rows])
+
+
+def _ancestor(run: Mapping[str, Any]) -> str:
+    """Name a run that the training started from, its weights and its data."""
+    hashes = ", ".join(f"`{digest}`" for digest in run["sha256"].values())
+    return f"`{run['run']}`, sha256 {hashes}, trained on {run.get('dataset_source') or '?'} from `{run['base']}`"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

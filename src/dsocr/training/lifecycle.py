@@ -9,6 +9,7 @@ import platform
 import re
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from types import TracebackType
@@ -22,7 +23,7 @@ from dsocr.config import RunConfig, load_run_config
 from dsocr.data.dataset import Dataset
 from dsocr.errors import RunError
 from dsocr.models.base_folder import find_base, find_base_metadata
-from dsocr.runs import RunFolder, cut_back, to_json, write_atomically
+from dsocr.runs import ReadingSettings, RunFolder, cut_back, to_json, write_atomically
 from dsocr.training.callbacks import require_trackers
 
 _TEMPORARY = re.compile(r"\.(\.lock\.json|config\.yaml|provenance\.json|metrics\.jsonl)\.[0-9a-f]{8}\.tmp")
@@ -99,8 +100,11 @@ def require_sources(config: RunConfig) -> Dataset:
     # Slow imports, which the refusals above need not wait for.
     from dsocr.evaluation.evaluate import GuardSet
     from dsocr.models.family import recognize
+    from dsocr.training.warm_start import find_initial_adapter
 
     recognize(folder).validate_input(config.input.resolution, config.input.prompt)
+    if not any(RunFolder(config.output).checkpoints.glob("step-*")):  # a run that resumes needs it no more
+        find_initial_adapter(config)
     GuardSet.load(config.guard, config.base)
     return dataset
 
@@ -142,6 +146,9 @@ def pin_base(config: RunConfig, recorded: RunConfig | None) -> RunConfig:
     revision = config.base_revision
     if revision is None and recorded is not None and recorded.base == config.base:
         revision = recorded.base_revision
+    if revision is None and config.adapter.init_from is not None and recorded is None:
+        adapter = ReadingSettings.load(RunFolder.to_read_with(config.adapter.init_from).adapter)
+        revision = adapter.base_revision if adapter.base == config.base else None
     folder, commit = find_base(config.base, revision)
     training = config.training
     if training.learning_rate is None:
@@ -171,7 +178,15 @@ def is_trained(config: RunConfig) -> bool:
     return run.adapter.is_dir()
 
 
-def start_run(run: RunFolder, config: RunConfig, dataset: Dataset, *, device: str, world_size: int) -> None:
+def start_run(
+    run: RunFolder,
+    config: RunConfig,
+    dataset: Dataset,
+    started_from: Sequence[Mapping[str, Any]] = (),
+    *,
+    device: str,
+    world_size: int,
+) -> None:
     """Prepare the locked folder of a new run: checkpoints, no metrics, and the provenance."""
     run.checkpoints.mkdir(exist_ok=True)
     _remove_unfinished(run)
@@ -181,6 +196,7 @@ def start_run(run: RunFolder, config: RunConfig, dataset: Dataset, *, device: st
         "dsocr_version": __version__,
         "base": config.base,
         "base_revision": config.base_revision,
+        "started_from": list(started_from),
         "dataset": _hashes(dataset),
         "dataset_source": dataset.card.source,
         "fold": dataset.fold,

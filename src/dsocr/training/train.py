@@ -19,12 +19,13 @@ from dsocr.data.check import Finding, check_dataset
 from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DataError, Interrupted, RunError, typed
-from dsocr.evaluation.evaluate import NO_GUARD_SET, GuardResult, GuardSet
+from dsocr.evaluation.evaluate import NO_GUARD_SET, GuardResult, GuardSet, describe_known_lines
 from dsocr.inference.confidence import Calibration
 from dsocr.io.atomic import explain_disk_errors, find_damage, write_folder
 from dsocr.models.adapters import (
     attach_adapter,
     layers_without_gradient,
+    start_adapter,
     vision_parameters,
 )
 from dsocr.models.base_folder import find_base
@@ -78,6 +79,7 @@ from dsocr.training.samples import (
 )
 from dsocr.training.trainer import Precision, Trainer, build_optimizer, build_scheduler
 from dsocr.training.validation import Validator, draw_samples
+from dsocr.training.warm_start import find_initial_adapter, list_ancestors
 
 StageProgress = Callable[[str, str, int, int], None]
 """Called during long work before the first step with what is done, the unit, and how many are done of how many."""
@@ -149,7 +151,7 @@ def train(
         recorded = load_run_config(run.config) if checkpoint else None
         config, dataset, processor, guard = dist.main_first(lambda: open_sources(config, recorded, dist, on_warning))
         samples, excluded = dist.main_first(lambda: within_budget(training_samples(dataset, config), processor, config))
-        setup = dist.main_first(lambda: set_up(config, samples))
+        setup = dist.main_first(lambda: set_up(config, samples, resumed=checkpoint is not None))
         processor = setup.processor
 
         # Checks, then the run folder. A resumed run has been checked.
@@ -162,7 +164,11 @@ def train(
                 clear_run(run)
             write_atomically(run.config, config.to_yaml())
             if checkpoint is None:
-                start_run(run, config, dataset, device=str(setup.device), world_size=dist.world_size)
+                ancestors = list_ancestors(config, dataset)
+                for warning in describe_known_lines(ancestors):
+                    log.warning(warning)
+                    say(warning)
+                start_run(run, config, dataset, ancestors, device=str(setup.device), world_size=dist.world_size)
             for check in checks:
                 log.info("preflight: %s, %s: %s", check.verdict, check.name, check.message)
             if guard is None and config.guard.lines:
@@ -282,16 +288,18 @@ def open_sources(
     return config, dataset, processor, GuardSet.load(config.guard, config.base)
 
 
-def set_up(config: RunConfig, samples: Sequence[Sample]) -> Setup:
-    """Load the base, attach a fresh adapter if its family has one, and check that gradients reach it; writes nothing.
+def set_up(config: RunConfig, samples: Sequence[Sample], *, resumed: bool = False) -> Setup:
+    """Load the base, attach an adapter if its family has one, and check that gradients reach it; writes nothing.
 
-    Raises ModelError if the base cannot be loaded, ConfigError if the adapter does not fit it or would not train.
+    A run that is `resumed` has its weights in a checkpoint and needs no `adapter.init_from`. Raises ModelError if the
+    base cannot be loaded, ConfigError if the adapter does not fit it or would not train.
     """
     device = choose_device()
     dtype = choose_dtype(config.training.precision, device)
     set_seed(config.seed)
     folder, _ = find_base(config.base, config.base_revision)
     has_adapter = recognize(folder).trains == "adapter"
+    start = None if resumed else find_initial_adapter(config)
     base = load_base(
         config.base,
         config.base_revision,
@@ -302,7 +310,7 @@ def set_up(config: RunConfig, samples: Sequence[Sample]) -> Setup:
     processor = base.processor(config.input.resolution, config.input.prompt)
     network, processor = base.family.adapt_to(base.network, processor, (sample.text for sample in samples))
     if has_adapter:
-        model: Any = fresh_adapter(network, config, revision=base.revision)
+        model: Any = fresh_adapter(network, config, revision=base.revision, start=start)
     else:
         model = network.requires_grad_(True)
     encoded = EncodedSamples(samples, processor, augmentation=config.training.augmentation, seed=config.seed)
@@ -311,8 +319,10 @@ def set_up(config: RunConfig, samples: Sequence[Sample]) -> Setup:
     return Setup(model, processor, encoded, device, dtype)
 
 
-def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str | None) -> PeftModel:
-    """Attach an untrained adapter to the network; `revision` is the commit of the base."""
+def fresh_adapter(
+    network: PreTrainedModel, config: RunConfig, *, revision: str | None, start: Path | None = None
+) -> PeftModel:
+    """Attach an adapter to the network, untrained or as saved in `start`; `revision` is the commit of the base."""
     adapter = config.adapter
     model = attach_adapter(
         network,
@@ -324,6 +334,8 @@ def fresh_adapter(network: PreTrainedModel, config: RunConfig, *, revision: str 
         dropout=adapter.dropout,
         variant=adapter.variant,
     )
+    if start is not None:
+        start_adapter(model, start)
     family_of(network).prepare_training(
         model,
         network,

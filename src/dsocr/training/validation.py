@@ -21,6 +21,7 @@ from dsocr.inference.confidence import Calibration
 from dsocr.models.decoded import Decoded, ScoredText, TokenScore, cut_loop
 from dsocr.models.family import Processor
 from dsocr.models.generation import Generation, batches
+from dsocr.models.trained import without_adapter
 from dsocr.text import TextPolicy, is_blank
 from dsocr.training.callbacks import Callback
 from dsocr.training.checkpoint import save_best
@@ -147,9 +148,10 @@ class Validator(Callback):
         self.state = ValidatorState(**state)
 
     def on_train_begin(self, trainer: "Trainer") -> None:
-        """Read the guard set with the untrained model, unless a checkpoint has its result."""
+        """Read the guard set with the base alone, unless a checkpoint has its result."""
         if self._guard is not None and self.state.guard_base is None:
-            self.state.guard_base = self._guard_errors(self._guard, trainer.module)
+            with without_adapter(trainer.module):
+                self.state.guard_base = self._guard_errors(self._guard, trainer.module)
 
     def on_step_end(self, trainer: "Trainer") -> None:
         """Validate if it is time."""

@@ -26,6 +26,7 @@ from dsocr.errors import DataError, DsocrError, RunError
 from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.inference.pages import ImageReader
 from dsocr.io.cropping import CropFailure
+from dsocr.models.base_folder import SINGLE
 from dsocr.runs import RunFolder, read_history, write_atomically
 from dsocr.workbench.archive import Archive
 from dsocr.workbench.page_export import export_dataset
@@ -194,12 +195,18 @@ class BackgroundTraining:
 
 
 def find_training_config(run: Path | None, config: Path | None) -> RunConfig | None:
-    """The settings to train with: a configuration file's, else those of the run that reads; None without either."""
+    """The settings to train with: a configuration file's, else those of the run that reads; None without either.
+
+    With the run's settings, training starts from what it learnt.
+    """
     if config is not None:
         return load_config(config)
-    if run is not None and RunFolder(run).config.is_file():
-        return load_run_config(RunFolder(run).config)
-    return None
+    if run is None or not RunFolder(run).config.is_file():
+        return None
+    settings = load_run_config(RunFolder(run).config)
+    if (RunFolder(run).adapter / SINGLE).is_file():
+        return settings.model_copy(update={"base": run.as_posix(), "base_revision": None})
+    return settings.model_copy(update={"adapter": settings.adapter.model_copy(update={"init_from": run})})
 
 
 @dataclass(frozen=True, slots=True)

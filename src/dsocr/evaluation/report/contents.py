@@ -173,6 +173,11 @@ def facts(contents: ReportContents) -> Iterator[tuple[str, str]]:
     revision = source.get("base_revision")
     yield "run", contents.run.path.resolve().name
     yield "base", f"{source.get('base', 'unknown')}{f' at {revision}' if revision else ''}"
+    for run in made.get("started_from", []):
+        yield (
+            "started from",
+            f"{run['run']}, trained on {run.get('dataset_source') or 'unknown lines'} from {run['base']}",
+        )
     if digest := card.settings.get("adapter_sha256"):
         yield "adapter", f"sha256 {digest}"
     yield "scored", f"{card.created_at} with dsocr {card.dsocr_version}"
