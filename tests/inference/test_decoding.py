@@ -85,7 +85,7 @@ def test_no_forced_loop_goes_unmarked(unit: str, guard: int, nano: BaseModel) ->
 
 
 def test_a_row_that_loops_ends_while_the_others_go_on() -> None:
-    stop = StopLoops(lambda ids: ids[-3:] == [5, 5, 5], prompt=2, end=1)
+    stop = StopLoops(lambda ids: ids[-3:] == [5, 5, 5], prompt=2, ends=[1])
     rows = torch.tensor([[9, 9, *[5] * 16], [9, 9, *[6] * 16], [9, 9, *[5] * 8, 1, *[5] * 7]])
     assert stop(rows[:, :17], None).tolist() == [False, False, False], "it looks every 16 tokens"
     assert stop(rows, None).tolist() == [True, False, False], "the third has ended already"

@@ -6,7 +6,7 @@ A guard forbids repeated n-grams, a criterion stops lines that loop anyway, and 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import torch
 from PIL import Image
@@ -16,7 +16,6 @@ from transformers.generation.logits_process import LogitsProcessor
 from transformers.generation.stopping_criteria import StoppingCriteria
 
 from dsocr.models.decoded import Decoded, ScoredText, TokenScore, cut_loop
-from dsocr.models.deepseek_inputs import DeepseekEncoded, DeepseekProcessor
 from dsocr.models.generation import Generation, batches
 from dsocr.text import is_looping
 
@@ -29,6 +28,51 @@ _STRICT_NGRAM = 10
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+
+class CausalProcessor(Protocol):
+    """What decoding asks of the processor of a causal decoder."""
+
+    @property
+    def tokenizer(self) -> "PreTrainedTokenizerBase":
+        """The tokenizer."""
+
+    @property
+    def pad_id(self) -> int:
+        """The id that fills a batch."""
+
+    @property
+    def end_ids(self) -> Sequence[int]:
+        """The ids that end an answer."""
+
+    @property
+    def answer_start(self) -> str:
+        """What the network writes before every text, and readers are not shown; usually empty."""
+
+    @property
+    def image_slots(self) -> int:
+        """The number of positions that an image takes, where it is the same for all."""
+
+    @property
+    def resolution_name(self) -> str:
+        """The name of the resolution."""
+
+    def encode(self, image: Image.Image, text: str | None = None) -> Any:
+        """Encode one image."""
+
+    def collate(
+        self,
+        samples: Sequence[Any],
+        *,
+        padding: Literal["left", "right"],
+        device: "torch.device | str" = "cpu",
+        dtype: "torch.dtype | None" = None,
+    ) -> dict[str, Any]:
+        """Batch encoded samples."""
+
+    def at_another_resolution(self, image: Image.Image) -> Self | None:
+        """Return the processor at a resolution that shows an image well, None if there is no other."""
+
+
 _REPLACEMENT = "\ufffd"
 """How a tokenizer decodes bytes that are not a complete character."""
 _MAX_BYTES = 4
@@ -36,10 +80,14 @@ _MAX_BYTES = 4
 
 
 class TokenSpans:
-    """Find which characters of a text each token stands for, with one tokenizer; single tokens are cached."""
+    """Find which characters of a text each token stands for, with one tokenizer; single tokens are cached.
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
+    `start` is removed from the beginning of every text.
+    """
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase", start: str = "") -> None:
         self._tokenizer = tokenizer
+        self._start = start
         self._text_of: dict[int, str] = {}
 
     def scored(
@@ -56,7 +104,8 @@ class TokenSpans:
     def text(self, ids: Sequence[int]) -> str:
         """Decode tokens."""
         # Without `skip_special_tokens`, which for DeepSeek-OCR would also drop table tags.
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+        text = str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+        return text.removeprefix(self._start)
 
     def _spans(self, ids: Sequence[int], text: str) -> list[tuple[int, int]]:
         """Return the span of each token in the text."""
@@ -149,8 +198,8 @@ class ChosenTokens(StoppingCriteria):  # type: ignore[misc]
 class StopLoops(StoppingCriteria):  # type: ignore[misc]
     """Stop rows whose text loops, while others continue; `stopped` holds their numbers of tokens."""
 
-    def __init__(self, loops: Callable[[list[int]], bool], *, prompt: int, end: int) -> None:
-        self._loops, self._prompt, self._end = loops, prompt, end
+    def __init__(self, loops: Callable[[list[int]], bool], *, prompt: int, ends: Sequence[int]) -> None:
+        self._loops, self._prompt, self._ends = loops, prompt, frozenset(ends)
         self.stopped: dict[int, int] = {}
         self._done: Tensor | None = None
 
@@ -162,7 +211,7 @@ class StopLoops(StoppingCriteria):  # type: ignore[misc]
         if length % _CHECK_INTERVAL:
             return self._done
         for row, ids in enumerate(input_ids[:, self._prompt :].tolist()):
-            if row not in self.stopped and self._end not in ids and self._loops(ids):
+            if row not in self.stopped and self._ends.isdisjoint(ids) and self._loops(ids):
                 self.stopped[row] = length
                 self._done[row] = True
         return self._done.clone()
@@ -177,17 +226,18 @@ def set_token_ids(network: PreTrainedModel, tokenizer: "PreTrainedTokenizerBase"
 
 @torch.inference_mode()
 def decode(
-    network: PreTrainedModel, processor: DeepseekProcessor, samples: Sequence[DeepseekEncoded], generation: Generation
+    network: PreTrainedModel, processor: CausalProcessor, samples: Sequence[Any], generation: Generation
 ) -> list[Decoded]:
     """Generate a text for each sample of a batch. Leaves the network in evaluation mode."""
     network.eval()
     batch = processor.collate(samples, padding="left", device=network.device, dtype=network.dtype)
     if generation.num_beams > 1:
         return _beam_search(network, processor, samples, batch, generation)
-    spans, prompt, end = TokenSpans(processor.tokenizer), batch["input_ids"].shape[1], processor.end_id
+    spans = TokenSpans(processor.tokenizer, processor.answer_start)
+    prompt, ends = batch["input_ids"].shape[1], processor.end_ids
     model_scores = ModelScores()
     chosen = ChosenTokens(model_scores)
-    stop = StopLoops(lambda ids: is_looping(spans.text(ids)), prompt=prompt, end=end)
+    stop = StopLoops(lambda ids: is_looping(spans.text(ids)), prompt=prompt, ends=ends)
     rows = network.generate(
         **batch,
         generation_config=_generation_config(processor, generation),
@@ -196,34 +246,35 @@ def decode(
     )[:, prompt:]
     log_probabilities, overruled = chosen.by_row()
     return [
-        _decoded(spans, _generated_ids(row, end, stop.stopped.get(i)), end, log_probabilities[i], overruled[i])
+        _decoded(spans, _generated_ids(row, ends, stop.stopped.get(i)), ends, log_probabilities[i], overruled[i])
         for i, row in enumerate(rows)
     ]
 
 
 def _beam_search(
     network: PreTrainedModel,
-    processor: DeepseekProcessor,
-    samples: Sequence[DeepseekEncoded],
+    processor: CausalProcessor,
+    samples: Sequence[Any],
     batch: dict[str, Any],
     generation: Generation,
 ) -> list[Decoded]:
     """Return the most likely texts of a beam search, scored afterwards by a pass over what was generated."""
-    spans, prompt, end = TokenSpans(processor.tokenizer), batch["input_ids"].shape[1], processor.end_id
+    spans = TokenSpans(processor.tokenizer, processor.answer_start)
+    prompt, ends = batch["input_ids"].shape[1], processor.end_ids
     rows = network.generate(
         **batch,
         generation_config=_generation_config(processor, generation),
         logits_processor=LogitsProcessorList(_loop_guard(generation, processor, prompt)),
     )[:, prompt:]
-    generated = [_generated_ids(row, end, None) for row in rows]
+    generated = [_generated_ids(row, ends, None) for row in rows]
     return [
-        _decoded(spans, ids, end, *_score_tokens(network, processor, sample, ids))
+        _decoded(spans, ids, ends, *_score_tokens(network, processor, sample, ids))
         for sample, ids in zip(samples, generated, strict=True)
     ]
 
 
 def _score_tokens(
-    network: PreTrainedModel, processor: DeepseekProcessor, sample: DeepseekEncoded, ids: Sequence[int]
+    network: PreTrainedModel, processor: CausalProcessor, sample: Any, ids: Sequence[int]
 ) -> tuple[list[float], list[bool]]:
     """Return the log probability of each generated token given those before it, none of them overruled.
 
@@ -237,19 +288,19 @@ def _score_tokens(
     return (chosen - logits.logsumexp(1)).tolist(), [False] * len(ids)
 
 
-def _generation_config(processor: DeepseekProcessor, generation: Generation) -> GenerationConfig:
+def _generation_config(processor: CausalProcessor, generation: Generation) -> GenerationConfig:
     return GenerationConfig(
         do_sample=False,
         num_beams=generation.num_beams,
         use_cache=True,
         max_new_tokens=generation.max_new_tokens,
         bos_token_id=processor.tokenizer.bos_token_id,
-        eos_token_id=processor.end_id,
+        eos_token_id=list(processor.end_ids),
         pad_token_id=processor.pad_id,
     )
 
 
-def _loop_guard(generation: Generation, processor: DeepseekProcessor, prompt: int) -> list[NoRepeatNgram]:
+def _loop_guard(generation: Generation, processor: CausalProcessor, prompt: int) -> list[NoRepeatNgram]:
     size, window = generation.no_repeat_ngram_size, generation.no_repeat_ngram_window
     if not size:
         return []
@@ -258,23 +309,28 @@ def _loop_guard(generation: Generation, processor: DeepseekProcessor, prompt: in
     return [NoRepeatNgram(size, window, prompt=prompt, spared=spared)]
 
 
-def _generated_ids(row: Tensor, end: int, stopped: int | None) -> list[int]:
+def _generated_ids(row: Tensor, ends: Sequence[int], stopped: int | None) -> list[int]:
     """Return a row's ids up to and including its end token, or up to where it was stopped, without padding."""
     ids: list[int] = row[:stopped].tolist()
-    return ids[: ids.index(end) + 1] if end in ids else ids
+    place = next((place for place, token in enumerate(ids) if token in ends), len(ids))
+    return ids[: place + 1]
 
 
 def _decoded(
-    spans: TokenSpans, ids: Sequence[int], end: int, log_probabilities: Sequence[float], overruled: Sequence[bool]
+    spans: TokenSpans,
+    ids: Sequence[int],
+    ends: Sequence[int],
+    log_probabilities: Sequence[float],
+    overruled: Sequence[bool],
 ) -> Decoded:
-    ended = bool(ids) and ids[-1] == end
+    ended = bool(ids) and ids[-1] in ends
     scored = spans.scored(ids, log_probabilities[: len(ids)], overruled[: len(ids)], ended=ended)
     return Decoded(scored.text, len(ids), not ended, looping=is_looping(scored.text), scores=scored.scores)
 
 
 def retry_loops(
     network: Any,
-    processor: DeepseekProcessor,
+    processor: CausalProcessor,
     generation: Generation,
     images: Sequence[Image.Image],
     decoded: Sequence[Decoded],
@@ -291,13 +347,13 @@ def retry_loops(
         results[i] = replace(again if again.is_complete else cut_loop(decoded[i]), retried=True)
         if not again.is_complete:
             remaining.append(i)
-    by_resolution: dict[str, tuple[DeepseekProcessor, list[int]]] = {}
+    by_resolution: dict[str, tuple[CausalProcessor, list[int]]] = {}
     for i in remaining:
         if other := processor.at_another_resolution(images[i]):
             by_resolution.setdefault(other.resolution_name, (other, []))[1].append(i)
     for other, indices in by_resolution.values():
         # Not more image slots at once than at the usual resolution.
-        fewer = generation.batch_size * processor.resolution.slots() // other.resolution.slots()
+        fewer = generation.batch_size * processor.image_slots // other.image_slots
         bounded = replace(strict, batch_size=max(1, min(fewer, generation.batch_size)))
         for i, again in _decode_again(network, other, bounded, images, indices):
             if again.is_complete:
@@ -307,7 +363,7 @@ def retry_loops(
 
 def _decode_again(
     network: Any,
-    processor: DeepseekProcessor,
+    processor: CausalProcessor,
     generation: Generation,
     images: Sequence[Image.Image],
     indices: Sequence[int],

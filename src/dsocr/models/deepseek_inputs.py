@@ -127,6 +127,21 @@ class DeepseekProcessor:
         """The id that ends an answer."""
         return int(self.tokenizer.eos_token_id)
 
+    @property
+    def end_ids(self) -> tuple[int]:
+        """The ids that end an answer."""
+        return (self.end_id,)
+
+    @property
+    def answer_start(self) -> str:
+        """Nothing precedes a text."""
+        return ""
+
+    @property
+    def image_slots(self) -> int:
+        """The number of image slots without tiles."""
+        return self.resolution.slots()
+
     def prompt_ids(self, grid: Grid = UNTILED) -> tuple[int, ...]:
         """Return begin token, image slots and prompt, without end token; `grid` decides the number of slots."""
         before, after = self.prompt.split(IMAGE)
