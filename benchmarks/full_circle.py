@@ -1,10 +1,11 @@
 """What an evening of corrections is worth: `python benchmarks/full_circle.py [--corrections 100] [--epochs 15]`.
 
-Pages of every fifth writer of the copiste export (DSOCR_REAL_DATA says where it lies) go through the workbench's own
-parts with their texts taken out: the base, which never saw these hands, reads them; the first lines of every page are
-corrected from the truth, in turn over the pages, until there are enough; an adapter is trained on them, from the base
-and as the workbench's button does it; and the lines that nobody corrected are read again. Those whose text was
-corrected elsewhere (the volunteers copied the same consent) are left out of the score and counted.
+Pages of every fifth writer of `examples/copiste` (or of the full-size export, if DSOCR_REAL_DATA names it) go through
+the workbench's own parts with their texts taken out: the base, which never saw these hands, reads them; the first
+lines of every page are corrected from the truth, in turn over the pages, until there are enough; an adapter is
+trained on them, from the base and as the workbench's button does it; and the lines that nobody corrected are read
+again. Those whose text was corrected elsewhere (the volunteers copied the same consent) are left out of the score and
+counted.
 """
 
 import argparse
@@ -40,7 +41,7 @@ from dsocr.workbench.session import BackgroundReader, BackgroundTraining
 from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage
 from measuring import PROJECT, append_json, describe, machine
 
-COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT.parent / "shared" / "data" / "copiste")
+COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT / "examples" / "copiste")
 WRITER = r"((?:imp_)?wikitexte_\d+)"
 EVERY = 5
 

@@ -2,10 +2,10 @@
 
     python benchmarks/prepare.py [--lines 5000]
 
-Pages: the copiste export (DSOCR_REAL_DATA says where it lies), in one process and in several, once more with everything
-cut already, and into Parquet files. Lines: drawn line images with a table, so many and four times so many. Memory is
-that of all processes together. The stages are timed one after the other in this process; reading and writing files is
-in the whole but in no stage.
+Pages: `examples/copiste` (or the full-size export, if DSOCR_REAL_DATA names it), in one process and in several, once
+more with everything cut already, and into Parquet files. Lines: drawn line images with a table, so many and four
+times so many. Memory is that of all processes together. The stages are timed one after the other in this process;
+reading and writing files is in the whole but in no stage.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from dsocr.images import open_image
 from dsocr.io.cropping import crop_line, encode_image, paper_colour
 from measuring import PROJECT, append_json, describe, machine, table_line, watch
 
-COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT.parent / "shared" / "data" / "copiste")
+COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT / "examples" / "copiste")
 WRITER = r"((?:imp_)?wikitexte_\d+)"
 WIDTHS = (32, 8, 9, 9, 9, 10, 10)
 

@@ -67,6 +67,7 @@ def eight_steps(dataset: Path, run: Path) -> RunConfig:
     """Eight quick steps of four lines, with an adapter of the decoder only."""
     return RunConfig.model_validate(
         {
+            "base": "nano",
             "dataset": dataset,
             "output": run,
             "adapter": {"target_modules": "decoder", "r": 4, "alpha": 8},

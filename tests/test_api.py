@@ -23,9 +23,11 @@ from dsocr.data.fix import fix_dataset
 from dsocr.evaluation.report.report import write_report
 from dsocr.inference.suggest import suggest
 from dsocr.training.forecast import forecast
+from tests.raising import raises_code
 
 ROOT = Path(__file__).parents[1]
 QUICK: dict[str, Any] = {
+    "base": "nano",
     "adapter": {"target_modules": "decoder", "r": 2},
     "max_steps": 2,
     "training.batch_size": 4,
@@ -145,6 +147,14 @@ def test_a_base_reads_lines_but_transcribes_no_documents(small_dataset: Path, tm
     with pytest.raises(dsocr.ModelError) as caught:
         reader.transcribe(small_dataset, tmp_path / "out")
     assert caught.value.code == "adapter-missing"
+
+
+def test_small_transcribes_as_it_is(small_dataset: Path, tmp_path: Path) -> None:
+    report = dsocr.transcribe("small", [small_dataset.parent / "source" / "test-0.png"], tmp_path / "texts.txt")
+    assert (report.images, report.failed) == (1, [])
+    assert (tmp_path / "texts.txt").read_text(encoding="utf-8").strip()
+    with raises_code("run-not-found"):
+        dsocr.transcribe("nano", [small_dataset], tmp_path / "other.txt")
 
 
 @pytest.mark.parametrize(

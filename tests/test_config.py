@@ -29,7 +29,7 @@ def written(tmp_path: Path) -> Written:
 
 
 DEFAULTS = """
-base: nano
+base: small
 base_revision: null
 dataset: letters
 fold: null

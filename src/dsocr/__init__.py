@@ -1,7 +1,7 @@
 """DSOCR-HW: teach a reader one archive's handwriting.
 
     dataset = dsocr.prepare("scans/", "data/mine")
-    run = dsocr.train(base="nano", dataset=dataset, output="runs/mine")
+    run = dsocr.train(dataset=dataset, output="runs/mine")
     print(run.evaluate())
     reader = dsocr.load("runs/mine")
 

@@ -139,10 +139,11 @@ def load(source: StrPath, *, revision: str | None = None) -> "Reader":
     `revision` is the commit, tag or branch of a Hub id. Raises RunError or ModelError.
     """
     from dsocr.inference.reader import LocalReader
+    from dsocr.models.base_folder import embedded_bases
     from dsocr.models.generation import Generation
     from dsocr.text import TextPolicy
 
-    folder = Path(source)
+    folder = embedded_bases().get(str(source), Path(source))
     if (folder / READING).is_file() or (folder / "config.yaml").is_file():
         run = RunFolder.to_read_with(folder)
         return Reader(LocalReader.of_run(run), run)

@@ -396,8 +396,8 @@ class GenerationSection(Section):
 class RunConfig(Section):
     """All settings of one training run."""
 
-    base: Text = "nano"
-    """Base model: nano or small (they ship with the package), a Hub id, a folder, or a run that trained all weights."""
+    base: Text = "small"
+    """Base model: small or nano (they ship with the package), a Hub id, a folder, or a run that trained all weights."""
     base_revision: Text | None = None
     """Commit, tag or branch of a Hub id; the newest if not given."""
     dataset: Folder

@@ -25,6 +25,8 @@ CALIBRATION = "calibration.json"
 
 _WHICH = "give the folder that `output:` names in the config"
 
+_SHIPPED_BASES = Path(__file__).parent / "models" / "bases"
+
 
 class _Entry:
     """A file or folder of a run, as an attribute that returns its path."""
@@ -117,7 +119,13 @@ class RunFolder:
 
     @classmethod
     def to_read_with(cls, path: Path) -> Self:
-        """Return a finished run, or an adapter folder such as an export's: enough to transcribe."""
+        """Return a finished run, an adapter folder such as an export's, or by its name a base that reads as it is.
+
+        Of the bases that ship with the package, those read as they are that have a `reading.json`.
+        """
+        shipped = _SHIPPED_BASES / path.name
+        if len(path.parts) == 1 and not path.exists() and (shipped / READING).is_file():
+            return cls(shipped)
         return cls(path) if (path / READING).is_file() else cls.open(path)
 
 

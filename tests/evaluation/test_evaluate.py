@@ -35,6 +35,7 @@ def run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFol
     """Train a run that reads differently from the base and has forgotten what the base could read."""
     config = RunConfig.model_validate(
         {
+            "base": "nano",
             "dataset": small_dataset,
             "output": tmp_path_factory.mktemp("evaluated") / "run",
             "adapter": {"target_modules": "decoder+vision"},
@@ -95,6 +96,7 @@ def test_a_run_on_a_fold_is_trained_and_scored_on_that_fold(small_dataset: Path,
     folds = prepare(small_dataset.parent / "source", tmp_path / "folds", split_by="text", folds=4).folder
     config = RunConfig.model_validate(
         {
+            "base": "nano",
             "dataset": folds,
             "output": tmp_path / "run",
             "fold": 3,

@@ -24,6 +24,7 @@ def fail(monkeypatch: pytest.MonkeyPatch) -> Fail:
 def quick() -> list[str]:
     """Settings for a training of seconds."""
     settings = {
+        "base": "nano",
         "training.epochs": "null",
         "training.max_steps": 2,
         "training.batch_size": 4,

@@ -24,8 +24,8 @@ ERRORS = [
     ("check lines/a.png", "not-a-dataset", "lines/a.png"),
     ("compare nowhere", "no-such-file", "nowhere"),
     ("compare a=nowhere", "no-such-file", "nowhere"),
-    ("demo -o scans", "not-a-run", "scans"),
-    ("demo -o run", "run-other", "run"),
+    ("demo -o scans", "not-a-demo", "scans"),
+    ("demo -o run", "not-a-demo", "run"),
     ("demo -o there.txt", "run-is-file", "there.txt"),
     ("evaluate empty", "not-a-run", "empty"),
     ("evaluate lines/a.png", "run-not-found", "lines/a.png"),
@@ -106,7 +106,7 @@ def place(small_dataset: Path, tmp_path: Path) -> Path:
     (tmp_path / "empty").mkdir()
     for name in ("there.txt", "there .txt"):
         (tmp_path / name).touch()
-    write(tmp_path / "config.yaml", "dataset: data\noutput: new\n")
+    write(tmp_path / "config.yaml", "base: nano\ndataset: data\noutput: new\n")
     picture(tmp_path / "lines" / "a.png")
     picture(tmp_path / "pictures" / "a.png")
     write(tmp_path / "lines" / "letters.tsv", "scan\twords\na.png\tмир\n")

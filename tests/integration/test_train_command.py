@@ -66,5 +66,5 @@ def test_a_dry_run_of_a_sound_training_shows_its_plan(
     code, out, _ = call("train", config, *quick, "--dry-run", "--no-preflight")
     assert code == 0
     assert "2 steps, 2 micro-batches over 16 samples, 0.5 epochs" in out
-    assert f"next: dsocr train {config} --set training.epochs=null" in out
+    assert f"next: dsocr train {config} --set base=nano --set training.epochs=null" in out
     assert not (tmp_path / "run").exists()

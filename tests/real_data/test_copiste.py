@@ -1,9 +1,5 @@
-"""Real handwriting, an eScriptorium export: 72 pages by 52 volunteers of "Copiste d'un jour" (BAnQ, CC-BY 4.0).
+"""Real handwriting, an eScriptorium export: 72 pages by 52 volunteers of "Copiste d'un jour" (BAnQ, CC-BY 4.0)."""
 
-It is not part of the project; the environment variable DSOCR_REAL_DATA says where it lies.
-"""
-
-import os
 import re
 from pathlib import Path
 
@@ -19,13 +15,8 @@ from dsocr.formats import detect_format
 from dsocr.inference.transcribe import transcribe
 from tests.inference.reading_pages import Hashes, fake_run
 
-PROJECT = Path(__file__).resolve().parents[2]
-COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or PROJECT.parent / "shared" / "data" / "copiste")
+COPISTE = Path(__file__).resolve().parents[2] / "examples" / "copiste"
 WRITER = r"((?:imp_)?wikitexte_\d+)"
-
-pytestmark = pytest.mark.skipif(
-    not (COPISTE / "alto").is_dir(), reason=f"the copiste pages are not at {COPISTE}; set DSOCR_REAL_DATA"
-)
 
 
 @pytest.fixture(scope="module")

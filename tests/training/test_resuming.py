@@ -47,6 +47,7 @@ def configured(dataset: Path, output: Path, every_steps: int = 3) -> RunConfig:
     """Augmentation and dropout draw random numbers; losses are logged over several steps."""
     return RunConfig.model_validate(
         {
+            "base": "nano",
             "dataset": dataset,
             "output": output,
             "adapter": {"r": 2, "alpha": 4, "dropout": 0.2},

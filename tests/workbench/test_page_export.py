@@ -1,6 +1,5 @@
 """Exporting corrections: a source file keeps everything that was not changed."""
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from dsocr.workbench.store import CorrectionStore, State, open_store
 from tests.raising import raises_code
 from tests.workbench.fakes import TEXTS
 
-COPISTE = Path(os.environ.get("DSOCR_REAL_DATA") or Path(__file__).parents[3] / "shared" / "data" / "copiste")
+COPISTE = Path(__file__).parents[2] / "examples" / "copiste"
 
 ALTO = """<?xml version="1.0" encoding="UTF-8"?>
 <alto xmlns="http://www.loc.gov/standards/alto/ns-v4#"
@@ -171,7 +170,6 @@ def test_a_text_that_xml_cannot_hold_is_reported(markup: tuple[str, CorrectionSt
     assert "первая строка" in (tmp_path / "out" / "page" / "scan-1.xml").read_text(encoding="utf-8")
 
 
-@pytest.mark.skipif(not (COPISTE / "alto").is_dir(), reason="the copiste pages are not here")
 @pytest.mark.parametrize("to", ["alto", "page"])
 def test_real_pages_without_changes_are_exported_byte_for_byte(tmp_path: Path, to: str) -> None:
     source = COPISTE

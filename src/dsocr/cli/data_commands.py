@@ -130,10 +130,11 @@ def prepare(
             overwrite=overwrite,
             progress=progress,
         )
-    _print_prepared(printer, dataset)
+    print_prepared(printer, dataset)
 
 
-def _print_prepared(printer: Printer, dataset: "Dataset") -> None:
+def print_prepared(printer: Printer, dataset: "Dataset") -> None:
+    """Print a prepared dataset's splits, what was skipped, and what to run next."""
     card, report = dataset.card, dataset.report
     printer.message(f"{'split':<12}{'samples':>9}{'writers':>9}{'pages':>8}{'characters':>12}")
     for split, part in card.splits.items():
@@ -379,7 +380,7 @@ def synthesize(
             progress=progress,
         )
     _print_not_drawn(printer, report)
-    _print_prepared(printer, report.prepared)
+    print_prepared(printer, report.prepared)
 
 
 def _print_not_drawn(printer: Printer, report: "SynthesisReport") -> None:

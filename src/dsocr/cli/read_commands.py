@@ -41,7 +41,7 @@ _LISTED = 20
     "Read", "dsocr transcribe runs/mine scans -o texts.txt", "dsocr transcribe runs/mine scans -o out --format page"
 )
 def transcribe(
-    run: Annotated[Path, typer.Argument(help="Run folder, or an exported adapter.")],
+    run: Annotated[Path, typer.Argument(help="Run folder, exported adapter, or the base small.")],
     inputs: Annotated[list[Path], typer.Argument(help="Images, PDF, ALTO or PAGE files, zip archives, or folders.")],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="One file, whose suffix says the format, or a folder.")
@@ -173,7 +173,7 @@ def _parse_shard(text: str) -> tuple[int, int]:
     "dsocr suggest runs/mine export.zip -o queue --count 200",
 )
 def suggest(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    run: Annotated[Path, typer.Argument(help="Run folder, or the base small.")],
     source: Annotated[
         Path, typer.Argument(help="Anything that prepare reads, with lines without text, or a folder of line images.")
     ],
@@ -194,7 +194,7 @@ def suggest(
     from dsocr.runs import RunFolder
 
     quiet_libraries()
-    folder, printer = RunFolder.open(run), Printer(quiet=quiet or json)
+    folder, printer = RunFolder.to_read_with(run), Printer(quiet=quiet or json)
     with printer.progress("reading", "lines") as progress:
         queue = suggest(
             folder,
@@ -229,7 +229,7 @@ def workbench(
     source: Annotated[
         Path, typer.Argument(help="Pages with lines: PAGE, ALTO or any other source, images, PDF, or an archive.")
     ],
-    run: Annotated[Path | None, typer.Option(help="Run that transcribes lines without text.")] = None,
+    run: Annotated[Path | None, typer.Option(help="Run, or the base small, that transcribes lines without text.")] = None,
     config: Annotated[
         Path | None, typer.Option(help="Configuration for training on corrections; the run's if not given.")
     ] = None,
@@ -251,7 +251,7 @@ def workbench(
 
     if not source.exists():
         raise DataError("no such file or folder", where=source, code="file-missing")
-    reads = None if run is None else RunFolder.open(run)
+    reads = None if run is None else RunFolder.to_read_with(run)
     if reads is not None:
         require_readable_adapter(reads.adapter)
     training_config = find_training_config(run, config)

@@ -13,7 +13,7 @@ from dsocr.cli.app import Json, Overwrite, Quiet, Settings, command, print_json,
 from dsocr.cli.data_commands import print_finding
 from dsocr.console import Printer, format_duration, training_progress
 from dsocr.document import Split
-from dsocr.errors import DsocrError, RunError, typed
+from dsocr.errors import DsocrError, typed
 
 if TYPE_CHECKING:
     from dsocr.evaluation.learning_curve import CurvePoint
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from dsocr.training.train import TrainResult
 
 _SECONDS_TO_SPEAK = 3
-_OTHER_FOLDER = "name another folder with -o"
 
 
 @command(
@@ -84,7 +83,7 @@ def train(
             raise
         _leave_quietly()
     if rank == 0:
-        _print_trained(printer, result)
+        print_trained(printer, result)
         printer.message(f"next:    dsocr evaluate {typed(result.run.path)}")
 
 
@@ -94,7 +93,8 @@ def _leave_quietly() -> NoReturn:
     raise SystemExit(2)
 
 
-def _print_trained(printer: Printer, result: "TrainResult") -> None:
+def print_trained(printer: Printer, result: "TrainResult") -> None:
+    """Print what a training reached and where it is."""
     if result.resumed_from:
         printer.message(f"resumed from step {result.resumed_from}")
     if result.excluded:
@@ -230,44 +230,3 @@ def forecast(
         printer.result(sentence)
     printer.message(f"\n{result.explanation}")
     printer.result(f"forecast: {RunFolder(settings.output).forecast / FORECAST_PAGE}")
-
-
-@command("Train", "dsocr demo", "dsocr demo -o runs/first")
-def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Run folder.")] = Path("runs/demo"),
-    quiet: Quiet = False,
-) -> None:
-    """Train on the shipped handwriting and score it. Takes a few minutes without a GPU."""
-    from dsocr.config import load_config, load_run_config
-    from dsocr.io.files import shipped_path
-    from dsocr.runs import RunFolder
-    from dsocr.training.lifecycle import require_trainable
-
-    settings = {"output": output, "dataset": shipped_path("examples/handwriting")}
-    config = load_config(shipped_path("configs/demo.yaml"), changes=settings)
-    require_trainable(RunFolder(output), overwrite=True, hint=_OTHER_FOLDER)
-    if RunFolder(output).config.is_file():  # a demo's, perhaps of another installation
-        existing = load_run_config(RunFolder(output).config)
-        if (existing.base, existing.dataset.parts[-2:]) != (config.base, config.dataset.parts[-2:]):
-            raise RunError("holds a run other than the demo's", where=output, hint=_OTHER_FOLDER, code="run-other")
-    printer = Printer(quiet=quiet)
-    printer.message("The demo trains a small DeepSeek-OCR network (`nano`) on 330 shipped lines by three writers.")
-    # Slow, and not needed to say that another run is there.
-    from dsocr.cli.judge_commands import print_guard, write_run_report
-    from dsocr.evaluation.evaluate import evaluate
-    from dsocr.training.train import train
-
-    quiet_libraries()
-    with training_progress(printer) as (on_progress, on_stage):
-        trained = train(config, overwrite=True, on_progress=on_progress, on_stage=on_stage)
-    _print_trained(printer, trained)
-    with printer.progress("reading", "lines") as progress:
-        card = evaluate(trained.run, progress=progress)
-    page, _ = write_run_report(printer, output)
-    printer.result(str(card))
-    print_guard(printer, card.guard)
-    printer.message(f"scorecard: {trained.run.scorecard}")
-    printer.message(f"report:    {page}   (open it in a browser)")
-    texts = typed(output / "texts.txt")
-    printer.message(f"next:      dsocr transcribe {typed(output)} examples/handwriting/test -o {texts}")
-    printer.message("           dsocr prepare YOUR_SCANS -o data/yours   (the README has the whole way)")

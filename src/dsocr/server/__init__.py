@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from dsocr.errors import RunError
-from dsocr.runs import READING, RunFolder
+from dsocr.runs import RunFolder
 
 BASE = "base"
 """The model name of the base without an adapter."""
@@ -13,8 +13,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def adapter_folder(path: Path) -> Path:
-    """The adapter of a run folder, or the folder itself if it is an adapter."""
-    return path if (path / READING).is_file() else RunFolder.open(path).adapter
+    """The folder of weights of a run, of an adapter, or of a shipped base that reads as it is."""
+    return RunFolder.to_read_with(path).adapter
 
 
 def adapter_name(path: Path) -> str:
