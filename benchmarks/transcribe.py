@@ -1,7 +1,7 @@
 """What each way to read faster is worth: the same lines one by one, in batches, by length and merged.
 
-    python benchmarks/transcribe.py --run runs/demo
-    python benchmarks/transcribe.py --run runs/demo --lines 64 --rounds 5 --threads 2
+    python benchmarks/transcribe.py --run runs/demo/nano
+    python benchmarks/transcribe.py --run runs/demo/nano --lines 64 --rounds 5 --threads 2
     python benchmarks/transcribe.py --full-size --device cuda --lines 256 --new-tokens 64
 
 All ways read the same lines, in turn, a part of them in each round, so that whatever else the machine does meets all of

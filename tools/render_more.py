@@ -1,7 +1,7 @@
 """Render a larger test set by the writers of the shipped sample, for measurements that need more than 150 lines.
 
     python tools/render_more.py --fonts FONTS -o more
-    dsocr evaluate runs/demo --dataset more
+    dsocr evaluate runs/demo/russian --dataset more
     python tools/render_more.py --fonts FONTS -o more-known --writers anna boris vera
 
 The result is a dataset folder with a test split only; it is not shipped. FONTS is as for `render_sample.py`. The 367

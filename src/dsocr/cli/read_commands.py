@@ -229,7 +229,9 @@ def workbench(
     source: Annotated[
         Path, typer.Argument(help="Pages with lines: PAGE, ALTO or any other source, images, PDF, or an archive.")
     ],
-    run: Annotated[Path | None, typer.Option(help="Run, or the base small, that transcribes lines without text.")] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="Run, or the base small, that transcribes lines without text.")
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(help="Configuration for training on corrections; the run's if not given.")
     ] = None,

@@ -57,7 +57,9 @@ def export(
 
 @command("Share", "dsocr serve runs/mine", "dsocr serve runs/mine runs/other --port 8001 --deadline 30")
 def serve(
-    runs: Annotated[list[Path], typer.Argument(help="Run or adapter folders of one base, or small; the first is the default.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run or adapter folders of one base, or small; the first is the default.")
+    ],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     deadline: Annotated[float, typer.Option(min=1, help="Seconds that a request may take.")] = 60.0,
