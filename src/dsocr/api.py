@@ -147,10 +147,14 @@ def load(source: StrPath, *, revision: str | None = None) -> "Reader":
     if (folder / READING).is_file() or (folder / "config.yaml").is_file():
         run = RunFolder.to_read_with(folder)
         return Reader(LocalReader.of_run(run), run)
+    from dsocr.models.base_folder import find_base
+    from dsocr.models.family import recognize
     from dsocr.models.loading import choose_device, choose_dtype, load_base
 
     device = choose_device()
-    base = load_base(str(source), revision, dtype=choose_dtype("auto", device), device=device)
+    whole = recognize(find_base(str(source), revision)[0]).trains == "all"
+    dtype = choose_dtype("auto", device, whole=whole)
+    base = load_base(str(source), revision, dtype=dtype, device=device)
     return Reader(LocalReader(base.network, base.processor(None, "free_ocr"), Generation(), TextPolicy()))
 
 

@@ -281,13 +281,13 @@ class TrainingSection(Section):
     max_samples: PositiveInt | None = None
     """Train on this many samples, drawn with the seed; null trains on all. A larger draw contains the smaller one."""
     batch_size: PositiveInt = 32
-    """Samples per optimizer step, over all devices and accumulation."""
+    """Samples per optimizer step, over all devices and accumulation; 16 for line recognisers if not given."""
     micro_batch_size: PositiveInt = 8
     """Samples per forward pass on one device; must divide batch_size."""
     learning_rate: PositiveFloat | None = None
     """Peak learning rate, after warmup; 2e-4 for adapters and 4e-4 for all weights if not given."""
     vision_learning_rate: PositiveFloat | None = None
-    """Peak learning rate of adapter weights in the vision encoder; learning_rate if not given."""
+    """Peak learning rate of the vision encoder's part; learning_rate if not given, half of it for line recognisers."""
     warmup_ratio: Fraction = 0.05
     """Fraction of all steps over which the learning rate rises to its peak."""
     lr_scheduler: Annotated[Component, AfterValidator(_lr_scheduler)] = Component(name="cosine")
@@ -299,7 +299,7 @@ class TrainingSection(Section):
     max_grad_norm: PositiveFloat = 1.0
     """Gradients are clipped to this norm."""
     precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto"
-    """Number format of the frozen base; auto is bf16 where the device supports it, and fp32 on a CPU."""
+    """Number format; auto is bf16 on a GPU that supports it, for line recognisers also on such a CPU, else fp32."""
     attention: Literal["sdpa", "eager"] = "sdpa"
     """Attention implementation: sdpa is fused and fast, eager is the reference."""
     gradient_checkpointing: bool = False
@@ -315,7 +315,7 @@ class TrainingSection(Section):
     feature_cache_views: PositiveInt = 4
     """Augmented views of each image in the feature cache; after this many epochs they repeat."""
     augmentation: Annotated[float | str, BeforeValidator(read_augmentation)] = 0.0
-    """Augmentation of images in every epoch: none, light, medium, strong, or a number; 1 is as one writer varies."""
+    """Augmentation: none, light (line recognisers' default), medium, strong, or a number (1: as a writer varies)."""
     long_text: Literal["error", "exclude"] = "error"
     """What to do with a transcription over max_text_tokens: stop, or exclude the sample and count it."""
     max_text_tokens: PositiveInt = 512

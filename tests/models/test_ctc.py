@@ -23,11 +23,13 @@ from dsocr.models.ctc_network import compute_logits, save_network
 from dsocr.models.family import load_processor, recognize
 from dsocr.models.generation import Generation
 from dsocr.models.line_images import count_steps
-from dsocr.models.loading import load_base
+from dsocr.models.loading import choose_dtype, load_base
 from dsocr.runs import RunFolder
 from dsocr.server.engine import ServedModels
 from dsocr.training.dry_run import dry_run
+from dsocr.training.lifecycle import pin_base
 from dsocr.training.train import train
+from dsocr.training.trainer import Trainer
 from tests.models.test_ctc_network import small_network
 from tests.raising import raises_code
 
@@ -161,6 +163,42 @@ def test_resuming_is_bit_identical(base: Path, small_dataset: Path, run: RunFold
     whole, resumed = (load_file(folder / "model.safetensors") for folder in (run.adapter, result.run.adapter))
     assert whole.keys() == resumed.keys()
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, (16, "light", 4e-4, 2e-4)),
+        ({"learning_rate": 1e-4}, (16, "light", 1e-4, 5e-5)),
+        ({"augmentation": 0, "vision_learning_rate": 1e-5}, (16, 0.0, 4e-4, 1e-5)),
+        ({"micro_batch_size": 32}, (32, "light", 4e-4, 2e-4)),  # 16 would not be divisible
+    ],
+)
+def test_line_recognisers_have_their_own_defaults(
+    given: dict[str, Any], expected: tuple[Any, ...], base: Path, small_dataset: Path, tmp_path: Path
+) -> None:
+    settings = {"base": str(base), "dataset": str(small_dataset), "output": str(tmp_path / "run"), "training": given}
+    training = pin_base(RunConfig.model_validate(settings), None).training
+    found = training.batch_size, training.augmentation, training.learning_rate, training.vision_learning_rate
+    assert found == expected
+
+
+def test_precision_auto_computes_in_bf16_where_the_cpu_multiplies_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for capabilities, expected in (({"avx512_bf16": True}, torch.bfloat16), ({"avx2": True}, torch.float32)):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda known=capabilities: known, raising=False)
+        assert choose_dtype("auto", torch.device("cpu"), whole=True) is expected
+        assert choose_dtype("auto", torch.device("cpu")) is torch.float32
+
+
+def test_training_in_bf16_computes_in_bf16(base: Path) -> None:
+    loaded = load_base(str(base))
+    network, processor = loaded.network, loaded.processor(None, "")
+    trainer = Trainer(network, torch.optim.SGD(network.parameters()), None, [], max_steps=1, precision="bf16")
+    kinds = set()
+    network.head.encoder.register_forward_pre_hook(lambda module, inputs: kinds.add(inputs[0].dtype))
+    batch = processor.training_batch(encoded(processor, ["abc"]))
+    loaded.family.loss(trainer.module, batch, torch.tensor(3))
+    assert kinds == {torch.bfloat16}
 
 
 def test_a_run_as_a_base_keeps_its_stretch(base: Path) -> None:

@@ -43,6 +43,9 @@ class ToyFamily(LineRecognizer):
     name: str = "toy"
     learning_rate: float = 1e-3
 
+    def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
+        return {"augmentation": "none"}
+
     def load_network(self, folder: Path, **options: Any) -> ToyNetwork:
         network = ToyNetwork(ToyConfig(), json.loads((folder / "vocab.json").read_text(encoding="utf-8")))
         network.load_state_dict(load_file(folder / "model.safetensors"))

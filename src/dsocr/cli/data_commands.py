@@ -318,8 +318,10 @@ def preview(
     Dataset.open(config.dataset)
     # Slow, and not needed to say that something does not exist.
     from dsocr.models.family import load_processor
+    from dsocr.training.lifecycle import pin_base
     from dsocr.training.preview import preview
 
+    config = pin_base(config, None)
     processor = load_processor(config.base, config.input.resolution, config.input.prompt, config.base_revision)
     rows = list(preview(config, processor, samples=samples, epochs=epochs, as_model=as_model))
     how = f"augmentation {config.training.augmentation}, seed {config.seed}"

@@ -58,7 +58,8 @@ class LocalReader:
         """
         settings = ReadingSettings.load(folder)
         device = choose_device()
-        dtype, whole = choose_dtype(precision, device), is_whole_network(folder)
+        whole = is_whole_network(folder)
+        dtype = choose_dtype(precision, device, whole=whole)
         name, revision = (str(folder), None) if whole else (settings.base, settings.base_revision)
         base = load_base(name, revision, dtype=dtype, device=device)
         network = base.network if whole else load_adapter(base.network, folder)

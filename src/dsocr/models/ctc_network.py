@@ -32,6 +32,14 @@ Network: TypeAlias = Any
 """`PPOCRV6SmallRecForTextRecognition`, whose parts have no useful static types."""
 
 
+class LineNetwork(PPOCRV6SmallRecForTextRecognition):  # type: ignore[misc, unused-ignore]
+    """The network, called with images `(B, 3, 48, W)` and answering with logits instead of probabilities."""
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Return logits `(B, T, classes)`; see `compute_logits`."""
+        return compute_logits(self, pixels.contiguous(memory_format=torch.channels_last))
+
+
 class CtcText(NamedTuple):
     """A decoded line: its text and, for each character, a probability and a position along the line in 0..1."""
 
@@ -143,7 +151,7 @@ def create_network(characters: Sequence[str], config: PPOCRV6SmallRecConfig | No
     """Create a network with random weights for the given characters; `config` sets other sizes than the published."""
     config = config or PPOCRV6SmallRecConfig()
     config.head_out_channels = len(characters) + 1
-    network = PPOCRV6SmallRecForTextRecognition(config)
+    network = LineNetwork(config)
     fold_normalization(network)
     return network
 
@@ -193,7 +201,7 @@ def load_network(folder: Path) -> tuple[Network, list[str]]:
     if config.head_out_channels != len(characters) + 1:
         message = f"Head has {config.head_out_channels} classes, but vocab.json has {len(characters)} characters"
         raise ModelError(message, code="checkpoint-mismatch", where=folder)
-    network = PPOCRV6SmallRecForTextRecognition(config)
+    network = LineNetwork(config)
     tensors = {name: tensor.float() for name, tensor in load_file(folder / "model.safetensors").items()}
     try:
         missing, unexpected = network.load_state_dict(tensors, strict=False)

@@ -112,6 +112,10 @@ class DeepseekOcr:
         """Tensors of the checkpoint that its network does not use."""
         return UNUSED_TENSORS
 
+    def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
+        """No defaults of its own."""
+        return {}
+
     def is_vision(self, parameter: str) -> bool:
         """Whether a parameter belongs to the vision towers or their projector."""
         return ".vision_tower." in parameter or f".{PROJECTOR}." in parameter

@@ -137,6 +137,9 @@ class Family(Protocol):
     def learning_rate(self) -> float:
         """The peak learning rate if the configuration gives none."""
 
+    def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
+        """Return what to set in the section `training` where the configuration does not, for a peak learning rate."""
+
     @property
     def caches_features(self) -> bool:
         """Whether the features of its frozen vision towers may be computed once per image; see `feature_cache`."""

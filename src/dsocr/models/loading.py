@@ -39,10 +39,11 @@ class BaseModel:
         return self.family.processor(self.folder, resolution, prompt)
 
 
-def choose_dtype(precision: str, device: "torch.device") -> "torch.dtype":
+def choose_dtype(precision: str, device: "torch.device", *, whole: bool = False) -> "torch.dtype":
     """Return the number format of the frozen weights for `auto`, `bf16`, `fp16` or `fp32` on a device.
 
-    Raises ConfigError for fp16 on a CPU, where it is neither fast nor trainable.
+    On a CPU `auto` is bf16 only for a `whole` network that is trained, and only if the CPU multiplies bf16. Raises
+    ConfigError for fp16 on a CPU, where it is neither fast nor trainable.
     """
     import torch
 
@@ -51,6 +52,9 @@ def choose_dtype(precision: str, device: "torch.device") -> "torch.dtype":
         raise ConfigError(message, code="fp16-on-cpu", hint="use bf16 or fp32, or auto to have it chosen")
     if precision == "auto":
         supported = device.type == "cuda" and torch.cuda.is_bf16_supported()
+        if whole and device.type == "cpu":
+            capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+            supported = bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
         return torch.bfloat16 if supported else torch.float32
     return {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[precision]
 

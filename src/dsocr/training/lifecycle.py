@@ -140,7 +140,7 @@ def require_same_settings(run: RunFolder, config: RunConfig, recorded: RunConfig
 
 
 def pin_base(config: RunConfig, recorded: RunConfig | None) -> RunConfig:
-    """Set the commit of a base from the Hub, which a resumed run and its readers then use, and its learning rate."""
+    """Set the commit of a base from the Hub, which resumed runs and readers use, and the defaults of its family."""
     from dsocr.models.family import recognize
 
     revision = config.base_revision
@@ -150,9 +150,13 @@ def pin_base(config: RunConfig, recorded: RunConfig | None) -> RunConfig:
         adapter = ReadingSettings.load(RunFolder.to_read_with(config.adapter.init_from).adapter)
         revision = adapter.base_revision if adapter.base == config.base else None
     folder, commit = find_base(config.base, revision)
-    training = config.training
-    if training.learning_rate is None:
-        training = training.model_copy(update={"learning_rate": recognize(folder).learning_rate})
+    training, family = config.training, recognize(folder)
+    learning_rate = training.learning_rate or family.learning_rate
+    defaults = {"learning_rate": learning_rate, **family.training_defaults(learning_rate)}
+    if "micro_batch_size" in training.model_fields_set:  # which may not divide another batch size
+        defaults.pop("batch_size", None)
+    missing = {name: value for name, value in defaults.items() if name not in training.model_fields_set}
+    training = training.model_copy(update=missing | {"learning_rate": learning_rate})
     return config.model_copy(update={"base_revision": commit, "training": training})
 
 

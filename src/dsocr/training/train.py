@@ -295,10 +295,10 @@ def set_up(config: RunConfig, samples: Sequence[Sample], *, resumed: bool = Fals
     base cannot be loaded, ConfigError if the adapter does not fit it or would not train.
     """
     device = choose_device()
-    dtype = choose_dtype(config.training.precision, device)
     set_seed(config.seed)
     folder, _ = find_base(config.base, config.base_revision)
     has_adapter = recognize(folder).trains == "adapter"
+    dtype = choose_dtype(config.training.precision, device, whole=not has_adapter)
     start = None if resumed else find_initial_adapter(config)
     base = load_base(
         config.base,
