@@ -133,7 +133,7 @@ def _suggestion(name: str, keys: Sequence[str]) -> str:
     return f"did you mean {' or '.join(map(repr, likely))}?" if likely else f"the keys are {', '.join(siblings)}"
 
 
-TargetName = Literal["decoder", "decoder+experts", "decoder+vision"]
+TargetName = Literal["decoder", "decoder+experts", "decoder+vision", "vision"]
 AugmentationName = Literal["none", "light", "medium", "strong"]
 Tracker = Literal["tensorboard", "mlflow", "wandb", "trackio"]
 _LR_SCHEDULERS = (

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from dsocr.errors import ModelError
+from dsocr.models.chat_inputs import ChatEncoded
 from dsocr.models.deepseek_inputs import DeepseekEncoded
 from dsocr.models.family import IGNORED
 
@@ -69,6 +70,54 @@ def collate(
         labels = [(*(IGNORED,) * len(sample.prompt_ids), *sample.answer_ids) for sample in samples]
         batch["labels"] = _padded(labels, IGNORED, longest, padding).to(device)
     return batch
+
+
+def collate_chat(
+    samples: Sequence[ChatEncoded],
+    pad_id: int,
+    *,
+    padding: Literal["left", "right"],
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype | None = None,
+) -> dict[str, Any]:
+    """Batch samples of a chat model as `collate` does; image tensors are in one row after the other.
+
+    Images of different sizes are padded with zeros at the bottom and right, as their processors do. Floating point
+    tensors become `dtype` if it is given. Raises ModelError for samples with and without transcription in one batch.
+    """
+    if len({bool(sample.answer_ids) for sample in samples}) != 1:
+        raise ModelError("Samples with and without transcription cannot share a batch", code="batch-mixed")
+    rows = [(*sample.prompt_ids, *sample.answer_ids) for sample in samples]
+    longest = max(map(len, rows))
+    batch: dict[str, Any] = {
+        "input_ids": _padded(rows, pad_id, longest, padding),
+        "attention_mask": _padded([(1,) * len(row) for row in rows], 0, longest, padding),
+    }
+    for name in samples[0].marks:
+        marks = [(*sample.marks[name], *(0,) * len(sample.answer_ids)) for sample in samples]
+        batch[name] = _padded(marks, 0, longest, padding)
+    for name in samples[0].images:
+        batch[name] = _concatenate([sample.images[name] for sample in samples])
+    if samples[0].answer_ids:
+        labels = [(*(IGNORED,) * len(sample.prompt_ids), *sample.answer_ids) for sample in samples]
+        batch["labels"] = _padded(labels, IGNORED, longest, padding)
+    return {name: _moved(tensor, device, dtype) for name, tensor in batch.items()}
+
+
+def _concatenate(tensors: Sequence[Tensor]) -> Tensor:
+    """Concatenate tensors along the first dimension, padded with zeros in all others."""
+    largest = [max(sizes) for sizes in zip(*(tensor.shape[1:] for tensor in tensors), strict=True)]
+    padded = []
+    for tensor in tensors:
+        missing = [want - have for want, have in zip(largest, tensor.shape[1:], strict=True)]
+        padded.append(
+            pad(tensor, [size for more in reversed(missing) for size in (0, more)]) if any(missing) else tensor
+        )
+    return torch.cat(padded)
+
+
+def _moved(tensor: Tensor, device: torch.device | str, dtype: torch.dtype | None) -> Tensor:
+    return tensor.to(device, dtype if tensor.is_floating_point() else None)
 
 
 def drop_ignored_positions(batch: dict[str, Any]) -> dict[str, Any]:

@@ -291,7 +291,7 @@ NO_VIEWS = Views(np.empty((3, 0, 0), dtype=np.uint8))
 def show(image: Image.Image, resolution: Resolution) -> Views:
     """Return the views of an image, which must be upright and RGB or grey as `open_image` returns it."""
     image = image.convert("RGB")
-    whole = _channels_first(_canvas(image, resolution))
+    whole = _channels_first(draw_canvas(image, resolution))
     grid = resolution.grid(*image.size)
     if grid == UNTILED or resolution.tiling is None:
         return Views(whole)
@@ -327,7 +327,8 @@ def shown_scale(image_size: tuple[int, int], resolution: Resolution) -> float:
     return max(shown, resolution.tiling.size * columns / width, resolution.tiling.size * rows / height)
 
 
-def _canvas(image: Image.Image, resolution: Resolution) -> Image.Image:
+def draw_canvas(image: Image.Image, resolution: Resolution) -> Image.Image:
+    """Draw the whole image on the canvas of a resolution."""
     size = (resolution.size, resolution.size)
     if resolution.layout == "wrap":
         return wrap(image, resolution.size, resolution.max_row_height)

@@ -71,7 +71,8 @@ def _require_same_tensors(network: PreTrainedModel, folder: Path, unused: Sequen
     drafts = revert_weight_conversion(network, {name: t.to("meta") for name, t in network.state_dict().items()})
     own = {name: tuple(tensor.shape) for name, tensor in drafts.items()}
     theirs = {name: shape for name, shape in tensor_shapes(folder).items() if name not in unused}
-    problems = [f"{name}: not in the base" for name in own.keys() - theirs.keys()]
+    tied = set(getattr(network, "all_tied_weights_keys", None) or ())  # a base may have them twice or once
+    problems = [f"{name}: not in the base" for name in own.keys() - theirs.keys() - tied]
     problems += [f"{name}: in the base only" for name in theirs.keys() - own.keys()]
     problems += [
         f"{name}: {own[name]}, not {theirs[name]}" for name in own.keys() & theirs.keys() if own[name] != theirs[name]
@@ -103,7 +104,8 @@ def original_tensors(network: PreTrainedModel, types: Mapping[str, torch.dtype])
     tensors = network.state_dict()
     for _, group in groupby(names, key=_layer):
         for name, tensor in revert_weight_conversion(network, {name: tensors[name] for name in group}).items():
-            yield name, tensor.to(types[name])
+            if name in types:
+                yield name, tensor.to(types[name])
 
 
 def _unused_tensors(folder: Path, unused: Sequence[str]) -> Iterator[tuple[str, Tensor]]:

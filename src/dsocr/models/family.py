@@ -30,7 +30,11 @@ Batch = dict[str, Any]
 IGNORED = -100
 """The label of a position without loss, as in torch and transformers."""
 
-_FAMILIES = ("dsocr.models.deepseek_ocr:recognize", "dsocr.models.ctc:recognize")
+_FAMILIES = (
+    "dsocr.models.deepseek_ocr:recognize",
+    "dsocr.models.ctc:recognize",
+    "dsocr.models.image_text_to_text:recognize",
+)
 """A function for each family: from `config.json` to the family of that checkpoint, or None."""
 
 _REGISTERED: list[Callable[[Mapping[str, Any]], "Family | None"]] = []

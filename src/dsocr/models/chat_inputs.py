@@ -1,0 +1,543 @@
+"""How images and texts become inputs of chat models: the processor of transformers, its chat template, and labels.
+
+The image is a user's turn with the prompt, the transcription the assistant's answer. The prompt is what the chat
+template writes before an answer; only the answer and the token that ends it are learnt. Image processors are those of
+Pillow and NumPy, also where torchvision is installed, so that pixels are the same everywhere.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from dsocr.errors import ConfigError, DataError, ModelError
+from dsocr.models.deepseek_images import Resolution, draw_canvas, shrink
+from dsocr.models.family import Family, InputLength
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from transformers import PreTrainedTokenizerBase
+
+DEFAULT = "default"
+"""The resolution that the checkpoint's own files state."""
+
+_RESOLUTION = re.compile(r"default|pad|wrap|edge(?P<edge>\d+)|pixels(?:(?P<least>\d+)-)?(?P<most>\d+)")
+_PROBE = "Qz7"
+"""An answer that is looked for in what a chat template writes."""
+_WORTH_SHRINKING, _SPARE = 0.7, 2.0
+
+_DEFAULT_PROMPT = "free_ocr"
+_PROMPTS = {"glm_ocr": "Text Recognition:", "got_ocr2": " OCR: ", "lighton_ocr": "", "paddleocr_vl": "OCR:"}
+"""What the authors of OCR models ask."""
+_GENERAL_PROMPT = "Transcribe the text in this image. Answer with the text only."
+
+_TEMPLATES = {
+    "got_ocr2": (
+        "<|im_start|>system\nYou should follow the instructions carefully and explain your answers in detail.<|im_end|>"
+        "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{% for part in message['content'] %}"
+        "{% if part['type'] == 'image' %}<img><imgpad></img>\n{% else %}{{ part['text'] }}{% endif %}{% endfor %}"
+        "<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+}
+"""Chat templates of models that are published without one."""
+
+_PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
+_AGAIN = "download the checkpoint again, with its processor and tokenizer files"
+
+
+@dataclass(frozen=True, slots=True)
+class PixelFormat:
+    """How the numbers of an image processor become a picture again."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    patch: int
+    merge: int
+
+    def picture(self, images: "Mapping[str, Tensor]") -> NDArray[np.uint8]:
+        """Return the pixels as one picture, (H, W, 3); several images are put below each other."""
+        pixels = images["pixel_values"].float().numpy()
+        if "image_grid_thw" not in images:
+            height, width = pixels.shape[-2:]
+            return self._bytes(pixels.reshape(-1, 3, height, width).transpose(0, 2, 3, 1).reshape(-1, width, 3))
+        _, rows, columns = images["image_grid_thw"][0].tolist()
+        p, m = self.patch, self.merge
+        if pixels.ndim == 4:  # patches row by row
+            grid = pixels.reshape(rows, columns, 3, p, p).transpose(0, 3, 1, 4, 2)
+        else:  # squares of patches that are merged, and each frame twice
+            grid = pixels.reshape(rows // m, columns // m, m, m, 3, -1, p, p)[:, :, :, :, :, 0]
+            grid = grid.transpose(0, 2, 5, 1, 3, 6, 4)
+        return self._bytes(grid.reshape(rows * p, columns * p, 3))
+
+    def _bytes(self, pixels: NDArray[Any]) -> NDArray[np.uint8]:
+        values = (pixels * np.asarray(self.std) + np.asarray(self.mean)) * 255
+        rounded: NDArray[np.uint8] = np.clip(np.rint(values), 0, 255).astype(np.uint8)
+        return rounded
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChatEncoded:
+    """One sample as model inputs.
+
+    `prompt_ids` hold the image's tokens; `answer_ids` end with the end token and are empty for transcription. `images`
+    are the tensors that the network takes for the image, `marks` its inputs with a number for each prompt token.
+    """
+
+    prompt_ids: tuple[int, ...]
+    answer_ids: tuple[int, ...]
+    images: "Mapping[str, Tensor]"
+    marks: Mapping[str, tuple[int, ...]]
+    format: PixelFormat
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its pixels."""
+        return sum(tensor.nbytes for tensor in self.images.values())
+
+    def without_text(self) -> Self:
+        """Return it as for transcription."""
+        return replace(self, answer_ids=())
+
+    def with_image_of(self, other: Self) -> Self:
+        """Return it with the image of another sample, whose size decides the number of image tokens."""
+        return replace(other, answer_ids=self.answer_ids)
+
+    def has_input_of(self, other: Self) -> bool:
+        """Whether another sample has the same prompt and pixels."""
+        if self.prompt_ids != other.prompt_ids or self.images.keys() != other.images.keys():
+            return False
+        return all(
+            tensor.shape == other.images[name].shape and bool((tensor == other.images[name]).all())
+            for name, tensor in self.images.items()
+        )
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """Return what the network sees as one picture, (H, W, 3)."""
+        return self.format.picture(self.images)
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What a chat template writes: `prompt` up to the answer, `start` before its first letter, `end` after it."""
+
+    prompt: str
+    start: str
+    end: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChatProcessor:
+    """Turn images and texts into inputs of a chat model, at one resolution and with one prompt.
+
+    `transformers` is the processor of transformers; `canvas` is set if images are drawn on a square first.
+    """
+
+    family: Family
+    folder: Path
+    resolution_name: str
+    prompt: str
+    transformers: Any = field(repr=False)
+    conversation: Conversation
+    end_ids: tuple[int, ...]
+    end_id: int
+    canvas: Resolution | None = None
+    _slots: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Loaded again in worker processes: its class may be made here, see `load_transformers_processor`.
+        return load_processor, (self.family, self.folder, self.resolution_name, self.prompt)
+
+    @property
+    def tokenizer(self) -> "PreTrainedTokenizerBase":
+        """The tokenizer."""
+        return self.transformers.tokenizer
+
+    @property
+    def pad_id(self) -> int:
+        """The id that fills a batch."""
+        pad = self.tokenizer.pad_token_id
+        return int(self.end_id if pad is None else pad)
+
+    @property
+    def image_token_id(self) -> int:
+        """The id of an image's tokens."""
+        return int(self.transformers.image_token_id)
+
+    @property
+    def answer_start(self) -> str:
+        """What the template writes before every text, after the prompt."""
+        return self.conversation.start
+
+    @property
+    def image_slots(self) -> int:
+        """Not known: an image's tokens depend on its size."""
+        return 1
+
+    def at_another_resolution(self, image: Image.Image) -> None:
+        """Return None: there is no other."""
+
+    def encode(self, image: Image.Image, text: str | None = None) -> ChatEncoded:
+        """Encode one image, with its transcription for training or without for transcription.
+
+        Raises DataError for a shape that the image processor does not take.
+        """
+        import torch
+
+        image = image.convert("RGB")
+        shown = image if self.canvas is None else draw_canvas(image, self.canvas)
+        begins = self.tokenizer.bos_token is not None and self.conversation.prompt.startswith(self.tokenizer.bos_token)
+        try:
+            inputs = self.transformers(
+                images=[shown],
+                text=[self.conversation.prompt],
+                return_tensors="np",  # GLM-OCR's would warn about tensors
+                add_special_tokens=not begins,
+            )
+        except ValueError as error:
+            size = f"{image.width} x {image.height}"
+            raise DataError(f"Cannot prepare an image of {size} pixels: {error}", code="image-shape") from error
+        ids = tuple(inputs.pop("input_ids")[0].tolist())
+        inputs.pop("attention_mask", None)
+        marks = {name: tuple(inputs.pop(name)[0].tolist()) for name in [*inputs] if name.endswith("token_type_ids")}
+        answer = () if text is None else self.answer_ids(text)
+        images = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in inputs.items()}
+        return ChatEncoded(ids, answer, images, marks, self._format())
+
+    def text_ids(self, text: str) -> tuple[int, ...]:
+        """Tokenize a text as it is learnt after the prompt; special tokens are not recognised in it."""
+        text = self.conversation.start + text
+
+        def tokenize(text: str) -> list[int]:
+            return list(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+
+        # Behind a line break, because some tokenizers write a space before the first word.
+        before = tokenize("\n")
+        ids = tokenize(f"\n{text}")
+        return tuple(ids[len(before) :] if ids[: len(before)] == before else tokenize(text))
+
+    def answer_ids(self, text: str) -> tuple[int, ...]:
+        """Return the ids that the network learns to generate: the text and the end token."""
+        return (*self.text_ids(text), self.end_id)
+
+    def unknown_characters(self, text: str) -> str:
+        """Return the characters of the text that the tokenizer cannot encode, each once, in their order."""
+        unknown = self.tokenizer.unk_token_id
+        if unknown is None:  # a byte-level tokenizer encodes everything
+            return ""
+        return "".join(c for c in dict.fromkeys(text) if unknown in self.text_ids(c))
+
+    def measure(self, text: str, image_size: Callable[[], tuple[int, int]]) -> InputLength:
+        """Measure a sample without encoding it; an image's size decides its number of tokens."""
+        vision, answer = self._image_tokens(*image_size()), len(self.answer_ids(text))
+        prompt = len(self.tokenizer(self.conversation.prompt, add_special_tokens=False)["input_ids"]) - 1
+        return InputLength(vision, answer, prompt + vision + answer)
+
+    def distortion(self, width: int, height: int) -> float:
+        """Return by how much letters of an image of this size are stretched vertically."""
+        if self.canvas is not None:
+            return self.canvas.distortion(width, height)
+        shown_width, shown_height = shown_size(self.transformers.image_processor, width, height)
+        return (shown_height / height) / (shown_width / width)
+
+    def shrink(self, image: Image.Image) -> Image.Image:
+        """Reduce an image that is far larger than it will be shown, to about twice that size."""
+        if self.canvas is not None:
+            return shrink(image, self.canvas)
+        shown = shown_size(self.transformers.image_processor, *image.size)
+        scale = _SPARE * max(shown[0] / image.width, shown[1] / image.height)
+        if scale > _WORTH_SHRINKING:
+            return image
+        size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+        return image.resize(size, Image.Resampling.BICUBIC)
+
+    def collate(
+        self,
+        samples: Sequence[ChatEncoded],
+        *,
+        padding: Literal["left", "right"],
+        device: "torch.device | str" = "cpu",
+        dtype: "torch.dtype | None" = None,
+    ) -> dict[str, Any]:
+        """Batch encoded samples, padded right for training and left for generation; see `batch.collate_chat`."""
+        from dsocr.models.batch import collate_chat
+
+        return collate_chat(samples, self.pad_id, padding=padding, device=device, dtype=dtype)
+
+    def training_batch(self, samples: Sequence[ChatEncoded]) -> dict[str, Any]:
+        """Batch encoded samples with texts on the CPU, logits where there are labels only."""
+        from dsocr.models.batch import drop_ignored_positions
+
+        return drop_ignored_positions(self.collate(samples, padding="right"))
+
+    def _image_tokens(self, width: int, height: int) -> int:
+        """Return the number of tokens of an image of this size."""
+        if (width, height) not in self._slots:
+            size = (width, height) if self.canvas is None else (self.canvas.size, self.canvas.size)
+            self._slots[width, height] = count_image_tokens(self.transformers, *size)
+        return self._slots[width, height]
+
+    def _format(self) -> PixelFormat:
+        images = self.transformers.image_processor
+        patch = images.patch_size if isinstance(getattr(images, "patch_size", None), int) else 0
+        return PixelFormat(tuple(images.image_mean), tuple(images.image_std), patch, getattr(images, "merge_size", 1))
+
+
+def validate_resolution(name: str | None) -> "re.Match[str] | None":
+    """Match the name of a resolution. Raises ConfigError for one that no chat model has."""
+    match = _RESOLUTION.fullmatch(name or DEFAULT)
+    if match is None:
+        raise _unknown_resolution(name or DEFAULT, "default, pixelsN, pixelsM-N, edgeN, pad and wrap")
+    return match
+
+
+def _unknown_resolution(name: str, names: str) -> ConfigError:
+    message = f"This base has no resolution {name!r} (input.resolution)"
+    return ConfigError(message, code="resolution-unknown", hint=f"chat models have {names}, some of them each")
+
+
+def load_processor(family: Family, folder: Path, resolution: str | None, prompt: str) -> ChatProcessor:
+    """Load the processor of a base, at a resolution (None: its own) and with a prompt.
+
+    Raises ModelError if a file is missing or the chat template cannot be used, ConfigError for an unknown resolution.
+    """
+    processor = load_transformers_processor(folder, family.name)
+    name = resolution or DEFAULT
+    canvas = _set_resolution(processor.image_processor, name)
+    prompt = _PROMPTS.get(family.name, _GENERAL_PROMPT) if prompt == _DEFAULT_PROMPT else prompt
+    conversation = read_conversation(processor, prompt, folder)
+    _require_image_token(processor, conversation.prompt, prompt, folder)
+    end_ids, end_id = _find_end(processor.tokenizer, conversation.end, folder)
+    return ChatProcessor(family, folder, name, prompt, processor, conversation, end_ids, end_id, canvas)
+
+
+def load_transformers_processor(folder: Path, model_type: str) -> Any:
+    """Load the processor of transformers with the image processor of Pillow and NumPy, and without that of videos.
+
+    Raises ModelError if its files are missing, need code of their own or a package that is not installed.
+    """
+    import transformers
+    from transformers import AutoImageProcessor, AutoTokenizer
+
+    kind = getattr(transformers, _processor_class(folder, model_type), None)
+    options = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        if kind is None:
+            raise ValueError(f"its files name no class of transformers ({', '.join(_PROCESSOR_FILES)})")
+        images = AutoImageProcessor.from_pretrained(folder, backend="pil", **options)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+        parts = {"image_processor": images, "tokenizer": tokenizer}
+        own: list[str] = kind.get_attributes()
+
+        class ImageTextProcessor(kind):  # type: ignore[misc, valid-type]
+            """The processor without its part for videos, which would need torchvision."""
+
+            @classmethod
+            def get_attributes(cls) -> list[str]:
+                return [name for name in own if name in parts]
+
+            @classmethod
+            def _get_arguments_from_pretrained(cls, *args: Any, **options: Any) -> list[Any]:
+                return [parts.get(name) for name in own]
+
+        processor = ImageTextProcessor.from_pretrained(folder, **options)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
+        reason = str(error).strip().splitlines()[0]
+        message = f"Cannot load the processor: {reason}"
+        raise ModelError(message, code="processor-missing", where=folder, hint=_AGAIN) from error
+    processor.chat_template = processor.chat_template or tokenizer.chat_template or _TEMPLATES.get(model_type)
+    if not processor.chat_template:
+        raise ModelError(
+            "Model has no chat template",
+            code="chat-template-missing",
+            where=folder,
+            hint="use a model that was trained for instructions, or add its chat_template.jinja",
+        )
+    return processor
+
+
+def _processor_class(folder: Path, model_type: str) -> str:
+    """Return the name of the processor's class, from its files or else from transformers."""
+    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
+
+    for name in _PROCESSOR_FILES:
+        try:
+            settings = json.loads((folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(settings, dict) and settings.get("processor_class"):
+            return str(settings["processor_class"])
+    return str(PROCESSOR_MAPPING_NAMES.get(model_type) or "")
+
+
+def _set_resolution(images: Any, name: str) -> Resolution | None:
+    """Set the size of an image processor; return the canvas on which images are drawn first, if any.
+
+    Raises ConfigError if the image processor has no such resolution.
+    """
+    from transformers.image_utils import SizeDict
+
+    match = validate_resolution(name)
+    assert match is not None
+    if name == DEFAULT:
+        return None
+    size = dict(images.size)
+    if "height" in size and size["height"] == size["width"] and name in ("pad", "wrap"):
+        side = int(size["height"])
+        return Resolution(name, side, "pad" if name == "pad" else "wrap", side, max_row_height=side // 6)
+    if _resizes_by_pixels(images) and match["most"]:
+        most = int(match["most"])
+        least = int(match["least"] or min(size["shortest_edge"], most))
+        if least <= most:
+            images.size = SizeDict(shortest_edge=least, longest_edge=most)
+            return None
+    if "longest_edge" in size and not _resizes_by_pixels(images) and match["edge"]:
+        images.size = SizeDict(longest_edge=int(match["edge"]))
+        return None
+    raise _unknown_resolution(name, _resolutions_of(images, size))
+
+
+def _resolutions_of(images: Any, size: Mapping[str, Any]) -> str:
+    if _resizes_by_pixels(images):
+        return "default, pixelsN (at most N pixels) and pixelsM-N"
+    return "default, pad and wrap" if "height" in size else "default and edgeN (the longer edge)"
+
+
+def _resizes_by_pixels(images: Any) -> bool:
+    """Whether an image processor keeps the aspect ratio within a least and a largest number of pixels."""
+    return hasattr(sys.modules[type(images).__module__], "smart_resize")
+
+
+def shown_size(images: Any, width: int, height: int) -> tuple[int, int]:
+    """Return width and height to which an image processor resizes an image of this size.
+
+    Raises DataError for a shape that it does not take.
+    """
+    size = dict(images.size)
+    if "height" in size:
+        return int(size["width"]), int(size["height"])
+    if _resizes_by_pixels(images):
+        resize = sys.modules[type(images).__module__].smart_resize
+        options = {"factor": images.patch_size * images.merge_size}
+        options |= {"min_pixels": size["shortest_edge"], "max_pixels": size["longest_edge"]}
+        if "num_frames" in signature(resize).parameters:
+            options |= {"num_frames": images.temporal_patch_size, "temporal_factor": images.temporal_patch_size}
+        try:
+            shown_height, shown_width = resize(height=height, width=width, **options)
+        except ValueError as error:
+            message = f"Cannot prepare an image of {width} x {height} pixels: {error}"
+            raise DataError(message, code="image-shape") from error
+        return int(shown_width), int(shown_height)
+    scale = size["longest_edge"] / max(width, height)
+    if isinstance(getattr(images, "patch_size", None), int | type(None)):
+        return max(1, round(width * scale)), max(1, round(height * scale))
+    scale = min(1.0, scale)  # larger images are reduced, and the rest of the last patch is filled by stretching
+    patch = dict(images.patch_size)
+    across, down = -(-int(width * scale) // patch["width"]), -(-int(height * scale) // patch["height"])
+    return max(1, across) * patch["width"], max(1, down) * patch["height"]
+
+
+def count_image_tokens(processor: Any, width: int, height: int) -> int:
+    """Return the number of tokens that a processor of transformers writes for an image of this size.
+
+    Raises DataError for a shape that it does not take.
+    """
+    images = processor.image_processor
+    shown_size(images, width, height)
+    if hasattr(processor, "_get_num_multimodal_tokens"):
+        return int(processor._get_num_multimodal_tokens(image_sizes=[(height, width)]).num_image_tokens[0])
+    if hasattr(images, "get_number_of_image_patches"):
+        patches = images.get_number_of_image_patches(height, width, {})
+        if isinstance(patches, int) and hasattr(images, "merge_size"):
+            return int(patches // images.merge_size**2)
+        if isinstance(patches, tuple):  # the number, its rows and its columns
+            grid = {"rows": [[patches[1]]], "cols": [[patches[2]]]}
+            return len(
+                processor.tokenizer(processor.replace_image_token(grid, 0), add_special_tokens=False)["input_ids"]
+            )
+    inputs = processor(images=[Image.new("RGB", (width, height))], text=[processor.image_token])
+    return len(inputs["input_ids"][0])
+
+
+def read_conversation(processor: Any, prompt: str, folder: Path) -> Conversation:
+    """Find out what the chat template writes before and after an answer.
+
+    Raises ModelError if it changes the prompt or the answer once there is one, for then a network would be trained on
+    other inputs than it reads.
+    """
+    question = {"role": "user", "content": [{"type": "image"}, *([{"type": "text", "text": prompt}] if prompt else [])]}
+    asked = _render(processor, [question], folder, add_generation_prompt=True)
+    for content in ([{"type": "text", "text": _PROBE}], _PROBE):  # some templates take the answer as a list only
+        answered = _render(processor, [question, {"role": "assistant", "content": content}], folder)
+        before, found, after = answered.rpartition(_PROBE)
+        if found:
+            break
+    else:
+        message = "Chat template does not write the answer as it is given"
+        raise ModelError(message, code="chat-template-answer", where=folder)
+    if not before.startswith(asked):
+        raise ModelError(
+            f"Chat template writes another prompt once there is an answer: {asked[-60:]!r}, then {before[-60:]!r}",
+            code="chat-template-prompt",
+            where=folder,
+            hint="correct its chat_template.jinja",
+        )
+    extra = before[len(asked) :]
+    # A space belongs to the first word; anything else, such as an empty block of thoughts, to the prompt.
+    return Conversation(before, "", after) if extra.strip() else Conversation(asked, extra, after)
+
+
+def _render(processor: Any, messages: list[Any], folder: Path, *, add_generation_prompt: bool = False) -> str:
+    from jinja2 import TemplateError
+
+    try:
+        return str(
+            processor.tokenizer.apply_chat_template(
+                messages,
+                chat_template=processor.chat_template,
+                tokenize=False,
+                add_generation_prompt=add_generation_prompt,
+            )
+        )
+    except (TemplateError, TypeError, ValueError, KeyError) as error:
+        message = f"Chat template fails: {error}"
+        raise ModelError(message, code="chat-template-invalid", where=folder) from error
+
+
+def _require_image_token(processor: Any, written: str, prompt: str, folder: Path) -> None:
+    """Raise ModelError unless the prompt has one token for the image, ConfigError if the user's prompt has one too."""
+    token = getattr(processor, "image_token", None)
+    number = getattr(processor, "image_token_id", None)
+    ids = processor.tokenizer(written, add_special_tokens=False)["input_ids"]
+    if token is None or number is None or number == processor.tokenizer.unk_token_id or number not in ids:
+        message = f"Tokenizer or chat template has no {token or 'image token'}"
+        raise ModelError(message, code="tokenizer-no-image", where=folder, hint=_AGAIN)
+    if token in prompt or "<image>" in prompt or ids.count(number) != 1:
+        message = "input.prompt must not contain the image: the chat template puts it first"
+        raise ConfigError(message, code="prompt-image", hint=f"leave out {token} and <image>")
+
+
+def _find_end(tokenizer: Any, after: str, folder: Path) -> tuple[tuple[int, ...], int]:
+    """Return the tokens that stop generation, and the one that is learnt: the template's, or else the tokenizer's."""
+    try:
+        settings = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
+        stated = settings.get("eos_token_id")
+    except (OSError, ValueError, AttributeError):
+        stated = None
+    stops = [stated] if isinstance(stated, int) else list(stated or [])
+    if tokenizer.eos_token_id is not None:
+        stops.append(tokenizer.eos_token_id)
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special} | {*stops}
+    written = [number for number in tokenizer(after, add_special_tokens=False)["input_ids"] if number in special]
+    if not written and not stops:
+        raise ModelError("Tokenizer has no eos token", code="tokenizer-incomplete", where=folder)
+    end = written[0] if written else tokenizer.eos_token_id if tokenizer.eos_token_id is not None else stops[0]
+    return tuple(dict.fromkeys([int(end), *map(int, stops)])), int(end)

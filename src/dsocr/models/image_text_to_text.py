@@ -1,0 +1,200 @@
+"""The family of chat models that read images: whatever transformers loads as `AutoModelForImageTextToText`.
+
+Tested with small random networks of Qwen2.5-VL, Qwen3-VL, LightOnOCR-2, PaddleOCR-VL, GOT-OCR2, GLM-OCR and SmolVLM;
+others work if their class, processor and chat template are transformers' own. Their layers are found by the names that
+transformers gives to text models and vision towers.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from PIL import Image
+
+from dsocr.errors import ModelError
+from dsocr.models.base_folder import read_config_json
+from dsocr.models.chat_inputs import ChatEncoded, ChatProcessor, load_processor, validate_resolution
+from dsocr.models.decoded import Decoded
+from dsocr.models.family import Check
+from dsocr.models.generation import Generation
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+_TEXT_MODEL = r"(language_model|text_model)"
+_VISION = r"(visual|vision_tower|vision_model|vision_encoder)"
+_PROJECTOR = r"(projector|multi_modal_projector|vision_projection|connector)"
+_LINEAR = r"([qkvo]_proj|out_proj|qkv|proj|(gate|up|down|gate_up)_proj|(linear_)?fc[12]|lin[12]|query|key|value|dense)"
+
+_DECODER = rf"{_TEXT_MODEL}\.(\w+\.)*layers\.\d+\.(\w+\.)*{_LINEAR}"
+_TOWER = rf"{_VISION}\.(\w+\.)*(blocks|layers|layer)\.\d+\.(\w+\.)*{_LINEAR}"
+_MERGER = rf"({_VISION}\.(merger|deepstack_merger_list\.\d+)|{_PROJECTOR})\.(\w+\.)*"
+_MERGER += r"([02]|linear(_fc)?_?[12]|fc[12]|proj|(gate|up|down)_proj|merging_layer|multimodal_projector)"
+
+TARGET_MODULES = {
+    "decoder": rf"(model\.)+{_DECODER}",
+    "vision": rf"(model\.)+({_TOWER}|{_MERGER})",
+    "decoder+vision": rf"(model\.)+({_DECODER}|{_TOWER}|{_MERGER})",
+}
+"""Named sets of layers for an adapter; `vision` includes what connects the vision tower with the text model."""
+
+_VISION_PARAMETER = re.compile(rf"(^|\.)({_VISION}|{_PROJECTOR})\.")
+
+_OTHER_FAMILIES = frozenset(["vision-encoder-decoder", "deepseek_ocr2", "unlimited_ocr"])
+
+
+@dataclass(frozen=True, slots=True)
+class ImageTextToText:
+    """A checkpoint of this family; `name` is its `model_type`."""
+
+    name: str
+    original: bool = False
+    learning_rate: float = 2e-4
+    caches_features: bool = False
+    saved_names: tuple[str, str] = ("", "")
+    expert_parameters: tuple[str, ...] = ()
+    unused_tensors: tuple[str, ...] = ()
+
+    @property
+    def trains(self) -> Literal["adapter"]:
+        """A LoRA adapter on frozen weights."""
+        return "adapter"
+
+    @property
+    def target_modules(self) -> Mapping[str, str]:
+        """Named sets of layers that an adapter may train, as anchored patterns over module names."""
+        return TARGET_MODULES
+
+    def is_vision(self, parameter: str) -> bool:
+        """Whether a parameter belongs to the vision tower or its projector."""
+        return _VISION_PARAMETER.search(parameter) is not None
+
+    def load_network(self, folder: Path, **options: Any) -> "PreTrainedModel":
+        """Load the network in its class, which reads greedily and stops where the checkpoint says."""
+        from transformers import AutoConfig, GenerationConfig
+        from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+
+        from dsocr.models.loading import load_pretrained
+
+        raw = read_config_json(folder)
+        if raw.get("quantization_config"):
+            raise ModelError(
+                "Weights are quantized, which cannot be trained or merged here",
+                code="weights-quantized",
+                where=folder,
+                hint="use the checkpoint from which they were quantized",
+            )
+        try:
+            config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            network_class = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)]
+        except (ValueError, KeyError, TypeError, ImportError) as error:
+            message = f"Cannot make a network from config.json: {error}"
+            raise ModelError(message, code="checkpoint-incomplete", where=folder) from error
+        if not network_class._supports_sdpa:  # GOT-OCR2's vision tower has no fused attention
+            options["attention"] = "eager"
+        network = load_pretrained(network_class, config, folder, unused=self.unused_tensors, **options)
+        # The published settings may sample or penalise repetition.
+        tokens = {name: getattr(network.generation_config, name) for name in ("bos_token_id", "eos_token_id")}
+        network.generation_config = GenerationConfig(**tokens)
+        return network
+
+    def network_files(self, network: Any) -> list[tuple[str, bytes]]:
+        """Not used: an adapter is trained."""
+        raise NotImplementedError
+
+    def validate_input(self, resolution: str | None, prompt: str) -> None:
+        """Raise ConfigError for a resolution that no chat model has."""
+        validate_resolution(resolution)
+
+    def processor(self, folder: Path, resolution: str | None, prompt: str) -> ChatProcessor:
+        """Return the processor for a resolution (None: the checkpoint's own) and a prompt."""
+        return load_processor(self, folder, resolution, prompt)
+
+    def adapt_to(
+        self, network: "PreTrainedModel", processor: ChatProcessor, texts: Iterable[str]
+    ) -> tuple["PreTrainedModel", ChatProcessor]:
+        """Return both unchanged: the tokenizers write any text, or their checks say which they do not."""
+        return network, processor
+
+    def prepare_training(
+        self, model: Any, network: "PreTrainedModel", *, compile_layers: bool, checkpoint_activations: bool
+    ) -> None:
+        """Compile the layers, or recompute activations in the backward pass, if wanted."""
+        from dsocr.models import causal_training
+
+        if compile_layers:
+            causal_training.compile_layers(model)
+        if checkpoint_activations:
+            causal_training.checkpoint_activations(model)
+
+    def prepare_batch(self, batch: Mapping[str, Any], dtype: "torch.dtype | None" = None) -> dict[str, Any]:
+        """Convert the pixels to a number format."""
+        import torch
+
+        dtype = dtype or torch.float32
+        return {name: value.to(dtype) if value.is_floating_point() else value for name, value in batch.items()}
+
+    def loss(self, model: Any, batch: Mapping[str, Any], num_items: "Tensor") -> "Tensor":
+        """Return the sum of the cross-entropies of a batch's tokens over the number of tokens in the step."""
+        loss: Tensor = model(**batch, num_items_in_batch=num_items, use_cache=False).loss
+        return loss
+
+    def sample_losses(self, model: Any, batch: Mapping[str, Any]) -> list[float]:
+        """Return the mean cross-entropy of a trained token for each sample of a batch."""
+        from dsocr.models.batch import mean_losses
+
+        return mean_losses(model, {**batch, "use_cache": False})
+
+    def uniform_loss(self, network: Any, processor: Any, samples: Sequence[Any]) -> float:
+        """Return the loss of a guess over the whole vocabulary."""
+        return math.log(network.config.get_text_config().vocab_size)
+
+    def check_inputs(
+        self, model: Any, processor: ChatProcessor, samples: Sequence[ChatEncoded], texts: Sequence[str]
+    ) -> list[Check]:
+        """Check labels, the tokens' numbers, and the image's tokens."""
+        from dsocr.models.input_checks import check_image_slots, check_labels, check_vocabulary
+
+        batch = processor.training_batch(samples)
+        on_device = processor.collate(samples, padding="right", device=model.device, dtype=model.dtype)
+        return [
+            check_labels(batch, texts, processor),
+            check_vocabulary(batch, int(model.config.get_text_config().vocab_size)),
+            check_image_slots(model, {name: on_device[name] for name in ("input_ids", *samples[0].images)}, processor),
+        ]
+
+    def decode(
+        self, network: Any, processor: ChatProcessor, samples: Sequence[ChatEncoded], generation: Generation
+    ) -> list[Decoded]:
+        """Generate a text for each sample of a batch, token by token."""
+        from dsocr.models.causal_decoding import decode
+
+        return decode(network, processor, samples, generation)
+
+    def retry_loops(
+        self,
+        network: Any,
+        processor: ChatProcessor,
+        generation: Generation,
+        images: Sequence[Image.Image],
+        decoded: Sequence[Decoded],
+    ) -> list[Decoded]:
+        """Read the images whose text loops again, with a stricter guard."""
+        from dsocr.models.causal_decoding import retry_loops
+
+        return retry_loops(network, processor, generation, images, decoded)
+
+
+def recognize(config: Mapping[str, Any]) -> ImageTextToText | None:
+    """Return the family if transformers has a class of its own for what a `config.json` describes, else None."""
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str) or model_type in _OTHER_FAMILIES:
+        return None
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+    return ImageTextToText(model_type) if model_type in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES else None

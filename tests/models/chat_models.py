@@ -1,0 +1,244 @@
+"""Write small chat models with random weights, laid out as their authors publish them.
+
+Each has the network class of transformers, a tokenizer that knows every text, an image processor with the published
+class and sizes that suit the small network, and a chat template like the published one.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from transformers import AutoConfig, AutoModelForImageTextToText
+
+_TEXT: dict[str, Any] = {
+    "hidden_size": 128,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+}
+_MROPE: dict[str, Any] = {"rope_type": "default", "mrope_section": [6, 5, 5], "rope_theta": 10000.0}
+
+_CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}IMAGE{% else %}{{ part['text'] }}{% endif %}{% endfor %}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+_QWEN = _CHATML.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>")
+_LIGHTON = _CHATML.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>").replace(
+    "{% for message in messages %}", "<|im_start|>system<|im_end|>\n{% for message in messages %}", 1
+)
+_PADDLE = (
+    "{{ '<|begin_of_sentence|>' }}{% for message in messages %}{% if message['role'] == 'user' %}User: "
+    "{% for part in message['content'] %}{% if part['type'] == 'image' %}"
+    "<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>{% else %}{{ part['text'] }}{% endif %}{% endfor %}{{ '\n' }}"
+    "{% else %}{{ 'Assistant: ' }}{% for part in message['content'] %}{{ part['text'] }}{% endfor %}</s>{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ 'Assistant: ' }}{% endif %}"
+)
+_GLM = (
+    "[gMASK]<sop>\n{% for message in messages %}<|{{ message['role'] }}|>\n{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}<|begin_of_image|><|image|><|end_of_image|>{% else %}{{ part['text'] }}{% endif %}"
+    "{% endfor %}{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+_SMOL = (
+    "<|im_start|>{% for message in messages %}{{ message['role'] | capitalize }}"
+    "{% if message['content'][0]['type'] == 'image' %}:{% else %}: {% endif %}{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}<image>{% else %}{{ part['text'] }}{% endif %}{% endfor %}<end_of_utterance>\n"
+    "{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+
+CHAT_MODELS = ["qwen2_5_vl", "qwen3_vl", "lighton_ocr", "paddleocr_vl", "got_ocr2", "glm_ocr", "smolvlm"]
+"""The types that can be written."""
+
+_PIXELS: dict[str, Any] = {"min_pixels": 784, "max_pixels": 28 * 28 * 16}
+_QWEN_TOKENS = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"]
+
+_SPECIAL = {
+    "qwen2_5_vl": [*_QWEN_TOKENS, "<|video_pad|>"],
+    "qwen3_vl": [*_QWEN_TOKENS, "<|video_pad|>"],
+    "lighton_ocr": _QWEN_TOKENS,
+    "paddleocr_vl": [
+        "<s>",
+        "</s>",
+        "<pad>",
+        "<|begin_of_sentence|>",
+        "<|IMAGE_START|>",
+        "<|IMAGE_END|>",
+        "<|IMAGE_PLACEHOLDER|>",
+    ],
+    "got_ocr2": ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<img>", "</img>", "<imgpad>"],
+    "glm_ocr": [
+        "[gMASK]",
+        "<sop>",
+        "<|endoftext|>",
+        "<|user|>",
+        "<|assistant|>",
+        "<|image|>",
+        "<|video|>",
+        "<|begin_of_image|>",
+        "<|end_of_image|>",
+        "<|begin_of_video|>",
+        "<|end_of_video|>",
+    ],
+    "smolvlm": [
+        *[
+            "<|im_start|>",
+            "<|im_end|>",
+            "<end_of_utterance>",
+            "<image>",
+            "<fake_token_around_image>",
+            "<global-img>",
+            "<video>",
+        ],
+        *(f"<row_{row}_col_{column}>" for row in range(1, 9) for column in range(1, 9)),
+    ],
+}
+_END = {"paddleocr_vl": "</s>", "glm_ocr": "<|endoftext|>", "smolvlm": "<end_of_utterance>"}
+_PAD = {"paddleocr_vl": "<pad>", "smolvlm": "<|im_end|>"}
+_IMAGE = {"paddleocr_vl": "<|IMAGE_PLACEHOLDER|>", "got_ocr2": "<imgpad>", "glm_ocr": "<|image|>", "smolvlm": "<image>"}
+_TEMPLATES = {
+    "qwen2_5_vl": _QWEN,
+    "qwen3_vl": _QWEN,
+    "lighton_ocr": _LIGHTON,
+    "paddleocr_vl": _PADDLE,
+    "glm_ocr": _GLM,
+    "smolvlm": _SMOL,
+}
+_PROCESSORS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "qwen2_5_vl": ("Qwen2_5_VLProcessor", "Qwen2VLImageProcessorFast", {**_PIXELS, "patch_size": 14}),
+    "qwen3_vl": (
+        "Qwen3VLProcessor",
+        "Qwen2VLImageProcessorFast",
+        {"size": {"shortest_edge": 1024, "longest_edge": 16 * 1024}, "patch_size": 16, "image_mean": [0.5] * 3}
+        | {"image_std": [0.5] * 3},
+    ),
+    "lighton_ocr": (
+        "LightOnOcrProcessor",
+        "PixtralImageProcessorFast",
+        {"size": {"longest_edge": 224}, "patch_size": {"height": 28, "width": 28}},
+    ),
+    "paddleocr_vl": ("PaddleOCRVLProcessor", "PaddleOCRVLImageProcessor", {**_PIXELS, "patch_size": 14}),
+    "got_ocr2": ("GotOcr2Processor", "GotOcr2ImageProcessor", {"size": {"height": 64, "width": 64}}),
+    "glm_ocr": (
+        "Glm46VProcessor",
+        "Glm46VImageProcessor",
+        {"size": {"shortest_edge": 1568, "longest_edge": 2 * 28 * 28 * 16}, "patch_size": 14},
+    ),
+    "smolvlm": (
+        "SmolVLMProcessor",
+        "SmolVLMImageProcessor",
+        {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}, "do_image_splitting": True},
+    ),
+}
+
+
+def write_chat_model(folder: Path, model_type: str) -> Path:
+    """Write a checkpoint of this type into a new folder."""
+    folder.mkdir(parents=True)
+    vocabulary = _write_tokenizer(folder, model_type)
+    torch.manual_seed(7)
+    network = AutoModelForImageTextToText.from_config(_config(model_type, vocabulary))
+    for name, parameter in network.named_parameters():
+        norm = parameter.ndim == 1 and "bias" not in name
+        head = "embed_tokens" in name or name == "lm_head.weight"
+        # Logits near zero, as a checked base has them, that an adapter can still make large.
+        torch.nn.init.normal_(parameter, mean=float(norm), std=0.02 if parameter.ndim == 1 else 0.055 if head else 0.15)
+    network.save_pretrained(folder)
+    end, pad = vocabulary[_END.get(model_type, "<|im_end|>")], vocabulary[_PAD.get(model_type, "<|endoftext|>")]
+    # Sampling as some authors publish it, which reading must ignore.
+    settings = {"do_sample": True, "temperature": 0.7, "repetition_penalty": 1.5, "eos_token_id": [end, pad]}
+    (folder / "generation_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    processor, images, sizes = _PROCESSORS[model_type]
+    preprocessor = {"processor_class": processor, "image_processor_type": images, **sizes}
+    (folder / "preprocessor_config.json").write_text(json.dumps(preprocessor), encoding="utf-8")
+    extra: dict[str, Any] = {"patch_size": 14, "spatial_merge_size": 2} if model_type == "lighton_ocr" else {}
+    extra |= {"num_image_tokens": 16} if model_type == "got_ocr2" else {}
+    extra |= {"image_seq_len": 4} if model_type == "smolvlm" else {}
+    (folder / "processor_config.json").write_text(json.dumps({"processor_class": processor, **extra}), encoding="utf-8")
+    if model_type in _TEMPLATES:
+        (folder / "chat_template.jinja").write_text(_TEMPLATES[model_type], encoding="utf-8")
+    return folder
+
+
+def _config(model_type: str, vocabulary: dict[str, int]) -> Any:
+    text: dict[str, Any] = {**_TEXT, "vocab_size": len(vocabulary), "max_position_embeddings": 2048}
+    image = vocabulary[_IMAGE.get(model_type, "<|image_pad|>")]
+    tokens: dict[str, Any] = {"image_token_id": image}
+    vision: dict[str, Any] = {"depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 4}
+    match model_type:
+        case "qwen2_5_vl" | "qwen3_vl":
+            text["rope_parameters"] = dict(_MROPE)
+            names = {"vision_start_token_id": "<|vision_start|>", "video_token_id": "<|video_pad|>"}
+            tokens |= {name: vocabulary[token] for name, token in names.items()}
+            vision["out_hidden_size"] = 128
+            if model_type == "qwen2_5_vl":
+                vision |= {"depth": 2, "window_size": 56, "fullatt_block_indexes": [1]}
+            else:
+                vision |= {"num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
+        case "lighton_ocr":
+            text |= {"model_type": "qwen3", "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
+            vision = {"model_type": "pixtral", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
+            vision |= {"num_attention_heads": 4, "head_dim": 8, "image_size": 224, "patch_size": 14}
+            vision |= {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
+        case "paddleocr_vl":
+            text["rope_parameters"] = dict(_MROPE)
+            tokens |= {"vision_start_token_id": vocabulary["<|IMAGE_START|>"]}
+            vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+            vision |= {"image_size": 56, "patch_size": 14}
+        case "got_ocr2":
+            text["model_type"] = "qwen2"
+            vision = {"hidden_size": 32, "output_channels": 16, "num_hidden_layers": 1, "num_attention_heads": 4}
+            vision |= {"image_size": 64, "patch_size": 4, "window_size": 4, "global_attn_indexes": [0], "mlp_dim": 64}
+            tokens = {"image_token_index": image, "image_seq_length": 16}
+        case "glm_ocr":
+            text["rope_parameters"] = dict(_MROPE)
+            names = {"image_start_token_id": "<|begin_of_image|>", "image_end_token_id": "<|end_of_image|>"}
+            names |= {"video_start_token_id": "<|begin_of_video|>", "video_end_token_id": "<|end_of_video|>"}
+            tokens |= {name: vocabulary[token] for name, token in names.items()} | {
+                "video_token_id": vocabulary["<|video|>"]
+            }
+            vision |= {"out_hidden_size": 128, "image_size": 56}
+        case "smolvlm":
+            text |= {"model_type": "llama"}
+            vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+            vision |= {"image_size": 32, "patch_size": 8}
+            tokens |= {"scale_factor": 2, "pad_token_id": vocabulary["<|im_end|>"]}
+    tied = model_type not in ("qwen2_5_vl", "glm_ocr")
+    config = {"vision_config": vision, "text_config": text, "tie_word_embeddings": tied, **tokens}
+    return AutoConfig.for_model(model_type, **config)
+
+
+def _write_tokenizer(folder: Path, model_type: str) -> dict[str, int]:
+    """Write a tokenizer of bytes or, for PaddleOCR-VL, of characters in the manner of sentencepiece."""
+    special = _SPECIAL[model_type]
+    if model_type == "paddleocr_vl":
+        letters = [*(chr(code) for code in (*range(33, 127), *range(0x410, 0x452))), "\u2581", "\u2581M", "\u2581П"]
+        pieces = [*special, "<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *letters]
+        vocabulary = {piece: number for number, piece in enumerate(pieces)}
+        merges = [("\u2581", "M"), ("\u2581", "П")]
+        tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+        tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+        steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+        tokenizer.decoder = decoders.Sequence(steps)
+    else:
+        pieces = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+        vocabulary = {piece: number for number, piece in enumerate(pieces)}
+        tokenizer = Tokenizer(models.BPE(vocabulary, []))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(special)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": _END.get(model_type, "<|im_end|>"),
+        "pad_token": _PAD.get(model_type, "<|endoftext|>"),
+    }
+    if model_type in ("lighton_ocr", "paddleocr_vl"):
+        config["image_token"] = _IMAGE.get(model_type, "<|image_pad|>")
+    if model_type == "lighton_ocr":
+        config |= {"image_break_token": "<|vision_start|>", "image_end_token": "<|vision_end|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    return vocabulary

@@ -1,0 +1,391 @@
+"""Chat models: inputs are those of transformers, labels the text and its end, the loss is the class's own."""
+
+import json
+import pickle
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from peft import PeftModel
+from PIL import Image, ImageDraw, ImageFont
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForImageTextToText
+
+from dsocr.config import RunConfig
+from dsocr.document import Sample, Split
+from dsocr.models.adapters import adapter_tensors, attach_adapter, load_adapter, save_adapter
+from dsocr.models.batch import aligned_labels
+from dsocr.models.chat_inputs import ChatProcessor
+from dsocr.models.export import export_merged
+from dsocr.models.family import IGNORED, load_processor, recognize
+from dsocr.models.generation import Generation
+from dsocr.models.loading import BaseModel, load_base
+from dsocr.runs import ReadingSettings, RunFolder
+from dsocr.text import TextPolicy
+from dsocr.training.preflight import overfit
+from dsocr.training.train import set_up
+from tests.models.chat_models import CHAT_MODELS, write_chat_model
+from tests.raising import raises_code
+
+TEXTS = ["Мир, 25", "a", "ёж <|im_end|></s> x", " two  spaces ", "line\nbreak"]
+SIZES = [(306, 60), (40, 33), (700, 41), (56, 300)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_numbers() -> Iterator[None]:
+    """GOT-OCR2's processor always writes 256 tokens; SmolVLM's wants a package that counts the frames of videos."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("transformers.GotOcr2Processor.num_image_tokens", 16)
+        patch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", str)
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("chat")
+
+
+@pytest.fixture(scope="module", params=CHAT_MODELS)
+def base(request: pytest.FixtureRequest, folder: Path) -> BaseModel:
+    return load_base(str(write_chat_model(folder / request.param, request.param)))
+
+
+@pytest.fixture(scope="module")
+def qwen(folder: Path) -> Path:
+    return write_chat_model(folder / "qwen", "qwen3_vl")
+
+
+def draw(text: str, size: tuple[int, int] | None = None) -> Image.Image:
+    image = Image.new("L", size or (26 * len(text) + 20, 60), 240)
+    ImageDraw.Draw(image).text((8, 8), text, fill=30, font=ImageFont.load_default(36))
+    return image
+
+
+def same(size: tuple[int, int]) -> tuple[int, int]:
+    return size
+
+
+def chat_processor(base: BaseModel, prompt: str = "free_ocr") -> ChatProcessor:
+    processor = base.processor(None, prompt)
+    assert isinstance(processor, ChatProcessor)
+    return processor
+
+
+def test_labels_are_the_text_and_its_end(base: BaseModel) -> None:
+    processor = chat_processor(base)
+    encoded = [processor.encode(draw(text), text) for text in TEXTS]
+    batch = processor.training_batch(encoded)
+    end = processor.tokenizer.decode([processor.end_id])
+    for ids, labels, text in zip(batch["input_ids"].tolist(), aligned_labels(batch).tolist(), TEXTS, strict=True):
+        learnt = [place for place, label in enumerate(labels) if label != IGNORED]
+        assert [ids[place] for place in learnt] == [labels[place] for place in learnt]
+        assert learnt == list(range(learnt[0], learnt[-1] + 1))
+        assert processor.tokenizer.decode(ids[learnt[0] : learnt[-1] + 1]) == processor.answer_start + text + end
+        before = processor.tokenizer.decode(ids[: learnt[0]])
+        assert before.endswith(processor.conversation.prompt[-12:])
+    checks = base.family.check_inputs(base.network, processor, encoded, TEXTS)
+    assert [check.verdict for check in checks] == ["ok"] * 3
+
+
+def test_loss_is_that_of_the_class(base: BaseModel) -> None:
+    processor = chat_processor(base)
+    encoded = [processor.encode(draw(text), text) for text in TEXTS]
+    whole = processor.collate(encoded, padding="right")
+    batch = base.family.prepare_batch(processor.training_batch(encoded))
+    with torch.no_grad():
+        expected = base.network(**whole).loss
+        count = (whole["labels"] != IGNORED).sum()
+        assert float(base.family.loss(base.network, batch, count)) == pytest.approx(float(expected), rel=1e-6)
+    each = base.family.sample_losses(base.network, batch)
+    counts = [len(sample.answer_ids) for sample in encoded]
+    mean = sum(loss * tokens for loss, tokens in zip(each, counts, strict=True)) / sum(counts)
+    assert mean == pytest.approx(float(expected), rel=1e-5)
+    assert base.family.uniform_loss(base.network, processor, encoded) > 5
+
+
+def test_inputs_are_those_of_transformers(base: BaseModel) -> None:
+    processor = chat_processor(base, "Read this.")
+    images = [draw(text).convert("RGB") for text in TEXTS]
+    theirs = processor.transformers(
+        images=[[image] for image in images] if base.family.name == "smolvlm" else images,
+        text=[processor.conversation.prompt] * len(images),
+        padding=True,
+        padding_side="left",
+        return_tensors="np",
+    )
+    ours = processor.collate([processor.encode(image) for image in images], padding="left")
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        assert torch.equal(tensor, torch.from_numpy(theirs[name])), name
+
+    question = {
+        "role": "user",
+        "content": [{"type": "image", "image": images[0]}, {"type": "text", "text": "Read this."}],
+    }
+    if base.family.name not in ("smolvlm", "got_ocr2"):  # their methods need a video processor, or take no list
+        whole = processor.transformers.apply_chat_template(
+            [question], add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="np"
+        )
+        assert tuple(whole["input_ids"][0].tolist()) == processor.encode(images[0]).prompt_ids
+
+
+def test_got_ocr_without_a_template_gets_its_authors_prompt(base: BaseModel) -> None:
+    if base.family.name == "got_ocr2":
+        processor = chat_processor(base)
+        theirs = processor.transformers(images=draw("a").convert("RGB"), return_tensors="pt")
+        assert tuple(theirs["input_ids"][0].tolist()) == processor.encode(draw("a")).prompt_ids
+
+
+def test_samples_are_measured_as_they_are_encoded(base: BaseModel) -> None:
+    processor = chat_processor(base)
+    for size in SIZES:
+        encoded = processor.encode(draw("ab", size), "ab")
+        length = processor.measure("ab", partial(same, size))
+        assert length.sequence == len(encoded.prompt_ids) + len(encoded.answer_ids)
+        assert length.text == len(encoded.answer_ids)
+        height, width = encoded.pixels().shape[:2]
+        if base.family.name != "smolvlm":  # shows the whole and parts of it
+            assert processor.distortion(*size) == pytest.approx((height / size[1]) / (width / size[0]))
+        large = draw("ab", (size[0] * 30, size[1] * 30))
+        shrunk = processor.shrink(large)
+        assert shrunk.width < large.width
+        assert processor.shrink(draw("a", (20, 20))).size == (20, 20)
+
+
+def test_the_picture_is_what_the_network_sees(base: BaseModel) -> None:
+    image = draw("ab", (112, 56))
+    encoded = chat_processor(base).encode(image)
+    seen = Image.fromarray(
+        encoded.pixels()[: encoded.pixels().shape[1] // 2] if base.family.name == "smolvlm" else encoded.pixels()
+    )
+    expected = image.convert("RGB").resize(seen.size, Image.Resampling.BICUBIC)
+    if base.family.name != "smolvlm":
+        assert np.abs(np.asarray(seen, dtype=int) - np.asarray(expected, dtype=int)).max() <= 2
+
+
+def test_samples_can_change_their_image_and_their_process(base: BaseModel) -> None:
+    processor = chat_processor(base)
+    one, other = processor.encode(draw("one"), "one"), processor.encode(draw("other line"), "other")
+    assert one.has_input_of(processor.encode(draw("one")))
+    assert not one.has_input_of(other)
+    swapped = one.with_image_of(other)
+    assert swapped.has_input_of(other)
+    assert swapped.answer_ids == one.answer_ids
+    assert not swapped.without_text().answer_ids
+    again = pickle.loads(pickle.dumps(processor))
+    assert again.encode(draw("one"), "one").has_input_of(one)
+    assert processor.unknown_characters("aЖ") == ""
+
+
+def test_reads_batches_and_beams_as_single_lines(base: BaseModel) -> None:
+    processor = chat_processor(base)
+    lines = [processor.encode(draw(text)) for text in TEXTS[:3]]
+    for beams in (1, 2):
+        generation = Generation(max_new_tokens=6, num_beams=beams)
+        together = base.family.decode(base.network, processor, lines, generation)
+        alone = [base.family.decode(base.network, processor, [line], generation)[0] for line in lines]
+        assert [decoded.text for decoded in together] == [decoded.text for decoded in alone]
+        for decoded, single in zip(together, alone, strict=True):
+            assert len(decoded.scores) == decoded.tokens
+            assert [score.log_probability for score in decoded.scores] == pytest.approx(
+                [score.log_probability for score in single.scores], abs=1e-4
+            )
+
+
+def test_learns_five_samples_by_heart(base: BaseModel, tmp_path: Path) -> None:
+    texts = ["мы", "Ab", "25", "the", "№"]
+    samples = []
+    for number, text in enumerate(texts):
+        draw(text).save(tmp_path / f"{number}.png")
+        samples.append(Sample(id=str(number), image=tmp_path / f"{number}.png", text=text, split=Split.TRAIN))
+    config = RunConfig.model_validate(
+        {
+            "base": base.name,
+            "dataset": tmp_path,
+            "output": tmp_path / "run",
+            "input": {"prompt": "Read."},
+            "adapter": {"target_modules": "decoder+vision", "r": 8, "alpha": 32},
+            "training": {"max_steps": 1, "learning_rate": 1e-2},
+        }
+    )
+    setup = set_up(config, samples)
+    encoded = [setup.samples[number] for number in range(5)]
+    result = overfit(setup, encoded, texts, Generation(), learning_rate=1e-2, batch_size=5, max_steps=120)
+    assert result.cer == 0, result
+
+
+def make_run(folder: Path, base: BaseModel, target: str) -> RunFolder:
+    """A finished run with a random adapter; the base keeps it in memory."""
+    run = RunFolder(folder)
+    run.adapter.mkdir(parents=True)
+    run.config.write_text("dataset: data\n", encoding="utf-8")
+    network = load_base(base.name).network
+    model = attach_adapter(network, base=base.name, revision=None, target_modules=target, r=4, alpha=8)
+    generator = torch.Generator().manual_seed(1)
+    for tensor in adapter_tensors(model).values():
+        tensor.data.copy_(0.1 * torch.randn(tensor.shape, generator=generator))
+    save_adapter(model, run.adapter)
+    ReadingSettings(base.name, None, "", "default", TextPolicy(), Generation().as_dict()).save(run.adapter)
+    return run
+
+
+@pytest.mark.parametrize("target", ["decoder", "vision", "decoder+vision"])
+def test_merged_weights_and_adapter_are_read_by_transformers_and_peft(
+    base: BaseModel, target: str, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", base, target)
+    processor = chat_processor(base)
+    batch = processor.collate([processor.encode(draw("ab"), "ab")], padding="right")
+
+    def logits(network: Any) -> torch.Tensor:
+        with torch.no_grad():
+            found: torch.Tensor = network.eval()(**batch).logits
+            return found
+
+    expected = logits(load_adapter(load_base(base.name).network, run.adapter))
+    assert not torch.allclose(expected, logits(base.network), atol=1e-3)
+    plain = AutoModelForImageTextToText.from_pretrained(base.folder)
+    assert torch.allclose(logits(PeftModel.from_pretrained(plain, run.adapter)), expected, atol=1e-4)
+    if target == "decoder+vision":
+        export_merged(run, tmp_path / "out")
+        assert (
+            load_file(tmp_path / "out" / "model.safetensors").keys()
+            == load_file(base.folder / "model.safetensors").keys()
+        )
+        merged = AutoModelForImageTextToText.from_pretrained(tmp_path / "out")
+        assert torch.allclose(logits(merged), expected, atol=1e-4)
+
+
+# Resolutions, prompts and templates
+
+
+@pytest.mark.parametrize(
+    ("model_type", "resolution", "size"),
+    [
+        pytest.param("qwen3_vl", "pixels8192", (256, 32), id="fewer pixels"),
+        pytest.param("qwen3_vl", "pixels40000-60000", (576, 96), id="at least so many pixels"),
+        pytest.param("glm_ocr", "pixels12544", (224, 28), id="two frames count twice"),
+        pytest.param("lighton_ocr", "edge112", (112, 28), id="a shorter edge"),
+        pytest.param("got_ocr2", "pad", (64, 64), id="padded to a square"),
+        pytest.param("got_ocr2", "wrap", (64, 64), id="wrapped into rows"),
+    ],
+)
+def test_resolutions(model_type: str, resolution: str, size: tuple[int, int], tmp_path: Path) -> None:
+    base = write_chat_model(tmp_path / "base", model_type)
+    processor = load_processor(str(base), resolution, "free_ocr")
+    image = draw("ab", (480, 60))
+    encoded = processor.encode(image)
+    assert encoded.pixels().shape[1::-1] == size
+    assert processor.measure("", lambda: image.size).vision == (
+        encoded.prompt_ids.count(processor.image_token_id)  # type: ignore[attr-defined]
+    )
+    assert 0.4 < processor.distortion(*image.size) < 2.5
+    assert processor.shrink(image).width <= image.width
+    again = pickle.loads(pickle.dumps(processor))
+    assert again.encode(image).has_input_of(encoded)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "resolution"), [("qwen3_vl", "edge512"), ("lighton_ocr", "wrap"), ("got_ocr2", "pixels5000")]
+)
+def test_a_resolution_of_another_kind(model_type: str, resolution: str, tmp_path: Path) -> None:
+    base = write_chat_model(tmp_path / "base", model_type)
+    with raises_code("resolution-unknown"):
+        load_processor(str(base), resolution, "free_ocr")
+    with raises_code("resolution-unknown"):
+        recognize(base).validate_input("tiny", "free_ocr")
+
+
+def rewrite(base: Path, name: str, old: str, new: str) -> None:
+    path = base / name
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def test_thoughts_that_a_template_writes_belong_to_the_prompt(qwen: Path, tmp_path: Path) -> None:
+    base = write_chat_model(tmp_path / "base", "qwen3_vl")
+    answer = "{% if message['role'] == 'assistant' %}<think>\n\n</think>\n\n{% endif %}{% for part in"
+    rewrite(base, "chat_template.jinja", "{% for part in", answer)
+    processor = load_processor(str(base), None, "free_ocr")
+    assert isinstance(processor, ChatProcessor)
+    assert processor.conversation.prompt.endswith("</think>\n\n")
+    assert processor.answer_ids("ab") == load_processor(str(qwen), None, "free_ocr").answer_ids("ab")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("code", "file", "old", "new"),
+    [
+        (
+            "chat-template-prompt",
+            "chat_template.jinja",
+            "<|im_start|>assistant\n{% endif %}",
+            "<|im_start|>reader\n{% endif %}",
+        ),
+        ("chat-template-answer", "chat_template.jinja", "{{ part['text'] }}", "{{ part['text'] | upper }}"),
+        ("chat-template-invalid", "chat_template.jinja", "{% for message", "{% fo message"),
+        ("tokenizer-no-image", "chat_template.jinja", "<|image_pad|>", ""),
+        ("tokenizer-no-image", "tokenizer.json", "<|image_pad|>", "<|picture|>"),
+        ("processor-missing", "preprocessor_config.json", "Qwen2VLImageProcessorFast", "OwnImageProcessor"),
+    ],
+)
+def test_files_that_cannot_be_used(code: str, file: str, old: str, new: str, tmp_path: Path) -> None:
+    base = write_chat_model(tmp_path / "base", "qwen3_vl")
+    rewrite(base, file, old, new)
+    with raises_code(code, "base"):
+        load_processor(str(base), None, "free_ocr")
+
+
+@pytest.mark.parametrize(
+    ("code", "file"),
+    [
+        ("processor-missing", "preprocessor_config.json"),
+        ("processor-missing", "tokenizer.json"),
+        ("chat-template-missing", "chat_template.jinja"),
+    ],
+)
+def test_missing_files(code: str, file: str, tmp_path: Path) -> None:
+    base = write_chat_model(tmp_path / "base", "qwen3_vl")
+    (base / file).unlink()
+    with raises_code(code, "base"):
+        load_processor(str(base), None, "free_ocr")
+
+
+def test_a_processor_that_wants_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", None)
+    base = write_chat_model(tmp_path / "base", "smolvlm")
+    with raises_code("processor-missing", "base"):
+        load_processor(str(base), None, "free_ocr")
+
+
+def test_a_prompt_with_the_image(qwen: Path) -> None:
+    for prompt in ("<image>\nRead.", "<|image_pad|>Read."):
+        with raises_code("prompt-image"):
+            load_processor(str(qwen), None, prompt)
+
+
+def test_a_strip_that_no_processor_takes(qwen: Path) -> None:
+    processor = load_processor(str(qwen), None, "free_ocr")
+    strip = Image.new("L", (900, 2))
+    for refused in (lambda: processor.encode(strip), lambda: processor.measure("", lambda: strip.size)):
+        with raises_code("image-shape"):
+            refused()
+
+
+def test_checkpoints_that_cannot_be_loaded(tmp_path: Path) -> None:
+    base = write_chat_model(tmp_path / "base", "qwen3_vl")
+    weights = load_file(base / "model.safetensors")
+    weights.popitem()
+    save_file(weights, base / "model.safetensors", metadata={"format": "pt"})
+    with raises_code("checkpoint-mismatch", "base"):
+        load_base(str(base))
+    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
+    (base / "config.json").write_text(
+        json.dumps(config | {"quantization_config": {"quant_method": "awq"}}), encoding="utf-8"
+    )
+    with raises_code("weights-quantized", "base"):
+        load_base(str(base))
