@@ -133,7 +133,7 @@ def _suggestion(name: str, keys: Sequence[str]) -> str:
     return f"did you mean {' or '.join(map(repr, likely))}?" if likely else f"the keys are {', '.join(siblings)}"
 
 
-TargetName = Literal["decoder", "decoder+experts", "decoder+vision", "vision"]
+TargetName = Literal["decoder", "decoder+experts", "decoder+vision", "vision", "all"]
 AugmentationName = Literal["none", "light", "medium", "strong"]
 Tracker = Literal["tensorboard", "mlflow", "wandb", "trackio"]
 _LR_SCHEDULERS = (
@@ -248,8 +248,8 @@ class AdapterSection(Section):
     """The LoRA adapter."""
 
     target_modules: Annotated[str | tuple[Text, ...], AfterValidator(_target_modules)] = "decoder"
-    """Layers that get an adapter: decoder, decoder+experts, decoder+vision, a list of module names, or a regular \
-expression from ^ to $ over full names."""
+    """Layers that get an adapter: decoder, decoder+experts, decoder+vision, vision, a list of module names, or a \
+regular expression from ^ to $ over full names; or all, to train all weights of a base instead of an adapter."""
     r: PositiveInt = 8
     """LoRA rank. A higher rank learns more, needs more memory and overfits sooner."""
     alpha: PositiveInt = 16

@@ -1,44 +1,122 @@
-"""Any family goes through the whole product; the one in `toy_family.py` is a single file."""
+"""Every family goes through the whole product; the one in `toy_family.py` is a single file."""
 
+import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+from peft import PeftModel
 
 import dsocr
-from dsocr.config import RunConfig
+from dsocr.config import RunConfig, load_run_config
 from dsocr.data.dataset import Dataset
-from dsocr.document import Split
+from dsocr.document import Sample, Split
 from dsocr.images import open_image
+from dsocr.inference.reader import LocalReader
+from dsocr.models.ctc_network import save_network
+from dsocr.models.export import export_merged
 from dsocr.models.family import recognize
+from dsocr.models.generation import Generation
+from dsocr.models.loading import load_base
 from dsocr.runs import RunFolder
 from dsocr.server.engine import ServedModels
-from dsocr.training.train import train
+from dsocr.training.lifecycle import pin_base
+from dsocr.training.preflight import overfit
+from dsocr.training.train import set_up, train
+from tests.integration.calling import call, fail
+from tests.making_models import write_first
 from tests.models import toy_family
+from tests.models.encoder_decoder_models import write_donut, write_trocr
+from tests.models.test_ctc_network import CHARACTERS, small_network
 from tests.raising import raises_code
 
 
-@pytest.fixture(scope="module")
-def run(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    folder = tmp_path_factory.mktemp("toy")
-    config = RunConfig.model_validate(
+class Case(NamedTuple):
+    """How a small base with random weights is written, and how it is trained in the tests."""
+
+    write: Callable[[Path], Path]
+    target: str = "decoder"
+    rate: float = 1e-2
+    memory: Callable[[Path], Path] | None = None
+    """The base that learns five samples by heart; weights of 0.02 make features too small for an adapter."""
+
+
+def write_ctc(folder: Path) -> Path:
+    """Write a small line recogniser."""
+    save_network(small_network(), CHARACTERS, folder)
+    return folder
+
+
+def write_larger_trocr(folder: Path) -> Path:
+    """Write a small TrOCR whose features differ much."""
+    return write_trocr(folder, std=0.15)
+
+
+CASES = {
+    "toy": Case(toy_family.write_base),
+    "ctc": Case(write_ctc),
+    "trocr": Case(write_trocr, "decoder+vision", memory=write_larger_trocr),
+    "trocr, all weights": Case(write_trocr, "all", 3e-3, write_larger_trocr),
+    "donut": Case(write_donut),
+}
+
+
+def configured(
+    case: Case, base: Path, dataset: Path, output: Path, *, r: int = 8, dropout: float = 0.1, **training: Any
+) -> RunConfig:
+    options = {"max_steps": 4, "batch_size": 4, "micro_batch_size": 2, "learning_rate": 1e-3, "augmentation": 0.5}
+    return RunConfig.model_validate(
         {
-            "base": str(toy_family.write_base(folder / "base")),
-            "dataset": small_dataset,
-            "output": folder / "run",
+            "base": str(base),
+            "dataset": dataset,
+            "output": output,
             "guard": {"lines": 0},
-            "training": {"max_steps": 4, "batch_size": 4, "micro_batch_size": 2},
+            "adapter": {"target_modules": case.target, "r": r, "alpha": 2 * r, "dropout": dropout},
+            "training": options | training,
             "validation": {"every_steps": 4},
+            "checkpoints": {"every_steps": 2, "keep": 5},
+            "generation": {"max_new_tokens": 16},
         }
     )
-    return train(config, preflight=False).run
 
 
-def test_a_family_in_one_file_is_trained_scored_read_served_and_exported(
-    run: RunFolder, small_dataset: Path, tmp_path: Path
+@pytest.fixture(scope="module", params=CASES, ids=lambda name: name)
+def trained(
+    request: pytest.FixtureRequest, small_dataset: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Case, RunFolder]:
+    case, folder = CASES[request.param], tmp_path_factory.mktemp("family")
+    return case, train(configured(case, case.write(folder / "base"), small_dataset, folder / "run")).run
+
+
+def lines_of(dataset: Path, count: int, split: Split = Split.TRAIN) -> list[Sample]:
+    return list(Dataset.open(dataset).samples(split))[:count]
+
+
+def weights(run: RunFolder) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(run.adapter.iterdir())}
+
+
+def test_resumes_bit_by_bit(trained: tuple[Case, RunFolder]) -> None:
+    _, run = trained
+    before, metrics = weights(run), [row["loss"] for row in rows(run)]
+    shutil.rmtree(run.adapter)
+    shutil.rmtree(run.checkpoints / "step-0000004")
+    assert train(load_run_config(run.config)).resumed_from == 2
+    assert weights(run) == before
+    assert [row["loss"] for row in rows(run)] == metrics
+
+
+def rows(run: RunFolder) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
+
+
+def test_is_scored_read_served_and_exported(
+    trained: tuple[Case, RunFolder], small_dataset: Path, tmp_path: Path
 ) -> None:
-    assert recognize(run.adapter).name == "toy"
-    sample = Dataset.open(small_dataset).samples(Split.TEST)[0]
-    image = open_image(sample.image)
+    _, run = trained
+    image = open_image(lines_of(small_dataset, 1, Split.TEST)[0].image)
     text = dsocr.load(run.path).read(image).text
 
     card = dsocr.Run(run.path).evaluate()
@@ -50,14 +128,108 @@ def test_a_family_in_one_file_is_trained_scored_read_served_and_exported(
     (written,) = (tmp_path / "texts").rglob("*.txt")
     assert written.read_text(encoding="utf-8").rstrip("\n") == f"line.png\t{text}"
 
-    (served,) = ServedModels({"toy": run.adapter}).read("toy", [("line", image)])
+    (served,) = ServedModels({"new": run.adapter}).read("new", [("line", image)])
     assert served.text == text
 
     dsocr.export(run.path, tmp_path / "out", form="merged")
     assert dsocr.load(tmp_path / "out").read(image).text == text
 
 
+def losses(network: Any, processor: Any, samples: list[Sample]) -> list[float]:
+    """The loss of each sample, which depends on every probability of its tokens."""
+    encoded = [processor.encode(open_image(sample.image), sample.text) for sample in samples]
+    batch = processor.family.prepare_batch(processor.training_batch(encoded), network.dtype)
+    return [float(loss) for loss in processor.family.sample_losses(network.eval(), batch)]
+
+
+def test_merged_weights_are_base_and_adapter(
+    trained: tuple[Case, RunFolder], small_dataset: Path, tmp_path: Path
+) -> None:
+    _, run = trained
+    samples = lines_of(small_dataset, 3)
+    reader = LocalReader.of_run(run, precision="fp32")
+    expected = losses(reader.network, reader.processor, samples)
+    export_merged(run, tmp_path / "merged")
+    merged = load_base(str(tmp_path / "merged"))
+    processor = merged.processor(reader.processor.resolution_name, "")
+    assert losses(merged.network, processor, samples) == pytest.approx(expected, rel=1e-4)
+    base = load_base(load_run_config(run.config).base)
+    if base.family.name != "toy":
+        plain = base.processor(reader.processor.resolution_name, "")
+        assert losses(base.network, plain, samples) != pytest.approx(expected, rel=1e-5)
+
+    if isinstance(reader.network, PeftModel):
+        alone = PeftModel.from_pretrained(base.network, str(run.adapter))
+        assert losses(alone, reader.processor, samples) == pytest.approx(expected, rel=1e-6)
+
+
+def test_what_was_trained_is_a_start(trained: tuple[Case, RunFolder], small_dataset: Path) -> None:
+    _, run = trained
+    config = load_run_config(run.config)
+    if (run.path / "adapter").is_dir():
+        changes: dict[str, Any] = {"adapter": config.adapter.model_copy(update={"init_from": run.path})}
+    else:
+        changes = {"base": str(run.path)}
+    setup = set_up(pin_base(config.model_copy(update=changes), None), lines_of(small_dataset, 4))
+    reader = LocalReader.of_run(run, precision="fp32")
+    samples = lines_of(small_dataset, 3)
+    assert losses(setup.model, setup.processor, samples) == losses(reader.network, reader.processor, samples)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.memory])
+def test_learns_five_samples_by_heart(name: str, small_dataset: Path, tmp_path: Path) -> None:
+    case = CASES[name]
+    samples = lines_of(small_dataset, 5)
+    assert case.memory is not None
+    base = case.memory(tmp_path / "base")
+    config = configured(case, base, small_dataset, tmp_path / "run", r=32, dropout=0, augmentation=0)
+    setup = set_up(pin_base(config, None), samples)
+    texts = [sample.text for sample in samples]
+    encoded = [setup.samples[index] for index in range(5)]
+    checks = setup.processor.family.check_inputs(setup.model, setup.processor, encoded, texts)
+    assert [check.verdict for check in checks] == ["ok"] * len(checks)
+    generation = Generation(max_new_tokens=24, no_repeat_ngram_size=0)
+    result = overfit(
+        setup, encoded, texts, generation, learning_rate=case.rate, batch_size=5, max_steps=150, max_seconds=100
+    )
+    assert result.cer == 0, result
+
+
+# What is no base
+
+
+def config_of(folder: Path, **entries: Any) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(entries), encoding="utf-8")
+    return folder
+
+
 def test_a_checkpoint_of_no_family(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "bert", "auto_map": {"AutoModel": "x.Y"}}', encoding="utf-8")
     with raises_code("model-unknown"):
-        recognize(tmp_path)
+        recognize(config_of(tmp_path, model_type="bert"))
+    with raises_code("remote-code"):
+        recognize(config_of(tmp_path, model_type="dots_ocr", auto_map={"AutoModel": "modeling.Dots"}))
+
+
+@pytest.mark.parametrize("code", ["model-unknown", "remote-code", "processor-missing", "tokenizer-no-image"])
+def test_a_base_that_cannot_be_used_ends_with_the_remedy(
+    code: str, small_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = tmp_path / "base"
+    if code == "model-unknown":
+        config_of(base, model_type="bert")
+    elif code == "remote-code":
+        config_of(base, model_type="dots_ocr", auto_map={"AutoModel": "modeling.Dots"})
+    elif code == "processor-missing":
+        (write_trocr(base) / "preprocessor_config.json").unlink()
+    else:
+        tokenizer = write_first(base) / "tokenizer.json"
+        tokenizer.write_text(tokenizer.read_text(encoding="utf-8").replace("<image>", "<picture>"), encoding="utf-8")
+    arguments = ("train", small_dataset, "--set", f"base={base}", "--set", f"output={tmp_path / 'run'}")
+    error = fail(monkeypatch, *arguments)
+    assert error.code == code
+    assert error.hint
+    exit_code, _, shown = call(monkeypatch, capsys, *arguments)
+    assert exit_code == 2
+    assert error.hint[:30] in " ".join(shown.split())
+    assert not (tmp_path / "run").exists()

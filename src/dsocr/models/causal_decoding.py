@@ -226,13 +226,20 @@ def set_token_ids(network: PreTrainedModel, tokenizer: "PreTrainedTokenizerBase"
 
 @torch.inference_mode()
 def decode(
-    network: PreTrainedModel, processor: CausalProcessor, samples: Sequence[Any], generation: Generation
+    network: PreTrainedModel,
+    processor: CausalProcessor,
+    samples: Sequence[Any],
+    generation: Generation,
+    answer_logits: "AnswerLogits | None" = None,
 ) -> list[Decoded]:
-    """Generate a text for each sample of a batch. Leaves the network in evaluation mode."""
+    """Generate a text for each sample of a batch. Leaves the network in evaluation mode.
+
+    `answer_logits` scores the result of a beam search, for networks that do not have prompt and answer in one sequence.
+    """
     network.eval()
     batch = processor.collate(samples, padding="left", device=network.device, dtype=network.dtype)
     if generation.num_beams > 1:
-        return _beam_search(network, processor, samples, batch, generation)
+        return _beam_search(network, processor, samples, batch, generation, answer_logits or causal_logits)
     spans = TokenSpans(processor.tokenizer, processor.answer_start)
     prompt, ends = batch["input_ids"].shape[1], processor.end_ids
     model_scores = ModelScores()
@@ -257,6 +264,7 @@ def _beam_search(
     samples: Sequence[Any],
     batch: dict[str, Any],
     generation: Generation,
+    answer_logits: "AnswerLogits",
 ) -> list[Decoded]:
     """Return the most likely texts of a beam search, scored afterwards by a pass over what was generated."""
     spans = TokenSpans(processor.tokenizer, processor.answer_start)
@@ -268,22 +276,30 @@ def _beam_search(
     )[:, prompt:]
     generated = [_generated_ids(row, ends, None) for row in rows]
     return [
-        _decoded(spans, ids, ends, *_score_tokens(network, processor, sample, ids))
+        _decoded(spans, ids, ends, *_score_tokens(answer_logits(network, processor, sample, ids), ids))
         for sample, ids in zip(samples, generated, strict=True)
     ]
 
 
-def _score_tokens(
-    network: PreTrainedModel, processor: CausalProcessor, sample: Any, ids: Sequence[int]
-) -> tuple[list[float], list[bool]]:
-    """Return the log probability of each generated token given those before it, none of them overruled.
+AnswerLogits = Callable[[Any, Any, Any, Sequence[int]], Tensor]
+"""From network, processor, sample and n generated ids to the logits (n, V) of each id given those before it."""
+
+
+def causal_logits(network: Any, processor: CausalProcessor, sample: Any, ids: Sequence[int]) -> Tensor:
+    """Return the logits of an answer of a network that has prompt and answer in one sequence.
 
     One sample at a time, because the scores over the whole vocabulary are in memory for all of its tokens.
     """
     answered = replace(sample, answer_ids=tuple(ids))
     batch = processor.collate([answered], padding="right", device=network.device, dtype=network.dtype)
     del batch["labels"]
-    logits = network(**batch, logits_to_keep=len(ids) + 1).logits[0, :-1].float()
+    logits: Tensor = network(**batch, logits_to_keep=len(ids) + 1).logits[0, :-1]
+    return logits
+
+
+def _score_tokens(logits: Tensor, ids: Sequence[int]) -> tuple[list[float], list[bool]]:
+    """Return the log probability of each generated token given those before it, none of them overruled."""
+    logits = logits.float()
     chosen = logits.gather(1, torch.tensor(ids, device=logits.device)[:, None]).squeeze(1)
     return (chosen - logits.logsumexp(1)).tolist(), [False] * len(ids)
 

@@ -223,5 +223,10 @@ def image_token_id(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> int:
     """Return the id that fills the image slots. Raises ModelError if the tokenizer has none."""
     number = tokenizer.convert_tokens_to_ids(IMAGE)
     if number is None or number == tokenizer.unk_token_id:
-        raise ModelError(f"Tokenizer has no {IMAGE} token", code="tokenizer-no-image", where=folder)
+        raise ModelError(
+            f"Tokenizer has no {IMAGE} token",
+            code="tokenizer-no-image",
+            where=folder,
+            hint="its tokenizer.json is another model's: download the base again",
+        )
     return int(number)

@@ -42,7 +42,9 @@ from dsocr.models.model_card import VLLM_RANKS, Export, model_card
 from dsocr.models.trained import is_whole_network
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, to_json
 
-_TYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+_FLOATS = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+_TYPES = {**_FLOATS, "I64": torch.int64, "I32": torch.int32, "BOOL": torch.bool}
+"""Number formats of weights, and of buffers that hold indices."""
 
 _LAYER = re.compile(r".*?\.layers\.\d+\.")
 
@@ -55,14 +57,14 @@ def weight_types(folder: Path, unused: Sequence[str]) -> dict[str, torch.dtype]:
             f"Cannot merge an adapter into weights of type {', '.join(quantized)}",
             code="weights-quantized",
             where=folder,
-            hint=f"use a base whose weights are {', '.join(_TYPES)}",
+            hint=f"use a base whose weights are {', '.join(_FLOATS)}",
         )
     return {name: _TYPES[kind] for name, kind in kinds.items()}
 
 
 def widest(types: Iterable[torch.dtype]) -> torch.dtype:
-    """Return the smallest type that holds tensors of all these types exactly."""
-    kinds = set(types)
+    """Return the smallest floating point type that holds the weights of all these types exactly."""
+    kinds = {kind for kind in types if kind.is_floating_point}
     return kinds.pop() if len(kinds) == 1 else torch.float32
 
 

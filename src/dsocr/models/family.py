@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self
 
-from dsocr.errors import ModelError
+from dsocr.errors import ConfigError, ModelError
 from dsocr.models.base_folder import find_base, read_config_json
 from dsocr.models.decoded import Decoded
 from dsocr.models.generation import Generation
@@ -33,6 +33,7 @@ IGNORED = -100
 _FAMILIES = (
     "dsocr.models.deepseek_ocr:recognize",
     "dsocr.models.ctc:recognize",
+    "dsocr.models.encoder_decoder:recognize",
     "dsocr.models.image_text_to_text:recognize",
 )
 """A function for each family: from `config.json` to the family of that checkpoint, or None."""
@@ -134,8 +135,8 @@ class Family(Protocol):
         """Whether the files are in the layout that the authors published, which servers know."""
 
     @property
-    def trains(self) -> Literal["adapter", "all"]:
-        """Whether an adapter is trained on frozen weights, or all weights of the network."""
+    def trains(self) -> Literal["adapter", "all", "either"]:
+        """Whether an adapter is trained on frozen weights, or all weights of the network; see `trains_all_weights`."""
 
     @property
     def learning_rate(self) -> float:
@@ -237,17 +238,58 @@ def recognize(folder: Path, config: Mapping[str, Any] | None = None) -> Family:
         family: Family | None = function(raw)
         if family is not None:
             return family
+    supported = "supported are " + ", ".join(base.name for base in published_bases()) + ", and networks made from them"
+    if raw.get("auto_map"):
+        raise ModelError(
+            f"Model type {raw.get('model_type')!r} runs only with the code in its own folder, which dsocr never runs",
+            code="remote-code",
+            where=folder,
+            hint=f"choose a base that transformers has a class for; {supported}",
+        )
     raise ModelError(
-        f"Model type {raw.get('model_type')!r} is not supported",
-        code="model-unknown",
-        where=folder,
-        hint="supported are DeepSeek-OCR, DeepSeek-OCR-2, Unlimited-OCR, PP-OCRv6 small, and networks made from them",
+        f"Model type {raw.get('model_type')!r} is not supported", code="model-unknown", where=folder, hint=supported
     )
 
 
 def family_of(network: "PreTrainedModel") -> Family:
     """Return the family of a network in memory. Raises ModelError if no family knows it."""
     return recognize(Path(network.name_or_path or "network"), network.config.to_dict())
+
+
+ALL_WEIGHTS = "all"
+"""The value of `adapter.target_modules` that trains the network itself, for families that can do either."""
+_WHOLE_LEARNING_RATE = 5e-5
+"""The usual peak rate for all weights of a pretrained transformer."""
+
+
+def trains_all_weights(family: Family, target_modules: str) -> bool:
+    """Whether all weights are trained with this setting. Raises ConfigError if the family trains adapters only."""
+    if target_modules == ALL_WEIGHTS and family.trains == "adapter":
+        message = f"adapter.target_modules: models of the family {family.name} are trained with an adapter"
+        hint = f"choose one of {', '.join(family.target_modules)}"
+        raise ConfigError(message, code="weights-not-trained", hint=hint)
+    return family.trains == "all" or target_modules == ALL_WEIGHTS
+
+
+def default_learning_rate(family: Family, target_modules: str) -> float:
+    """Return the peak learning rate if the configuration gives none."""
+    either = family.trains == "either" and trains_all_weights(family, target_modules)
+    return _WHOLE_LEARNING_RATE if either else family.learning_rate
+
+
+class PublishedBase(NamedTuple):
+    """A published network of a family: its name, licence and size, and what of it has been tried here."""
+
+    name: str
+    licence: str
+    weights: str
+    tested: str
+
+
+def published_bases() -> list[PublishedBase]:
+    """Return the published networks that the families were made for."""
+    modules = [import_module(entry.partition(":")[0]) for entry in _FAMILIES]
+    return [base for module in modules for base in getattr(module, "BASES", ())]
 
 
 def named_target_modules() -> list[tuple[str, str]]:

@@ -104,9 +104,12 @@ def load_pretrained(
     dtype: "torch.dtype",
     device: "torch.device | str",
     device_map: str | dict[str, Any] | None = None,
-    attention: Attention = "sdpa",
+    attention: Attention | None = "sdpa",
 ) -> "PreTrainedModel":
-    """Load a network with its class in transformers. Raises ModelError unless every tensor but `unused` fits it."""
+    """Load a network with its class in transformers; with `attention` None the class chooses.
+
+    Raises ModelError unless every tensor but `unused` fits it.
+    """
     options = {"device_map": device_map or {"": device}} if device_map or str(device) != "cpu" else {}
     network, report = network_class.from_pretrained(
         folder,

@@ -16,7 +16,7 @@ from dsocr.data.dataset import Dataset, training_samples
 from dsocr.document import Sample, Split
 from dsocr.errors import ConfigError, DataError, DsocrError, ModelError, typed
 from dsocr.io.processes import ProgressCallback
-from dsocr.models.family import Check, InputLength, Processor, load_processor
+from dsocr.models.family import Check, InputLength, Processor, load_processor, trains_all_weights
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import RunFolder
 from dsocr.training.callbacks import Callback
@@ -168,7 +168,7 @@ def dry_run(config: RunConfig, *, preflight: bool = True, progress: ProgressCall
         with explain_out_of_memory(config):
             setup = set_up(config, samples)
             trained = f"of the adapter ({config.adapter.target_modules})"
-            if processor.family.trains == "all":
+            if trains_all_weights(processor.family, config.adapter.target):
                 trained = "of the network"
             message = f"they reach every layer {trained}"
             checks.append(Check("gradients", "ok", message))

@@ -141,7 +141,7 @@ def require_same_settings(run: RunFolder, config: RunConfig, recorded: RunConfig
 
 def pin_base(config: RunConfig, recorded: RunConfig | None) -> RunConfig:
     """Set the commit of a base from the Hub, which resumed runs and readers use, and the defaults of its family."""
-    from dsocr.models.family import recognize
+    from dsocr.models.family import default_learning_rate, recognize
 
     revision = config.base_revision
     if revision is None and recorded is not None and recorded.base == config.base:
@@ -151,7 +151,7 @@ def pin_base(config: RunConfig, recorded: RunConfig | None) -> RunConfig:
         revision = adapter.base_revision if adapter.base == config.base else None
     folder, commit = find_base(config.base, revision)
     training, family = config.training, recognize(folder)
-    learning_rate = training.learning_rate or family.learning_rate
+    learning_rate = training.learning_rate or default_learning_rate(family, config.adapter.target)
     defaults = {"learning_rate": learning_rate, **family.training_defaults(learning_rate)}
     if "micro_batch_size" in training.model_fields_set:  # which may not divide another batch size
         defaults.pop("batch_size", None)

@@ -29,7 +29,7 @@ from dsocr.models.adapters import (
     vision_parameters,
 )
 from dsocr.models.base_folder import find_base
-from dsocr.models.family import Encoded, Processor, family_of, load_processor, recognize
+from dsocr.models.family import Encoded, Processor, family_of, load_processor, recognize, trains_all_weights
 from dsocr.models.generation import Generation
 from dsocr.models.loading import choose_device, choose_dtype, is_out_of_memory, load_base
 from dsocr.models.trained import restore_trained, trained_files
@@ -297,7 +297,7 @@ def set_up(config: RunConfig, samples: Sequence[Sample], *, resumed: bool = Fals
     device = choose_device()
     set_seed(config.seed)
     folder, _ = find_base(config.base, config.base_revision)
-    has_adapter = recognize(folder).trains == "adapter"
+    has_adapter = not trains_all_weights(recognize(folder), config.adapter.target)
     dtype = choose_dtype(config.training.precision, device, whole=not has_adapter)
     start = None if resumed else find_initial_adapter(config)
     base = load_base(
@@ -313,6 +313,7 @@ def set_up(config: RunConfig, samples: Sequence[Sample], *, resumed: bool = Fals
         model: Any = fresh_adapter(network, config, revision=base.revision, start=start)
     else:
         model = network.requires_grad_(True)
+        prepare_training(network, network, config)
     encoded = EncodedSamples(samples, processor, augmentation=config.training.augmentation, seed=config.seed)
     require_gradients(model, processor, [encoded[0]], dtype)
     make_optimizer(model, config.training)  # refuses unknown settings before anything is written
@@ -336,13 +337,18 @@ def fresh_adapter(
     )
     if start is not None:
         start_adapter(model, start)
+    prepare_training(model, network, config)
+    return model
+
+
+def prepare_training(model: Any, network: PreTrainedModel, config: RunConfig) -> None:
+    """Have the network's family prepare a model that trains it."""
     family_of(network).prepare_training(
         model,
         network,
         compile_layers=config.training.compile,
         checkpoint_activations=config.training.gradient_checkpointing,
     )
-    return model
 
 
 def require_gradients(model: Any, processor: Processor, samples: Sequence[Encoded], dtype: torch.dtype) -> None:
@@ -492,7 +498,7 @@ def finish_run(
     Without a validation the last weights are written. Raises RunError if the best adapter is damaged.
     """
     files = trained_files(model)
-    folder = run.path / ("adapter" if processor.family.trains == "adapter" else "model")
+    folder = run.path / ("adapter" if isinstance(model, PeftModel) else "model")
     if validator is not None and validator.state.best_step:
         best = best_path(run.checkpoints, validator.state.best_step)
         if fault := find_damage(best):

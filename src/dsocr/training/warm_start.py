@@ -17,7 +17,7 @@ from dsocr.errors import ConfigError, DsocrError, typed
 from dsocr.images import read_bytes
 from dsocr.io.atomic import hash_file
 from dsocr.models.base_folder import INDEX, SINGLE, embedded_bases, find_base_metadata, weight_files
-from dsocr.models.family import recognize
+from dsocr.models.family import recognize, trains_all_weights
 from dsocr.runs import ReadingSettings, RunFolder
 
 _COMPARED = {"r": "r", "lora_alpha": "alpha", "use_dora": "variant", "use_rslora": "variant"}
@@ -35,7 +35,7 @@ def find_initial_adapter(config: RunConfig) -> Path | None:
         return None
     family = recognize(find_base_metadata(config.base, config.base_revision))
     run = RunFolder.to_read_with(start)
-    if family.trains == "all" or (run.adapter / SINGLE).is_file():
+    if trains_all_weights(family, config.adapter.target) or (run.adapter / SINGLE).is_file():
         raise ConfigError(
             "adapter.init_from: all weights are trained or were trained, so there is no adapter to continue",
             code="init-from-network",
