@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check format docs clean
+.PHONY: setup demo test test-slow check format docs clean
 
 setup: .venv/.installed
 
@@ -14,8 +14,14 @@ demo: setup
 	$(BIN)/dsocr demo
 
 # Each process holds torch: eight take 6 GB.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+
 test: setup
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+	$(PYTEST) -m "not slow"
+
+# Other processes that are killed, parity of whole networks: what takes longest.
+test-slow: setup
+	$(PYTEST) -m slow
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -112,6 +112,7 @@ def python(*arguments: str, stdin: bytes = b"", **environment: str) -> str:
     return done.stdout.decode().strip()
 
 
+@pytest.mark.slow
 def test_a_machine_without_utf8_reads_the_same() -> None:
     options = ["-m", "pytest", "--noconftest", "-p", "no:cacheprovider", "-p", "no:xdist"]
     python(*options, "tests/test_config.py", "tests/test_runs.py", LC_ALL="C", PYTHONUTF8="0")

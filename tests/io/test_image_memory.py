@@ -59,6 +59,7 @@ def png(height: int, kind: int, depth: int = 8, *, turned: bool = False, size: t
     )
 
 
+@pytest.mark.slow
 def test_no_image_takes_more_memory_than_its_limit(tmp_path: Path) -> None:
     images = {
         "grey": (png(5000, GREY), "L"),

@@ -82,6 +82,7 @@ def test_pixels_and_ids_are_the_authors(compared: Compared) -> None:
         assert np.abs(tiles - compared.fixture.answers[f"{number}_tiles"].reshape(tiles.shape)).max() <= PIXELS
 
 
+@pytest.mark.slow
 def test_logits_and_losses_are_the_authors(compared: Compared) -> None:
     for number, case in enumerate(compared.fixture.numbers["cases"]):
         with torch.inference_mode():

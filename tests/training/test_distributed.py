@@ -75,6 +75,7 @@ def assert_alike(run: Path, other: Path) -> None:
     assert sum("events.out" in name for name in names[0]) == 1
 
 
+@pytest.mark.slow
 @needs_torchrun
 def test_two_processes_learn_what_one_learns(
     small_config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -128,6 +129,7 @@ def until_step(launcher: "subprocess.Popen[str]", run: RunFolder, step: int) -> 
     return sorted(processes, key=lambda process: int(process.environ()["RANK"]))
 
 
+@pytest.mark.slow
 @needs_torchrun
 def test_processes_that_are_killed_or_asked_to_end_leave_what_one_goes_on_with(
     small_config: RunConfig, tmp_path: Path

@@ -71,6 +71,7 @@ def test_a_sound_training_passes_every_check_and_is_left_as_it_was(small_config:
     assert all(parameter.grad is None for parameter in setup.model.parameters())
 
 
+@pytest.mark.slow
 def test_a_training_after_a_preflight_is_the_same_to_the_bit(small_config: RunConfig, tmp_path: Path) -> None:
     config = changed(small_config, training={"max_steps": 2, "augmentation": 1.0}, validation={"max_samples": 1})
     other = changed(config, output=tmp_path / "tried")

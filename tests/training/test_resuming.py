@@ -275,6 +275,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(
     assert_same(RunFolder(config.output), uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_training_after_its_step_and_workers_ignore_it(
     config: RunConfig, uninterrupted: RunFolder
 ) -> None:
@@ -299,6 +300,7 @@ def test_a_signal_ends_a_training_after_its_step_and_workers_ignore_it(
     assert_same(RunFolder(config.output), uninterrupted)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows ends other processes without asking them")
 def test_commands_that_are_killed_and_terminated_resume_bit_by_bit(small_dataset: Path, tmp_path: Path) -> None:
     training = {"max_steps": 300, "batch_size": 2, "micro_batch_size": 2, "augmentation": 1.0}

@@ -37,6 +37,7 @@ def require_no_networks(worker: int) -> None:
     assert "transformers.modeling_utils" not in sys.modules
 
 
+@pytest.mark.slow
 def test_worker_processes_give_the_same_batches_and_see_the_epoch_change(
     lines: list[Sample], processor: Processor
 ) -> None:

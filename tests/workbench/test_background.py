@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from dsocr.config import RunConfig
 from dsocr.data.source_report import SourceReport
 from dsocr.document import Outline
@@ -68,6 +70,7 @@ def _process(training: BackgroundTraining) -> "subprocess.Popen[bytes]":
     return process
 
 
+@pytest.mark.slow
 def test_a_training_runs_in_another_process_and_leaves_a_run(small_config: RunConfig, tmp_path: Path) -> None:
     # Importing torch takes seconds, but nothing shorter shows that the button works.
     source, work = make_pages(tmp_path / "box"), tmp_path / "work"
