@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image, ImageDraw, ImageFont
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AutoConfig, AutoModelForImageTextToText
 
@@ -161,6 +162,13 @@ def write_chat_model(folder: Path, model_type: str) -> Path:
     if model_type in _TEMPLATES:
         (folder / "chat_template.jinja").write_text(_TEMPLATES[model_type], encoding="utf-8")
     return folder
+
+
+def draw_text(text: str, size: tuple[int, int] | None = None) -> Image.Image:
+    """Draw a line image with the text in Pillow's own font."""
+    image = Image.new("L", size or (26 * len(text) + 20, 60), 240)
+    ImageDraw.Draw(image).text((8, 8), text, fill=30, font=ImageFont.load_default(36))
+    return image
 
 
 def _config(model_type: str, vocabulary: dict[str, int]) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from peft import PeftModel
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText
 
@@ -28,7 +28,7 @@ from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 from dsocr.training.preflight import overfit
 from dsocr.training.train import set_up
-from tests.models.chat_models import CHAT_MODELS, write_chat_model
+from tests.models.chat_models import CHAT_MODELS, draw_text, write_chat_model
 from tests.raising import raises_code
 
 TEXTS = ["Мир, 25", "a", "ёж <|im_end|></s> x", " two  spaces ", "line\nbreak"]
@@ -59,12 +59,6 @@ def qwen(folder: Path) -> Path:
     return write_chat_model(folder / "qwen", "qwen3_vl")
 
 
-def draw(text: str, size: tuple[int, int] | None = None) -> Image.Image:
-    image = Image.new("L", size or (26 * len(text) + 20, 60), 240)
-    ImageDraw.Draw(image).text((8, 8), text, fill=30, font=ImageFont.load_default(36))
-    return image
-
-
 def same(size: tuple[int, int]) -> tuple[int, int]:
     return size
 
@@ -77,7 +71,7 @@ def chat_processor(base: BaseModel, prompt: str = "free_ocr") -> ChatProcessor:
 
 def test_labels_are_the_text_and_its_end(base: BaseModel) -> None:
     processor = chat_processor(base)
-    encoded = [processor.encode(draw(text), text) for text in TEXTS]
+    encoded = [processor.encode(draw_text(text), text) for text in TEXTS]
     batch = processor.training_batch(encoded)
     end = processor.tokenizer.decode([processor.end_id])
     for ids, labels, text in zip(batch["input_ids"].tolist(), aligned_labels(batch).tolist(), TEXTS, strict=True):
@@ -93,7 +87,7 @@ def test_labels_are_the_text_and_its_end(base: BaseModel) -> None:
 
 def test_loss_is_that_of_the_class(base: BaseModel) -> None:
     processor = chat_processor(base)
-    encoded = [processor.encode(draw(text), text) for text in TEXTS]
+    encoded = [processor.encode(draw_text(text), text) for text in TEXTS]
     whole = processor.collate(encoded, padding="right")
     batch = base.family.prepare_batch(processor.training_batch(encoded))
     with torch.no_grad():
@@ -109,7 +103,7 @@ def test_loss_is_that_of_the_class(base: BaseModel) -> None:
 
 def test_inputs_are_those_of_transformers(base: BaseModel) -> None:
     processor = chat_processor(base, "Read this.")
-    images = [draw(text).convert("RGB") for text in TEXTS]
+    images = [draw_text(text).convert("RGB") for text in TEXTS]
     theirs = processor.transformers(
         images=[[image] for image in images] if base.family.name == "smolvlm" else images,
         text=[processor.conversation.prompt] * len(images),
@@ -136,28 +130,28 @@ def test_inputs_are_those_of_transformers(base: BaseModel) -> None:
 def test_got_ocr_without_a_template_gets_its_authors_prompt(base: BaseModel) -> None:
     if base.family.name == "got_ocr2":
         processor = chat_processor(base)
-        theirs = processor.transformers(images=draw("a").convert("RGB"), return_tensors="pt")
-        assert tuple(theirs["input_ids"][0].tolist()) == processor.encode(draw("a")).prompt_ids
+        theirs = processor.transformers(images=draw_text("a").convert("RGB"), return_tensors="pt")
+        assert tuple(theirs["input_ids"][0].tolist()) == processor.encode(draw_text("a")).prompt_ids
 
 
 def test_samples_are_measured_as_they_are_encoded(base: BaseModel) -> None:
     processor = chat_processor(base)
     for size in SIZES:
-        encoded = processor.encode(draw("ab", size), "ab")
+        encoded = processor.encode(draw_text("ab", size), "ab")
         length = processor.measure("ab", partial(same, size))
         assert length.sequence == len(encoded.prompt_ids) + len(encoded.answer_ids)
         assert length.text == len(encoded.answer_ids)
         height, width = encoded.pixels().shape[:2]
         if base.family.name != "smolvlm":  # shows the whole and parts of it
             assert processor.distortion(*size) == pytest.approx((height / size[1]) / (width / size[0]))
-        large = draw("ab", (size[0] * 30, size[1] * 30))
+        large = draw_text("ab", (size[0] * 30, size[1] * 30))
         shrunk = processor.shrink(large)
         assert shrunk.width < large.width
-        assert processor.shrink(draw("a", (20, 20))).size == (20, 20)
+        assert processor.shrink(draw_text("a", (20, 20))).size == (20, 20)
 
 
 def test_the_picture_is_what_the_network_sees(base: BaseModel) -> None:
-    image = draw("ab", (112, 56))
+    image = draw_text("ab", (112, 56))
     encoded = chat_processor(base).encode(image)
     seen = Image.fromarray(
         encoded.pixels()[: encoded.pixels().shape[1] // 2] if base.family.name == "smolvlm" else encoded.pixels()
@@ -169,21 +163,21 @@ def test_the_picture_is_what_the_network_sees(base: BaseModel) -> None:
 
 def test_samples_can_change_their_image_and_their_process(base: BaseModel) -> None:
     processor = chat_processor(base)
-    one, other = processor.encode(draw("one"), "one"), processor.encode(draw("other line"), "other")
-    assert one.has_input_of(processor.encode(draw("one")))
+    one, other = processor.encode(draw_text("one"), "one"), processor.encode(draw_text("other line"), "other")
+    assert one.has_input_of(processor.encode(draw_text("one")))
     assert not one.has_input_of(other)
     swapped = one.with_image_of(other)
     assert swapped.has_input_of(other)
     assert swapped.answer_ids == one.answer_ids
     assert not swapped.without_text().answer_ids
     again = pickle.loads(pickle.dumps(processor))
-    assert again.encode(draw("one"), "one").has_input_of(one)
+    assert again.encode(draw_text("one"), "one").has_input_of(one)
     assert processor.unknown_characters("aЖ") == ""
 
 
 def test_reads_batches_and_beams_as_single_lines(base: BaseModel) -> None:
     processor = chat_processor(base)
-    lines = [processor.encode(draw(text)) for text in TEXTS[:3]]
+    lines = [processor.encode(draw_text(text)) for text in TEXTS[:3]]
     for beams in (1, 2):
         generation = Generation(max_new_tokens=6, num_beams=beams)
         together = base.family.decode(base.network, processor, lines, generation)
@@ -200,7 +194,7 @@ def test_learns_five_samples_by_heart(base: BaseModel, tmp_path: Path) -> None:
     texts = ["мы", "Ab", "25", "the", "№"]
     samples = []
     for number, text in enumerate(texts):
-        draw(text).save(tmp_path / f"{number}.png")
+        draw_text(text).save(tmp_path / f"{number}.png")
         samples.append(Sample(id=str(number), image=tmp_path / f"{number}.png", text=text, split=Split.TRAIN))
     config = RunConfig.model_validate(
         {
@@ -239,7 +233,7 @@ def test_merged_weights_and_adapter_are_read_by_transformers_and_peft(
 ) -> None:
     run = make_run(tmp_path / "run", base, target)
     processor = chat_processor(base)
-    batch = processor.collate([processor.encode(draw("ab"), "ab")], padding="right")
+    batch = processor.collate([processor.encode(draw_text("ab"), "ab")], padding="right")
 
     def logits(network: Any) -> torch.Tensor:
         with torch.no_grad():
@@ -277,7 +271,7 @@ def test_merged_weights_and_adapter_are_read_by_transformers_and_peft(
 def test_resolutions(model_type: str, resolution: str, size: tuple[int, int], tmp_path: Path) -> None:
     base = write_chat_model(tmp_path / "base", model_type)
     processor = load_processor(str(base), resolution, "free_ocr")
-    image = draw("ab", (480, 60))
+    image = draw_text("ab", (480, 60))
     encoded = processor.encode(image)
     assert encoded.pixels().shape[1::-1] == size
     assert processor.measure("", lambda: image.size).vision == (

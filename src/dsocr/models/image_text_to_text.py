@@ -70,6 +70,10 @@ class ImageTextToText:
         """Named sets of layers that an adapter may train, as anchored patterns over module names."""
         return TARGET_MODULES
 
+    def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
+        """No defaults of its own."""
+        return {}
+
     def is_vision(self, parameter: str) -> bool:
         """Whether a parameter belongs to the vision tower or its projector."""
         return _VISION_PARAMETER.search(parameter) is not None

@@ -21,7 +21,7 @@ REMEDIES = {
     "empty-text": "Transcribe the line, or drop it from the source and prepare again.",
     "long-text": "Cut the image into lines, or raise max_text_tokens.",
     "many-tokens": "Raise max_text_tokens and generation.max_new_tokens, or choose a base that knows the script.",
-    "distorted-image": "Set the resolution to base, or to wrap for lines.",
+    "distorted-image": "Set input.resolution to one that keeps letters' shape, for example wrap, or a larger one.",
     "unknown-characters": "Replace the characters in the source, or choose a base that knows them.",
     "look-alikes": "Write each word in one script; `dsocr check --fix -o NEW` does so where the script is certain.",
     "invisible-characters": "Remove them in the source; `dsocr check --fix -o NEW` deletes them or writes spaces.",

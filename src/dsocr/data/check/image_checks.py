@@ -185,7 +185,7 @@ def check_distortion(
         return
     typical = statistics.median(factor for *_, factor in distorted)
     amount = f"{typical:.1f} times too tall" if typical > 1 else f"{1 / typical:.1f} times too wide"
-    message = f"This resolution distorts letters, typically {amount}; the resolution base does not"
+    message = f"This resolution distorts letters, typically {amount}"
     for item, width, height, factor in distorted:
         detail = f"{width} x {height} pixels, height is stretched {factor:.2f} times as much as width"
         findings.add("distorted-image", "warning", message, item, detail)
