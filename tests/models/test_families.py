@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from dsocr.training.train import set_up, train
 from tests.integration.calling import call, fail
 from tests.making_models import write_first
 from tests.models import toy_family
+from tests.models.chat_models import write_chat_model
 from tests.models.encoder_decoder_models import write_donut, write_trocr
 from tests.models.test_ctc_network import CHARACTERS, small_network
 from tests.raising import raises_code
@@ -60,6 +62,8 @@ CASES = {
     "trocr": Case(write_trocr, "decoder+vision", memory=write_larger_trocr),
     "trocr, all weights": Case(write_trocr, "all", 3e-3, write_larger_trocr),
     "donut": Case(write_donut),
+    "qwen3-vl": Case(partial(write_chat_model, model_type="qwen3_vl"), "decoder+vision"),
+    "paddleocr-vl": Case(partial(write_chat_model, model_type="paddleocr_vl")),
 }
 
 
@@ -151,11 +155,11 @@ def test_merged_weights_are_base_and_adapter(
     expected = losses(reader.network, reader.processor, samples)
     export_merged(run, tmp_path / "merged")
     merged = load_base(str(tmp_path / "merged"))
-    processor = merged.processor(reader.processor.resolution_name, "")
+    processor = merged.processor(reader.processor.resolution_name, reader.processor.prompt)
     assert losses(merged.network, processor, samples) == pytest.approx(expected, rel=1e-4)
     base = load_base(load_run_config(run.config).base)
     if base.family.name != "toy":
-        plain = base.processor(reader.processor.resolution_name, "")
+        plain = base.processor(reader.processor.resolution_name, reader.processor.prompt)
         assert losses(base.network, plain, samples) != pytest.approx(expected, rel=1e-5)
 
     if isinstance(reader.network, PeftModel):
