@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -15,16 +15,13 @@ from packaging.version import InvalidVersion, Version
 
 from dsocr import __version__
 
+if TYPE_CHECKING:
+    from dsocr.models.family import PublishedBase
+
 DISTRIBUTION = "dsocr-hw"
 """The name of the distribution."""
 MIN_FREE_DISK = 10e9
-"""Bytes: DeepSeek-OCR's 6.7 GB, and room for datasets and runs."""
-KNOWN_BASES = (
-    "deepseek-ai/DeepSeek-OCR",
-    "deepseek-ai/DeepSeek-OCR-2",
-    "deepseek-community/DeepSeek-OCR-2",
-    "baidu/Unlimited-OCR",
-)
+"""Bytes: 6.7 GB for a large base, and room for datasets and runs."""
 GET_TORCH = "https://pytorch.org/get-started/locally/"
 
 State = Literal["ok", "warning", "missing"]
@@ -146,7 +143,7 @@ def accelerators() -> list[Fact]:
         found += f": {str(caught[0].message).partition(' (Triggered')[0]}"
     elif not (torch.version.cuda or torch.version.hip):
         found, hint = f"{found}: torch is built without CUDA", f"if there is a graphics card, get torch at {GET_TORCH}"
-    return [Fact("GPU", "warning", found, f"{hint}; nano needs none, DeepSeek-OCR does")]
+    return [Fact("GPU", "warning", found, f"{hint}; small and nano need none, large bases do")]
 
 
 def _cuda(device: int) -> Fact:
@@ -185,7 +182,7 @@ def disk(folder: Path) -> list[Fact]:
     found = f"{free / 1e9:.1f} GB free in {folder}"
     if free >= MIN_FREE_DISK:
         return [Fact("disk", "ok", found)]
-    hint = "free some space: DeepSeek-OCR takes 6.7 GB, and datasets and runs need more"
+    hint = "free some space: large bases take 6.7 GB, and datasets and runs need more"
     return [Fact("disk", "warning", found, hint)]
 
 
@@ -204,8 +201,10 @@ def embedded_base() -> list[Fact]:
 
 
 def cached_bases(cache: Path | None = None) -> list[Fact]:
-    """Report which known bases a Hugging Face cache holds, by default the user's own."""
+    """Report the published bases of all families, and which of them a Hub cache holds, the user's by default."""
     from huggingface_hub import CacheNotFound, scan_cache_dir
+
+    from dsocr.models.family import published_bases
 
     try:
         repositories = scan_cache_dir(cache).repos
@@ -216,17 +215,18 @@ def cached_bases(cache: Path | None = None) -> list[Fact]:
         for repository in repositories
         if repository.repo_type == "model"
     }
-    return [_cached(name, snapshots.get(name, [])) for name in KNOWN_BASES]
+    return [_cached(base, snapshots.get(base.name, [])) for base in published_bases() if "/" in base.name]
 
 
-def _cached(name: str, snapshots: Sequence[Path]) -> Fact:
+def _cached(base: "PublishedBase", snapshots: Sequence[Path]) -> Fact:
+    name, about = base.name, f"{base.size}, licence {base.licence}, {base.tested}"
     faults = {snapshot.name[:7]: _fault(snapshot) for snapshot in sorted(snapshots)}
     if complete := [revision for revision, fault in faults.items() if fault is None]:
-        return Fact(name, "ok", f"in the Hugging Face cache, revision {', '.join(complete)}")
+        return Fact(name, "ok", f"in the Hugging Face cache, revision {', '.join(complete)}; {about}")
     for revision, fault in faults.items():
         found = f"incomplete in the Hugging Face cache, {revision}: {fault}"
         return Fact(name, "warning", found, f"resume the download: hf download {name}")
-    return Fact(name, "missing", "not in the Hugging Face cache, or damaged", f"to download it: hf download {name}")
+    return Fact(name, "missing", f"not in the Hugging Face cache; {about}", f"to download it: hf download {name}")
 
 
 def _fault(snapshot: Path) -> str | None:

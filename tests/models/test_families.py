@@ -42,7 +42,7 @@ class Case(NamedTuple):
     target: str = "decoder"
     rate: float = 1e-2
     memory: Callable[[Path], Path] | None = None
-    """The base that learns five samples by heart; weights of 0.02 make features too small for an adapter."""
+    """The base that memorizes five samples; weights of 0.02 make features too small for an adapter."""
 
 
 def write_ctc(folder: Path) -> Path:

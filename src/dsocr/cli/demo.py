@@ -26,7 +26,7 @@ _PARTS = {"data", "copiste", "russian", "pages", "nano"}
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the runs.")] = Path("runs/demo"),
     base: Annotated[
-        Literal["small", "nano"], typer.Option(help="small reads real hands; nano is DeepSeek-OCR's network, tiny.")
+        Literal["small", "nano"], typer.Option(help="small reads real hands; nano is a tiny text generator.")
     ] = "small",
     quiet: Quiet = False,
 ) -> None:
@@ -35,7 +35,7 @@ def demo(
     printer = Printer(quiet=quiet)
     quiet_libraries()
     if base == "nano":
-        printer.message("The demo trains a tiny DeepSeek-OCR network on 330 rendered lines by three writers.")
+        printer.message("The demo trains a tiny text generator (nano) on 330 rendered lines by three writers.")
         _train(printer, "configs/demo_nano.yaml", output / "nano", _RENDERED)
         _evaluate(printer, output / "nano")
     else:

@@ -306,6 +306,7 @@ def _settings(run: RunFolder, reader: "LocalReader", dataset: Dataset) -> dict[s
     return {
         "base": settings.base,
         "base_revision": settings.base_revision,
+        "family": reader.processor.family.name,
         "adapter_sha256": hash_file(weights_file(run.adapter)),
         "device": str(reader.network.device),
         "number_format": str(reader.network.dtype).removeprefix("torch."),

@@ -98,7 +98,7 @@ def _parse_row(row: object) -> tuple[str, str, dict[str, str]]:
         # `role` and `content`, or LLaMA-Factory's `from` and `value`; the content may be in parts.
         content = message.get("content", message.get("value"))
         parts = content if isinstance(content, list) else [content]
-        # Unsloth writes DeepSeek's own role tokens: <|User|>, <|Assistant|>.
+        # Unsloth writes some models' own role tokens: <|User|>, <|Assistant|>.
         if str(message.get("role", message.get("from", ""))).strip("<|>").lower() in _ASSISTANT:
             answers.append("".join(map(_part_text, parts)))
         in_messages += _image_names(message.get("images"))

@@ -53,7 +53,7 @@ def find_base(name: str, revision: str | None = None) -> tuple[Path, str | None]
     raise ModelError(
         f"Base model {name!r} not found: it does not ship with dsocr, and is neither a folder nor a Hub id",
         code="base-not-found",
-        hint="a Hub id reads owner/name, for example deepseek-ai/DeepSeek-OCR",
+        hint="a Hub id reads owner/name, for example microsoft/trocr-base-handwritten",
     )
 
 

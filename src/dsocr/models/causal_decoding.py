@@ -103,7 +103,7 @@ class TokenSpans:
 
     def text(self, ids: Sequence[int]) -> str:
         """Decode tokens."""
-        # Without `skip_special_tokens`, which for DeepSeek-OCR would also drop table tags.
+        # Without `skip_special_tokens`, which for some models would also drop table tags.
         text = str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
         return text.removeprefix(self._start)
 

@@ -20,7 +20,7 @@ from PIL import Image
 from dsocr.errors import ConfigError, ModelError
 from dsocr.models.base_folder import read_config_json
 from dsocr.models.decoded import Decoded, TokenScore
-from dsocr.models.family import Check, InputLength
+from dsocr.models.family import Check, InputLength, PublishedBase
 from dsocr.models.generation import Generation
 from dsocr.models.line_images import HEIGHT, PIXELS_PER_STEP, count_steps, prepare_line
 
@@ -33,6 +33,10 @@ _DEFAULT_STRETCH = 1.3
 _LARGE_HEAD = 2000
 """Characters above which a head is cut to what a dataset needs: its time and memory grow with them."""
 _COMMON = "0123456789 .,;:!?()[]«»\"'-—–…/№&*+=%"
+BASES = (
+    PublishedBase("PP-OCRv6 small", "Apache-2.0", "5.3 million weights", "converted and trained here with its weights"),
+)
+"""Published networks, and what of them was tried."""
 _RESOLUTION = re.compile(r"x(\d(?:\.\d+)?)")
 
 

@@ -20,7 +20,7 @@ from dsocr.models.base_folder import Shapes, load_tokenizer, read_config_json, t
 from dsocr.models.decoded import Decoded
 from dsocr.models.deepseek_images import Variant, find_resolution, resolutions
 from dsocr.models.deepseek_inputs import DeepseekEncoded, DeepseekProcessor, find_prompt, image_token_id
-from dsocr.models.family import Check
+from dsocr.models.family import Check, PublishedBase
 from dsocr.models.generation import Generation
 
 if TYPE_CHECKING:
@@ -54,6 +54,16 @@ TARGET_MODULES = {
 """Named sets of layers for an adapter; `decoder+experts` adapts the routed experts' parameters as well."""
 
 EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+
+_PARITY = "tested here with random weights of its own size, and against the authors' code with small ones"
+
+BASES = (
+    PublishedBase("deepseek-ai/DeepSeek-OCR", "MIT", "6.7 GB", _PARITY),
+    PublishedBase("deepseek-ai/DeepSeek-OCR-2", "Apache-2.0", "3 billion weights", _PARITY),
+    PublishedBase("deepseek-community/DeepSeek-OCR-2", "Apache-2.0", "3 billion weights"),
+    PublishedBase("baidu/Unlimited-OCR", "MIT", "3 billion weights"),
+)
+"""Published networks, and what of them was tried."""
 
 _NANO_VOCABULARY = 1000
 """A native checkpoint with fewer tokens than this is `nano` or was trained from it."""

@@ -24,7 +24,7 @@ from dsocr.models.base_folder import read_config_json
 from dsocr.models.decoded import Decoded
 from dsocr.models.deepseek_images import PAD_COLOUR, wrap, wrapped_size
 from dsocr.models.export_target import is_plain
-from dsocr.models.family import IGNORED, Check, InputLength
+from dsocr.models.family import IGNORED, Check, InputLength, PublishedBase
 from dsocr.models.generation import Generation
 
 if TYPE_CHECKING:
@@ -47,6 +47,13 @@ _SWIN = (
     r"encoder\.encoder\.layers\.\d+\.blocks\.\d+\."
     r"(attention\.self\.(query|key|value)|attention\.output\.dense|intermediate\.dense|output\.dense)"
 )
+
+BASES = (
+    PublishedBase("microsoft/trocr-base-handwritten", "MIT", "334 million weights"),
+    PublishedBase("microsoft/trocr-large-handwritten", "not stated", "558 million weights"),
+    PublishedBase("naver-clova-ix/donut-base", "MIT", "about 200 million weights"),
+)
+"""Published networks, and what of them was tried."""
 
 TARGET_MODULES = {"decoder": _DECODER, "vision": f"{_VIT}|{_SWIN}", "decoder+vision": f"{_DECODER}|{_VIT}|{_SWIN}"}
 """Named sets of layers for an adapter."""

@@ -277,13 +277,16 @@ def default_learning_rate(family: Family, target_modules: str) -> float:
     return _WHOLE_LEARNING_RATE if either else family.learning_rate
 
 
+RANDOM_NETWORKS = "tested here with small random networks of its class, not with its weights"
+
+
 class PublishedBase(NamedTuple):
-    """A published network of a family: its name, licence and size, and what of it has been tried here."""
+    """A published network of a family: its name on the Hub, licence, size, and what of it was tried here."""
 
     name: str
     licence: str
-    weights: str
-    tested: str
+    size: str
+    tested: str = RANDOM_NETWORKS
 
 
 def published_bases() -> list[PublishedBase]:

@@ -18,7 +18,7 @@ from dsocr.errors import ModelError
 from dsocr.models.base_folder import read_config_json
 from dsocr.models.chat_inputs import ChatEncoded, ChatProcessor, load_processor, validate_resolution
 from dsocr.models.decoded import Decoded
-from dsocr.models.family import Check
+from dsocr.models.family import Check, PublishedBase
 from dsocr.models.generation import Generation
 
 if TYPE_CHECKING:
@@ -44,6 +44,20 @@ TARGET_MODULES = {
 """Named sets of layers for an adapter; `vision` includes what connects the vision tower with the text model."""
 
 _VISION_PARAMETER = re.compile(rf"(^|\.)({_VISION}|{_PROJECTOR})\.")
+
+BASES = tuple(
+    PublishedBase(name, "on its page", size)
+    for name, size in (
+        ("Qwen/Qwen2.5-VL-3B-Instruct", "3 billion weights"),
+        ("Qwen/Qwen3-VL-2B-Instruct", "2 billion weights"),
+        ("lightonai/LightOnOCR-2-1B", "1 billion weights"),
+        ("PaddlePaddle/PaddleOCR-VL", "0.9 billion weights"),
+        ("stepfun-ai/GOT-OCR-2.0-hf", "0.6 billion weights"),
+        ("zai-org/GLM-OCR", "0.9 billion weights"),
+        ("HuggingFaceTB/SmolVLM-Instruct", "2 billion weights"),
+    )
+)
+"""Published networks, and what of them was tried."""
 
 _OTHER_FAMILIES = frozenset(["vision-encoder-decoder", "deepseek_ocr2", "unlimited_ocr"])
 

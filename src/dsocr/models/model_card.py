@@ -121,7 +121,7 @@ def _provenance(run: RunFolder) -> Mapping[str, Any]:
 def model_card(export: Export, folder: Path) -> str:
     """Return the card as Markdown with YAML front matter, for an export in a folder of this name."""
     content = "Weights with a merged LoRA adapter" if export.form == "merged" else "A LoRA adapter"
-    content = content if export.adapter else "All weights of a line recogniser"
+    content = content if export.adapter else "All weights of a network"
     blocks = [
         _head(export),
         f"# {export.name}",
@@ -148,7 +148,7 @@ def _head(export: Export) -> str:
         "tags": [
             "ocr",
             "handwriting",
-            *(["deepseek-ocr"] if export.adapter else []),
+            *([export.family.name.replace("_", "-")] if export.family else []),
             "dsocr",
             *([] if merged else ["lora"]),
         ],
@@ -247,6 +247,7 @@ def _origin(export: Export) -> str:
     rows = [
         ("dsocr", f"trained with {known.get('dsocr_version', '?')}, exported with {__version__}"),
         ("base", _base(export)),
+        *([("family", f"`{export.family.name}`")] if export.family else []),
         *(("started from", _ancestor(run)) for run in known.get("started_from", [])),
         ("adapter" if adapter else "trained", trained),
         *([] if export.scale == 1 else [("scale", f"{export.scale:g}")]),
