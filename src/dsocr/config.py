@@ -387,6 +387,8 @@ class GenerationSection(Section):
     """Tokens that may always repeat, by their text; those that the base does not have are ignored."""
     num_beams: PositiveInt = 1
     """Beams in beam search; 1 is greedy decoding, the fastest."""
+    language_model: Text = "auto"
+    """Of line recognisers: auto learns it from the training texts, the path of a text file adds its text; or none."""
     batch_size: PositiveInt = 16
     """Samples to read at once."""
     prefetch_batches: PositiveInt = 8

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from dsocr.models.ctc import LineProcessor
 from dsocr.models.ctc_network import compute_logits, save_network
 from dsocr.models.family import load_processor, recognize
 from dsocr.models.generation import Generation
+from dsocr.models.language_model import FILE, LanguageModel
 from dsocr.models.line_images import count_steps
 from dsocr.models.loading import choose_dtype, load_base
 from dsocr.runs import RunFolder
@@ -215,6 +217,62 @@ def test_evaluate_compares_with_the_base(run: RunFolder) -> None:
     assert card.settings["resolution"] == "x1.3"
 
 
+def doubtful(processor: Any, texts: list[str], other: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits of a network that takes every `a` for `other` by a hair, and the steps of each line."""
+    logits = torch.full((len(texts), 2 * max(map(len, texts)), len(processor.characters) + 1), -9.0)
+    for row, text in zip(logits, texts, strict=True):
+        row[:, 0] = 0.0
+        for place, character in enumerate(text):
+            row[2 * place, processor.classes[character]] = 4.0
+            if character == "a":
+                row[2 * place, processor.classes[other]] = 4.1
+    return logits, torch.tensor([2 * len(text) for text in texts])
+
+
+@pytest.mark.parametrize(("learned", "helps"), [("a bad cat sat", True), ("e bed cet set", False)])
+def test_language_model_is_used_where_it_helps(
+    learned: str, helps: bool, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = load_base(str(base))
+    processor: Any = loaded.processor(None, "")
+    texts = ["a cat", "a bad cat", "sat"] * 3
+    monkeypatch.setattr(
+        type(loaded.family), "_read", lambda family, network, processor, samples: doubtful(processor, samples, "e")
+    )
+    fitted: Any = loaded.family.fit_language_model(None, processor, [learned] * 9, texts, texts, Generation())  # type: ignore[attr-defined]
+    read = loaded.family.decode(loaded.network, fitted, texts, Generation())
+    assert [line.text for line in read] == (texts if helps else [text.replace("a", "e") for text in texts])
+    assert (fitted.language_model is not None) is helps
+    if helps:
+        without, with_model = fitted.language_model.gain
+        assert without > with_model == 0
+        assert [line.plain for line in read] == [text.replace("a", "e") for text in texts]
+        spared = loaded.family.decode(loaded.network, fitted, texts, Generation(language_model="none"))
+        assert [line.text for line in spared] == [line.plain for line in read]
+        assert all(len(line.scores) == len(line.positions) == len(line.text) for line in read)
+
+
+def test_scorecard_has_the_gain_of_the_language_model(run: RunFolder, tmp_path: Path) -> None:
+    copy = RunFolder(tmp_path / "run")
+    shutil.copytree(run.path, copy.path)
+    model = LanguageModel.fit(["trains and tests"])
+    model.weight = 0.3
+    (copy.adapter / FILE).write_text(model.to_json(), encoding="utf-8")
+    card = dsocr.Run(copy.path).evaluate(with_base=False)
+    assert card.settings["language_model"]["weight"] == 0.3
+    assert card.settings["language_model"]["cer"] == pytest.approx(card.cer)
+    plain = dsocr.Run(run.path).evaluate(with_base=False)
+    assert card.settings["language_model"]["cer_without"] == pytest.approx(plain.cer)
+    assert "language_model" not in plain.settings
+
+
+def test_text_for_the_language_model_must_exist(base: Path, small_dataset: Path, tmp_path: Path) -> None:
+    config = configuration(base, small_dataset, tmp_path / "run")
+    section = config.generation.model_copy(update={"language_model": str(tmp_path / "none.txt")})
+    with raises_code("language-model-text"):
+        train(config.model_copy(update={"generation": section}))
+
+
 def test_export_copies_the_network(run: RunFolder, tmp_path: Path) -> None:
     dsocr.export(run.path, tmp_path / "out", form="merged")
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (run.adapter / "model.safetensors").read_bytes()
@@ -249,8 +307,8 @@ def test_reading_gives_each_letter_its_probability(base: Path) -> None:
     for line in decoded:
         assert [score[:2] for score in line.scores] == [(place, place + 1) for place in range(len(line.text))]
         assert all(-math.inf < score.log_probability <= 0 for score in line.scores)
-    with raises_code("beams-unsupported"):
-        loaded.family.decode(loaded.network, processor, [], Generation(num_beams=4))
+        assert len(line.positions) == len(line.text)
+        assert list(line.positions) == sorted(line.positions)
 
 
 def test_processor_sees_images_as_bytes(base: Path) -> None:

@@ -222,6 +222,11 @@ def evaluate(
         lines[model] = score_lines(samples, {prediction.id: prediction for prediction in predictions}, statuses)
         seconds[model] = time.monotonic() - started
 
+    notes = [*_notes(run, opened, split, limit, is_own=dataset is None)]
+    language_model = _language_model(samples, predictions, reader)
+    if language_model:
+        without, with_model = language_model["cer_without"], language_model["cer"]
+        notes.append(f"The language model of the training texts brings the CER from {without:.2%} to {with_model:.2%}.")
     card = make_scorecard(
         split,
         lines.get("base"),
@@ -232,11 +237,12 @@ def evaluate(
         dataset={name.value: part.sha256 for name, part in opened.card.splits.items()},
         settings={
             **_settings(run, reader, opened),
+            **({"language_model": language_model} if language_model else {}),
             "lines": len(samples),
             "limit": limit,
             "dataset": None if dataset is None else dataset.as_posix(),
         },
-        notes=tuple(_notes(run, opened, split, limit, is_own=dataset is None)),
+        notes=tuple(notes),
         guard=guard and guard.to_dict(),
     )
     write_lines(run.lines, lines)
@@ -254,6 +260,19 @@ def evaluate(
 def _judge(samples: Sequence[Sample], predictions: Iterator[Prediction] | Sequence[Prediction]) -> list[JudgedLine]:
     pairs = zip(samples, predictions, strict=True)
     return [JudgedLine.compute(ScoredText(one.text, one.scores), sample.text) for sample, one in pairs]
+
+
+def _language_model(
+    samples: Sequence[Sample], predictions: Sequence[Prediction], reader: "LocalReader"
+) -> dict[str, float] | None:
+    """Return the weight of the language model, and the CER without and with it; None if none was used."""
+    pairs = [(sample.text, one) for sample, one in zip(samples, predictions, strict=True)]
+    if any(one.plain is None for _, one in pairs):
+        return None
+    without = pool([character_errors(text, one.plain or "") for text, one in pairs]).rate
+    with_model = pool([character_errors(text, one.text) for text, one in pairs]).rate
+    model: Any = getattr(reader.processor, "language_model", None)
+    return {"weight": model.weight, "cer_without": without, "cer": with_model}
 
 
 def _score_guard_set(run: RunFolder, reader: "LocalReader") -> GuardResult | None:

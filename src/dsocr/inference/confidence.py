@@ -122,12 +122,17 @@ UNCALIBRATED = Calibration()
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word between white space, its span in the text, and the probability that it is right."""
+    """A word between white space, its span in the text, and the probability that it is right.
+
+    `left` and `right` are its sides along the line, 0..1; None where unknown.
+    """
 
     text: str
     start: int
     end: int
     confidence: float
+    left: float | None = None
+    right: float | None = None
 
 
 def log_odds(probability: float) -> float:
@@ -163,8 +168,24 @@ def words_of(scored: ScoredText, scale: Scale = PLAIN) -> tuple[Word, ...]:
         while first < len(scored.scores) and scored.scores[first].end <= match.start():
             first += 1
         total = sum(score.log_probability for score in _until(scored.scores, first, match.end()))
-        found.append(Word(match[0], match.start(), match.end(), scale(math.exp(total))))
+        sides = word_sides(scored.positions, match.start(), match.end())
+        found.append(Word(match[0], match.start(), match.end(), scale(math.exp(total)), *sides))
     return tuple(found)
+
+
+def word_sides(positions: Sequence[float], start: int, end: int) -> tuple[float, float] | tuple[None, None]:
+    """Return where a word of a line begins and ends, 0..1, from the middles of its letters; None if unknown.
+
+    It reaches half a letter beyond the middles of its first and last, but not beyond the middles of the gaps around it.
+    """
+    if not positions:
+        return None, None
+    half = (positions[-1] - positions[0]) / max(len(positions) - 1, 1) / 2
+    if end - start > 1:
+        half = (positions[end - 1] - positions[start]) / (end - start - 1) / 2
+    before = positions[start - 1] if start else 0.0
+    after = positions[end] if end < len(positions) else 1.0
+    return max(positions[start] - half, before, 0.0), min(positions[end - 1] + half, after, 1.0)
 
 
 def line_confidence(scored: ScoredText, scale: Scale = PLAIN) -> float | None:
@@ -196,6 +217,7 @@ class Prediction:
     `looping` line always looped: its first text is cut at the loop. `overruled` counts tokens at which the loop guard
     forbade the model's choice. `confidence` is the share of the text that is likely right; `words`, `characters` and
     `lines` hold the confidences of these parts, `scores` what they are computed from; None and empty if unknown.
+    `plain` is what was read without the language model, None if there is none.
     """
 
     id: str
@@ -211,6 +233,7 @@ class Prediction:
     characters: tuple[float, ...] = field(default=(), repr=False)
     lines: tuple[float | None, ...] = field(default=(), repr=False)
     scores: tuple[TokenScore, ...] = field(default=(), repr=False)
+    plain: str | None = field(default=None, repr=False)
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -254,11 +277,16 @@ class Prediction:
             "text": self.text,
             "confidence": _rounded(self.confidence),
             "flags": list(self.flags),
-            "words": [asdict(word) | {"confidence": _rounded(word.confidence)} for word in self.words],
+            "words": [_word_values(word) for word in self.words],
             "tokens": self.tokens,
             "truncated": self.truncated,
         }
         return values | ({"characters": list(map(_rounded, self.characters))} if characters else {})
+
+
+def _word_values(word: Word) -> dict[str, Any]:
+    values = asdict(word) | {name: _rounded(getattr(word, name)) for name in ("confidence", "left", "right")}
+    return {name: value for name, value in values.items() if name not in {"left", "right"} or value is not None}
 
 
 def _rounded(confidence: float | None) -> float | None:

@@ -125,6 +125,7 @@ class LocalReader:
             characters=tuple(character_confidences(scored, scales.character)),
             lines=tuple(line_confidence(part, scales.line) for part in scored.lines()) if scored.scores else (),
             scores=scored.scores,
+            plain=None if decoded.plain is None else self.text_policy.apply(decoded.plain),
         )
 
 

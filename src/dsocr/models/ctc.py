@@ -21,7 +21,8 @@ from dsocr.errors import ConfigError, ModelError
 from dsocr.models.base_folder import read_config_json
 from dsocr.models.decoded import Decoded, TokenScore
 from dsocr.models.family import Check, InputLength, PublishedBase
-from dsocr.models.generation import Generation
+from dsocr.models.generation import Generation, batches
+from dsocr.models.language_model import LanguageModel, align, search
 from dsocr.models.line_images import HEIGHT, PIXELS_PER_STEP, count_steps, prepare_line
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ BASES = (
     PublishedBase("PP-OCRv6 small", "Apache-2.0", "5.3 million weights", "converted and trained here with its weights"),
 )
 """Published networks, and what of them was tried."""
+_NUM_BEAMS = 8
+_WEIGHTS = (0.15, 0.3, 0.45, 0.6)
+"""Weights of the language model that are tried on the validation split."""
 _RESOLUTION = re.compile(r"x(\d(?:\.\d+)?)")
 
 
@@ -85,6 +89,7 @@ class LineProcessor:
     characters: tuple[str, ...]
     stretch: float
     grey: bool
+    language_model: LanguageModel | None = field(default=None, repr=False, compare=False)
     classes: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -209,7 +214,8 @@ class LineRecognizer:
             message = f"Cannot read the characters of the head: {error}"
             raise ModelError(message, code="checkpoint-incomplete", where=path, hint="download it again") from error
         stretch = _parse_stretch(resolution) or float(config.get("line_stretch", _DEFAULT_STRETCH))
-        return LineProcessor(self, characters, stretch, grey=bool(config.get("line_grey", False)))
+        grey = bool(config.get("line_grey", False))
+        return LineProcessor(self, characters, stretch, grey, LanguageModel.load(folder))
 
     def adapt_to(self, network: Any, processor: LineProcessor, texts: Iterable[str]) -> tuple[Any, LineProcessor]:
         """Cut a large head to the characters of the texts and common ones, and add those that it lacks."""
@@ -225,7 +231,7 @@ class LineRecognizer:
             replace_head(network, processor.characters, wanted)
             network.characters = wanted
         network.config.line_stretch = processor.stretch  # saved with the weights, for whoever takes them as a base
-        return network, replace(processor, characters=tuple(wanted))
+        return network, replace(processor, characters=tuple(wanted), language_model=None)
 
     def prepare_training(self, model: Any, network: Any, *, compile_layers: bool, checkpoint_activations: bool) -> None:
         """Do nothing: the network is small."""
@@ -279,30 +285,75 @@ class LineRecognizer:
     def decode(
         self, network: Any, processor: LineProcessor, samples: Sequence[LineInput], generation: Generation
     ) -> list[Decoded]:
-        """Read lines by the likeliest class of each step."""
+        """Read lines by the likeliest class of each step, or by beam search with several beams or a language model.
+
+        Scores are the network's own, also of characters that the language model preferred.
+        """
+        from dsocr.models.ctc_network import CtcText, decode_greedy
+
+        model = None if generation.language_model == "none" else processor.language_model
+        num_beams = max(generation.num_beams, _NUM_BEAMS if model else 1)
+        logits, steps = self._read(network, processor, samples)
+        decoded = []
+        for line, rows, length in zip(decode_greedy(logits, steps, processor.characters), logits, steps, strict=True):
+            plain = line.text if model else None
+            if num_beams > 1:
+                probabilities = rows[:length].softmax(-1).numpy()
+                text = search(probabilities, processor.characters, num_beams, model)
+                if text != line.text:
+                    line = CtcText(text, *align(probabilities, processor.text_ids(text)))
+            logs = [math.log(max(probability, 1e-12)) for probability in line.probabilities]
+            scores = tuple(TokenScore(place, place + 1, log) for place, log in enumerate(logs))
+            positions = tuple(line.positions)
+            decoded.append(Decoded(line.text, len(line.text), False, scores=scores, positions=positions, plain=plain))
+        return decoded
+
+    def _read(self, network: Any, processor: LineProcessor, samples: Sequence[LineInput]) -> "tuple[Tensor, Tensor]":
+        """Return logits `(B, T, classes)` on the CPU and the number of steps of each line."""
         import torch
 
-        from dsocr.models.ctc_network import decode_greedy
-
-        if generation.num_beams > 1:
-            message = "generation.num_beams: line recognisers read without beam search"
-            raise ConfigError(message, code="beams-unsupported", hint="set it to 1")
         network.eval()
         batch = processor.input_batch(samples)
         with torch.inference_mode():
-            logits = network(batch["pixel_values"].to(network.device, network.dtype))
-        return [
-            Decoded(
-                line.text,
-                len(line.text),
-                truncated=False,
-                scores=tuple(
-                    TokenScore(place, place + 1, math.log(max(probability, 1e-12)))
-                    for place, probability in enumerate(line.probabilities)
-                ),
-            )
-            for line in decode_greedy(logits, batch["steps"], processor.characters)
-        ]
+            return network(batch["pixel_values"].to(network.device, network.dtype)).float().cpu(), batch["steps"]
+
+    def fit_language_model(
+        self,
+        network: Any,
+        processor: LineProcessor,
+        texts: Iterable[str],
+        samples: Sequence[LineInput],
+        references: Sequence[str],
+        generation: Generation,
+    ) -> LineProcessor:
+        """Return the processor with a language model of the texts, at the weight that reads the samples best.
+
+        Without one if none reads them clearly better: by two standard errors, lines taken as independent.
+        """
+        from rapidfuzz.distance import Levenshtein
+
+        from dsocr.models.ctc_network import decode_greedy
+
+        model, characters = LanguageModel.fit(texts), processor.characters
+        num_beams = max(generation.num_beams, _NUM_BEAMS)
+        errors: dict[float, list[int]] = {weight: [] for weight in (0.0, *_WEIGHTS)}
+        pairs = list(zip(samples, references, strict=True))
+        for some in batches(pairs, generation.batch_size):
+            logits, steps = self._read(network, processor, [sample for sample, _ in some])
+            plain = decode_greedy(logits, steps, characters)
+            for (_, reference), rows, length, line in zip(some, logits, steps, plain, strict=True):
+                probabilities = rows[:length].softmax(-1).numpy()
+                errors[0.0].append(Levenshtein.distance(line.text, reference))
+                for weight in _WEIGHTS:
+                    text = search(probabilities, characters, num_beams, model, weight)
+                    errors[weight].append(Levenshtein.distance(text, reference))
+        best = min(errors, key=lambda weight: sum(errors[weight]))
+        gains = [without - with_model for without, with_model in zip(errors[0.0], errors[best], strict=True)]
+        if sum(gains) <= 2 * math.sqrt(sum(gain * gain for gain in gains)):
+            return processor
+        length = max(1, sum(map(len, references)))
+        model.weight, model.gain = best, (sum(errors[0.0]) / length, sum(errors[best]) / length)
+        return replace(processor, language_model=model)
 
     def retry_loops(
         self,

@@ -26,10 +26,14 @@ class TokenScore(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScoredText:
-    """A text with the scores of its tokens, in their order."""
+    """A text with the scores of its tokens, in their order.
+
+    `positions` has the middle of each character along a line, 0..1; empty where unknown.
+    """
 
     text: str
     scores: tuple[TokenScore, ...] = ()
+    positions: tuple[float, ...] = ()
 
     def lines(self) -> "list[ScoredText]":
         """Split the text at its line breaks; a token goes with each line that it stands for a part of.
@@ -57,22 +61,27 @@ class ScoredText:
         If characters were replaced, each token of the old ones stands for all new ones, so that an uncertain reading
         never looks more certain than it was.
         """
-        if text == self.text or not self.scores:
+        if text == self.text or not (self.scores or self.positions):
             return replace(self, text=text)
         starts, ends = [0] * (len(self.text) + 1), [0] * (len(self.text) + 1)
         starts[-1] = len(text)
+        positions: list[float] = []
         for begin, stop, new_begin, new_stop in _changes(self.text, text):
             kept = self.text[begin:stop] == text[new_begin:new_stop]
             for place in range(begin, stop):
                 starts[place] = new_begin + place - begin if kept else new_begin
                 ends[place + 1] = new_begin + place - begin + 1 if kept else new_stop
+            if self.positions:  # replaced characters share the place of the old ones
+                count, last = new_stop - new_begin, len(self.positions) - 1
+                nearest = (min(begin + place * max(stop - begin, 1) // count, last) for place in range(count))
+                positions += [self.positions[place] for place in nearest]
 
         def moved(score: TokenScore) -> TokenScore:
             start = starts[score.start]
             end = max(start, ends[score.end]) if score.end > score.start else start
             return score._replace(start=start, end=end)
 
-        return ScoredText(text, tuple(map(moved, self.scores)))
+        return ScoredText(text, tuple(map(moved, self.scores)), tuple(positions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,7 @@ class Decoded:
     `tokens` counts the end token; a `truncated` text has none. A `looping` text ends in a loop, where it was stopped;
     it is `truncated` too unless the model ended it itself. `scores` has one entry for each token. A `retried` line
     looped and was read again with a stricter guard; `other_resolution` says that its text comes from a third attempt.
+    `positions` has the middle of each character along the line, `plain` the text that a language model changed.
     """
 
     text: str
@@ -91,11 +101,13 @@ class Decoded:
     scores: tuple[TokenScore, ...] = field(default=(), repr=False)
     retried: bool = False
     other_resolution: bool = False
+    positions: tuple[float, ...] = field(default=(), repr=False)
+    plain: str | None = None
 
     @property
     def scored(self) -> ScoredText:
-        """The text with its scores."""
-        return ScoredText(self.text, self.scores)
+        """The text with its scores and positions."""
+        return ScoredText(self.text, self.scores, self.positions)
 
     @property
     def overruled(self) -> int:

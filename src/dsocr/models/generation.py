@@ -12,7 +12,8 @@ class Generation:
 
     The loop guard forbids repeating an n-gram of `no_repeat_ngram_size` tokens within the last `no_repeat_ngram_window`
     ones; 0 switches it off. It spares the tokens of `no_repeat_ngram_whitelist`, given by their text. `num_beams` over
-    1 is beam search. `prefetch_batches` batches are opened and sorted by length before they are read.
+    1 is beam search. `prefetch_batches` batches are opened and sorted by length before they are read. With
+    `language_model` "none" the language model that a run may have is not used.
     """
 
     max_new_tokens: int = 256
@@ -22,6 +23,7 @@ class Generation:
     no_repeat_ngram_whitelist: Sequence[str] = ("<td>", "</td>")
     num_beams: int = 1
     prefetch_batches: int = 8
+    language_model: str = "auto"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values."""

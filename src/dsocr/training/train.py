@@ -31,6 +31,7 @@ from dsocr.models.adapters import (
 from dsocr.models.base_folder import find_base
 from dsocr.models.family import Encoded, Processor, family_of, load_processor, recognize, trains_all_weights
 from dsocr.models.generation import Generation
+from dsocr.models.language_model import read_texts
 from dsocr.models.loading import choose_device, choose_dtype, is_out_of_memory, load_base
 from dsocr.models.trained import restore_trained, trained_files
 from dsocr.runs import CALIBRATION, READING, ReadingSettings, RunFolder, write_atomically
@@ -295,6 +296,8 @@ def set_up(config: RunConfig, samples: Sequence[Sample], *, resumed: bool = Fals
     base cannot be loaded, ConfigError if the adapter does not fit it or would not train.
     """
     device = choose_device()
+    if config.generation.language_model not in ("auto", "none"):
+        read_texts(Path(config.generation.language_model))  # before hours of training
     set_seed(config.seed)
     folder, _ = find_base(config.base, config.base_revision)
     has_adapter = not trains_all_weights(recognize(folder), config.adapter.target)
@@ -505,6 +508,12 @@ def finish_run(
             hint = f"with `{run.resume_command}` the weights of the last checkpoint take its place"
             raise RunError(f"the best adapter is damaged: {fault}", code="best-adapter-damaged", where=best, hint=hint)
         files = [(name, (best / name).read_bytes()) for name in (*dict(files), CALIBRATION)]
+        if processor.family.trains == "all":
+            restore_trained(model, best)
+            texts = [sample.text for sample in training_samples(dataset, config)]
+            if config.generation.language_model not in ("auto", "none"):
+                texts += read_texts(Path(config.generation.language_model))
+            files = list((dict(files) | dict(validator.fit_language_model(model, texts))).items())
     reading = ReadingSettings(
         base=config.base,
         base_revision=config.base_revision,

@@ -21,7 +21,9 @@ from dsocr.inference.confidence import Calibration
 from dsocr.models.decoded import Decoded, ScoredText, TokenScore, cut_loop
 from dsocr.models.family import Processor
 from dsocr.models.generation import Generation, batches
+from dsocr.models.language_model import FILE as LANGUAGE_MODEL
 from dsocr.models.trained import without_adapter
+from dsocr.runs import CALIBRATION
 from dsocr.text import TextPolicy, is_blank
 from dsocr.training.callbacks import Callback
 from dsocr.training.checkpoint import save_best
@@ -198,6 +200,29 @@ class Validator(Callback):
         )
         if self._dist.is_main:
             self.on_result(result)
+
+    def fit_language_model(self, model: Any, texts: Iterable[str]) -> list[tuple[str, bytes]]:
+        """Fit a language model of the texts to the model's weights, if its family has one and it helps.
+
+        Return its file and that of a calibration with it; every rank but one may leave this out.
+        """
+        fit = getattr(self._processor.family, "fit_language_model", None)
+        if fit is None or self._generation.language_model == "none":
+            return []
+        inputs = [self.encoded[index].without_text() for index in range(len(self._samples))]
+        references = [sample.text for sample in self._samples]
+        processor = fit(model, self._processor, texts, inputs, references, self._generation)
+        if processor.language_model is None:
+            return []
+        read = (
+            one
+            for some in batches(inputs, self._generation.batch_size)
+            for one in processor.family.decode(model, processor, some, self._generation)
+        )
+        scored = [(reference, *final_scores(one)) for reference, one in zip(references, read, strict=True)]
+        calibration = calibrate_predictions(scored, self._text_policy)
+        files = {LANGUAGE_MODEL: processor.language_model.to_json(), CALIBRATION: calibration.to_json()}
+        return [(name, content.encode()) for name, content in files.items()]
 
     @property
     def guard_of_best(self) -> GuardResult | None:
