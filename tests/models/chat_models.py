@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from PIL import Image, ImageDraw, ImageFont
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AutoConfig, AutoModelForImageTextToText
 
@@ -100,6 +101,11 @@ _SPECIAL = {
 _END = {"paddleocr_vl": "</s>", "glm_ocr": "<|endoftext|>", "smolvlm": "<end_of_utterance>"}
 _PAD = {"paddleocr_vl": "<pad>", "smolvlm": "<|im_end|>"}
 _IMAGE = {"paddleocr_vl": "<|IMAGE_PLACEHOLDER|>", "got_ocr2": "<imgpad>", "glm_ocr": "<|image|>", "smolvlm": "<image>"}
+_UNUSED = {
+    "paddleocr_vl": "visual.vision_model.head.probe",
+    "glm_ocr": "model.language_model.layers.16.eh_proj.weight",
+}
+"""Tensors that are published and that the class ignores."""
 _TEMPLATES = {
     "qwen2_5_vl": _QWEN,
     "qwen3_vl": _QWEN,
@@ -148,6 +154,11 @@ def write_chat_model(folder: Path, model_type: str) -> Path:
         # Logits near zero, as a checked base has them, that an adapter can still make large.
         torch.nn.init.normal_(parameter, mean=float(norm), std=0.02 if parameter.ndim == 1 else 0.055 if head else 0.15)
     network.save_pretrained(folder)
+    if model_type in _UNUSED:
+        tensors = load_file(folder / "model.safetensors")
+        save_file(
+            tensors | {_UNUSED[model_type]: torch.ones(2, 3)}, folder / "model.safetensors", metadata={"format": "pt"}
+        )
     end, pad = vocabulary[_END.get(model_type, "<|im_end|>")], vocabulary[_PAD.get(model_type, "<|endoftext|>")]
     # Sampling as some authors publish it, which reading must ignore.
     settings = {"do_sample": True, "temperature": 0.7, "repetition_penalty": 1.5, "eos_token_id": [end, pad]}

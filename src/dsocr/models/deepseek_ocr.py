@@ -118,9 +118,9 @@ class DeepseekOcr:
         return EXPERTS
 
     @property
-    def unused_tensors(self) -> tuple[str, ...]:
-        """Tensors of the checkpoint that its network does not use."""
-        return UNUSED_TENSORS
+    def unused_tensors(self) -> list[str]:
+        """Patterns of the tensors of a checkpoint that its network does not use."""
+        return [re.escape(name) for name in UNUSED_TENSORS]
 
     def training_defaults(self, learning_rate: float) -> Mapping[str, Any]:
         """No defaults of its own."""

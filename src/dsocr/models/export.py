@@ -190,7 +190,8 @@ def export_merged(
         return _export_network(export.on(recognize(run.adapter), None), run, out)
     folder, _ = find_base(settings.base, settings.base_revision)
     require_separate(out, [folder])
-    unused_names = recognize(folder).unused_tensors
+    patterns = recognize(folder).unused_tensors
+    unused_names = [name for name in tensor_shapes(folder) if any(re.search(pattern, name) for pattern in patterns)]
     types = weight_types(folder, unused_names)
     base = load_base(settings.base, settings.base_revision, dtype=widest(types.values()))
     _require_same_tensors(base.network, folder, unused_names)

@@ -162,8 +162,8 @@ class Family(Protocol):
         """Parameters of routed experts that `decoder+experts` adapts."""
 
     @property
-    def unused_tensors(self) -> tuple[str, ...]:
-        """Tensors of the checkpoint that its network does not use."""
+    def unused_tensors(self) -> Sequence[str]:
+        """Patterns, searched in names, of the tensors of a checkpoint that its network does not use."""
 
     def is_vision(self, parameter: str) -> bool:
         """Whether a parameter of the native network belongs to the vision towers or their projector."""

@@ -45,19 +45,18 @@ TARGET_MODULES = {
 
 _VISION_PARAMETER = re.compile(rf"(^|\.)({_VISION}|{_PROJECTOR})\.")
 
-BASES = tuple(
-    PublishedBase(name, "on its page", size)
-    for name, size in (
-        ("Qwen/Qwen2.5-VL-3B-Instruct", "3 billion weights"),
-        ("Qwen/Qwen3-VL-2B-Instruct", "2 billion weights"),
-        ("lightonai/LightOnOCR-2-1B", "1 billion weights"),
-        ("PaddlePaddle/PaddleOCR-VL", "0.9 billion weights"),
-        ("stepfun-ai/GOT-OCR-2.0-hf", "0.6 billion weights"),
-        ("zai-org/GLM-OCR", "0.9 billion weights"),
-        ("HuggingFaceTB/SmolVLM-Instruct", "2 billion weights"),
-    )
+BASES = (
+    PublishedBase("Qwen/Qwen2.5-VL-3B-Instruct", "Qwen Research (not for commercial use)", "3 billion weights"),
+    PublishedBase("Qwen/Qwen2.5-VL-7B-Instruct", "Apache-2.0", "7 billion weights"),
+    PublishedBase("Qwen/Qwen3-VL-2B-Instruct", "Apache-2.0", "2 billion weights"),
+    PublishedBase("Qwen/Qwen3-VL-4B-Instruct", "Apache-2.0", "4 billion weights"),
+    PublishedBase("lightonai/LightOnOCR-2-1B", "Apache-2.0", "1 billion weights"),
+    PublishedBase("PaddlePaddle/PaddleOCR-VL", "Apache-2.0", "0.9 billion weights"),
+    PublishedBase("stepfun-ai/GOT-OCR-2.0-hf", "Apache-2.0", "0.6 billion weights"),
+    PublishedBase("zai-org/GLM-OCR", "MIT", "0.9 billion weights"),
+    PublishedBase("HuggingFaceTB/SmolVLM-Instruct", "on its page", "2 billion weights"),
 )
-"""Published networks, and what of them was tried."""
+"""Published networks; licences and sizes as their pages or papers state them."""
 
 _OTHER_FAMILIES = frozenset(["vision-encoder-decoder", "deepseek_ocr2", "unlimited_ocr"])
 
@@ -72,12 +71,20 @@ class ImageTextToText:
     caches_features: bool = False
     saved_names: tuple[str, str] = ("", "")
     expert_parameters: tuple[str, ...] = ()
-    unused_tensors: tuple[str, ...] = ()
 
     @property
     def trains(self) -> Literal["adapter"]:
         """A LoRA adapter on frozen weights."""
         return "adapter"
+
+    @property
+    def unused_tensors(self) -> Sequence[str]:
+        """Patterns of published tensors that the class ignores, such as layers for speculative decoding."""
+        import transformers
+        from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+        network_class = getattr(transformers, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES[self.name])
+        return list(network_class._keys_to_ignore_on_load_unexpected or ())
 
     @property
     def target_modules(self) -> Mapping[str, str]:

@@ -4,6 +4,7 @@ No code of a checkpoint ever runs: the family is recognised from `config.json`, 
 imported where it is needed, so that what only asks about errors and settings starts fast.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,7 +109,7 @@ def load_pretrained(
 ) -> "PreTrainedModel":
     """Load a network with its class in transformers; with `attention` None the class chooses.
 
-    Raises ModelError unless every tensor but `unused` fits it.
+    Raises ModelError unless every tensor fits it, but those that a pattern in `unused` is found in.
     """
     options = {"device_map": device_map or {"": device}} if device_map or str(device) != "cpu" else {}
     network, report = network_class.from_pretrained(
@@ -127,7 +128,7 @@ def load_pretrained(
         f"{kind.replace('_', ' ')}: {name}"
         for kind, names in report.items()
         for name in sorted(map(_tensor_name, names))
-        if not (kind == "unexpected_keys" and name in unused)
+        if not (kind == "unexpected_keys" and any(re.search(pattern, name) for pattern in unused))
     ]
     if problems:
         listing = "".join(f"\n  {problem}" for problem in problems[:20])
