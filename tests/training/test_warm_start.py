@@ -65,7 +65,7 @@ def test_an_adapter_starts_where_the_run_ended(
 
 def test_a_network_starts_where_the_run_ended(whole: RunFolder, small_config: RunConfig, small_dataset: Path) -> None:
     setup = set_up_pinned(changed(small_config, base=str(whole.path)), small_dataset)
-    read = LocalReader.of_run(whole).network.state_dict()
+    read = LocalReader.of_run(whole, precision="fp32").network.state_dict()
     assert all(torch.equal(tensor, read[name]) for name, tensor in setup.model.state_dict().items())
 
 
@@ -190,5 +190,9 @@ def test_the_workbench_goes_on_from_the_run_that_reads(
     config = find_training_config(whole.path, None)
     assert config is not None
     assert config.base == whole.path.as_posix()
-    assert find_training_config(None, None) is None
+    for run in (None, Path("small")):
+        config = find_training_config(run, None)
+        assert config is not None
+        assert config.base == "small"
+    assert find_training_config(small_run.adapter, None) is None
     assert eight_steps(small_dataset, small_run.path).adapter.init_from is None

@@ -195,13 +195,16 @@ class BackgroundTraining:
 
 
 def find_training_config(run: Path | None, config: Path | None) -> RunConfig | None:
-    """The settings to train with: a configuration file's, else those of the run that reads; None without either.
+    """The settings to train with: a configuration file's, else those of the run that reads, else the defaults.
 
-    With the run's settings, training starts from what it learnt.
+    With the run's settings, training starts from what it learnt. None for an adapter folder, which has no settings.
     """
     if config is not None:
         return load_config(config)
-    if run is None or not RunFolder(run).config.is_file():
+    if run is None or not run.exists():
+        base = {} if run is None else {"base": str(run)}
+        return RunConfig.model_validate({**base, "dataset": Path(), "output": Path()})
+    if not RunFolder(run).config.is_file():
         return None
     settings = load_run_config(RunFolder(run).config)
     if (RunFolder(run).adapter / SINGLE).is_file():
