@@ -2,14 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from dsocr.data.segment import segment
+from dsocr.data.segment import SegmentedLine, segment
 from dsocr.inference import inputs
 from dsocr.inference import pages as work
 from dsocr.inference.confidence import Prediction
@@ -53,14 +53,14 @@ def draw_job(folder: Path, monkeypatch: pytest.MonkeyPatch, pages: int) -> RunFo
     """A run, and pages in `in/` of which p05 is broken; all that is read is kept, and the date stands still."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     monkeypatch.setattr(work, "MIN_SECONDS_KEPT", 0.0)
-    monkeypatch.setattr(inputs, "segment", _segment_once)
+    monkeypatch.setitem(inputs._SEGMENTERS, inputs.DETECTOR, _segment_once)
     for number in range(pages):
         draw_page(folder / "in" / f"p{number:02d}.png", lines=1 + number % 3, shade=30 + number)
     (folder / "in" / "p05.png").write_bytes(b"broken")
     return fake_run(folder / "run")
 
 
-def _segment_once(image: Image.Image) -> object:
+def _segment_once(image: Image.Image) -> Sequence[SegmentedLine]:
     """Segment a page; the tests draw the same ones again and again."""
     key = image.tobytes()
     if key not in _SEGMENTED:
@@ -68,7 +68,7 @@ def _segment_once(image: Image.Image) -> object:
     return _SEGMENTED[key]
 
 
-_SEGMENTED: dict[bytes, object] = {}
+_SEGMENTED: dict[bytes, Sequence[SegmentedLine]] = {}
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -18,7 +18,7 @@ from dsocr.formats.format import Format
 from dsocr.formats.text_files import line_row
 from dsocr.inference.confidence import Calibration
 from dsocr.inference.engines import Cluster, RemoteEngine, RemoteReader
-from dsocr.inference.inputs import BUILT_IN, InputPage, PagePreparer, Shows, UniqueNames, choose_segmenter, find_pages
+from dsocr.inference.inputs import DETECTOR, InputPage, PagePreparer, Shows, UniqueNames, choose_segmenter, find_pages
 from dsocr.inference.pages import ImageReader, TranscribedPage, read_into, read_locally, recover, work_folder
 from dsocr.inference.review import CheckedShare, EstimatedCer, write_review
 from dsocr.io.atomic import MANIFEST
@@ -192,7 +192,7 @@ def transcribe(
     formats: Sequence[str] = (),
     unit: Unit | None = None,
     shows: Shows | None = None,
-    segmenter: str = BUILT_IN,
+    segmenter: str = DETECTOR,
     replace_texts: bool = False,
     shard: tuple[int, int] = (1, 1),
     strict: bool = False,

@@ -106,7 +106,8 @@ def available_cores() -> int:
 
 
 def _initialize_worker() -> None:
-    """Leave Ctrl-C to the parent, and exit when the parent is gone, even if it was killed."""
+    """Compute in one thread, leave Ctrl-C to the parent, and exit when the parent is gone, even if it was killed."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded; there is a process for every core
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 

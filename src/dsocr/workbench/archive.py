@@ -16,7 +16,7 @@ from dsocr.errors import DataError, typed
 from dsocr.formats import SOURCE_FORMATS, detect_format
 from dsocr.formats.pdf import PDF_SUFFIXES, count_pages, page_image
 from dsocr.images import IMAGE_SUFFIXES, decode_image, read_bytes
-from dsocr.inference.inputs import choose_segmenter, guess_shows
+from dsocr.inference.inputs import DETECTOR, choose_segmenter, guess_shows
 from dsocr.io.cropping import CropFailure, LineFile, crop_lines, scale_outline
 from dsocr.io.encodings import text_encoding
 from dsocr.io.files import inside, list_files, relative
@@ -25,7 +25,7 @@ from dsocr.workbench.store import CorrectionStore, State, StoredLine, StoredPage
 _SOURCE = "source"
 _PDF_PAGE = re.compile(r"(.+\.pdf)#([1-9]\d*)", re.IGNORECASE)
 _SUFFIXES = IMAGE_SUFFIXES | PDF_SUFFIXES
-_find_lines = choose_segmenter("builtin")
+_find_lines = choose_segmenter(DETECTOR)
 
 
 @dataclass(frozen=True, slots=True)

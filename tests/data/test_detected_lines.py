@@ -1,0 +1,117 @@
+"""Lines are made from a text detector's probabilities, in reading order."""
+
+import io
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from dsocr.data.detected_lines import find_lines
+from dsocr.inference.inputs import choose_segmenter
+from tests.data.test_segmentation import overlap, page
+from tests.raising import raises_code
+
+Bar = tuple[int, int, int]
+"""First column, last column and middle row of a piece of text 8 rows high."""
+
+
+def probabilities(*bars: Bar, value: float = 0.9) -> NDArray[np.float32]:
+    found = np.zeros((320, 480), dtype=np.float32)
+    for left, right, row in bars:
+        found[row - 4 : row + 4, left:right] = value
+    return found
+
+
+def found_bars(found: NDArray[np.float32], scale: int = 1) -> list[Bar]:
+    """The lines that are found, each as the bar that it was made from."""
+    lines = find_lines(found, (480 * scale, 320 * scale))
+    bars = []
+    for line in lines:
+        (left, row), *_, (right, _) = line.outline.baseline
+        bars.append((round(left / scale), round(right / scale) + 1, round(row / scale) - 4))
+    return bars
+
+
+LEFT: list[Bar] = [(20, 200, 60 + 30 * number) for number in range(5)]
+RIGHT: list[Bar] = [(240, 460, 60 + 30 * number) for number in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("bars", "expected"),
+    [
+        pytest.param([(20, 400, 100)], [(20, 400, 100)], id="one piece"),
+        pytest.param([(20, 100, 100), (115, 400, 103)], [(20, 400, 100)], id="words of a line"),
+        pytest.param([(20, 100, 100), (115, 400, 130)], [(20, 100, 100), (115, 400, 130)], id="two lines"),
+        pytest.param([(200, 400, 103), (20, 140, 100)], [(20, 140, 100), (200, 400, 103)], id="a wide gap"),
+        pytest.param([(200, 400, 98), (20, 140, 100)], [(20, 140, 100), (200, 400, 98)], id="a wide gap, rising"),
+        pytest.param(RIGHT + LEFT, LEFT + RIGHT, id="two columns"),
+        pytest.param([*RIGHT, *LEFT, (20, 460, 20)], [(20, 460, 20), *LEFT, *RIGHT], id="a heading above columns"),
+        pytest.param([*RIGHT, *LEFT, (20, 460, 300)], [*LEFT, *RIGHT, (20, 460, 300)], id="a line below columns"),
+        pytest.param([(0, 2, 10), *LEFT], LEFT, id="a speck"),
+    ],
+)
+def test_lines_and_their_order(bars: list[Bar], expected: list[Bar]) -> None:
+    found = found_bars(probabilities(*bars))
+    assert [bar[:2] for bar in found] == [bar[:2] for bar in expected]
+    assert all(abs(one[2] - other[2]) <= 3 for one, other in zip(found, expected, strict=True))
+
+
+def test_columns_are_regions() -> None:
+    lines = find_lines(probabilities(*LEFT, *RIGHT), (480, 320))
+    assert [line.region.id for line in lines] == ["r1"] * 5 + ["r2"] * 5
+
+
+def test_lines_are_in_pixels_of_the_page() -> None:
+    assert found_bars(probabilities(*LEFT), scale=3) == found_bars(probabilities(*LEFT))
+
+
+def test_a_wandering_line_is_followed() -> None:
+    found = np.zeros((320, 480), dtype=np.float32)
+    for column in range(20, 460):
+        middle = round(100 + 0.1 * column)
+        found[middle - 4 : middle + 4, column] = 0.9
+    (line,) = find_lines(found, (480, 320))
+    (_, first), *_, (_, last) = line.outline.baseline
+    assert last - first == pytest.approx(44, abs=4)
+    heights = [y for _, y in line.outline.polygon]
+    assert heights[0] < heights[len(heights) // 2 - 1]
+
+
+def test_text_along_the_side_is_a_sideways_line() -> None:
+    found = probabilities(*RIGHT)
+    found[50:250, 30:40] = 0.9
+    sideways = [line for line in find_lines(found, (480, 320)) if line.outline.box[2] < 100]
+    (line,) = sideways
+    (x0, y0), (x1, y1) = line.outline.baseline
+    assert x0 == x1
+    assert y0 > y1
+
+
+@pytest.mark.parametrize("value", [0.0, 0.2, 0.4], ids=["nothing", "improbable", "uncertain"])
+def test_pages_without_text(value: float) -> None:
+    with raises_code("lines-missing"):
+        find_lines(probabilities(*LEFT, value=value), (480, 320))
+
+
+@pytest.mark.parametrize("options", [{"ruled": True}, {"columns": 2}, {"paper": 120}])
+def test_shipped_detector_finds_every_drawn_line(options: dict[str, int]) -> None:
+    image, boxes = page(**options)  # type: ignore[arg-type]
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    found = [line.outline for line in choose_segmenter("ppocr")(file.getvalue(), "p")]
+    assert len(found) == len(boxes)
+    assert all(overlap(outline.box, box) > 0.5 for outline, box in zip(found, boxes, strict=True) if outline)
+
+
+def test_detector_and_dark_borders_of_a_stained_page() -> None:
+    image, boxes = page()
+    scan = Image.new("L", (image.width + 300, image.height + 300), 0)
+    scan.paste(image, (150, 150))
+    scan.paste(Image.new("L", (200, 200), 150), (500, 60))
+    file = io.BytesIO()
+    scan.save(file, "PNG")
+    found = choose_segmenter("ppocr")(file.getvalue(), "p")
+    boxes = [(left + 150, top + 150, right + 150, bottom + 150) for left, top, right, bottom in boxes]
+    assert len(found) == len(boxes)
+    assert all(line.outline and overlap(line.outline.box, box) > 0.5 for line, box in zip(found, boxes, strict=True))
