@@ -151,9 +151,14 @@ def keep(task: Task) -> list[Row]:
         base.network, base=base.name, revision=None, target_modules="decoder", r=RANK, alpha=2 * RANK
     )
     (seen,) = vision_features(base.network, encoder, [sample], torch.bfloat16)
-    batch = collate([replace(sample, features=seen)], encoder.pad_id, padding="right")
+    batch = collate([replace(sample, features=seen.tokens)], encoder.pad_id, padding="right")
     return [
-        _steps(model, drop_ignored_positions(batch), task.steps, f"decoder, features kept ({seen.nbytes / 1e6:.1f} MB)")
+        _steps(
+            model,
+            drop_ignored_positions(batch),
+            task.steps,
+            f"decoder, features kept ({seen.tokens.nbytes / 1e6:.1f} MB)",
+        )
     ]
 
 

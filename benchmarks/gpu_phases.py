@@ -226,7 +226,7 @@ class Bench:
 
     def _seen(self, sample: DeepseekEncoded) -> Tensor:
         """What is kept of a sample's image."""
-        return vision_features(self.model.get_base_model(), self.encoder, [sample], torch.bfloat16)[0]
+        return vision_features(self.model.get_base_model(), self.encoder, [sample], torch.bfloat16)[0].tokens
 
     def _samples(self, images: int) -> list[DeepseekEncoded]:
         """Images of lines, each of other letters and all equally long."""

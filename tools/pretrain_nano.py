@@ -32,7 +32,8 @@ from dsocr.data.render import Face, random_style, render_line
 from dsocr.evaluation.metrics import ErrorRate, character_errors
 from dsocr.inference.reader import LocalReader
 from dsocr.models.batch import normalize
-from dsocr.models.deepseek_images import Wrapping, find_resolution, plan_wrapping, wrap
+from dsocr.models.canvas import Wrapping, plan_wrapping, wrap
+from dsocr.models.deepseek_images import find_resolution
 from dsocr.models.deepseek_inputs import IMAGE, DeepseekProcessor
 from dsocr.models.deepseek_ocr import DeepseekOcr
 from dsocr.models.family import IGNORED

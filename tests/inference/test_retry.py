@@ -9,7 +9,7 @@ from PIL import Image
 
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.reader import LocalReader
-from dsocr.models.deepseek_images import Resolution
+from dsocr.models.canvas import Resolution
 from dsocr.models.generation import Generation
 from dsocr.models.loading import BaseModel
 from dsocr.text import TextPolicy, is_looping

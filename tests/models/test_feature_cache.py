@@ -75,7 +75,7 @@ def test_features_in_place_of_pixels_give_the_same_loss_and_the_same_text(
     base = bases[kind]
     samples, pad_id = samples_of(base, TILED[kind])
     processor = deepseek_processor(base, TILED[kind], PROMPT)
-    features = vision_features(base.network, processor, samples, None)
+    features = [one.tokens for one in vision_features(base.network, processor, samples, None)]
     assert [len(tokens) for tokens in features] == [
         sample.prompt_ids.count(base.network.config.image_token_id) for sample in samples
     ]
@@ -166,7 +166,7 @@ def test_a_key_changes_with_everything_that_features_depend_on(tmp_path: Path, m
     keys = [key(), key("another image"), key(about="other code that opens images"), key(autocast=True)]
     keys.append(key(resolution=find_resolution("deepseek_ocr", "tiny")))
     assert key(prompt="<image>\nother words") == keys[0], "the towers do not see the prompt"
-    monkeypatch.setattr(feature_cache, "_CODE", ("models/deepseek_images.py",))
+    monkeypatch.setattr(feature_cache, "_CODE", ("models/canvas.py",))
     keys.append(key())
     base.network.model.vision_tower.sam_encoder.layers[0].attn.qkv.weight.data[0, 0] += 1e-3
     keys.append(key())
@@ -174,10 +174,11 @@ def test_a_key_changes_with_everything_that_features_depend_on(tmp_path: Path, m
 
 
 def test_the_decoder_has_no_part_in_the_fingerprint() -> None:
-    network = load_base("nano").network
-    before = fingerprint(network)
+    base = load_base("nano")
+    network, processor = base.network, deepseek_processor(base, None, "free_ocr")
+    before = fingerprint(network, processor)
     network.model.language_model.layers[0].self_attn.q_proj.weight.data.zero_()
-    assert fingerprint(network) == before
+    assert fingerprint(network, processor) == before
 
 
 def test_frozen_weights_are_hashed_once_and_not_before_a_key_is_asked_for(
@@ -185,7 +186,7 @@ def test_frozen_weights_are_hashed_once_and_not_before_a_key_is_asked_for(
 ) -> None:
     hashed: list[object] = []
 
-    def count(network: object) -> str:
+    def count(network: object, processor: object) -> str:
         hashed.append(network)
         return "the weights"
 

@@ -9,7 +9,8 @@ from PIL import Image, ImageDraw
 from dsocr.data.dataset import Dataset
 from dsocr.document import Split
 from dsocr.images import open_image
-from dsocr.models.deepseek_images import Variant, find_resolution, show, shrink
+from dsocr.models.canvas import shrink
+from dsocr.models.deepseek_images import Variant, find_resolution, show
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "handwriting"
 

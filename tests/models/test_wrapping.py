@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from dsocr.models.deepseek_images import PAD_COLOUR, plan_wrapping, wrap
+from dsocr.models.canvas import PAD_COLOUR, plan_wrapping, wrap
 
 
 def line_with_gaps(width: int, height: int, gap_every: int) -> np.ndarray:

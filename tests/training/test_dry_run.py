@@ -17,7 +17,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.errors import RunError
 from dsocr.images import open_image
-from dsocr.models.deepseek_images import Resolution, Tiling
+from dsocr.models.canvas import Resolution, Tiling
 from dsocr.models.deepseek_inputs import DeepseekProcessor
 from dsocr.models.family import load_processor
 from dsocr.training.callbacks import TrainingProgress

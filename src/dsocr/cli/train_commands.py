@@ -25,7 +25,7 @@ _SECONDS_TO_SPEAK = 3
 
 @command(
     "Train",
-    "dsocr train configs/deepseek_ocr_16gb.yaml --set dataset=data/mine --set output=runs/mine",
+    "dsocr train mine.yaml --set training.learning_rate=1e-3 --set output=runs/faster",
     "dsocr train data/mine --dry-run",
 )
 def train(

@@ -43,7 +43,7 @@ from dsocr.inference.confidence import (
 from dsocr.inference.inputs import InputPage, PagePreparer
 from dsocr.inference.pages import ImageReader, Rows, read_locally
 from dsocr.models.decoded import ScoredText, TokenScore
-from dsocr.models.deepseek_inputs import IMAGE
+from dsocr.models.family import IMAGE
 from dsocr.models.generation import Generation, batches
 from dsocr.models.loading import is_out_of_memory
 from dsocr.runs import ReadingSettings

@@ -15,7 +15,6 @@ from torch.nn.functional import pad
 
 from dsocr.errors import ModelError
 from dsocr.models.chat_inputs import ChatEncoded
-from dsocr.models.deepseek_inputs import DeepseekEncoded
 from dsocr.models.family import IGNORED
 
 PIXELS = ("pixel_values", "pixel_values_local")
@@ -41,7 +40,7 @@ class ImageFeatures:
 
 
 def collate(
-    samples: Sequence[DeepseekEncoded],
+    samples: Sequence[Any],
     pad_id: int,
     *,
     padding: Literal["left", "right"],
@@ -166,7 +165,7 @@ def normalize(pixels: Tensor) -> Tensor:
     return pixels.to(torch.float32).div_(255).sub_(0.5).div_(0.5)
 
 
-def _images(samples: Sequence[DeepseekEncoded], device: torch.device | str, dtype: torch.dtype) -> dict[str, Any]:
+def _images(samples: Sequence[Any], device: torch.device | str, dtype: torch.dtype) -> dict[str, Any]:
     """Return the images' entries of a batch: features, or pixels of the whole images and their tiles."""
     features = [sample.features for sample in samples if sample.features is not None]
     if features:

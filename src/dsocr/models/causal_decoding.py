@@ -82,7 +82,7 @@ _MAX_BYTES = 4
 class TokenSpans:
     """Find which characters of a text each token stands for, with one tokenizer; single tokens are cached.
 
-    `start` is removed from the beginning of every text.
+    A text loses `start` if it begins with it.
     """
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase", start: str = "") -> None:

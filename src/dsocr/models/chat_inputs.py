@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dsocr.errors import ConfigError, DataError, ModelError
-from dsocr.models.deepseek_images import Resolution, draw_canvas, shrink
+from dsocr.models.canvas import Resolution, draw_canvas, shrink
 from dsocr.models.family import Family, InputLength
 
 if TYPE_CHECKING:

@@ -158,7 +158,7 @@ class LineRecognizer:
     """A checkpoint of this family."""
 
     name: str = "ctc"
-    original: bool = False
+    serving: None = None
     caches_features: bool = False
     learning_rate: float = 4e-4
     expert_parameters: tuple[str, ...] = ()

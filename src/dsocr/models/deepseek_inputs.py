@@ -13,25 +13,16 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dsocr.errors import ConfigError, ModelError
-from dsocr.models.deepseek_images import (
-    NO_VIEWS,
-    UNTILED,
-    Grid,
-    Resolution,
-    Views,
-    another_resolution,
-    show,
-    shrink,
-)
-from dsocr.models.family import Family, InputLength
+from dsocr.models.canvas import UNTILED, Grid, Resolution, another_resolution, shrink
+from dsocr.models.deepseek_images import NO_VIEWS, Views, show
+from dsocr.models.family import IMAGE, Family, InputLength
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
     from transformers import PreTrainedTokenizerBase
 
-IMAGE = "<image>"
-"""Placeholder of the image in a prompt; the tokenizer's id for it fills the image slots."""
+    from dsocr.models.feature_cache import Features
 
 _PROMPTS = {
     "free_ocr": f"{IMAGE}\nFree OCR.",
@@ -164,10 +155,40 @@ class DeepseekProcessor:
         views = show(image, self.resolution)
         return DeepseekEncoded(self.prompt_ids(views.grid), answer, views, self.resolution.row_ends)
 
-    def encode_features(self, features: "Tensor", grid: Grid, text: str) -> DeepseekEncoded:
-        """Encode a sample whose image features (n, D) have been computed from tiles in this grid."""
-        row_ends = self.resolution.row_ends
-        return DeepseekEncoded(self.prompt_ids(grid), self.answer_ids(text), NO_VIEWS, row_ends, features)
+    def encode_features(self, features: "Features", text: str) -> DeepseekEncoded:
+        """Encode a sample whose image features have been computed."""
+        answer, row_ends = self.answer_ids(text), self.resolution.row_ends
+        return DeepseekEncoded(self.prompt_ids(features.grid), answer, NO_VIEWS, row_ends, features.tokens)
+
+    @property
+    def feature_key(self) -> str:
+        """The resolution, on which an image's features depend."""
+        return repr(self.resolution)
+
+    @property
+    def feature_code(self) -> tuple[str, ...]:
+        """The source files that prepare pixels."""
+        return ("models/canvas.py", "models/deepseek_images.py", "models/deepseek_inputs.py")
+
+    def is_encoder(self, name: str) -> bool:
+        """Whether a tensor is outside of the decoder."""
+        return not (name.startswith("lm_head") or ".language_model." in name)
+
+    def feature_width(self, network: Any) -> int:
+        """Return the width of the decoder."""
+        return int(network.config.text_config.hidden_size)
+
+    def encoder_features(
+        self, network: Any, samples: Sequence[DeepseekEncoded], dtype: "torch.dtype"
+    ) -> "list[Features]":
+        """Return what the decoder takes in the image slots of each sample."""
+        from dsocr.models.feature_cache import Features
+
+        batch = self.collate(samples, padding="right", device=network.device, dtype=dtype)
+        names = ("pixel_values", "pixel_values_local", "num_local_patches", "patches_grid")
+        images = {name: batch[name] for name in names if name in batch}
+        features = network.get_image_features(**images, return_dict=True).pooler_output
+        return [Features(tokens, sample.views.grid) for tokens, sample in zip(features, samples, strict=True)]
 
     def collate(
         self,

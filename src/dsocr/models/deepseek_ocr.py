@@ -20,7 +20,7 @@ from dsocr.models.base_folder import Shapes, load_tokenizer, read_config_json, t
 from dsocr.models.decoded import Decoded
 from dsocr.models.deepseek_images import Variant, find_resolution, resolutions
 from dsocr.models.deepseek_inputs import DeepseekEncoded, DeepseekProcessor, find_prompt, image_token_id
-from dsocr.models.family import Check, PublishedBase
+from dsocr.models.family import Check, PublishedBase, Serving
 from dsocr.models.generation import Generation
 
 if TYPE_CHECKING:
@@ -65,6 +65,20 @@ BASES = (
 )
 """Published networks, and what of them was tried."""
 
+_GUARD = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
+
+
+def _serving(*, second: bool) -> Serving:
+    """Return how vLLM serves a network: with the whole view and up to six tiles."""
+    options = ("--logits-processors", _GUARD, "--no-enable-prefix-caching", "--mm-processor-cache-gb", "0")
+    return Serving(options, "gundam" if second else "gundam_vllm")
+
+
+def serving_of(base: str) -> Serving:
+    """Return how vLLM serves a published base."""
+    return _serving(second=base.endswith("-2"))
+
+
 _NANO_VOCABULARY = 1000
 """A native checkpoint with fewer tokens than this is `nano` or was trained from it."""
 
@@ -78,6 +92,11 @@ class DeepseekOcr:
 
     name: Variant
     original: bool
+
+    @property
+    def serving(self) -> Serving | None:
+        """How vLLM serves a checkpoint in the authors' layout; it has no class for others."""
+        return _serving(second=self.name == "deepseek_ocr_2") if self.original else None
 
     @property
     def trains(self) -> Literal["adapter"]:

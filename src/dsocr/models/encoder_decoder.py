@@ -21,8 +21,8 @@ from PIL import Image, ImageOps
 
 from dsocr.errors import ConfigError, ModelError
 from dsocr.models.base_folder import read_config_json
+from dsocr.models.canvas import PAD_COLOUR, wrap, wrapped_size
 from dsocr.models.decoded import Decoded
-from dsocr.models.deepseek_images import PAD_COLOUR, wrap, wrapped_size
 from dsocr.models.export_target import is_plain
 from dsocr.models.family import IGNORED, Check, InputLength, PublishedBase
 from dsocr.models.generation import Generation
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from dsocr.models.feature_cache import Features
 
 Layout = Literal["wrap", "letterbox", "squash"]
 """How an image fills the canvas; these are the names of the resolutions."""
@@ -57,6 +59,9 @@ BASES = (
 
 TARGET_MODULES = {"decoder": _DECODER, "vision": f"{_VIT}|{_SWIN}", "decoder+vision": f"{_DECODER}|{_VIT}|{_SWIN}"}
 """Named sets of layers for an adapter."""
+
+_NO_CANVAS = np.empty((3, 0, 0), dtype=np.uint8)
+"""The canvas of a sample whose features have been computed."""
 
 _VISION = re.compile(r"(base_model\.model\.)?(encoder|enc_to_dec_proj)\.")
 
@@ -99,10 +104,14 @@ class Canvas:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CanvasWithText:
-    """One sample: `canvas` (3, H, W) bytes, and the ids of its text with the end token, none for transcription."""
+    """One sample: `canvas` (3, H, W) bytes, and the ids of its text with the end token, none for transcription.
+
+    `features` (n, D) is the output of the encoder if it has been computed already; `canvas` is then ignored.
+    """
 
     canvas: NDArray[np.uint8]
     answer_ids: tuple[int, ...] = ()
+    features: "Tensor | None" = None
 
     @property
     def nbytes(self) -> int:
@@ -115,7 +124,7 @@ class CanvasWithText:
 
     def with_image_of(self, other: Self) -> Self:
         """Return it with the image of another sample."""
-        return replace(self, canvas=other.canvas)
+        return replace(self, canvas=other.canvas, features=other.features)
 
     def has_input_of(self, other: Self) -> bool:
         """Whether another sample has the same pixels."""
@@ -176,7 +185,8 @@ class EncoderDecoderProcessor:
     def training_batch(self, samples: Sequence[CanvasWithText]) -> dict[str, Any]:
         """Return `pixel_values` (B, 3, H, W) as bytes, `decoder_input_ids` and `labels` (B, L), on the CPU.
 
-        The decoder's input is the labels moved one to the right behind the start token. Raises ModelError for a text
+        Of samples with features, `encoder_states` (B, n, D) replaces the pixels. The decoder's input is the labels
+        moved one to the right behind the start token. Raises ModelError for a text
         that is longer than the decoder's positions.
         """
         import torch
@@ -192,9 +202,11 @@ class EncoderDecoderProcessor:
             ids = torch.tensor(sample.answer_ids)
             labels[row, : len(ids)] = ids
             inputs[row, : len(ids)] = torch.cat([torch.tensor([self.start_id]), ids[:-1]])
+        batch = {"decoder_input_ids": inputs, "labels": labels}
+        if samples[0].features is not None:
+            return {**batch, "encoder_states": _stack_features(samples)}
         pixels = torch.from_numpy(np.stack([sample.canvas for sample in samples]))
-        scaling = torch.tensor([self.mean, self.std])
-        return {"pixel_values": pixels, "decoder_input_ids": inputs, "labels": labels, "mean_and_std": scaling}
+        return {**batch, "pixel_values": pixels, "mean_and_std": torch.tensor([self.mean, self.std])}
 
     def collate(
         self,
@@ -207,10 +219,46 @@ class EncoderDecoderProcessor:
         """Batch samples for generation: `pixel_values` (B, 3, H, W), and the start token as `input_ids` (B, 1)."""
         import torch
 
-        pixels = torch.from_numpy(np.stack([sample.canvas for sample in samples])).to(device)
         start = torch.full((len(samples), 1), self.start_id, device=device)
+        if samples[0].features is not None:
+            from transformers.modeling_outputs import BaseModelOutput
+
+            states = _stack_features(samples).to(device, dtype)
+            return {"encoder_outputs": BaseModelOutput(states), "input_ids": start}
+        pixels = torch.from_numpy(np.stack([sample.canvas for sample in samples])).to(device)
         mean, std = torch.tensor([self.mean, self.std], device=device)
         return {"pixel_values": normalize(pixels, mean, std).to(dtype or torch.float32), "input_ids": start}
+
+    @property
+    def feature_key(self) -> str:
+        """The canvas and the normalization, on which the encoder's output depends."""
+        return repr((self.canvas, self.mean, self.std))
+
+    @property
+    def feature_code(self) -> tuple[str, ...]:
+        """The source files that prepare pixels."""
+        return ("models/encoder_decoder.py", "models/canvas.py")
+
+    def is_encoder(self, name: str) -> bool:
+        """Whether a tensor belongs to the encoder."""
+        return name.startswith("encoder.")
+
+    def feature_width(self, network: Any) -> int:
+        """Return the width of the encoder."""
+        return int(network.encoder.config.hidden_size)
+
+    def encoder_features(
+        self, network: Any, samples: Sequence[CanvasWithText], dtype: "torch.dtype"
+    ) -> "list[Features]":
+        """Return the last states of the encoder for each sample."""
+        from dsocr.models.feature_cache import Features
+
+        batch = self.collate(samples, padding="right", device=network.device, dtype=dtype)
+        return [Features(states) for states in network.encoder(pixel_values=batch["pixel_values"]).last_hidden_state]
+
+    def encode_features(self, features: "Features", text: str) -> CanvasWithText:
+        """Encode a sample whose encoder output has been computed."""
+        return CanvasWithText(_NO_CANVAS, (*self.text_ids(text), self.end_id), features.tokens)
 
     def text_ids(self, text: str) -> tuple[int, ...]:
         """Tokenize a text; special tokens are neither added nor recognised in it."""
@@ -249,8 +297,8 @@ class EncoderDecoder:
     positions: int
     vocabulary: int
     name: str = "encoder_decoder"
-    original: bool = False
-    caches_features: bool = False
+    serving: None = None
+    caches_features: bool = True
     trains: Literal["either"] = "either"
     learning_rate: float = 2e-4
     expert_parameters: tuple[str, ...] = ()
@@ -360,9 +408,11 @@ class EncoderDecoder:
         """Normalize pixels on their device."""
         import torch
 
+        prepared = {name: batch[name] for name in ("decoder_input_ids", "labels")}
+        if "encoder_states" in batch:
+            return {**prepared, "encoder_states": batch["encoder_states"].to(dtype or torch.float32)}
         mean, std = batch["mean_and_std"]
-        pixels = normalize(batch["pixel_values"], mean, std).to(dtype or torch.float32)
-        return {**{name: batch[name] for name in ("decoder_input_ids", "labels")}, "pixel_values": pixels}
+        return {**prepared, "pixel_values": normalize(batch["pixel_values"], mean, std).to(dtype or torch.float32)}
 
     def loss(self, model: Any, batch: Mapping[str, Any], num_items: "Tensor") -> "Tensor":
         """Return the sum of the cross-entropies of a batch's tokens over the number of tokens in the step."""
@@ -385,8 +435,10 @@ class EncoderDecoder:
         return math.log(self.vocabulary)
 
     def _logits(self, model: Any, batch: Mapping[str, Any]) -> "Tensor":
-        inputs = {name: batch[name] for name in ("pixel_values", "decoder_input_ids")}
-        logits: Tensor = model(**inputs, use_cache=False).logits
+        image = {"pixel_values": batch.get("pixel_values")}
+        if "encoder_states" in batch:
+            image = {"encoder_outputs": (batch["encoder_states"],)}
+        logits: Tensor = model(**image, decoder_input_ids=batch["decoder_input_ids"], use_cache=False).logits
         return logits
 
     def check_inputs(
@@ -430,7 +482,8 @@ class EncoderDecoder:
 
         batch = processor.collate([sample], padding="right", device=network.device, dtype=network.dtype)
         inputs = torch.tensor([[processor.start_id, *ids[:-1]]], device=network.device)
-        logits: Tensor = network(pixel_values=batch["pixel_values"], decoder_input_ids=inputs).logits[0]
+        image = {name: value for name, value in batch.items() if name != "input_ids"}
+        logits: Tensor = network(**image, decoder_input_ids=inputs).logits[0]
         return logits
 
     def retry_loops(
@@ -462,13 +515,25 @@ def recognize(config: Mapping[str, Any]) -> EncoderDecoder | None:
         side = encoder["image_size"]
         height, width = (side, side) if isinstance(side, int) else (int(side[0]), int(side[1]))
         stride = int(encoder["patch_size"]) * 2 ** max(0, len(encoder.get("depths") or [0]) - 1)
-        patches = (height // stride) * (width // stride)
+        # A class token and, in DeiT, a second one come before the patches; Swin has none.
+        special = {"deit": 2}.get(encoder.get("model_type", ""), 0 if encoder.get("depths") else 1)
+        patches = (height // stride) * (width // stride) + special
         return EncoderDecoder(
             (height, width), patches, int(decoder["max_position_embeddings"]), int(decoder["vocab_size"])
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         message = f"config.json of an encoder and decoder is incomplete: {error}"
         raise ModelError(message, code="checkpoint-incomplete", hint="download the checkpoint again") from error
+
+
+def _stack_features(samples: Sequence[CanvasWithText]) -> "Tensor":
+    """Stack the features of samples. Raises ModelError if one has none."""
+    import torch
+
+    features = [sample.features for sample in samples if sample.features is not None]
+    if len(features) != len(samples):
+        raise ModelError("Samples with and without features cannot share a batch", code="batch-mixed")
+    return torch.stack(features)
 
 
 def normalize(pixels: "Tensor", mean: "Tensor", std: "Tensor") -> "Tensor":

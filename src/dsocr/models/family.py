@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 Batch = dict[str, Any]
 """Named inputs of a network; `labels` (B, L) are -100 at positions without loss."""
 
+IMAGE = "<image>"
+"""The place of the image in prompts that say where it is."""
+
 IGNORED = -100
 """The label of a position without loss, as in torch and transformers."""
 
@@ -36,7 +39,7 @@ _FAMILIES = (
     "dsocr.models.encoder_decoder:recognize",
     "dsocr.models.image_text_to_text:recognize",
 )
-"""A function for each family: from `config.json` to the family of that checkpoint, or None."""
+"""A function for each family: from `config.json` to the family of that checkpoint, or None; the first one counts."""
 
 _REGISTERED: list[Callable[[Mapping[str, Any]], "Family | None"]] = []
 
@@ -128,11 +131,11 @@ class Family(Protocol):
 
     @property
     def name(self) -> str:
-        """The kind's name, for example `deepseek_ocr`."""
+        """The kind's name, for example `ctc`."""
 
     @property
-    def original(self) -> bool:
-        """Whether the files are in the layout that the authors published, which servers know."""
+    def serving(self) -> "Serving | None":
+        """How vLLM serves such a checkpoint; None if it does not, or if nobody tried."""
 
     @property
     def trains(self) -> Literal["adapter", "all", "either"]:
@@ -287,6 +290,22 @@ class PublishedBase(NamedTuple):
     licence: str
     size: str
     tested: str = RANDOM_NETWORKS
+
+
+class Serving(NamedTuple):
+    """How vLLM serves a family: arguments of its command, and the resolution at which it shows images."""
+
+    options: tuple[str, ...]
+    resolution: str
+
+
+def published_serving(base: str) -> Serving | None:
+    """Return how vLLM serves a published base that is not on this machine."""
+    for module in (import_module(entry.partition(":")[0]) for entry in _FAMILIES):
+        if any(published.name == base for published in getattr(module, "BASES", ())):
+            serving: Serving | None = getattr(module, "serving_of", lambda name: None)(base)
+            return serving
+    return None
 
 
 def published_bases() -> list[PublishedBase]:

@@ -11,7 +11,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import resources
 from importlib.metadata import version
@@ -25,19 +25,12 @@ from safetensors.torch import load, save_file
 from torch import Tensor
 
 from dsocr.errors import DataError
-from dsocr.models.deepseek_images import Grid
-from dsocr.models.deepseek_inputs import DeepseekEncoded, DeepseekProcessor
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-_CODE = (
-    "models/batch.py",
-    "models/deepseek_images.py",
-    "models/deepseek_inputs.py",
-    "models/feature_cache.py",
-)
+_CODE = ("models/batch.py", "models/feature_cache.py")
 _PACKAGES = ("numpy", "Pillow", "torch", "transformers")
 _SUFFIX = ".safetensors"
 _HINT = "set DSOCR_CACHE to a folder with room, or training.feature_cache=false"
@@ -45,10 +38,34 @@ _HINT = "set DSOCR_CACHE to a folder with room, or training.feature_cache=false"
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The features of one image: `tokens` (n, D), one for each image slot, and the grid of its tiles."""
+    """The features of one image: `tokens` (n, D), one for each position it takes, and the grid of its tiles."""
 
     tokens: Tensor
-    grid: Grid
+    grid: tuple[int, int] = (1, 1)
+
+
+class FeatureProcessor(Protocol):
+    """What the cache asks of the processor of a family with `caches_features`."""
+
+    @property
+    def feature_key(self) -> str:
+        """Everything of the processor that an image's features depend on."""
+
+    @property
+    def feature_code(self) -> Sequence[str]:
+        """The source files that prepare pixels, relative to the package."""
+
+    def is_encoder(self, name: str) -> bool:
+        """Whether features depend on a tensor of the native network."""
+
+    def feature_width(self, network: Any) -> int:
+        """Return the numbers in the features of one position."""
+
+    def encoder_features(self, network: Any, samples: Sequence[Any], dtype: torch.dtype) -> list[Features]:
+        """Return the features of each sample from pixels of this number format; the network is in evaluation mode."""
+
+    def encode_features(self, features: Features, text: str) -> Any:
+        """Encode a sample whose features have been computed."""
 
 
 class Store(Protocol):
@@ -163,7 +180,7 @@ class FeatureCache:
         self,
         store: Store,
         model: Any,
-        processor: DeepseekProcessor,
+        processor: FeatureProcessor,
         *,
         autocast: torch.dtype | None,
         salt: str = "",
@@ -173,8 +190,9 @@ class FeatureCache:
         self._network: PreTrainedModel = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._processor = processor
         self._autocast = autocast
-        self.weights_hash = weights_hash or cache(partial(fingerprint, self._network))
-        self._salt = "\n".join([repr(processor.resolution), str(autocast), _code_version(), salt])
+        self.weights_hash = weights_hash or cache(partial(fingerprint, self._network, processor))
+        code = code_hash(*_CODE, *processor.feature_code)
+        self._salt = "\n".join([processor.feature_key, str(autocast), code, _package_versions(), salt])
 
     def key(self, image_key: str) -> str:
         """Return the name of an image's entry; `image_key` identifies the image and its augmentation."""
@@ -182,17 +200,13 @@ class FeatureCache:
 
     def entry_bytes(self, vision_tokens: int) -> int:
         """Return the bytes that the entry of an image of so many vision tokens takes on disk, with its header."""
-        text = self._network.config.text_config
         dtype = self._autocast or self._network.dtype
-        return vision_tokens * int(text.hidden_size) * dtype.itemsize + 512
+        return vision_tokens * self._processor.feature_width(self._network) * dtype.itemsize + 512
 
     def fill(self, samples: Mapping[str, Any]) -> dict[str, Features]:
         """Compute the features of samples in one batch and store them by key. Raises DataError if that fails."""
         computed = vision_features(self._network, self._processor, list(samples.values()), self._autocast)
-        filled = {
-            key: Features(tokens, sample.views.grid)
-            for (key, sample), tokens in zip(samples.items(), computed, strict=True)
-        }
+        filled = dict(zip(samples, computed, strict=True))
         for key, features in filled.items():
             self._store.put(key, features)
         return filled
@@ -213,30 +227,25 @@ class FeatureCache:
 @torch.no_grad()
 def vision_features(
     network: "PreTrainedModel",
-    processor: DeepseekProcessor,
-    samples: Sequence[DeepseekEncoded],
+    processor: FeatureProcessor,
+    samples: Sequence[Any],
     autocast: torch.dtype | None,
-) -> list[Tensor]:
-    """Return the features of each sample, (n, D) on the CPU, as the decoder takes them in its image slots."""
-    device = network.device
+) -> list[Features]:
+    """Return the features of each sample on the CPU, as the decoder takes them."""
     dtype = torch.float32 if autocast else network.dtype
-    batch = processor.collate(samples, padding="right", device=device, dtype=dtype)
-    names = ("pixel_values", "pixel_values_local", "num_local_patches", "patches_grid")
-    images = {name: batch[name] for name in names if name in batch}
     training = network.training
     network.eval()
-    with torch.autocast(device.type, autocast, enabled=autocast is not None):
-        features = network.get_image_features(**images, return_dict=True).pooler_output
+    with torch.autocast(network.device.type, autocast, enabled=autocast is not None):
+        features = processor.encoder_features(network, samples, dtype)
     network.train(training)
-    return [tokens.to("cpu", copy=True) for tokens in features]
+    return [replace(one, tokens=one.tokens.to("cpu", copy=True)) for one in features]
 
 
-def fingerprint(network: "PreTrainedModel") -> str:
+def fingerprint(network: "PreTrainedModel", processor: FeatureProcessor) -> str:
     """Hash everything in a network that features depend on: tensors by name, attention, and kind of device."""
     digest = hashlib.sha256(f"{network.device.type} {network.config._attn_implementation}\n".encode())
     for name, tensor in sorted(network.state_dict().items()):
-        is_decoder = name.startswith("lm_head") or ".language_model." in name
-        if is_decoder or ".lora_" in name:
+        if ".lora_" in name or not processor.is_encoder(name):
             continue
         name = name.replace(".base_layer.", ".")  # of layers with an adapter
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
@@ -265,9 +274,8 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dsocr" / "vision"
 
 
-def _code_version() -> str:
-    packages = " ".join(f"{name} {version(name)}" for name in _PACKAGES)
-    return f"{code_hash(*_CODE)} {packages}"
+def _package_versions() -> str:
+    return " ".join(f"{name} {version(name)}" for name in _PACKAGES)
 
 
 def _metadata(data: bytes) -> dict[str, str]:

@@ -58,15 +58,13 @@ BASES = (
 )
 """Published networks; licences and sizes as their pages or papers state them."""
 
-_OTHER_FAMILIES = frozenset(["vision-encoder-decoder", "deepseek_ocr2", "unlimited_ocr"])
-
 
 @dataclass(frozen=True, slots=True)
 class ImageTextToText:
     """A checkpoint of this family; `name` is its `model_type`."""
 
     name: str
-    original: bool = False
+    serving: None = None
     learning_rate: float = 2e-4
     caches_features: bool = False
     saved_names: tuple[str, str] = ("", "")
@@ -216,9 +214,12 @@ class ImageTextToText:
 
 
 def recognize(config: Mapping[str, Any]) -> ImageTextToText | None:
-    """Return the family if transformers has a class of its own for what a `config.json` describes, else None."""
+    """Return the family if transformers has a class of its own for what a `config.json` describes, else None.
+
+    Asked after the other families, some of which have classes that transformers counts among these.
+    """
     model_type = config.get("model_type")
-    if not isinstance(model_type, str) or model_type in _OTHER_FAMILIES:
+    if not isinstance(model_type, str):
         return None
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 

@@ -12,38 +12,20 @@ import yaml
 from dsocr import __version__
 from dsocr.errors import RunError
 from dsocr.models.adapters import read_adapter_config, scaled_config, target_modules_of, variant_of
-from dsocr.models.family import Family
+from dsocr.models.family import Family, Serving, published_serving
 from dsocr.models.trained import is_whole_network
 from dsocr.runs import ReadingSettings, RunFolder
 
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM accepts for --max-lora-rank."""
 
-_GUARD = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
-_OPTIONS = ["--logits-processors", _GUARD, "--no-enable-prefix-caching", "--mm-processor-cache-gb", "0"]
 
-
-def is_served(family: Family | None) -> bool:
-    """Whether servers know the base: one in the authors' layout, or one that is not here (None)."""
-    return family is None or family.original
-
-
-def serve_merged(folder: Path) -> str:
-    """Return the command that serves merged weights with vLLM."""
-    return shlex.join(["vllm", "serve", folder.as_posix(), *_OPTIONS])
-
-
-def serve_adapter(base: str, revision: str | None, folder: Path, name: str, rank: int) -> str:
+def serve_adapter(serving: Serving, base: str, revision: str | None, folder: Path, name: str, rank: int) -> str:
     """Return the command that serves a base with an adapter under a name, with vLLM."""
     at = ["--revision", revision] if revision else []
     max_rank = next(value for value in VLLM_RANKS if value >= rank)
     lora = ["--enable-lora", "--max-lora-rank", str(max_rank), "--lora-modules", f"{name}={folder.as_posix()}"]
-    return shlex.join(["vllm", "serve", base, *at, *lora, *_OPTIONS])
-
-
-def served_resolution(family: Family | None) -> str:
-    """Return the name of the resolution at which vLLM shows images: the whole view and up to six tiles."""
-    return "gundam" if family and family.name == "deepseek_ocr_2" else "gundam_vllm"
+    return shlex.join(["vllm", "serve", base, *at, *lora, *serving.options])
 
 
 def request_settings(generation: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,13 +79,19 @@ class Export:
         """Return a copy with the base's family and commit."""
         return replace(self, family=family, revision=revision)
 
+    @property
+    def serving(self) -> Serving | None:
+        """How vLLM serves the base; None if it does not, or if the base is not here and not a published one."""
+        return published_serving(self.settings.base) if self.family is None else self.family.serving
+
     def serve_command(self, folder: Path) -> str | None:
         """Return the vLLM command that serves the export in a folder; None if vLLM cannot serve it."""
-        if self.form == "peft" or not is_served(self.family):
+        serving = self.serving
+        if self.form == "peft" or serving is None:
             return None
         if self.form == "merged":
-            return serve_merged(folder)
-        return serve_adapter(self.settings.base, self.revision, folder, self.name, self.adapter["r"])
+            return shlex.join(["vllm", "serve", folder.as_posix(), *serving.options])
+        return serve_adapter(serving, self.settings.base, self.revision, folder, self.name, self.adapter["r"])
 
 
 def _provenance(run: RunFolder) -> Mapping[str, Any]:
@@ -200,9 +188,9 @@ def _rate(score: Mapping[str, Any] | None, name: str) -> str:
 
 def _serving(export: Export, folder: Path) -> list[str]:
     command = export.serve_command(folder)
-    if command is None:
+    if command is None or export.serving is None:
         return _loading(export)
-    trained, served = export.settings.resolution, served_resolution(export.family)
+    trained, served = export.settings.resolution, export.serving.resolution
     request = json.dumps(request_settings(export.settings.generation))
     other = f"The adapter was trained at `{trained}`, so vLLM shows it different images: score it there first."
     blocks = [

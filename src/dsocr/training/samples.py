@@ -115,7 +115,7 @@ class EncodedSamples(torch.utils.data.Dataset[Encoded]):
         key = cache.key(self._pixels_id(index, view))
         features: Features = cache.get(key) or cache.fill({key: self.encode_view(index, view)})[key]
         processor: Any = self.processor  # of a family that caches features
-        encoded: Encoded = processor.encode_features(features.tokens, features.grid, self.samples[index].text)
+        encoded: Encoded = processor.encode_features(features, self.samples[index].text)
         return encoded
 
     def _pixels_id(self, index: int, view: int) -> str:
