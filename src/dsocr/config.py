@@ -263,6 +263,9 @@ is slower."""
     init_from: Folder | None = None
     """Run or adapter folder whose adapter is trained further; its base, layers, rank and alpha must be the same."""
 
+    quantization: Literal["nf4"] | None = None
+    """nf4 keeps the frozen decoder of a chat model in 4 bits (QLoRA); needs bitsandbytes and an NVIDIA GPU."""
+
     @property
     def target(self) -> str:
         """The target modules as one named set or one pattern."""

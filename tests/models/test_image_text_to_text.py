@@ -13,7 +13,8 @@ import torch
 from peft import PeftModel
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForImageTextToText
+from transformers import AutoModelForImageTextToText, Qwen3VLForConditionalGeneration
+from transformers.quantizers.quantizers_utils import should_convert_module
 
 from dsocr.config import RunConfig
 from dsocr.document import Sample, Split
@@ -28,6 +29,7 @@ from dsocr.runs import ReadingSettings, RunFolder
 from dsocr.text import TextPolicy
 from dsocr.training.preflight import overfit
 from dsocr.training.train import set_up
+from tests.integration.calling import fail
 from tests.models.chat_models import CHAT_MODELS, draw_text, write_chat_model
 from tests.raising import raises_code
 
@@ -383,3 +385,59 @@ def test_checkpoints_that_cannot_be_loaded(tmp_path: Path) -> None:
     )
     with raises_code("weights-quantized", "base"):
         load_base(str(base))
+
+
+# Four bits
+
+
+@pytest.mark.parametrize(
+    ("base_name", "installed", "code"),
+    [
+        pytest.param("chat", False, "quantization-unavailable", id="without bitsandbytes"),
+        pytest.param("chat", True, "quantization-unavailable", id="without a GPU"),
+        pytest.param("nano", True, "quantization-unsupported", id="of a family without it"),
+    ],
+)
+def test_four_bits_where_they_cannot_be(
+    base_name: str,
+    installed: bool,
+    code: str,
+    qwen: Path,
+    small_dataset: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dsocr.models.loading.find_spec", lambda name: object() if installed else None)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    base = str(qwen) if base_name == "chat" else base_name
+    settings = {"base": base, "output": tmp_path / "run", "adapter.quantization": "nf4"}
+    options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    error = fail(monkeypatch, "train", small_dataset, *options)
+    assert error.code == code
+    assert error.hint
+    assert not (tmp_path / "run").exists()
+
+
+def test_four_bits_are_for_the_text_model_only(qwen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    load = Qwen3VLForConditionalGeneration.from_pretrained
+
+    def record(*args: Any, quantization_config: Any, **options: Any) -> Any:
+        given.update(quantization_config)
+        return load(*args, **options)
+
+    monkeypatch.setattr("transformers.Qwen3VLForConditionalGeneration.from_pretrained", record)
+    monkeypatch.setattr("transformers.BitsAndBytesConfig", dict)
+    monkeypatch.setattr("dsocr.models.loading.require_quantization", lambda *args: None)
+    base = load_base(str(qwen), dtype=torch.bfloat16, quantization="nf4")
+    assert given["load_in_4bit"]
+    assert given["bnb_4bit_quant_type"] == "nf4"
+    assert given["bnb_4bit_compute_dtype"] == torch.bfloat16
+    skipped = [
+        name
+        for name, module in base.network.named_modules()
+        if isinstance(module, torch.nn.Linear) and not should_convert_module(name, given["llm_int8_skip_modules"])
+    ]
+    assert "lm_head" in skipped
+    linear = [name for name, module in base.network.named_modules() if isinstance(module, torch.nn.Linear)]
+    assert {name for name in linear if name not in skipped} == {name for name in linear if "language_model" in name}

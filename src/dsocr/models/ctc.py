@@ -163,6 +163,7 @@ class LineRecognizer:
     learning_rate: float = 4e-4
     expert_parameters: tuple[str, ...] = ()
     unused_tensors: tuple[str, ...] = ()
+    quantizations: tuple[str, ...] = ()
     saved_names: tuple[str, str] = ("", "")
 
     @property

@@ -92,6 +92,7 @@ class DeepseekOcr:
 
     name: Variant
     original: bool
+    quantizations: tuple[str, ...] = ()
 
     @property
     def serving(self) -> Serving | None:

@@ -303,6 +303,7 @@ class EncoderDecoder:
     learning_rate: float = 2e-4
     expert_parameters: tuple[str, ...] = ()
     unused_tensors: tuple[str, ...] = ()
+    quantizations: tuple[str, ...] = ()
     saved_names: tuple[str, str] = ("", "")
 
     @property

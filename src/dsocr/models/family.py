@@ -153,6 +153,10 @@ class Family(Protocol):
         """Whether the features of its frozen vision towers may be computed once per image; see `feature_cache`."""
 
     @property
+    def quantizations(self) -> Sequence[str]:
+        """Number formats of few bits in which its frozen weights can be kept, as in `adapter.quantization`."""
+
+    @property
     def target_modules(self) -> Mapping[str, str]:
         """Named sets of layers that an adapter may train, each as an anchored pattern over module names."""
 

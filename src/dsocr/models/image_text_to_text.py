@@ -69,6 +69,7 @@ class ImageTextToText:
     caches_features: bool = False
     saved_names: tuple[str, str] = ("", "")
     expert_parameters: tuple[str, ...] = ()
+    quantizations: tuple[str, ...] = ("nf4",)
 
     @property
     def trains(self) -> Literal["adapter"]:
@@ -118,6 +119,8 @@ class ImageTextToText:
         except (ValueError, KeyError, TypeError, ImportError) as error:
             message = f"Cannot make a network from config.json: {error}"
             raise ModelError(message, code="checkpoint-incomplete", where=folder) from error
+        if options.pop("quantization", None):
+            options["quantization_config"] = _four_bits(options["dtype"])
         if not network_class._supports_sdpa:  # GOT-OCR2's vision tower has no fused attention
             options["attention"] = "eager"
         network = load_pretrained(network_class, config, folder, unused=self.unused_tensors, **options)
@@ -211,6 +214,19 @@ class ImageTextToText:
         from dsocr.models.causal_decoding import retry_loops
 
         return retry_loops(network, processor, generation, images, decoded)
+
+
+def _four_bits(dtype: "torch.dtype") -> Any:
+    """Return the quantization of QLoRA (arXiv 2305.14314) for the text model; vision and head keep their format."""
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+        llm_int8_skip_modules=["lm_head", rf"(model\.)*({_VISION}|{_PROJECTOR})"],
+    )
 
 
 def recognize(config: Mapping[str, Any]) -> ImageTextToText | None:

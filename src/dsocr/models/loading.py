@@ -7,6 +7,7 @@ imported where it is needed, so that what only asks about errors and settings st
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -69,6 +70,23 @@ def choose_device() -> "torch.device":
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
+def require_quantization(family: Family, quantization: str | None, device: "torch.device | None" = None) -> None:
+    """Raise ConfigError if a family's frozen weights cannot be kept in this number format, or not on this machine."""
+    if quantization is None:
+        return
+    if quantization not in family.quantizations:
+        message = (
+            f"adapter.quantization: models of the family {family.name} are not trained with {quantization} weights"
+        )
+        raise ConfigError(message, code="quantization-unsupported", hint="leave it out")
+    if find_spec("bitsandbytes") is None:
+        message = f"adapter.quantization {quantization} needs bitsandbytes, which is not installed"
+        raise ConfigError(message, code="quantization-unavailable", hint='pip install "dsocr-hw[quant]"')
+    if (device or choose_device()).type != "cuda":  # on a CPU bitsandbytes has no backward pass for its products
+        message = f"adapter.quantization {quantization} needs an NVIDIA GPU, and none was found"
+        raise ConfigError(message, code="quantization-unavailable", hint="leave it out, or choose a smaller base")
+
+
 def load_base(
     name: str,
     revision: str | None = None,
@@ -77,19 +95,21 @@ def load_base(
     device: "torch.device | str" = "cpu",
     device_map: str | dict[str, Any] | None = None,
     attention: Attention = "sdpa",
+    quantization: str | None = None,
 ) -> BaseModel:
     """Load the embedded base, one in a local folder, or one from the Hub at a revision; frozen, in evaluation mode.
 
     `dtype` is float32 by default. `device_map` spreads it over several devices, instead of `device`. Raises ModelError
-    if it is not found or not supported, or if any tensor is missing, unexpected or misshapen.
+    if it is not found or not supported, or if any tensor is missing, unexpected or misshapen, and ConfigError if it
+    cannot be quantized.
     """
     import torch
 
     folder, commit = find_base(name, revision)
     family = recognize(folder)
-    network = family.load_network(
-        folder, dtype=dtype or torch.float32, device=device, device_map=device_map, attention=attention
-    )
+    require_quantization(family, quantization, torch.device(device))
+    options = {"dtype": dtype or torch.float32, "device": device, "device_map": device_map, "attention": attention}
+    network = family.load_network(folder, **options, **({"quantization": quantization} if quantization else {}))
     network.eval().requires_grad_(False)
     # PEFT writes this into every adapter, and a folder of this machine means nothing on another.
     network.name_or_path = name
@@ -106,12 +126,14 @@ def load_pretrained(
     device: "torch.device | str",
     device_map: str | dict[str, Any] | None = None,
     attention: Attention | None = "sdpa",
+    quantization_config: Any = None,
 ) -> "PreTrainedModel":
     """Load a network with its class in transformers; with `attention` None the class chooses.
 
     Raises ModelError unless every tensor fits it, but those that a pattern in `unused` is found in.
     """
     options = {"device_map": device_map or {"": device}} if device_map or str(device) != "cpu" else {}
+    options |= {"quantization_config": quantization_config} if quantization_config is not None else {}
     network, report = network_class.from_pretrained(
         folder,
         config=config,

@@ -100,9 +100,12 @@ def require_sources(config: RunConfig) -> Dataset:
     # Slow imports, which the refusals above need not wait for.
     from dsocr.evaluation.evaluate import GuardSet
     from dsocr.models.family import recognize
+    from dsocr.models.loading import require_quantization
     from dsocr.training.warm_start import find_initial_adapter
 
-    recognize(folder).validate_input(config.input.resolution, config.input.prompt)
+    family = recognize(folder)
+    family.validate_input(config.input.resolution, config.input.prompt)
+    require_quantization(family, config.adapter.quantization)
     if not any(RunFolder(config.output).checkpoints.glob("step-*")):  # a run that resumes needs it no more
         find_initial_adapter(config)
     GuardSet.load(config.guard, config.base)

@@ -309,6 +309,7 @@ def set_up(config: RunConfig, samples: Sequence[Sample], *, resumed: bool = Fals
         dtype=dtype if has_adapter else torch.float32,
         device=device,
         attention=config.training.attention,
+        quantization=config.adapter.quantization,
     )
     processor = base.processor(config.input.resolution, config.input.prompt)
     network, processor = base.family.adapt_to(base.network, processor, (sample.text for sample in samples))
