@@ -36,7 +36,7 @@ fold: null
 output: runs/letters
 seed: 17
 input: {resolution: null, prompt: free_ocr}
-adapter: {target_modules: decoder, r: 8, alpha: 16, dropout: 0.0, variant: lora, init_from: null}
+adapter: {target_modules: decoder, r: 8, alpha: 16, dropout: 0.0, variant: lora, init_from: null, quantization: null}
 training: {epochs: 10.0, max_steps: null, max_samples: null, batch_size: 32, micro_batch_size: 8,
   learning_rate: null, vision_learning_rate: null, warmup_ratio: 0.05, lr_scheduler: cosine, optimizer: AdamW,
   weight_decay: 0.01, max_grad_norm: 1.0, precision: auto, attention: sdpa, gradient_checkpointing: false,
