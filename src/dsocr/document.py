@@ -163,6 +163,12 @@ class Line:
         return {word["start"]: word["confidence"] for word in (self.prediction or {}).get("words", ())}
 
     @property
+    def word_sides(self) -> dict[int, tuple[float, float]]:
+        """Where each word begins and ends along the line's box, 0-1, by the index of its first character."""
+        words = (self.prediction or {}).get("words", ())
+        return {word["start"]: (word["left"], word["right"]) for word in words if "left" in word and "right" in word}
+
+    @property
     def character_confidences(self) -> list[float]:
         """The confidence of each character; empty where unknown."""
         return list((self.prediction or {}).get("characters", ()))
@@ -252,10 +258,13 @@ def format_points(points: Iterable[Point]) -> str:
     return " ".join(f"{x},{y}" for x, y in points)
 
 
-def word_boxes(text: str, box: Box | None) -> list[tuple[str, int, Box | None]]:
-    """Split a line into words: each with the index of its first character and its estimated box.
+def word_boxes(
+    text: str, box: Box | None, sides: Mapping[int, tuple[float, float]] | None = None
+) -> list[tuple[str, int, Box | None]]:
+    """Split a line into words: each with the index of its first character and its box.
 
-    Words share the width of the line's box by their number of characters.
+    A box is where `sides` (see `Line.word_sides`) say; other words share the width of the line's box by their number of
+    characters.
     """
     words: list[tuple[str, int, Box | None]] = []
     start = 0
@@ -266,7 +275,8 @@ def word_boxes(text: str, box: Box | None) -> list[tuple[str, int, Box | None]]:
         if box is not None:
             left, top, right, bottom = box
             width = right - left
-            place = (left + round(start / len(text) * width), top, left + round(end / len(text) * width), bottom)
+            begin, stop = (sides or {}).get(start, (start / len(text), end / len(text)))
+            place = (left + round(begin * width), top, left + round(stop * width), bottom)
         words.append((word, start, place))
         start = end
     return words

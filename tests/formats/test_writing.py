@@ -201,6 +201,49 @@ def test_a_pdf_keeps_bookmarks_title_author_and_annotations(
         assert after[0].get_size() == pytest.approx(before[0].get_size())
 
 
+def page_with_places(folder: Path) -> Page:
+    """A line of three words, where a model saw them: from 0.0 to 0.2, 0.25 to 0.5 and 0.6 to 1.0 of its width."""
+    sides = {0: (0.0, 0.2), 3: (0.25, 0.5), 9: (0.6, 1.0)}
+    words = [{"start": at, "confidence": 0.5, "left": a, "right": b} for at, (a, b) in sides.items()]
+    page = drawn_page(folder)
+    return replace(page, lines=(replace(page.lines[1], text="un petit mot", prediction={"words": words}),))
+
+
+def test_word_boxes_are_where_the_words_were_seen(tmp_path: Path) -> None:
+    page = page_with_places(tmp_path)
+    box = page.lines[0].outline and page.lines[0].outline.box
+    assert box
+    left, top, right, bottom = box
+    expected = [
+        (left + round(a * (right - left)), left + round(b * (right - left)))
+        for a, b in ((0, 0.2), (0.25, 0.5), (0.6, 1))
+    ]
+
+    alto = etree.parse(written("alto", [page], tmp_path / "alto.xml"))
+    strings = [dict(one.attrib) for one in found(alto, "//*[local-name()='String']")]
+    assert [(int(one["HPOS"]), int(one["HPOS"]) + int(one["WIDTH"])) for one in strings] == expected
+
+    hocr = written("hocr", [page], tmp_path / "page.hocr").read_text(encoding="utf-8")
+    boxes = [tuple(map(int, one.split())) for one in re.findall(r"ocrx_word[^>]*bbox ([\d ]+)", hocr)]
+    assert boxes == [(begin, top, end, bottom) for begin, end in expected]
+
+    path = written("page", [page], tmp_path / "page.xml")
+    require_valid(etree.parse(path), "page-2019-lines.xsd")
+    coords = [
+        one.get("points").split()
+        for one in found(etree.parse(path), "//*[local-name()='Word']/*[local-name()='Coords']")
+    ]
+    assert [(int(one[0].split(",")[0]), int(one[1].split(",")[0]) + 1) for one in coords] == expected
+    assert [line.text for line in parse_xml_page(path).lines] == ["un petit mot"]
+
+    pdf = written("pdf", [page], tmp_path / "page.pdf")
+    assert text_of_pdf(pdf) == ["un petit mot"]
+    with pypdfium2.PdfDocument(pdf) as opened:
+        text = opened[0].get_textpage()
+        starts = [text.get_charbox(at)[0] / POINTS for at in (0, 3, 9)]
+    assert starts == pytest.approx([begin for begin, _ in expected], abs=4)
+
+
 def test_hocr_is_xhtml_with_boxes_and_confidences(tmp_path: Path) -> None:
     path = written("hocr", [drawn_page(tmp_path)], tmp_path / "out.hocr")
     root = etree.parse(path, etree.XMLParser(load_dtd=False, no_network=True))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from dsocr.inference.confidence import words_of
 from dsocr.models.causal_decoding import TokenSpans
 from dsocr.models.decoded import ScoredText, TokenScore
 from dsocr.text import TextPolicy
@@ -113,3 +114,22 @@ def test_a_composed_letter_has_the_tokens_of_both_its_parts() -> None:
 def test_truncated_text_drops_its_tokens() -> None:
     scores = (TokenScore(0, 2, -1.0), TokenScore(2, 5, -2.0), TokenScore(5, 6, -3.0), TokenScore(6, 6, -4.0))
     assert ScoredText("abcdef", scores).cut(3) == ScoredText("abc", (TokenScore(0, 2, -1.0), TokenScore(2, 3, -2.0)))
+
+
+POSITIONS = (0.1, 0.2, 0.3, 0.5, 0.6, 0.8)
+"""Of the letters of `ab cde`."""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ab cde", [(0.05, 0.25), (0.425, 0.875)]),  # half the mean distance of its letters beyond each word
+        ("abcde", [(0.0125, 0.8875)]),  # a policy joined the words
+        ("ab cdef", [(0.05, 0.25), (0.45, 0.85)]),  # and wrote one more letter at the same place
+    ],
+)
+def test_words_have_their_place_along_the_line(text: str, expected: list[tuple[float, float]]) -> None:
+    scores = tuple(TokenScore(place, place + 1, -0.1) for place in range(6))
+    words = words_of(ScoredText("ab cde", scores, POSITIONS).rewrite(text))
+    assert [(word.left, word.right) for word in words] == [pytest.approx(pair) for pair in expected]
+    assert all(word.left is None for word in words_of(ScoredText("ab cde", scores)))

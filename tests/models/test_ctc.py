@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -264,6 +265,37 @@ def test_scorecard_has_the_gain_of_the_language_model(run: RunFolder, tmp_path: 
     plain = dsocr.Run(run.path).evaluate(with_base=False)
     assert card.settings["language_model"]["cer_without"] == pytest.approx(plain.cer)
     assert "language_model" not in plain.settings
+
+
+PAGE = """<?xml version="1.0" encoding="UTF-8"?>
+<PcGts xmlns="http://schema.primaresearch.org/PAGE/gts/pagecontent/2019-07-15">
+<Page imageFilename="scan.png" imageWidth="600" imageHeight="800"><TextRegion id="r"><Coords points="{points}"/>
+<TextLine id="l"><Coords points="{points}"/></TextLine></TextRegion></Page></PcGts>
+"""
+
+
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [
+        # "a cat" on ten steps: 0 to 0.15 and 0.35 to 0.95 of what is cropped, a pixel more at each side.
+        ("100,100 499,100 499,149 100,149", [(100, 159), (240, 481)]),
+        ("0,100 399,100 399,149 0,149", [(0, 60), (140, 381)]),
+    ],
+)
+def test_words_have_their_boxes_on_the_page(
+    points: str, expected: list[tuple[int, int]], run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = type(load_processor(str(run.adapter), None, "").family)
+    monkeypatch.setattr(
+        family, "_read", lambda family, network, processor, samples: doubtful(processor, ["a cat"], "a")
+    )
+    (tmp_path / "in").mkdir()
+    Image.new("L", (600, 800), 230).save(tmp_path / "in" / "scan.png")
+    (tmp_path / "in" / "scan.xml").write_text(PAGE.format(points=points), encoding="utf-8")
+    dsocr.transcribe(run.path, tmp_path / "in", tmp_path / "out", format="page", workers=1)
+    (file,) = (tmp_path / "out").rglob("*.xml")
+    words = re.findall(r'<Word id="l_w(\d)"><Coords points="(\d+),\d+ (\d+),', file.read_text(encoding="utf-8"))
+    assert [(int(begin), int(end) + 1) for _, begin, end in words] == expected
 
 
 def test_text_for_the_language_model_must_exist(base: Path, small_dataset: Path, tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def _one_string(prefix: str, line: Line, place: str) -> str:
 
 def _word_strings(prefix: str, line: Line, place: str, box: Box | None, indent: str) -> str:
     """Return an element for each word and space; a single one if words are not separated by single spaces."""
-    words = word_boxes(line.text, box)
+    words = word_boxes(line.text, box, line.word_sides)
     if not words or " ".join(word for word, _, _ in words) != line.text:
         return _one_string(prefix, line, place)
     known = line.word_confidences

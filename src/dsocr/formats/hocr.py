@@ -1,7 +1,7 @@
 """hOCR 1.2: XHTML with the box of each page, region, line and word.
 
-Word boxes are estimated: words share the width of their line by their number of characters. A word without a confidence
-of its own gets its line's.
+Word boxes are where a line recogniser saw the words; else words share the width of their line by their number of
+characters. A word without a confidence of its own gets its line's.
 """
 
 from collections.abc import Iterable, Iterator
@@ -54,12 +54,13 @@ def _page(page: Page, number: int) -> Iterator[str]:
 def _line(line: Line, box: Box, id_: str) -> str:
     title = f"bbox {_numbers(box)}{_baseline(line, box)}"
     known = line.word_confidences
-    words = " ".join(
+    words = word_boxes(replace_forbidden(line.text), box, line.word_sides)
+    spans = " ".join(
         f'<span class="ocrx_word" id="word_{id_}_{number}" title="bbox {_numbers(word_box or box)}'
         f'{_confidence(known.get(start, line.confidence))}">{escape(word)}</span>'
-        for number, (word, start, word_box) in enumerate(word_boxes(replace_forbidden(line.text), box), start=1)
+        for number, (word, start, word_box) in enumerate(words, start=1)
     )
-    return f'<span class="ocr_line" id="line_{id_}" title="{title}">{words}</span>\n'
+    return f'<span class="ocr_line" id="line_{id_}" title="{title}">{spans}</span>\n'
 
 
 def _confidence(confidence: float | None) -> str:

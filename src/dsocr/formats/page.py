@@ -23,7 +23,9 @@ from dsocr.document import (
     bounds,
     format_points,
     parse_points,
+    word_boxes,
 )
+from dsocr.errors import DataError
 from dsocr.formats import xml
 from dsocr.formats.format import Columns, Format, stated_size
 from dsocr.formats.xml import ElementSpan, XmlEditor, XmlPage, XmlWriter, add_element, escape_text, integer_attribute
@@ -284,12 +286,33 @@ def _fill_line(file: XmlEditor, element: ElementSpan, line: Line) -> None:
     stale = [word for word in element.all("Word") if word.all("TextEquiv")]
     for word in stale:
         file.remove(word)
+    before = [child for child in element.children if child.name in _BEFORE_TEXT and child not in stale]
+    words = "" if any(child.name == "Word" for child in before) else _words(file, element, line)
     if former:
+        file.replace(former[0].start, former[0].start, words)
         _replace_texts(file, former, new)
     else:
-        file.insert(
-            element, [child for child in element.children if child.name in _BEFORE_TEXT and child not in stale], new
-        )
+        file.insert(element, before, words + new)
+
+
+def _words(file: XmlEditor, line: ElementSpan, read: Line) -> str:
+    """Return the words of a line with their boxes, where a model has said where they are."""
+    sides, found = read.word_sides, file.attributes(line)
+    coordinates = next((file.attributes(child).get("points", "")[1:-1] for child in line.all("Coords")), "")
+    try:
+        box = bounds(parse_points(coordinates))
+    except (DataError, ValueError):  # none, or not readable
+        return ""
+    if "id" not in found or not sides or " ".join(read.text.split()) != read.text:
+        return ""
+    id_, prefix, written = found["id"][1:-1], line.prefix, []
+    for number, (word, start, place) in enumerate(word_boxes(read.text, box, sides), start=1):
+        left, top, right, bottom = place or box
+        corners = (left, top), (max(right - 1, left), top), (max(right - 1, left), bottom - 1), (left, bottom - 1)
+        coords = f'<{prefix}Coords points="{_format_points(corners)}"/>'
+        text = _text_equiv(prefix, word, read.word_confidences.get(start))
+        written.append(f'<{prefix}Word id="{id_}_w{number}">{coords}{text}</{prefix}Word>')
+    return "".join(written)
 
 
 def _remove_text_tags(file: XmlEditor, line: ElementSpan) -> None:

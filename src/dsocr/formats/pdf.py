@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -465,8 +465,29 @@ def _draw_line(line: Line, page: Page, page_height: int, scale: float) -> str:
         begin, end = (left, foot), (right, foot)
         if len(baseline) >= 2 and baseline[0][0] < baseline[-1][0]:
             begin, end = baseline[0], baseline[-1]
-        parts.append(_draw_text(text, begin, end, _LETTER_HEIGHT * share, page_height, scale))
+        height = _LETTER_HEIGHT * share
+        for word, start, stop in _spread(line, left, right, begin[0], end[0]) or [(text, 0.0, 1.0)]:
+            first, last = _between(begin, end, start), _between(begin, end, stop)
+            parts.append(_draw_text(word, first, last, height, page_height, scale))
     return "".join(parts)
+
+
+def _spread(line: Line, left: float, right: float, begin: float, end: float) -> list[tuple[str, float, float]]:
+    """Return each word, with the space after it, and its share of the way from `begin` to `end`; empty if unknown."""
+    sides = sorted(line.word_sides.items())
+    if not sides or "\n" in line.text or end <= begin:
+        return []
+    places = [(left + side * (right - left) - begin) / (end - begin) for _, (side, _) in sides]
+    places.append((left + sides[-1][1][1] * (right - left) - begin) / (end - begin))
+    if any(stop <= start for start, stop in pairwise(places)):
+        return []
+    starts = [start for start, _ in sides] + [len(line.text)]
+    words = [line.text[start:stop] for start, stop in pairwise(starts)]
+    return [(word, start, stop) for word, (start, stop) in zip(words, pairwise(places), strict=True)]
+
+
+def _between(begin: tuple[float, float], end: tuple[float, float], share: float) -> tuple[float, float]:
+    return begin[0] + share * (end[0] - begin[0]), begin[1] + share * (end[1] - begin[1])
 
 
 def _draw_text(

@@ -21,7 +21,9 @@ from dsocr.errors import DataError
 from dsocr.inference.confidence import Prediction
 from dsocr.inference.inputs import Crop, InputPage, PagePreparer, PreparedPage
 from dsocr.io.atomic import explain_disk_errors, open_database, replace_path, work_path
+from dsocr.io.cropping import crop_box
 from dsocr.io.processes import Workers, available_cores, worker_processes
+from dsocr.outlines import quarter_turns
 from dsocr.text import is_blank
 
 _JOURNAL_VERSION = 2
@@ -247,6 +249,8 @@ def _row(page: PreparedPage | str, predictions: Iterator[Prediction], preparer: 
         is_one_line = len(crop.lines) == 1 and crop.outline == crop.lines[0].outline
         parts = [prediction] if is_one_line else prediction.split_lines()
         if len(parts) == len(crop.lines):
+            if is_one_line:
+                parts = [_along_line(prediction, crop.lines[0].outline, page.size)]
             read = {line: _with_prediction(line, part) for line, part in zip(crop.lines, parts, strict=True)}
             texts |= {line: text for line, text in read.items() if preparer.replace_texts or is_blank(line.text)}
         else:
@@ -255,6 +259,22 @@ def _row(page: PreparedPage | str, predictions: Iterator[Prediction], preparer: 
     lines = [texts.get(line) or replace(line, text=line.text.strip()) for line in page.lines]
     rows = [asdict(line) for line in [*lines, *more]]
     return {"page": {"size": page.size, "lines": rows, "failed": page.failed, "unmatched": unmatched}}
+
+
+def _along_line(prediction: Prediction, outline: Outline | None, size: tuple[int, int]) -> Prediction:
+    """Return a prediction whose words have their place along the line's box instead of its crop, if it is upright."""
+    if outline is None:
+        return prediction
+    (begin, _, end, _), (left, _, right, _) = crop_box(outline, size), outline.box
+    is_upright = quarter_turns(outline) == 0 and right > left
+
+    def moved(side: float | None) -> float | None:
+        if side is None or not is_upright:
+            return None
+        return min(max((begin + side * (end - begin) - left) / (right - left), 0.0), 1.0)
+
+    words = (replace(word, left=moved(word.left), right=moved(word.right)) for word in prediction.words)
+    return replace(prediction, words=tuple(words))
 
 
 def _with_prediction(line: Line, prediction: Prediction) -> Line:
