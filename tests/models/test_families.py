@@ -16,6 +16,7 @@ from dsocr.data.dataset import Dataset
 from dsocr.document import Sample, Split
 from dsocr.images import open_image
 from dsocr.inference.reader import LocalReader
+from dsocr.models.base_folder import embedded_bases, find_base
 from dsocr.models.ctc_network import save_network
 from dsocr.models.export import export_merged
 from dsocr.models.family import recognize
@@ -57,6 +58,7 @@ def write_larger_trocr(folder: Path) -> Path:
 
 
 CASES = {
+    "nano": Case(lambda folder: embedded_bases()["nano"]),
     "toy": Case(toy_family.write_base),
     "ctc": Case(write_ctc),
     "trocr": Case(write_trocr, "decoder+vision", memory=write_larger_trocr),
@@ -126,6 +128,8 @@ def test_is_scored_read_served_and_exported(
     card = dsocr.Run(run.path).evaluate()
     assert card.adapter is not None
     assert card.adapter.lines == 4
+    name = recognize(find_base(load_run_config(run.config).base)[0]).name
+    assert card.settings["family"] == name
 
     image.save(tmp_path / "line.png")
     dsocr.transcribe(run.path, tmp_path / "line.png", tmp_path / "texts", shows="line", format="text")
@@ -137,6 +141,7 @@ def test_is_scored_read_served_and_exported(
 
     dsocr.export(run.path, tmp_path / "out", form="merged")
     assert dsocr.load(tmp_path / "out").read(image).text == text
+    assert f"`{name}`" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
 def losses(network: Any, processor: Any, samples: list[Sample]) -> list[float]:

@@ -173,6 +173,8 @@ def facts(contents: ReportContents) -> Iterator[tuple[str, str]]:
     revision = source.get("base_revision")
     yield "run", contents.run.path.resolve().name
     yield "base", f"{source.get('base', 'unknown')}{f' at {revision}' if revision else ''}"
+    if family := card.settings.get("family"):
+        yield "family", str(family)
     for run in made.get("started_from", []):
         yield (
             "started from",
@@ -190,7 +192,7 @@ def facts(contents: ReportContents) -> Iterator[tuple[str, str]]:
 
 def settings(contents: ReportContents) -> Iterator[tuple[str, str]]:
     """List every setting the lines were read with, and the versions of the software."""
-    made, listed = contents.provenance, {"base", "base_revision", "adapter_sha256"}
+    made, listed = contents.provenance, {"base", "base_revision", "family", "adapter_sha256"}
     yield from flat({name: value for name, value in contents.card.settings.items() if name not in listed})
     yield from flat({name: made[name] for name in ("packages", "machine", "python") if name in made})
 
