@@ -11,7 +11,7 @@ starts; after an interruption the same command resumes from the last checkpoint.
 lowest CER on validation lines, which are whole documents that training never sees. On a busy machine
 `torchrun --nproc-per-node 2 tools/pretrain_small.py train ...` is faster than threads: each process computes a batch.
 `blend` gives weights between OUT and PPOCR, which read hands of other collections better than OUT; a training may start
-from them with `--base`.
+from them with `--base`. `check` reads the validation lines of a cache with any checkpoint.
 """
 
 import argparse
@@ -388,6 +388,15 @@ def blend(options: argparse.Namespace) -> None:
     save_network(first, CHARACTERS, options.out, torch.float16)
 
 
+def check(options: argparse.Namespace) -> None:
+    """Print the CER of a checkpoint on the validation lines of every source."""
+    torch.set_num_threads(options.threads)
+    network = start_network(options.base).eval()
+    for source in open_cache(options.cache):
+        if lines := validation_lines(source, options.most):
+            print(f"{source.name}: {len(lines)} lines, CER {error_rate(network, lines):.2%}", flush=True)
+
+
 def learning_rate(options: argparse.Namespace, step: int) -> float:
     """Linear warm-up over 100 steps, constant, then linear to 5 % over the last 30 % of the steps."""
     falling = (options.steps - step) / (0.3 * options.steps)
@@ -547,6 +556,11 @@ def main() -> None:
     training.add_argument("--check-minutes", type=float, default=15)
     training.add_argument("--threads", type=int, default=2)
     training.add_argument("--seed", type=int, default=1)
+    checking = commands.add_parser("check", help="read the validation lines of a cache")
+    checking.add_argument("--base", type=Path, required=True, help="checkpoint folder")
+    checking.add_argument("--cache", type=Path, required=True)
+    checking.add_argument("--most", type=int, default=1000, help="lines of a source to read")
+    checking.add_argument("--threads", type=int, default=2)
     blending = commands.add_parser("blend", help="write weights between two checkpoints")
     blending.add_argument("--base", type=Path, required=True)
     blending.add_argument("--trained", type=Path, required=True)
@@ -560,6 +574,8 @@ def main() -> None:
         render(options)
     elif options.command == "blend":
         blend(options)
+    elif options.command == "check":
+        check(options)
     else:
         train(options)
 
