@@ -42,6 +42,17 @@ MANY = many_lines(400, 60)
 VALIDATOR = jsonschema_rs.Draft202012Validator(schema())
 
 
+@pytest.mark.parametrize(("writers", "has_interval"), [(1, False), (4, False), (5, True)])
+def test_new_writers_have_an_interval_only_from_five_on(writers: int, has_interval: bool) -> None:
+    names = [f"w{number % writers}" for number in range(30)]
+    read = scored(*(("ёлка", "ёлк" + "а" * (number % 7 > 2)) for number in range(30)), writers=names)
+    lines = [replace(line, page=f"p{place}") for place, line in enumerate(read)]
+    card = make_scorecard("test", None, [replace(line, writer_status="new") for line in lines])
+    interval = card.by_writer_status["new"].final.intervals["cer"]
+    assert (interval.unit, interval.clusters) == ("writer", writers)
+    assert (interval.bounds is not None) == has_interval
+
+
 @pytest.mark.parametrize(
     "card",
     [
@@ -150,7 +161,14 @@ def test_the_worst_lines_cost_most() -> None:
 def test_the_table_shows_the_card() -> None:
     rows = {" ".join(line.split()) for line in str(CARD).splitlines()}
     assert rows >= {
-        *("CER 72.73% 9.09%", "exact 1 2", "runaway 1 0", "seconds 4.0 5.2", "new writers", "prediction пера"),
+        *(
+            "CER 72.73% 9.09%",
+            "exact 1 2",
+            "runaway 1 0",
+            "seconds 4.0 5.2",
+            "1 new writer (no interval)",
+            "prediction пера",
+        ),
         "macro average over lines 77.78% 8.33%",
     }
     assert "<td>72.73%</td><td>9.09%</td>" in CARD._repr_html_()

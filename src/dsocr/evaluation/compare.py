@@ -106,9 +106,10 @@ def read_lines(readings: Iterable[Sequence[LineScore]]) -> list[ReadLine]:
 class Difference:
     """A system compared with the first.
 
-    `interval` is that of its CER minus the first's, in fractions, `typical` the median difference over groups. `groups`
-    counts the writers (pages, lines) on which it is better, worse and the same; `sign_p` is the p value of their sign
-    test. `improved` and `worsened` hold all changed lines, largest change first.
+    `interval` is that of its CER minus the first's, in fractions, `typical` the median difference over groups.
+    `groups` counts the writers (pages, lines) on which it is better, worse and the same; `sign_p` is the p value of
+    their sign test. `scope` says what the result is about if fewer than five writers are known, else it is None.
+    `improved` and `worsened` hold all changed lines, largest change first.
     """
 
     first: System
@@ -118,6 +119,7 @@ class Difference:
     groups: tuple[int, int, int]
     typical: float | None
     sign_p: float
+    scope: str | None
     improved: Sequence[ReadLine]
     worsened: Sequence[ReadLine]
 
@@ -148,7 +150,8 @@ class Difference:
             return f"{second} makes as many errors as {first} on every line"
         if self.verdict in {"better", "worse"}:
             count = better if self.verdict == "better" else worse
-            text = f"{second} is {self.verdict} than {first}: {self.verdict} on {count} of {total} {units}"
+            scope = f"{self.scope}, " if self.scope else ""
+            text = f"{scope}{second} is {self.verdict} than {first}: {self.verdict} on {count} of {total} {units}"
         elif self.verdict == "unclear":
             text = f"no clear difference on {total} {units}: {second} is better on {better}, worse on {worse}"
         else:
@@ -179,6 +182,7 @@ class Difference:
             "first": self.first.name,
             "second": self.second.name,
             "verdict": self.verdict,
+            "scope": self.scope,
             "summary": self.summary,
             "difference": finite_or_none(self.difference),
             "interval": asdict(self.interval),
@@ -279,6 +283,7 @@ def _difference(first: System, second: System, clusters: Clusters) -> Difference
         groups=(better, worse, same),
         typical=float(np.median(changes[length > 0] / length[length > 0])) if length.any() else None,
         sign_p=sign_test(better, worse),
+        scope=_scope(first.lines, clusters),
         improved=[line for line in changed if line.saved > 0],
         worsened=[line for line in changed if line.saved < 0],
     )
@@ -296,6 +301,15 @@ def _group(systems: Sequence[System], clusters: Clusters) -> list[ComparedGroup]
         for name, own in members.items()
     ]
     return sorted(groups, key=lambda group: (group.cers[-1].rate - group.cers[0].rate, group.name))
+
+
+def _scope(lines: Sequence[LineScore], clusters: Clusters) -> str | None:
+    """What a verdict over pages or lines is about: nothing that it says holds for other writers."""
+    if clusters.unit == "writer":
+        return None
+    count = len({line.writer for line in lines} - {None})
+    writers = "this one writer" if count == 1 else f"these {count} writers" if count else "writers that are not known"
+    return f"on {clusters.unit}s by {writers}"
 
 
 def _cluster_cautions(lines: Sequence[LineScore], clusters: Clusters) -> Iterator[str]:

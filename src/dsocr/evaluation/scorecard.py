@@ -5,7 +5,7 @@ import math
 import platform
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from html import escape
 from importlib.metadata import version
@@ -21,7 +21,7 @@ from dsocr.errors import RunError
 from dsocr.evaluation.breakdown import GROUP_KINDS, Averages, CharacterErrors, LineGroups
 from dsocr.evaluation.metrics import DEFAULT_STRUCK_MARKS, ErrorRate, ProfileRates, profile_rates, profiles
 from dsocr.evaluation.scores import LineScore, Score, Scores, WriterStatus, align_readings
-from dsocr.evaluation.statistics import LEVEL, MIN_CLUSTERS
+from dsocr.evaluation.statistics import LEVEL, MIN_CLUSTERS, Interval
 from dsocr.runs import to_json, write_atomically
 from dsocr.text import Marks, comparable
 
@@ -247,7 +247,7 @@ def make_scorecard(
     for status in get_args(WriterStatus):
         selected = {model: [line for line in read if line.writer_status == status] for model, read in lines.items()}
         if any(selected.values()):
-            by_status[status] = Scores.compute(selected, intervals=True)
+            by_status[status] = _withhold_intervals(status, Scores.compute(selected, intervals=True), selected)
     return Scorecard(
         split=split,
         base=scores.base,
@@ -262,6 +262,21 @@ def make_scorecard(
         worst=worst_lines(lines["adapter" if adapter else "base"]),
         **about,
     )
+
+
+def _withhold_intervals(status: WriterStatus, scores: Scores, lines: Mapping[str, Sequence[LineScore]]) -> Scores:
+    """Leave out intervals over pages of new writers: they say nothing about the next new writer."""
+    count = len({line.writer for read in lines.values() for line in read})
+    if status != "new" or count >= MIN_CLUSTERS:
+        return scores
+    reason = f"{count} new writer{'' if count == 1 else 's'} only, where an interval needs {MIN_CLUSTERS}"
+    none = Interval(None, None, LEVEL, "writer", count, reason)
+    withheld = {
+        model: replace(score, intervals=dict.fromkeys(score.intervals, none))
+        for model in lines
+        if (score := getattr(scores, model)) is not None
+    }
+    return replace(scores, **withheld)
 
 
 def worst_lines(lines: Sequence[LineScore]) -> tuple[LineScore, ...]:
@@ -306,8 +321,17 @@ def _score_table(card: Scorecard) -> str:
     rows = [(title, "base", "adapter"), *_score_rows("", card.scores)]
     for status, scores in card.by_writer_status.items():
         if not only:  # it would repeat the whole
-            rows += [("", "", ""), (WRITER_STATUS_LABELS[status], "", ""), *_score_rows("  ", scores)]
+            rows += [("", "", ""), (_status_title(status, scores), "", ""), *_score_rows("  ", scores)]
     return align_columns([*rows, ("", "", ""), ("CER by other counts", "", ""), *_other_rates(card)])
+
+
+def _status_title(status: WriterStatus, scores: Scores) -> str:
+    """Name a group of writers, with their number where it is known and the intervals are over them."""
+    interval = scores.final.interval
+    if interval is None or interval.unit != "writer":
+        return WRITER_STATUS_LABELS[status]
+    name = WRITER_STATUS_LABELS[status].replace("writers", "writer" if interval.clusters == 1 else "writers", 1)
+    return f"{interval.clusters} {name}" + ("" if interval.bounds else " (no interval)")
 
 
 def _score_rows(indent: str, scores: Scores) -> Iterator[tuple[str, str, str]]:
